@@ -1,12 +1,13 @@
 """The operator's side of the agents' HTTP API.
 
-What an agent answers is tenant input: at most `MAX_STATUS_BYTES` of it are read, it is parsed by
-the contract, and nothing of it is trusted for accounting. No redirect is followed.
+What an agent answers is tenant input: it states its length, at most `MAX_STATUS_BYTES` of it are
+read, it is parsed by the contract, and nothing of it is trusted for accounting. No redirect is
+followed. How many requests are made at a time is bounded for each job by their callers (`watch`,
+`deliveries`); no request waits for one of another job.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from types import TracebackType
 from typing import Any, Self, cast
@@ -27,9 +28,6 @@ MAX_STATUS_BYTES = 64 * 1024
 TIMEOUT_SECONDS = 3.0
 CONNECT_SECONDS = 1.5
 """A dead node answers nothing, not even a refusal: the failure must be noticed soon."""
-AT_ONCE = 16
-"""Agents that workers talk to at the same time: agents that never answer must not block them
-all. Long polls do not count: there is one for each job."""
 
 
 class OtherMembersError(Exception):
@@ -50,7 +48,6 @@ class AgentClient:
     def __init__(self, *, port: int = AGENT_PORT) -> None:
         self._port = port
         self._session: aiohttp.ClientSession | None = None
-        self._slots = asyncio.Semaphore(AT_ONCE)
 
     async def __aenter__(self) -> Self:
         self._session = aiohttp.ClientSession(
@@ -135,8 +132,7 @@ class AgentClient:
     async def _exchange(
         self, method: str, address: str, path: str, headers: dict[str, str], body: bytes | None
     ) -> tuple[int, bytes]:
-        async with self._slots:
-            return await self._send(method, address, path, headers, body, TIMEOUT_SECONDS)
+        return await self._send(method, address, path, headers, body, TIMEOUT_SECONDS)
 
     async def _send(  # noqa: PLR0917 - the parts of one request, in the order they are written
         self,
@@ -156,6 +152,8 @@ class AgentClient:
             async with self._session.request(
                 method, url, data=body, headers=headers, allow_redirects=False, timeout=timeout
             ) as response:
+                if response.content_length is None:  # chunks of a byte cost the loop dearly
+                    raise AgentError(f"agent at {address} does not state the length of its answer")
                 return response.status, await _bounded(response.content)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AgentError(f"agent at {address}: {type(error).__name__}: {error}") from None

@@ -18,7 +18,8 @@ is not lost.
     t = 40  peers report 40 s; member 3 still answers us         -> lost: its peers count
 
 What an agent says is tenant input: it is bounded by the contract, asked for at most every
-`PACE_SECONDS`, and can cost its own job alone.
+`PACE_SECONDS` and within the gang's `RequestAllowance`, and can cost its own job alone. No request
+waits for one about another gang.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from drumline.controller.agents.allowance import RequestAllowance
 from drumline.controller.agents.client import AgentClient, AgentError
 from drumline.telemetry import logs
 from drumline_trainer.contract import AgentStatus, Progress
@@ -49,6 +51,8 @@ TRIES = 2
 """Failures in a row before a leader counts as not answering."""
 NEXT_MEMBERS = 3
 """Members asked when the leader does not answer."""
+LOOKS_AT_ONCE = 32
+"""Members of a gang that are asked at the same time, beside the long poll of its leader."""
 CERTAIN_FACTOR = 4.0
 """Silence so many times longer than `lost_after_seconds` is believed without a second witness."""
 
@@ -68,7 +72,7 @@ class MemberAddress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedGang:
-    """A gang to keep an state on."""
+    """A gang to watch."""
 
     key: str
     uid: str
@@ -104,6 +108,10 @@ class _WatchState:
     """Pods that came while we watched, by uid: they cannot have been silent for longer."""
     doubted_since: dict[str, float] = field(default_factory=dict[str, float])
     """Pods that their peers do not hear and that answered us, by uid."""
+    looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
+    allowance: RequestAllowance = field(default_factory=RequestAllowance)
+    is_asked: bool = False
+    """Whether its first request was made."""
 
 
 class AgentWatch:
@@ -144,7 +152,7 @@ class AgentWatch:
         await self._group.__aexit__(kind, error, trace)
 
     def follow(self, gang: WatchedGang) -> None:
-        """Keep an state on a gang, or take note of its members as they are now."""
+        """Watch a gang, or take note of its members as they are now."""
         state = self._states.get(gang.uid)
         if state is None:
             self._states[gang.uid] = _WatchState(gang=gang)
@@ -181,14 +189,16 @@ class AgentWatch:
         return len(self._states)
 
     async def _watch(self, state: _WatchState) -> None:
-        unreported = sum(state.report is None for state in self._states.values())
         # A new leader starts to watch all gangs at the same time: spread the first requests.
-        await asyncio.sleep(unreported / REQUESTS_PER_SECOND)
+        # Gangs whose agents were asked and stay silent do not count: they must delay no other.
+        before = sum(not each.is_asked for each in self._states.values()) - 1
+        await asyncio.sleep(before / REQUESTS_PER_SECOND)
         while True:
             if not state.gang.members:
                 await asyncio.sleep(IDLE_SECONDS)
                 continue
             started = self._clock()
+            state.is_asked = True
             try:
                 await self._poll(state)
             except Exception:  # a bad answer of one tenant must not end the watch of all gangs
@@ -196,7 +206,10 @@ class AgentWatch:
                 state.failures += 1
             pace = PACE_SECONDS if state.failures == 0 else RETRY_SECONDS
             pace = max(pace, len(self._states) * PACE_SECONDS / REQUESTS_PER_SECOND)
-            await asyncio.sleep(max(0.0, started + pace - self._clock()))
+            now = self._clock()
+            members, gangs = len(state.gang.members), len(self._states)
+            earned = state.allowance.delay(now, members=members, gangs=gangs)
+            await asyncio.sleep(max(earned, started + pace - now))
 
     async def _poll(self, state: _WatchState) -> None:
         """Ask the leader once, and publish what follows from its answer or its silence."""
@@ -283,20 +296,31 @@ class AgentWatch:
         self, state: _WatchState, member: MemberAddress, *, wait: bool
     ) -> AgentStatus | None:
         """The status of this member; None, and noted, without a usable answer."""
-        known = state.report.status if state.report and state.reporter == member.pod_uid else None
+        members, gangs = len(state.gang.members), len(self._states)
+        state.allowance.take(1, self._clock(), members=members, gangs=gangs)
         try:
-            answer = await self._agents.status(
-                member.address,
-                token=state.gang.token,
-                since=known.version if known is not None and wait else None,
-                wait_seconds=self._patience(state) if wait else 0.0,
-            )
+            answer = await self._request(state, member, wait=wait)
         except AgentError as error:
             return self._unanswered(state, member, why=str(error))
         if (answer.job_uid, answer.pod_uid) != (state.gang.uid, member.pod_uid):
             return self._unanswered(state, member, why="its address belongs to another pod now")
         state.unanswered_since.pop(member.pod_uid, None)
         return answer
+
+    async def _request(
+        self, state: _WatchState, member: MemberAddress, *, wait: bool
+    ) -> AgentStatus:
+        token = state.gang.token
+        if not wait:
+            async with state.looks:
+                return await self._agents.status(member.address, token=token)
+        known = state.report.status if state.report and state.reporter == member.pod_uid else None
+        return await self._agents.status(
+            member.address,
+            token=token,
+            since=known.version if known is not None else None,
+            wait_seconds=self._patience(state),
+        )
 
     def _unanswered(self, state: _WatchState, member: MemberAddress, *, why: str) -> None:
         if member.pod_uid not in state.unanswered_since:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from drumline.controller.agents.client import AgentClient
+from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.event_handlers import EventHandlers
@@ -68,28 +69,34 @@ class Term:
     metrics: Metrics
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentAccess:
+    """How a leader reaches agents; each part is open as long as the leader leads."""
+
+    client: AgentClient
+    watch: AgentWatch
+    deliveries: Deliveries
+
+
 class LeaderComponents:
     """All components of a leader, wired.
 
     Args:
         term: what this term is given.
         queue: keys of the jobs to reconcile.
-        agents: the client of the jobs' agents.
-        watch: the watch of gangs that train.
+        agents: the ways to the jobs' agents.
     """
 
-    def __init__(
-        self, term: Term, *, queue: WorkQueue, agents: AgentClient, watch: AgentWatch
-    ) -> None:
+    def __init__(self, term: Term, *, queue: WorkQueue, agents: AgentAccess) -> None:
         settings = term.settings
         self._term = term
         self._queue = queue
-        self._watch = watch
+        self._watch = agents.watch
         self._wake = asyncio.Event()
         self._pods = _pod_settings(settings)
         self._state = ClusterCache(
             nodes=NodeCache(clock=time.time),
-            progress=watch.progress,
+            progress=agents.watch.progress,
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
         )
         self.informers = Informers.of(term.client, metrics=term.metrics)
@@ -156,13 +163,14 @@ class LeaderComponents:
         group.create_task(self._recorder.run())
         self._wake.set()
 
-    def _wire_reconciler(self, agents: AgentClient) -> Reconciler:
+    def _wire_reconciler(self, agents: AgentAccess) -> Reconciler:
         term, state = self._term, self._state
         return Reconciler(
             writer=self._writer,
             executor=Executor(
                 client=term.client,
-                agents=agents,
+                agents=agents.client,
+                deliveries=agents.deliveries,
                 pods=self._pods,
                 signing_key=term.signing_key,
                 gpu_resource=_gpu_resource(state),

@@ -14,9 +14,11 @@ import time
 from collections.abc import Callable
 
 from drumline.controller.agents.client import AgentClient
+from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
+from drumline.controller.app import open_files
 from drumline.controller.app.kopf_thread import watch_jobs
-from drumline.controller.app.leader import LeaderComponents, Term
+from drumline.controller.app.leader import AgentAccess, LeaderComponents, Term
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
@@ -93,7 +95,10 @@ class Operator:
                 timing=LeaseTiming(duration_seconds=settings.lease_seconds),
             )
             fence.elector = elector
-            log.info("operator_started", identity=settings.identity, port=port)
+            files = open_files.raise_limit()
+            log.info(
+                "operator_started", identity=settings.identity, port=port, open_files_limit=files
+            )
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._ended())
@@ -129,11 +134,13 @@ class Operator:
     async def _lead(self, term: Term) -> None:
         queue = WorkQueue(clock=time.monotonic)
         async with (
-            AgentClient() as agents,
-            AgentWatch(agents=agents, enqueue=queue.add, clock=time.monotonic) as watch,
+            AgentClient() as client,
+            AgentWatch(agents=client, enqueue=queue.add, clock=time.monotonic) as watch,
+            Deliveries(enqueue_after=queue.add_after) as deliveries,
             asyncio.TaskGroup() as group,
         ):
-            leader = LeaderComponents(term, queue=queue, agents=agents, watch=watch)
+            agents = AgentAccess(client=client, watch=watch, deliveries=deliveries)
+            leader = LeaderComponents(term, queue=queue, agents=agents)
             await leader.fill_caches(group)
             self._leader = leader
             leader.start(group)

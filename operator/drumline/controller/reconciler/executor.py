@@ -1,6 +1,7 @@
 """Carries out the actions of a plan: create members, delete pods, push records, delete the job.
 
-What was done is remembered (`job_memory`) only until the caches show it.
+What was done is remembered (`job_memory`) only until the caches show it. Writes to the API server
+are awaited; what goes to agents is only started here, because agents answer when they please.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from contextlib import suppress
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
+from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
@@ -76,6 +78,7 @@ class Executor:
     Args:
         client: fenced writes to the API server.
         agents: the way to the jobs' agents.
+        deliveries: where records and notices on their way to agents are held.
         pods: what the platform decides about pods.
         signing_key: what the jobs' tokens are derived from.
         gpu_resource: the GPU resource of a pool, None while the pool is unknown.
@@ -88,6 +91,7 @@ class Executor:
         *,
         client: KubeClient,
         agents: AgentClient,
+        deliveries: Deliveries,
         pods: PodSettings,
         signing_key: bytes,
         gpu_resource: Callable[[str], str | None],
@@ -97,6 +101,7 @@ class Executor:
         self._pods_of = pods_of
         self._client = client
         self._agents = agents
+        self._deliveries = deliveries
         self._pods = pods
         self._signing_key = signing_key
         self._gpu_resource = gpu_resource
@@ -122,11 +127,21 @@ class Executor:
             case DeletePods():
                 await asyncio.gather(*(self._delete_orphan_pod(job, pod) for pod in action.pods))
             case PushRecord():
-                await self._push(job, action, memory)
+                self._deliveries.start(
+                    uid=job.uid,
+                    key=job.key,
+                    message=action.record,
+                    deliver=lambda: self._push(job, action, memory),
+                )
             case ProtectMembers():
                 await self._protect(job, memory)
             case Notify():
-                await self._notify(job, action.notice, memory)
+                self._deliveries.start(
+                    uid=job.uid,
+                    key=job.key,
+                    message=action.notice,
+                    deliver=lambda: self._notify(job, action.notice, memory),
+                )
             case DeleteJob():
                 await self._delete_job(job)
 
@@ -216,28 +231,32 @@ class Executor:
                 self._client, PODS, name=pod.name, namespace=job.namespace, uid=pod.uid
             )
 
-    async def _push(self, job: Job, action: PushRecord, memory: JobMemory) -> None:
+    async def _push(self, job: Job, action: PushRecord, memory: JobMemory) -> float:
+        """Deliver a record; returns the seconds until the job is to be reconciled."""
         record = action.record
         try:
             await self._agents.push(record, token=self.token(job))
         except OtherMembersError:
             memory.contradicted_generation = record.generation
-            raise RetryLater(0.0) from None
+            return 0.0
         except AgentError as error:
-            raise _agent_later(job, error, memory) from None
+            return _retry_seconds(job, error, memory)
         memory.agent_failures = 0
         memory.acknowledged_generation = record.generation
         memory.notified = ""  # a new leader does not know a notice that still stands
         members = len(record.members)
         log.info("record_pushed", job=job.key, generation=record.generation, members=members)
-        raise RetryLater(0.0)
+        return 0.0
 
-    async def _notify(self, job: Job, notice: Notice, memory: JobMemory) -> None:
-        """Give the notice to the leader as the agents know it, or to one of the next members."""
+    async def _notify(self, job: Job, notice: Notice, memory: JobMemory) -> float:
+        """Give the notice to the leader as the agents know it, or to one of the next members.
+
+        Returns the seconds until the job is to be reconciled.
+        """
         joining = job.status.assignment.joining if job.status.assignment else None
         if joining and not memory.known_generation:
             error = AgentError("no agent of the gang has reported yet: its leader is not known")
-            raise _agent_later(job, error, memory)
+            return _retry_seconds(job, error, memory)
         pods = reachable_agents(job.status, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
         for pod in pods[:NOTICE_TRIES]:
@@ -251,8 +270,8 @@ class Executor:
                 memory.notified = "" if withdrawn else notice.id
                 memory.withdrawn = notice.id if withdrawn else ""
                 log.info("notice_given", job=job.key, notice=notice.id, withdrawn=withdrawn)
-                raise RetryLater(0.0)
-        raise _agent_later(job, error, memory)
+                return 0.0
+        return _retry_seconds(job, error, memory)
 
     async def _delete_job(self, job: Job) -> None:
         log.info("job_time_to_live_over", job=job.key)
@@ -262,13 +281,13 @@ class Executor:
             )
 
 
-def _agent_later(job: Job, error: AgentError, memory: JobMemory) -> RetryLater:
+def _retry_seconds(job: Job, error: AgentError, memory: JobMemory) -> float:
     """When to try an agent again: exponential backoff."""
     steps = min(memory.agent_failures, 8)
     memory.agent_failures += 1
     delay = min(MAX_AGENT_RETRY_SECONDS, AGENT_RETRY_SECONDS * 2**steps)
     log.info("agent_push_failed", job=job.key, error=str(error), retry_in_seconds=delay)
-    return RetryLater(delay)
+    return delay
 
 
 def _raise_worst(errors: list[KubeError]) -> None:

@@ -21,6 +21,7 @@ from drumline_trainer.contract import (
     Progress,
     verify,
 )
+from tests.hostile_agents import HostileAgent, answering_with, silent
 
 TOKEN = b"a token"
 STATUS = AgentStatus(
@@ -85,7 +86,7 @@ async def test_a_status_that_comes_in_pieces_is_read_whole(connect: Connect) -> 
     whole = STATUS.encode()
 
     async def handler(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
+        response = web.StreamResponse(headers={"Content-Length": str(len(whole))})
         await response.prepare(request)
         for start in range(0, len(whole), 16):
             await response.write(whole[start : start + 16])
@@ -157,7 +158,7 @@ async def test_of_an_endless_answer_only_the_allowed_part_is_read(connect: Conne
 
     async def handler(request: web.Request) -> web.StreamResponse:
         nonlocal sent
-        response = web.StreamResponse()
+        response = web.StreamResponse(headers={"Content-Length": str(1 << 40)})
         await response.prepare(request)
         while True:
             await response.write(b"x" * 65536)
@@ -167,6 +168,37 @@ async def test_of_an_endless_answer_only_the_allowed_part_is_read(connect: Conne
     with pytest.raises(AgentError, match=f"body of {MAX_STATUS_BYTES + 1} bytes"):
         await client.status("127.0.0.1", token=TOKEN)
     assert sent < 64 * 1024 * 1024
+
+
+async def test_an_answer_in_chunks_is_not_read(connect: Connect) -> None:
+    """Parsing chunks of a byte each costs the event loop a hundred times more than their bytes."""
+
+    async def handler(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        await response.write(STATUS.encode())
+        await response.write_eof()
+        return response
+
+    client = await connect(handler)
+    with pytest.raises(AgentError, match="does not state the length"):
+        await client.status("127.0.0.1", token=TOKEN)
+
+
+async def test_a_healthy_agent_is_answered_while_64_silent_ones_are_waited_for() -> None:
+    async with (
+        HostileAgent("127.0.0.2", silent) as mute,
+        HostileAgent("127.0.0.1", answering_with(STATUS), port=mute.port),
+        AgentClient(port=mute.port) as client,
+    ):
+        waiting = [asyncio.create_task(client.status(mute.address, token=TOKEN)) for _ in range(64)]
+        await asyncio.sleep(0)
+        assert await client.status("127.0.0.1", token=TOKEN) == STATUS
+        assert not any(task.done() for task in waiting)
+        for task in waiting:
+            task.cancel()
+        await asyncio.wait(waiting)
 
 
 async def test_a_packed_answer_is_not_unpacked(connect: Connect) -> None:

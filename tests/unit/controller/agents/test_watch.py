@@ -11,10 +11,13 @@ from dataclasses import replace
 
 import pytest
 
+from drumline.controller.agents import allowance as allowances
+from drumline.controller.agents import watch as watches
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
 from drumline_trainer.contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
 from tests.fake_agents import FakeAgent
+from tests.hostile_agents import HostileAgent, always_news, silent
 
 TOKEN = b"a token"
 _addresses = itertools.count(start=2)
@@ -54,7 +57,8 @@ class Eye:
         """The first thing heard of which `what` holds, after a wake-up each."""
         while True:
             async with asyncio.timeout(20):
-                assert await self._woken.get() == "team/llama"
+                while await self._woken.get() != "team/llama":
+                    pass
             heard = self.watch.report("job")
             assert heard is not None
             if what(heard):
@@ -240,3 +244,53 @@ async def test_a_gang_that_is_not_watched_any_more_is_not_asked(
     await eye.until(lambda _: True)
     eye.watch.unfollow("job")
     assert (eye.watch.report("job"), len(eye.watch)) == (None, 0)
+
+
+def hostile_gang(uid: str, agent: HostileAgent) -> WatchedGang:
+    member = MemberAddress(index=0, pod_uid="pod", address=agent.address, pod_generation=1)
+    return WatchedGang(
+        key=f"hostile/{uid}", uid=uid, token=TOKEN, lost_after_seconds=5.0, members=(member,)
+    )
+
+
+async def test_silent_gangs_delay_no_report_of_a_healthy_one(
+    eye: Eye, agents: list[FakeAgent]
+) -> None:
+    async with HostileAgent("127.0.0.2", silent, port=agents[0].port) as mute:
+        for number in range(64):
+            eye.watch.follow(hostile_gang(f"mute-{number}", mute))
+        eye.watch.follow(gang(agents))
+        await eye.until(lambda _: True)
+        assert mute.ended == 0
+
+
+async def test_gangs_that_were_asked_and_stay_silent_do_not_put_off_the_first_request_to_another(
+    eye: Eye, agents: list[FakeAgent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with HostileAgent("127.0.0.2", silent, port=agents[0].port) as mute:
+        for number in range(8):
+            eye.watch.follow(hostile_gang(f"mute-{number}", mute))
+        await mute.until_asked(8)
+        monkeypatch.setattr(watches, "REQUESTS_PER_SECOND", 1 / 3600)
+        eye.watch.follow(gang(agents))
+        await eye.until(lambda _: True)
+
+
+async def test_an_agent_that_always_has_news_is_asked_within_its_allowance_only(
+    eye: Eye, agents: list[FakeAgent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("PACE_SECONDS", 0.0), ("RETRY_SECONDS", 0.0)):
+        monkeypatch.setattr(watches, name, value)
+    monkeypatch.setattr(allowances, "BURST_REQUESTS", 8)
+    monkeypatch.setattr(allowances, "BURST_REQUESTS_PER_MEMBER", 0)
+    monkeypatch.setattr(allowances, "REFILL_SECONDS", 1e6)
+    status = replace(agents[0].status, job_uid="flood", pod_uid="pod")
+    async with HostileAgent("127.0.0.2", always_news(status), port=agents[0].port) as flood:
+        eye.watch.follow(hostile_gang("flood", flood))
+        await flood.until_asked(8)
+        eye.watch.follow(gang(agents))
+        for step in range(4):  # long enough for further requests, had they been made
+            notice = NoticeAnswer(id=f"n{step}")
+            agents[0].change(notice=notice)
+            await eye.until(lambda report, notice=notice: report.status.notice == notice)
+        assert flood.requests == 8

@@ -11,10 +11,11 @@ from contextlib import suppress
 import pytest
 
 from drumline.controller.agents.client import AgentClient
+from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.reconciler.executor import Executor, RetryLater
+from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
@@ -31,6 +32,7 @@ from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 from tests.fake_agents import FakeAgent
+from tests.hostile_agents import HostileAgent, silent
 from tests.unit.controller.views import job_view, node_view, pod_view
 
 KEY = b"a signing key"
@@ -87,6 +89,10 @@ class Operator:
         self.watch = AgentWatch(
             agents=self.agents, enqueue=self.woken.put_nowait, clock=time.monotonic
         )
+        self.delivered: asyncio.Queue[float] = asyncio.Queue()
+        self.deliveries = Deliveries(
+            enqueue_after=lambda _, seconds: self.delivered.put_nowait(seconds)
+        )
         credentials = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
         client, metrics = KubeClient(credentials), Metrics()
         self._reconciler = Reconciler(
@@ -94,6 +100,7 @@ class Operator:
             executor=Executor(
                 client=client,
                 agents=self.agents,
+                deliveries=self.deliveries,
                 pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
                 signing_key=KEY,
                 gpu_resource=lambda _: "nvidia.com/gpu",
@@ -111,8 +118,13 @@ class Operator:
         )
 
     async def reconcile(self) -> None:
-        with suppress(RetryLater):
-            await self._reconciler.reconcile(JOB.key)
+        """Reconcile the job; returns when the delivery that it began has ended."""
+        await self.reconcile_only()
+        async with asyncio.timeout(20):
+            await self.delivered.get()
+
+    async def reconcile_only(self) -> None:
+        await self._reconciler.reconcile(JOB.key)
 
     async def reconcile_on_news(self) -> None:
         async with asyncio.timeout(20):
@@ -134,7 +146,7 @@ async def operator(agents: list[FakeAgent]) -> AsyncIterator[Operator]:
         )
         state.on_pod(None, pod)
     notices = Operator(port=agents[0].port, state=state)
-    async with notices.agents, notices.watch:
+    async with notices.agents, notices.watch, notices.deliveries:
         yield notices
 
 
@@ -165,3 +177,16 @@ async def test_once_its_agents_know_the_new_members_the_lowest_is_asked(
         [],
     ]
     await asyncio.to_thread(agents[0].wait_for, lambda agent: "/v1/status" in agent.requests)
+
+
+async def test_a_silent_agent_keeps_no_worker(agents: list[FakeAgent], operator: Operator) -> None:
+    for agent in agents:
+        agent.change(generation=3)
+    await operator.reconcile()  # begins to watch
+    async with asyncio.timeout(20):
+        await operator.woken.get()
+    agents[0].die()
+    async with HostileAgent(agents[0].address, silent, port=agents[0].port) as mute:
+        await operator.reconcile_only()
+        await mute.until_asked(1)
+        assert (len(operator.deliveries), operator.delivered.empty()) == (1, True)
