@@ -120,17 +120,18 @@ class KubeClient:
         """
         policy = request.sending.retry or self._retry
         attempt = 0
-        renewed = False
+        renewed = maybe_done = False
         while True:
             attempt += 1
             try:
                 return await self._attempt(request)
-            except errors.Unauthorized:
-                if renewed:
-                    raise
-                renewed = True
-                self._credentials.token.forget()
             except errors.KubeError as error:
+                maybe_done |= not request.reads and _leaves_doubt(error)
+                error.maybe_done = maybe_done
+                if isinstance(error, errors.Unauthorized) and not renewed:
+                    renewed = True
+                    self._credentials.token.forget()
+                    continue
                 pause = policy.pause_seconds(error, attempt=attempt, jitter=self._jitter)
                 if pause is None:
                     raise
@@ -269,9 +270,18 @@ def _deadline(request: Request) -> float:
     return ours if asked is None else asked
 
 
+def _leaves_doubt(error: errors.KubeError) -> bool:
+    """Whether a request that failed like this may have been carried out."""
+    if isinstance(error, errors.Unreachable):
+        return error.sent
+    return isinstance(error, errors.ServerError)
+
+
 def _ignore(*, verb: Verb, resource: str, code: int, seconds: float) -> None:
     del verb, resource, code, seconds
 
 
 def _unreachable(error: BaseException) -> errors.Unreachable:
-    return errors.Unreachable(f"{type(error).__name__}: {error}" if str(error) else repr(error))
+    message = f"{type(error).__name__}: {error}" if str(error) else repr(error)
+    unsent = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
+    return errors.Unreachable(message, sent=not isinstance(error, unsent))

@@ -18,9 +18,10 @@
         ├── TooManyRequests  429        priority and fairness; may name a delay    (retryable)
         └── ServerError      5xx        the server's own fault                     (retryable)
 
-`retryable` speaks of the error alone. A write that ended in `Unreachable` or `ServerError` may have
-been carried out, so a repeated create can answer `AlreadyExists` and a repeated conditional update
-`Conflict`: callers decide both by reading the object.
+`retryable` speaks of the error alone. A write of which an attempt ended in `Unreachable` or
+`ServerError` may have been carried out (`KubeError.maybe_done`), so a repeated create can answer
+`AlreadyExists` and a repeated conditional update `Conflict`: callers decide both by reading the
+object.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ class KubeError(Exception):
     """Any failure of a request to the API server."""
 
     retryable: ClassVar[bool] = False
+    maybe_done: bool = False
+    """Whether the write that failed may have been carried out: an attempt of it got no answer, or
+    one that does not say. Set by the client."""
 
 
 class NotLeader(KubeError):
@@ -43,13 +47,23 @@ class NotLeader(KubeError):
 
 
 class Unreachable(KubeError):
-    """No whole answer came: the connection failed, broke, or the deadline passed."""
+    """No whole answer came: the connection failed, broke, or the deadline passed.
+
+    Attributes:
+        sent: Whether the server may have received the request: there was a connection.
+    """
 
     retryable: ClassVar[bool] = True
+
+    def __init__(self, message: str = "", *, sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class Malformed(KubeError):
     """The answer's body is not what the API promises."""
+
+    maybe_done = True
 
 
 class StatusError(KubeError):

@@ -198,7 +198,7 @@ def _density(part: float) -> float:
 
 def _is_open(held: Admitted) -> bool:
     """Whether nobody knows how long it runs."""
-    return held.gang.max_runtime_seconds is None
+    return held.gang.max_runtime_seconds is None and not held.is_residual
 
 
 def _quantile(starts: Sequence[float], *, of: int, share: float) -> float | None:

@@ -47,7 +47,9 @@ class ForecastCluster:
         self._comes_back: set[str] = set()
         """Uids of those that leave before their work is done."""
         for held in snapshot.admitted:
-            if held.leaving:
+            if held.is_residual:
+                self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
+            elif held.leaving:
                 self._comes_back.add(held.gang.uid)
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
             else:

@@ -102,7 +102,10 @@ class LeaderComponents:
         self.informers = Informers.of(term.client, metrics=term.metrics)
         self.captures = CycleCaptures(file=settings.capture_file, wake=self._wake.set)
         self._writer = StatusWriter(
-            client=term.client, state=self._state, wake_scheduler=self._wake.set
+            client=term.client,
+            state=self._state,
+            wake_scheduler=self._wake.set,
+            clock=time.monotonic,
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
@@ -161,6 +164,7 @@ class LeaderComponents:
         )
         group.create_task(self._wire_reporter(usage).run())
         group.create_task(self._recorder.run())
+        group.create_task(self._writer.settle_doubts())
         self._wake.set()
 
     def _wire_reconciler(self, agents: AgentAccess) -> Reconciler:

@@ -86,6 +86,8 @@ class ClusterCache:
 
     def _job_changed(self, before: Job | None, after: Job | None) -> None:
         """Count the nodes of both assignments again: pods there may have become orphans."""
+        if before is not None and before.status.assignment is not None:
+            self.scheduling.places_given_up(before)
         versions = [job for job in (before, after) if job is not None]
         assignments = [job.status.assignment for job in versions]
         states = [(job.status.assignment, job.finished) for job in versions]
@@ -96,4 +98,4 @@ class ClusterCache:
 
     def _job_forgotten(self, namespace: str, uid: str) -> None:
         self.pods.forget(namespace, uid)
-        self.scheduling.forget(uid)
+        self.scheduling.forget(namespace, uid)

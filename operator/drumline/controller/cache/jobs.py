@@ -3,17 +3,39 @@
 A write of ours that the API server acknowledged is *assumed*: it is the job's version here until
 the watch shows it or a later one (kube-scheduler's cache calls this the same). Nothing is assumed
 that was not acknowledged.
+
+A write whose answer was lost is *in doubt*: the job stays at the version that was read, and what
+the write would have taken is kept free for it until a later version is known, or until the write
+can take effect no more.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.load import ApiError
 from drumline.controller.conversion.jobs import job_of
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.job import Job
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteInDoubt:
+    """Writes of one job's status that may have been carried out: at most one of them was.
+
+    All of them are conditional on the version `read`, so none can take effect any more once a later
+    version is known.
+    """
+
+    read: Job
+    """The job as it was read."""
+    statuses: tuple[TrainingJobStatus, ...]
+    """What was written."""
+    until: float
+    """Then the API server has dropped the last of them, on the clock of the writer."""
 
 
 class JobCache:
@@ -34,6 +56,7 @@ class JobCache:
         self._forgotten = forgotten
         self._shown: dict[str, Job] = {}
         self._assumed: dict[str, Job] = {}
+        self._in_doubt: dict[str, WriteInDoubt] = {}
         self._deleted: dict[str, set[str]] = defaultdict(set)
 
     def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
@@ -55,11 +78,13 @@ class JobCache:
         assumed = self._assumed.get(new.uid)
         if assumed is not None and _at_least(new.resource_version, assumed.resource_version):
             del self._assumed[new.uid]
+        self._pass_doubt(new.uid, new.resource_version)
         self._changed(before, self.get(key))
         return None
 
     def assume(self, job: Job) -> None:
-        """Our own write was acknowledged: this is the job until the watch shows it or newer."""
+        """The API server acknowledged or showed this version: it counts until the watch has it."""
+        self._pass_doubt(job.uid, job.resource_version)
         shown = self._shown.get(job.key)
         if shown is None or shown.uid != job.uid:
             return
@@ -70,8 +95,27 @@ class JobCache:
     def forget_assumed(self) -> None:
         """The cluster was restored from a backup: our writes since then are undone."""
         assumed, self._assumed = self._assumed, {}
+        self._in_doubt.clear()
         for job in assumed.values():
             self._changed(job, self.get(job.key))
+
+    def doubt(self, job: Job, status: TrainingJobStatus, *, until: float) -> WriteInDoubt:
+        """A write of this status onto this version may have been carried out; until then it may."""
+        known = self._in_doubt.get(job.uid)
+        same = known is not None and known.read.resource_version == job.resource_version
+        before = known.statuses if known is not None and same else ()
+        doubt = WriteInDoubt(read=job, statuses=(*before, status), until=until)
+        self._in_doubt[job.uid] = doubt
+        return doubt
+
+    def end_doubt(self, doubt: WriteInDoubt) -> None:
+        """None of these writes was carried out, or their job is gone."""
+        if self._in_doubt.get(doubt.read.uid) is doubt:
+            del self._in_doubt[doubt.read.uid]
+
+    def in_doubt(self) -> Collection[WriteInDoubt]:
+        """The jobs of which a write is in doubt."""
+        return self._in_doubt.values()
 
     def take_deleted(self, key: str) -> set[str]:
         """The uids of the deleted jobs with this key; each is returned once."""
@@ -91,8 +135,15 @@ class JobCache:
             self._changed(self.get(key), None)
             del self._shown[key]
         self._assumed.pop(uid, None)
+        self._in_doubt.pop(uid, None)
         self._deleted[key].add(uid)
         self._forgotten(key.partition("/")[0], uid)
+
+    def _pass_doubt(self, uid: str, version: str) -> None:
+        """A version of this job is known: writes onto an earlier one are decided."""
+        doubt = self._in_doubt.get(uid)
+        if doubt is not None and not _at_least(doubt.read.resource_version, version):
+            del self._in_doubt[uid]
 
 
 def _at_least(shown: str, written: str) -> bool:

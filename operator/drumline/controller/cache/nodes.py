@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.cache.pods import ChargedPod, PodsByRole
 from drumline.controller.conversion.nodes import node_facts_of, node_of, resources_of
 from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
@@ -50,6 +51,8 @@ class NodeCache:
         self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
+        self._charged: dict[str, tuple[ChargedPod, ...]] = {}
+        """By node with a value: pods that a queue pays for although they are no members'."""
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Take in an event of a pod, of any owner."""
@@ -131,13 +134,16 @@ class NodeCache:
         return self._verdicts.values()
 
     def in_pools(
-        self, pools: Mapping[str, GpuPoolSpec], *, is_leaving: Callable[[PodView], bool]
+        self,
+        pools: Mapping[str, GpuPoolSpec],
+        *,
+        roles: Callable[[str, Iterable[PodView]], PodsByRole],
     ) -> Iterable[Node]:
         """The nodes that belong to a pool. O(nodes changed since the last call).
 
         Args:
             pools: specs by name.
-            is_leaving: whether a pod is about to be deleted; where that changes, call `recount`.
+            roles: the pods of a node by their role; where that changes, call `recount`.
         """
         for name, view in self._views.items():
             value = self._values.get(name)
@@ -145,9 +151,21 @@ class NodeCache:
                 pool = _pool_of(view, pools)
                 if pool is None:
                     continue
-                value = self._value(view, pool=pool, spec=pools[pool], is_leaving=is_leaving)
+                pods = self._pods[name].values() if name in self._pods else ()
+                role = roles(name, pods)
+                value = self._value(view, pool=pool, spec=pools[pool], pods=pods, role=role)
                 self._values[name] = value
+                self._charged.pop(name, None)
+                if role.charged:
+                    self._charged[name] = role.charged
             yield value
+
+    def charged(self) -> Iterable[tuple[Node, ChargedPod]]:
+        """The pods that `roles` named as charged, as of the last look at the nodes."""
+        for name, pods in self._charged.items():
+            if name in self._values:
+                for pod in pods:
+                    yield self._values[name], pod
 
     def _take(self, view: NodeView) -> None:
         name = view.name
@@ -165,16 +183,15 @@ class NodeCache:
         *,
         pool: str,
         spec: GpuPoolSpec,
-        is_leaving: Callable[[PodView], bool],
+        pods: Iterable[PodView],
+        role: PodsByRole,
     ) -> Node:
-        pods = self._pods[view.name].values() if view.name in self._pods else ()
-        going = [pod for pod in pods if pod.terminating or is_leaving(pod)]
         return node_of(
             view,
             pool=pool,
             spec=spec,
             used=_use(pods, gpu_resource=spec.gpu_resource),
-            terminating=_use(going, gpu_resource=spec.gpu_resource),
+            terminating=_use(role.terminating, gpu_resource=spec.gpu_resource),
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
         )

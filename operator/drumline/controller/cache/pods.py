@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from drumline.api.base import LABEL_JOB_UID
 from drumline.controller.conversion.pods import facts_of
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.observed import PodFacts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChargedPod:
+    """A pod that is charged although it is no member's."""
+
+    pod: PodView
+    leaving: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodsByRole:
+    """The pods of a node that are no members of an admitted gang."""
+
+    charged: tuple[ChargedPod, ...] = ()
+    """Pods that a queue pays for beside the members."""
+    terminating: tuple[PodView, ...] = ()
+    """Pods that will be gone, which no queue pays for: of other owners, and those whose place the
+    job still holds."""
 
 
 class JobPods:

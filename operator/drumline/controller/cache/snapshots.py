@@ -7,16 +7,16 @@ an unchanged `Admitted` by identity (`scheduling.snapshot_cache`).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.pods import JobPods, is_owned
+from drumline.controller.cache.pods import JobPods
+from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.admitted import (
     MemberPositions,
@@ -24,10 +24,17 @@ from drumline.controller.conversion.admitted import (
     holds_assignment,
     positions_of,
 )
+from drumline.controller.conversion.held import (
+    Account,
+    RemainingPod,
+    account_of,
+    held_by_lost_writes,
+    held_by_pods,
+    unchanged,
+)
 from drumline.controller.conversion.jobs import gang_of
-from drumline.controller.conversion.nodes import pool_of
+from drumline.controller.conversion.nodes import pool_of, resources_of
 from drumline.controller.conversion.queues import queue_of
-from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
@@ -80,6 +87,14 @@ class SnapshotBuilder:
         self._gangs: dict[str, tuple[str, Gang]] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, tuple[tuple[object, ...], Admitted]] = {}
+        self._remaining = RemainingPods(
+            jobs=sources.jobs,
+            pods=sources.pods,
+            queues=sources.queues,
+            positions_of=self._positions_of,
+        )
+        self._held: dict[str, Admitted] = {}
+        """By uid: what jobs held beside their places when the last snapshot was made."""
         self.backoffs: dict[str, Backoff] = {}
         """By uid of the job."""
         self.left_out: dict[str, str] = {}
@@ -88,18 +103,25 @@ class SnapshotBuilder:
     def snapshot(self, *, now: float) -> Snapshot:
         """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
         sources = self._sources
-        nodes = sources.nodes.in_pools(sources.pools.by_name, is_leaving=self._is_leaving)
+        nodes = sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node)
         return Snapshot(
             nodes=tuple(nodes),
             pools=tuple(pool_of(name, spec) for name, spec in sources.pools.by_name.items()),
             queues=tuple(queue_of(name, spec) for name, spec in sources.queues.by_name.items()),
-            admitted=tuple(self._all_admitted(now=now)),
+            admitted=(*self._all_admitted(now=now), *self._held_beside()),
         )
 
     def pending(self) -> list[Gang]:
         """Every job that waits for an assignment and can be scheduled."""
+        taken = {
+            doubt.read.uid
+            for doubt in self._sources.jobs.in_doubt()
+            if any(status.assignment is not None for status in doubt.statuses)
+        }
         waiting = (
-            job for job in self._sources.jobs.all() if is_queued(job) and self._has_class(job)
+            job
+            for job in self._sources.jobs.all()
+            if is_queued(job) and self._has_class(job) and job.uid not in taken
         )
         gangs = [gang for job in waiting if (gang := self._gang(job)) is not None]
         if any(gang.group for gang in gangs):
@@ -112,10 +134,15 @@ class SnapshotBuilder:
             job for job in self._sources.jobs.all() if not self._has_class(job) and is_queued(job)
         ]
 
-    def forget(self, uid: str) -> None:
+    def forget(self, namespace: str, uid: str) -> None:
         """The job of this uid is gone."""
+        self._remaining.forget(namespace, uid)
         for by_uid in (self._gangs, self._positions, self._admitted, self.backoffs):
             by_uid.pop(uid, None)
+
+    def places_given_up(self, job: Job) -> None:
+        """This version of a job, which held places, is not the newest any more."""
+        self._remaining.remember(job)
 
     def priorities_changed(self) -> None:
         """Build every gang again: its priority may be another."""
@@ -174,15 +201,49 @@ class SnapshotBuilder:
             known = self._admitted[job.uid] = (stamp, admitted)
         return known[1]
 
-    def _is_leaving(self, pod: PodView) -> bool:
-        """Whether a job's pod is no member any more: it is about to be deleted."""
-        if not is_owned(pod):
-            return False
-        facts = self._sources.pods.facts(pod)
-        job = self._sources.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
-        if facts is None or job is None or job.uid != pod.owner_uid or not holds_assignment(job):
-            return True
-        return not self._positions_of(job).has_member(facts.index, facts.generation)
+    def _held_beside(self) -> Iterable[Admitted]:
+        """What jobs hold beside their places. O(jobs in doubt + pods that remain)."""
+        self._remaining.tidy()
+        held = [*self._held_by_pods(), *self._held_in_doubt()]
+        held = [unchanged(each, before=self._held.get(each.gang.uid)) for each in held]
+        self._held = {each.gang.uid: each for each in held}
+        return held
+
+    def _held_by_pods(self) -> Iterable[Admitted]:
+        """To be asked after the nodes, which say which pods remain."""
+        pods: dict[str, list[RemainingPod]] = defaultdict(list)
+        accounts: dict[str, Account] = {}
+        for node, charged in self._sources.nodes.charged():
+            spec, account = self._sources.pools.get(node.pool), self._remaining.account(charged.pod)
+            if spec is None or account is None:
+                continue
+            accounts[account.uid] = account
+            pods[account.uid].append(
+                RemainingPod(
+                    name=charged.pod.name,
+                    node=node.name,
+                    pool=node.pool,
+                    requests=resources_of(
+                        charged.pod.requests, gpu_resource=spec.gpu_resource, pods=1
+                    ),
+                    leaving=charged.leaving,
+                )
+            )
+        for uid, account in accounts.items():
+            yield from held_by_pods(account, pods[uid])
+
+    def _held_in_doubt(self) -> Iterable[Admitted]:
+        for doubt in self._sources.jobs.in_doubt():
+            gang = self._gang(doubt.read)
+            if gang is not None:
+                holds = holds_assignment(doubt.read)
+                places = self._positions_of(doubt.read).nodes if holds else ()
+                yield from held_by_lost_writes(
+                    account_of(doubt.read),
+                    per_pod=gang.per_pod,
+                    places=places,
+                    statuses=doubt.statuses,
+                )
 
     def _positions_of(self, job: Job) -> MemberPositions:
         known = self._positions.get(job.uid)

@@ -28,20 +28,23 @@ class MemberPositions:
     """Pod index and pod generation."""
     lost: frozenset[int] = frozenset()
     """Positions that were given up."""
+    members: frozenset[tuple[int, int]] = frozenset()
+    """Pod index and pod generation of the positions that are not lost."""
 
     def has_member(self, index: int, pod_generation: int) -> bool:
         """Whether a pod with this index and generation is a member whose position is not lost."""
-        member = (index, pod_generation)
-        return member in self.pods and self.pods.index(member) not in self.lost
+        return (index, pod_generation) in self.members
 
 
 def positions_of(job: Job) -> MemberPositions:
     """What the job's status says. O(members), so worth keeping while the version stays."""
-    members = members_of(job.status)
+    members, lost = members_of(job.status), lost_positions(job.status)
+    pods = tuple((member.index, member.pod_generation) for member in members)
     return MemberPositions(
         nodes=tuple(member.node for member in members),
-        pods=tuple((member.index, member.pod_generation) for member in members),
-        lost=lost_positions(job.status),
+        pods=pods,
+        lost=lost,
+        members=frozenset(pod for position, pod in enumerate(pods) if position not in lost),
     )
 
 

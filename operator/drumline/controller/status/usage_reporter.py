@@ -122,7 +122,7 @@ class UsageReporter:
         admitted: Counter[str] = Counter()
         for held in snapshot.admitted:
             used[held.gang.queue][held.pool] += held.gpus
-            admitted[held.gang.queue] += 1
+            admitted[held.gang.queue] += not held.is_residual
         pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
         statuses: dict[tuple[str, str], Json] = {}
         self._metrics.scheduling.queue_gpus.clear()

@@ -215,6 +215,10 @@ class Admitted:
     of all where it is `leaving` to move."""
     nominated_pool: str = ""
     """Where it moves to; '' where it stays in its pool."""
+    is_residual: bool = False
+    """Not a job, but what one holds beside its places, under a uid of its own: pods that still run
+    where it gave its places up, or places of a write whose answer was lost. It pays for them until
+    they are free."""
 
     def __post_init__(self) -> None:
         """Reject an assignment of a size that the gang cannot have.

@@ -92,30 +92,6 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
     assert reserved() == {0, 1}
 
 
-def test_a_pod_that_stands_for_no_member_is_about_to_go(state: ClusterCache) -> None:
-    def going() -> list[int]:
-        return [node(state, name).terminating.gpus for name in ("node-0", "node-1")]
-
-    state.on_job(None, job_view(status=assignment("node-0", "node-1")))
-    for index in (0, 1):
-        state.on_pod(None, pod_view(index=index, node_name=f"node-{index}"))
-    state.on_pod(None, foreign_pod("theirs"))
-    assert going() == [0, 0]
-    held = state.jobs.get(KEY)
-    assert held is not None
-    assert held.status.assignment is not None
-    given_up = held.status.assignment.model_copy(update={"lost": [1]})
-    state.jobs.assume(written(state, version=2, assignment=given_up))
-    assert going() == [0, 2]
-    state.jobs.assume(written(state, version=3, assignment=None))
-    assert going() == [2, 2]
-    assert node(state).used.gpus == 3
-    released = job_view(version=3)
-    state.on_job(None, released)
-    state.on_job(released, None)
-    assert going() == [2, 2]
-
-
 def test_a_write_of_ours_is_seen_before_the_watch_shows_it(state: ClusterCache) -> None:
     first = job_view(version=1)
     state.on_job(None, first)

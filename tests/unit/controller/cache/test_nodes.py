@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from drumline.api.conditions import DisruptionKind
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.nodes import NodeCache, NodeChange
-from drumline.kube.views import ConditionView, NodeView, TaintView
+from drumline.controller.cache.pods import PodsByRole
+from drumline.kube.views import ConditionView, NodeView, PodView, TaintView
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.scheduling.model import Node
 from tests.unit.controller.views import foreign_pod, node_view, pod_view
@@ -50,8 +52,16 @@ def marked(key: str) -> dict[str, Any]:
     return {"taints": (TaintView(key=key, effect="NoSchedule"),)}
 
 
+def members_only(_: str, pods: Iterable[PodView]) -> PodsByRole:
+    return PodsByRole(terminating=tuple(pod for pod in pods if pod.terminating))
+
+
+def teams_pods_remain(_: str, pods: Iterable[PodView]) -> PodsByRole:
+    return PodsByRole(terminating=tuple(pod for pod in pods if pod.namespace == "team"))
+
+
 def only(nodes: NodeCache) -> Node:
-    (node,) = nodes.in_pools(POOLS, is_leaving=lambda _: False)
+    (node,) = nodes.in_pools(POOLS, roles=members_only)
     return node
 
 
@@ -128,7 +138,7 @@ def test_readiness_of_a_node_concerns_its_jobs(nodes: NodeCache) -> None:
 
 
 def test_pods_that_are_to_go_are_counted_apart_and_still_hold_their_room(nodes: NodeCache) -> None:
-    (node,) = nodes.in_pools(POOLS, is_leaving=lambda pod: pod.namespace == "team")
+    (node,) = nodes.in_pools(POOLS, roles=teams_pods_remain)
     assert (node.used.gpus, node.terminating.gpus) == (3, 2)
     gone = foreign_pod("theirs", terminating=True)
     nodes.on_pod(foreign_pod("theirs"), gone)
@@ -138,4 +148,4 @@ def test_pods_that_are_to_go_are_counted_apart_and_still_hold_their_room(nodes: 
 def test_a_node_of_no_pool_is_offered_to_no_pool(nodes: NodeCache) -> None:
     other: NodeView = node_view("other", labels={"gpu": "none"})
     nodes.on_node(None, other)
-    assert [node.name for node in nodes.in_pools(POOLS, is_leaving=lambda _: False)] == ["node-0"]
+    assert [node.name for node in nodes.in_pools(POOLS, roles=members_only)] == ["node-0"]

@@ -96,7 +96,12 @@ class Operator:
         credentials = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
         client, metrics = KubeClient(credentials), Metrics()
         self._reconciler = Reconciler(
-            writer=StatusWriter(client=client, state=state, wake_scheduler=lambda: None),
+            writer=StatusWriter(
+                client=client,
+                state=state,
+                wake_scheduler=lambda: None,
+                clock=time.monotonic,
+            ),
             executor=Executor(
                 client=client,
                 agents=self.agents,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -96,7 +97,12 @@ async def site() -> AsyncIterator[Site]:
         client = await stack.enter_async_context(KubeClient(credentials))
         state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
         committer = Committer(
-            writer=StatusWriter(client=client, state=state, wake_scheduler=lambda: None),
+            writer=StatusWriter(
+                client=client,
+                state=state,
+                wake_scheduler=lambda: None,
+                clock=time.monotonic,
+            ),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             epoch=EPOCH,
             preemption_seconds=60.0,

@@ -1,0 +1,158 @@
+"""Pods of jobs that still hold a node although their job gave the place up.
+
+They are charged to their job's queue until they are gone: a job that is preempted, suspended,
+deleted or finished pays as long as its pods run, as Kubernetes counts a terminating pod on its
+node. Which queue that is was seen when the job was admitted. Labels decide nothing that their
+writer gains by: a pod counts as a job's if its controller and its name are the job's, it counts as
+*leaving* only if its deletion was requested or Drumline will request it, and of a job that was
+never seen only a terminating pod is charged, to a queue that is open to its namespace.
+
+    job j (n0, n1) is suspended     j-0-g1 and j-1-g1 run on  -> both charged, both leaving
+    j is evicted and placed on n2   the same until they end, and j holds n2 besides
+    j-1 starts again on n1          the old pod's GPUs are those that the new pod waits for
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable
+
+from drumline.api.base import LABEL_JOB, LABEL_QUEUE
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.jobs import JobCache
+from drumline.controller.cache.pods import ChargedPod, JobPods, PodsByRole, is_owned
+from drumline.controller.cache.specs import SpecCache
+from drumline.controller.conversion.admitted import MemberPositions, holds_assignment
+from drumline.controller.conversion.held import Account, account_of
+from drumline.kube.views import PodView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.acceptance import is_ours
+
+
+class RemainingPods:
+    """Tells members from pods that remain. For one event loop.
+
+    Args:
+        jobs: the jobs.
+        pods: the pods of each job.
+        queues: which namespaces may use a queue.
+        positions_of: the members of a job that holds its assignment.
+    """
+
+    def __init__(
+        self,
+        *,
+        jobs: JobCache,
+        pods: JobPods,
+        queues: SpecCache[TrainingQueueSpec],
+        positions_of: Callable[[Job], MemberPositions],
+    ) -> None:
+        self._jobs = jobs
+        self._pods = pods
+        self._queues = queues
+        self._positions_of = positions_of
+        self._accounts: dict[str, Account] = {}
+        """By uid, of every job that was seen admitted and exists or has pods."""
+        self._gone: dict[str, str] = {}
+        """Namespaces by uid of deleted jobs that had pods."""
+        self._vacant: dict[str, tuple[tuple[str, int], Counter[str]]] = {}
+
+    def remember(self, job: Job) -> None:
+        """The job holds places in this version: its queue of now pays for pods that remain there.
+
+        Later it may name another queue, before these pods are gone.
+        """
+        self._accounts[job.uid] = account_of(job)
+
+    def forget(self, namespace: str, uid: str) -> None:
+        """The job is gone; what is known of it is kept while it has pods."""
+        self._vacant.pop(uid, None)
+        if self._pods.of(namespace, uid):
+            self._gone[uid] = namespace
+        else:
+            self._accounts.pop(uid, None)
+
+    def tidy(self) -> None:
+        """Forget the deleted jobs whose pods are gone. O(deleted jobs with pods)."""
+        for uid in [uid for uid, space in self._gone.items() if not self._pods.of(space, uid)]:
+            del self._gone[uid]
+            self._accounts.pop(uid, None)
+
+    def on_node(self, name: str, pods: Iterable[PodView]) -> PodsByRole:
+        """The pods of one node by their role. O(pods), and O(members) of a job with orphans.
+
+        To be asked again when a pod there changed, or a job that holds or held a place there.
+        """
+        orphans: dict[str, list[PodView]] = defaultdict(list)
+        terminating: list[PodView] = []
+        for pod in pods:
+            facts = self._pods.facts(pod) if is_owned(pod) else None
+            if facts is None:
+                terminating.extend([pod] if pod.terminating else [])
+            elif not self._is_member(pod, index=facts.index, generation=facts.generation):
+                orphans[pod.owner_uid].append(pod)
+        charged: list[ChargedPod] = []
+        for of_job in orphans.values():
+            of_job.sort(key=lambda pod: pod.name)
+            job = self._job_of(of_job[0])
+            vacant = 0 if job is None or not holds_assignment(job) else self._vacancies(job)[name]
+            terminating += of_job[:vacant]  # the place is held, and paid for, until it is empty
+            is_deleted_by_us = job is not None and is_ours(job)
+            for pod in of_job[vacant:]:
+                leaving = pod.terminating or is_deleted_by_us
+                if self.account(pod) is not None:
+                    charged.append(ChargedPod(pod=pod, leaving=leaving))
+                elif leaving:
+                    terminating.append(pod)
+        return PodsByRole(charged=tuple(charged), terminating=tuple(terminating))
+
+    def account(self, pod: PodView) -> Account | None:
+        """What pays for a pod that remains; None: no queue does."""
+        known = self._accounts.get(pod.owner_uid)
+        if known is not None:
+            return known
+        job = self._job_of(pod)
+        if job is not None:
+            return account_of(job)
+        queue = pod.labels.get(LABEL_QUEUE, "")
+        spec = self._queues.get(queue)
+        is_open = spec is not None and (spec.namespaces is None or pod.namespace in spec.namespaces)
+        if not pod.terminating or not is_open:
+            return None
+        key = f"{pod.namespace}/{pod.labels[LABEL_JOB]}"
+        return Account(key=key, uid=pod.owner_uid, queue=queue)
+
+    def _is_member(self, pod: PodView, *, index: int, generation: int) -> bool:
+        job = self._job_of(pod)
+        return (
+            job is not None
+            and holds_assignment(job)
+            and self._positions_of(job).has_member(index, generation)
+        )
+
+    def _job_of(self, pod: PodView) -> Job | None:
+        job = self._jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
+        return job if job is not None and job.uid == pod.owner_uid else None
+
+    def _vacancies(self, job: Job) -> Counter[str]:
+        """By node: places of the job without a pod of their own, lost ones included."""
+        stamp = (job.resource_version, self._pods.events(job.namespace, job.uid))
+        known = self._vacant.get(job.uid)
+        if known is None or known[0] != stamp:
+            positions = self._positions_of(job)
+            vacant = _vacant(positions, self._counted(job))
+            known = self._vacant[job.uid] = (stamp, vacant)
+        return known[1]
+
+    def _counted(self, job: Job) -> Collection[tuple[int, int]]:
+        pods = self._pods.of(job.namespace, job.uid)
+        return {(pod.index, pod.generation) for pod in pods if pod.end is None}
+
+
+def _vacant(positions: MemberPositions, counted: Collection[tuple[int, int]]) -> Counter[str]:
+    members = zip(positions.nodes, positions.pods, strict=True)
+    return Counter(
+        node
+        for position, (node, member) in enumerate(members)
+        if position in positions.lost or member not in counted
+    )

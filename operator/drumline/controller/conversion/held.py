@@ -1,0 +1,124 @@
+"""Capacity that a job holds beside its members: pods that still run, writes whose answer was lost.
+
+Either becomes an `Admitted` gang of its own, so that nodes and quota count it like any other gang.
+It is never a victim, and its uid is that of the job with a suffix: the job itself may wait.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle.model.job import Job
+from drumline.scheduling.model import Admitted, Gang
+from drumline.scheduling.resources import Resources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """Which job, queue and user pay for capacity."""
+
+    key: str
+    """`namespace/name` of the job."""
+    uid: str
+    queue: str
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemainingPod:
+    """A pod that still runs although its job gave up its place there."""
+
+    name: str
+    node: str
+    pool: str
+    requests: Resources
+    leaving: bool
+    """Whether it is being deleted; otherwise it may stay as long as it likes."""
+
+
+def account_of(job: Job) -> Account:
+    """The account of a job."""
+    return Account(key=job.key, uid=job.uid, queue=job.spec.queue, user=job.spec.user or "")
+
+
+def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitted]:
+    """One gang for each pool and pod shape: what these pods hold, until they are gone."""
+    alike: dict[tuple[str, bool, Resources], list[str]] = {}
+    for pod in sorted(pods, key=lambda pod: pod.name):
+        alike.setdefault((pod.pool, pod.leaving, pod.requests), []).append(pod.node)
+    return [
+        Admitted(
+            gang=_gang(account, suffix=f"pods-{number}", pods=len(nodes), per_pod=requests),
+            pool=pool,
+            assignment=tuple(nodes),
+            leaving=leaving,
+            preemptible=False,
+            is_residual=True,
+        )
+        for number, ((pool, leaving, requests), nodes) in enumerate(alike.items())
+    ]
+
+
+def held_by_lost_writes(
+    account: Account,
+    *,
+    per_pod: Resources,
+    places: Sequence[str],
+    statuses: Iterable[TrainingJobStatus],
+) -> list[Admitted]:
+    """What writes whose answer was lost may have taken beside the places that the job holds.
+
+    At most one of the writes took effect. On each node, the most that any of them takes is held.
+
+    Args:
+        account: what pays for the job.
+        per_pod: requests of each of its pods.
+        places: nodes of the places that it holds as it was read.
+        statuses: what was written.
+    """
+    most: dict[str, Counter[str]] = {}
+    for assignment in filter(None, (status.assignment for status in statuses)):
+        more = Counter(assignment.node_names()) - Counter(places)
+        most[assignment.gpu_pool] = most.get(assignment.gpu_pool, Counter()) | more
+    held: list[Admitted] = []
+    for number, (pool, nodes) in enumerate(sorted(most.items())):
+        names = tuple(sorted(nodes.elements()))
+        if names:
+            suffix = f"in-doubt-{number}"
+            own = _gang(account, suffix=suffix, pods=len(names), per_pod=per_pod)
+            reserved = frozenset(range(len(names)))
+            held.append(
+                Admitted(
+                    gang=own,
+                    pool=pool,
+                    assignment=names,
+                    reserved=reserved,
+                    preemptible=False,
+                    is_residual=True,
+                )
+            )
+    return held
+
+
+def unchanged(held: Admitted, *, before: Admitted | None) -> Admitted:
+    """The earlier object if it says the same: the scheduler knows it by identity."""
+    if before is None:
+        return held
+    if before.gang == held.gang:
+        held = replace(held, gang=before.gang)
+    return before if before == held else held
+
+
+def _gang(account: Account, *, suffix: str, pods: int, per_pod: Resources) -> Gang:
+    return Gang(
+        key=account.key,
+        uid=f"{account.uid}/{suffix}",
+        queue=account.queue,
+        nodes=pods,
+        per_pod=per_pod,
+        queued_at=0.0,
+        user=account.user,
+    )

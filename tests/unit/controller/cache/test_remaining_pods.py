@@ -1,0 +1,181 @@
+"""Pods that run on after their job gave its places up: nodes and queues count them to the end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.lifecycle.model.job import Job
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.decisions import BlockReason
+from drumline.scheduling.invariants import violations
+from drumline.scheduling.model import Admitted, Node, Policy
+from tests.unit.controller.views import (
+    assignment,
+    job_view,
+    node_view,
+    pod_view,
+    pool_view,
+    queue_view,
+)
+
+KEY = "team/llama"
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def state() -> ClusterCache:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view(gpus=4))
+    for name in ("node-0", "node-1"):
+        state.nodes.on_node(None, node_view(name))
+    return state
+
+
+def node(state: ClusterCache, name: str = "node-0") -> Node:
+    return next(node for node in state.scheduling.snapshot(now=NOW).nodes if node.name == name)
+
+
+def written(state: ClusterCache, *, version: int, **status: Any) -> Job:
+    """The job as it is after a status write of our own was acknowledged."""
+    job = state.jobs.get(KEY)
+    assert job is not None
+    changed = job.status.model_copy(update=status)
+    return replace(job, resource_version=str(version), status=changed)
+
+
+def residual(state: ClusterCache) -> list[Admitted]:
+    """What jobs hold beside their places."""
+    held = state.scheduling.snapshot(now=NOW).admitted
+    return [each for each in held if each.is_residual]
+
+
+def going(state: ClusterCache) -> list[int]:
+    """GPUs by node of pods that will be gone and are charged to no queue."""
+    return [node(state, name).terminating.gpus for name in ("node-0", "node-1")]
+
+
+def held_gpus(state: ClusterCache, queue: str = "research") -> int:
+    """GPUs that a queue pays for."""
+    admitted = state.scheduling.snapshot(now=NOW).admitted
+    return sum(held.gpus for held in admitted if held.gang.queue == queue)
+
+
+@pytest.fixture
+def placed(state: ClusterCache) -> ClusterCache:
+    """A job on node-0 and node-1 with its two pods of two GPUs."""
+    state.on_job(None, job_view(status=assignment("node-0", "node-1")))
+    for index in (0, 1):
+        state.on_pod(None, pod_view(index=index, node_name=f"node-{index}"))
+    return state
+
+
+def test_a_pod_that_a_job_waits_for_on_a_place_it_holds_is_paid_for_once(
+    placed: ClusterCache,
+) -> None:
+    job = placed.jobs.get(KEY)
+    assert job is not None
+    assert job.status.assignment is not None
+    given_up = job.status.assignment.model_copy(update={"lost": [1]})
+    placed.jobs.assume(written(placed, version=2, assignment=given_up))
+    assert (going(placed), residual(placed), held_gpus(placed)) == ([0, 2], [], 4)
+    again = job.status.assignment.model_copy(update={"generation": 2})
+    placed.jobs.assume(written(placed, version=3, assignment=again))
+    assert (going(placed), residual(placed), held_gpus(placed)) == ([2, 2], [], 4)
+    placed.on_pod(pod_view(index=0), None)
+    placed.on_pod(None, pod_view(index=0, generation=2))
+    assert (going(placed), held_gpus(placed)) == ([0, 2], 4)
+
+
+def test_the_queue_pays_for_pods_until_they_are_gone(placed: ClusterCache) -> None:
+    assert held_gpus(placed) == 4
+    placed.jobs.assume(written(placed, version=3, assignment=None))
+    (held,) = residual(placed)
+    assert (held.gpus, held.leaving, held.assignment) == (4, True, ("node-0", "node-1"))
+    assert node(placed).used.gpus == 2
+    moved = job_view(version=4, queue="other")
+    placed.on_job(None, moved)
+    assert (held_gpus(placed), held_gpus(placed, "other")) == (4, 0)
+    placed.on_job(moved, None)
+    assert held_gpus(placed) == 4
+    placed.on_pod(pod_view(index=0), None)
+    assert held_gpus(placed) == 2
+    placed.on_pod(pod_view(index=1, node_name="node-1"), None)
+    assert (held_gpus(placed), residual(placed)) == (0, [])
+
+
+def test_the_pods_of_a_deleted_job_are_capacity_to_come_once_they_terminate(
+    placed: ClusterCache,
+) -> None:
+    placed.on_job(job_view(status=assignment("node-0", "node-1")), None)
+    (held,) = residual(placed)
+    assert not held.leaving
+    for index in (0, 1):
+        pod = pod_view(index=index, node_name=f"node-{index}")
+        placed.on_pod(pod, structs.replace(pod, terminating=True))
+    (held,) = residual(placed)
+    assert held.leaving
+    assert residual(placed)[0] is held
+
+
+@pytest.mark.parametrize("terminating", [False, True])
+@pytest.mark.parametrize("namespaces", [None, ["team"], ["other"]], ids=str)
+def test_of_a_job_that_was_never_seen_an_open_queue_pays_for_terminating_pods(
+    state: ClusterCache, *, terminating: bool, namespaces: list[str] | None
+) -> None:
+    spec = queue_view().spec | ({} if namespaces is None else {"namespaces": namespaces})
+    state.on_queue(None, structs.replace(queue_view(), spec=spec))
+    pod = pod_view(terminating=terminating)
+    state.on_pod(
+        None, structs.replace(pod, labels={**pod.labels, "drumline.dev/queue": "research"})
+    )
+    charged = terminating and namespaces != ["other"]
+    assert held_gpus(state) == (2 if charged else 0)
+    assert going(state)[0] == (2 if terminating and not charged else 0)
+    assert node(state).used.gpus == 2
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [{"owner_uid": ""}, {"owner_uid": "another"}, {"name": "mine"}, {"name": "llama-0-g2"}],
+    ids=str,
+)
+def test_a_pod_with_forged_labels_is_never_capacity_to_come(
+    state: ClusterCache, forged: dict[str, Any]
+) -> None:
+    state.on_job(None, job_view(suspend=True))
+    state.on_pod(None, structs.replace(pod_view(), **forged))
+    assert (going(state)[0], residual(state)) == (0, [])
+    assert node(state).used.gpus == 2
+
+
+@pytest.mark.parametrize("ending", ["deleted", "suspended", "preempted", "failed"])
+def test_no_job_starts_on_quota_whose_pods_still_run(placed: ClusterCache, ending: str) -> None:
+    admitted = job_view(status=assignment("node-0", "node-1"))
+    match ending:
+        case "deleted":
+            placed.on_job(admitted, None)
+        case "suspended":
+            placed.on_job(admitted, job_view(version=2, suspend=True))
+        case "failed":
+            over = {**assignment("node-0", "node-1"), "finishedAt": "2023-11-14T22:13:20Z"}
+            placed.on_job(admitted, job_view(version=2, status=over))
+        case _:
+            placed.jobs.assume(written(placed, version=2, assignment=None))
+    placed.on_job(None, job_view("next", uid="next"))
+    snapshot = placed.scheduling.snapshot(now=NOW)
+    pending = [gang for gang in placed.scheduling.pending() if gang.uid == "next"]
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    assert [blocked.reason for blocked in decisions.blocked] == [BlockReason.QUOTA_EXHAUSTED]
+    assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
+    for index in (0, 1):
+        placed.on_pod(pod_view(index=index, node_name=f"node-{index}"), None)
+    snapshot = placed.scheduling.snapshot(now=NOW)
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    assert [start.uid for start in decisions.placed] == ["next"]
