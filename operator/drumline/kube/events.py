@@ -24,7 +24,7 @@ from drumline.kube.kinds import EVENTS, Resource
 
 WRITE_AT: Final = frozenset({1, 2, 10, 100})
 """The counts at which a series is written."""
-_REMEMBERED_SERIES: Final = 16_384
+_REMEMBERED_OBJECTS: Final = 16_384
 _QUEUED_WRITES: Final = 1024
 _MAX_NOTE_BYTES: Final = 1024
 _CLUSTER_EVENTS_NAMESPACE: Final = "default"
@@ -93,19 +93,23 @@ class EventRecorder:
         self._client = client
         self._instance = instance
         self._wall = wall
-        self._counts: OrderedDict[tuple[str, str], int] = OrderedDict()
+        self._counts: OrderedDict[str, dict[str, int]] = OrderedDict()
+        """By uid of the object, then by reason."""
         self._queue: asyncio.Queue[_Write] = asyncio.Queue(_QUEUED_WRITES)
 
     def record(self, occurrence: Occurrence) -> None:
         """Note it; never blocks, never fails."""
-        series = (occurrence.regarding.uid, occurrence.reason)
-        count = self._counts.get(series, 0) + 1
-        self._counts[series] = count
-        self._counts.move_to_end(series)
-        if len(self._counts) > _REMEMBERED_SERIES:
+        counts = self._counts.setdefault(occurrence.regarding.uid, {})
+        self._counts.move_to_end(occurrence.regarding.uid)
+        count = counts[occurrence.reason] = counts.get(occurrence.reason, 0) + 1
+        if len(self._counts) > _REMEMBERED_OBJECTS:
             self._counts.popitem(last=False)
         if count in WRITE_AT:
             self._enqueue(_Write(occurrence=occurrence, count=count, time=self._now()))
+
+    def forget(self, uid: str) -> None:
+        """The object is gone: nothing more happens to it."""
+        self._counts.pop(uid, None)
 
     async def run(self) -> None:
         """Write what was noted, until cancelled."""

@@ -97,5 +97,4 @@ class ClusterCache:
             self.nodes.recount(assignment.node_names())
 
     def _job_forgotten(self, namespace: str, uid: str) -> None:
-        self.pods.forget(namespace, uid)
         self.scheduling.forget(namespace, uid)

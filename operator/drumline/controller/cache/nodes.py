@@ -57,11 +57,18 @@ class NodeCache:
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Take in an event of a pod, of any owner."""
         if old is not None:
-            self._pods[old.node_name].pop(old.uid, None)
-            self._values.pop(old.node_name, None)
+            self._remove(old)
         if new is not None and new.node_name and not new.finished:
             self._pods[new.node_name][new.uid] = new
             self._values.pop(new.node_name, None)
+
+    def _remove(self, pod: PodView) -> None:
+        pods = self._pods.get(pod.node_name)
+        if pods is not None:
+            pods.pop(pod.uid, None)
+            if not pods:
+                del self._pods[pod.node_name]
+        self._values.pop(pod.node_name, None)
 
     def on_node(self, old: NodeView | None, new: NodeView | None) -> NodeChange:
         """Take in an event of a node; an update ends the distrust of its earlier state."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+import itertools
+from collections import defaultdict
 from collections.abc import Collection
 from dataclasses import dataclass
 
@@ -36,7 +37,9 @@ class JobPods:
 
     def __init__(self) -> None:
         self._pods: dict[tuple[str, str], dict[str, PodFacts]] = defaultdict(dict)
-        self._events: Counter[tuple[str, str]] = Counter()
+        self._stamps: dict[tuple[str, str], int] = {}
+        """The number of the newest event of each job that has pods."""
+        self._numbers = itertools.count(1)
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:
         """Take in an event; None as `new`: deleted."""
@@ -47,7 +50,7 @@ class JobPods:
         facts = facts_of(new)
         if facts is not None:
             self._pods[new.namespace, new.owner_uid][new.uid] = facts
-            self._events[new.namespace, new.owner_uid] += 1
+            self._stamps[new.namespace, new.owner_uid] = next(self._numbers)
 
     def of(self, namespace: str, uid: str) -> Collection[PodFacts]:
         """The pods of a job; a pod of another namespace is never included."""
@@ -57,13 +60,9 @@ class JobPods:
         """The facts kept of this pod; None for a pod that is no job's."""
         return self._pods.get((pod.namespace, pod.owner_uid), {}).get(pod.uid)
 
-    def events(self, namespace: str, uid: str) -> int:
-        """How many events of this job's pods were taken in: a stamp that changes with them."""
-        return self._events[namespace, uid]
-
-    def forget(self, namespace: str, uid: str) -> None:
-        """The job is gone; its pods follow with their own events."""
-        self._events.pop((namespace, uid), None)
+    def stamp(self, namespace: str, uid: str) -> int:
+        """A number that changes with every event of this job's pods; 0 while it has none."""
+        return self._stamps.get((namespace, uid), 0)
 
     def _remove(self, pod: PodView) -> None:
         job = (pod.namespace, pod.owner_uid)
@@ -71,9 +70,9 @@ class JobPods:
         if pods is None:
             return
         if pods.pop(pod.uid, None) is not None:
-            self._events[job] += 1
+            self._stamps[job] = next(self._numbers)
         if not pods:
-            del self._pods[job]
+            del self._pods[job], self._stamps[job]
 
 
 def is_owned(pod: PodView) -> bool:

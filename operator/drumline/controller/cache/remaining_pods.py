@@ -136,7 +136,7 @@ class RemainingPods:
 
     def _vacancies(self, job: Job) -> Counter[str]:
         """By node: places of the job without a pod of their own, lost ones included."""
-        stamp = (job.resource_version, self._pods.events(job.namespace, job.uid))
+        stamp = (job.resource_version, self._pods.stamp(job.namespace, job.uid))
         known = self._vacant.get(job.uid)
         if known is None or known[0] != stamp:
             positions = self._positions_of(job)

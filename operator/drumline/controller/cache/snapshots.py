@@ -186,8 +186,8 @@ class SnapshotBuilder:
         pods = self._sources.pods
         progress = self._progress(job.uid)
         saved = progress.checkpoint_step if progress is not None else None
-        events = pods.events(job.namespace, job.uid)
-        stamp = (job.resource_version, events, saved, now // RISK_SECONDS)
+        pods_stamp = pods.stamp(job.namespace, job.uid)
+        stamp = (job.resource_version, pods_stamp, saved, now // RISK_SECONDS)
         known = self._admitted.get(job.uid)
         if known is None or known[0] != stamp or known[1].gang is not gang:
             admitted = admitted_of(

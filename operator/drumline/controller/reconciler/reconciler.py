@@ -93,6 +93,7 @@ class Reconciler:
         for uid in self._state.jobs.take_deleted(key):
             self._memory.pop(uid, None)
             self._watch.unfollow(uid)
+            self._job_events.forget(uid)
             namespace = key.partition("/")[0]
             if self._state.pods.of(namespace, uid):
                 await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
@@ -117,6 +118,10 @@ class Reconciler:
                 continue
             return self._requeue_after(job, memory, planned.requeue_at, now=now)
         raise RetryLater(0.1)
+
+    def knows(self, key: str) -> bool:
+        """Whether there is a job with this key."""
+        return self._state.jobs.get(key) is not None
 
     def _observe(self, job: Job, memory: JobMemory) -> Observed:
         pods = tuple(self._state.pods.of(job.namespace, job.uid))
@@ -218,6 +223,8 @@ class Reconciler:
 
             losses 1, 2, 3, 4 -> 0, 10, 20, 40 s;   rejections 1, 2, 3 -> 10, 20, 40 s
         """
+        if self._state.jobs.get(job.key) is None:
+            return
         now, reason = self._clock(), str(status.reason)
         before = self._state.scheduling.backoffs.get(job.uid)
         started = parse_timestamp(job.status.started_at) if job.status.started_at else now

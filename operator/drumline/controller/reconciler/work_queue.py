@@ -14,6 +14,8 @@ from collections.abc import Callable
 
 BASE_BACKOFF_SECONDS = 0.1
 MAX_BACKOFF_SECONDS = 60.0
+_SLACK = 64
+"""Overtaken delays that are kept until they are over."""
 
 
 class WorkQueue:
@@ -65,6 +67,14 @@ class WorkQueue:
     def forget(self, key: str) -> None:
         """The key was handled: its next failure starts from the shortest backoff."""
         self._failures.pop(key, None)
+
+    def drop(self, key: str) -> None:
+        """Nothing has this key any more: its delays and failures count no longer."""
+        self._failures.pop(key, None)
+        self._due.pop(key, None)
+        if len(self._later) > _SLACK + 2 * len(self._due):  # entries without a key that is due
+            self._later = [(due, key) for key, due in self._due.items()]
+            heapq.heapify(self._later)
 
     async def get(self) -> str:
         """The next key; the worker holds it until `done`."""

@@ -28,6 +28,8 @@ async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) ->
             queue.forget(key)
             if delay is not None:
                 queue.add_after(key, delay)
+            elif not reconciler.knows(key):
+                queue.drop(key)
         except RetryLater as later:
             queue.add_after(key, later.seconds)
         except Conflict:  # the watch shows what was missed, mostly within milliseconds

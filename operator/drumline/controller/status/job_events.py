@@ -53,6 +53,10 @@ class JobEvents:
                 severity=Severity.WARNING,
             )
 
+    def forget(self, uid: str) -> None:
+        """The job of this uid is gone."""
+        self._recorder.forget(uid)
+
     def _say(
         self,
         job: Job,

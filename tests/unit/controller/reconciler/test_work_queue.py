@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Coroutine
 from typing import Any
 
@@ -136,6 +137,19 @@ async def test_a_worker_that_is_cancelled_takes_no_key_along() -> None:
         await worker
     queue.add("a")
     assert await queue.get() == "a"
+
+
+async def test_a_dropped_key_leaves_nothing_behind(queue: WorkQueue, clock: Clock) -> None:
+    for number in range(1000):
+        queue.add_after(f"gone-{number}", 604_800)  # a time to live of a week
+        queue.retry(f"gone-{number}")
+        queue.drop(f"gone-{number}")
+    queue.add_after("stays", 604_800)
+    gc.collect()
+    memory = gc.get_referents(*gc.get_referents(queue))
+    assert sum(str(part).count("gone-") for part in memory) < 300
+    clock.now += 604_800
+    assert await queue.get() == "stays"
 
 
 class QueueModel(RuleBasedStateMachine):
