@@ -79,7 +79,9 @@ def admitted(
     image: str = "trainer:1",
 ) -> Job:
     """The job with its places."""
-    status = transitions.admitted(job, pool="h100", nodes=nodes, epoch=EPOCH, image=image, now=at)
+    status = transitions.admitted(
+        job, pool="h100", nodes=nodes, epoch=EPOCH, image=image, priority=0, now=at
+    )
     return with_status(job, status)
 
 

@@ -64,7 +64,7 @@ def bound_pods(name: str, node_names: list[str], *, gpus: int) -> list[Json]:
         status=TrainingJobStatus(),
     )
     status = transitions.admitted(
-        job, pool="bench", nodes=node_names, epoch=1, image="any:1", now=0.0
+        job, pool="bench", nodes=node_names, epoch=1, image="any:1", priority=0, now=0.0
     )
     placed = Job(
         **{field: getattr(job, field) for field in Job.__slots__ if field != "status"},

@@ -265,7 +265,13 @@ class Model(World):
             if not size:
                 return None
             return transitions.admitted(
-                job, pool="pool", nodes=nodes[:size], epoch=epoch, image="image", now=now
+                job,
+                pool="pool",
+                nodes=nodes[:size],
+                epoch=epoch,
+                image="image",
+                priority=0,
+                now=now,
             )
         members, lost = members_of(job.status), lost_positions(job.status)
         kept = [position for position in range(len(members)) if position not in lost]

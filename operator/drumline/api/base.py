@@ -61,6 +61,16 @@ def keyed_by(key: str) -> JsonDict:
 DISTINCT: Final[JsonDict] = {"x-kubernetes-list-type": "set"}
 """Schema marker of a list of distinct scalars."""
 
+
+def validated_by(rule: Rule) -> JsonDict:
+    """Schema marker of a scalar that this rule (`self` is the value) must hold of.
+
+    Such a rule is not asked about again while the value stays the same, so a stored object that it
+    would refuse can still be changed elsewhere (CRD validation ratcheting).
+    """
+    return {"x-kubernetes-validations": [{"rule": rule.rule, "message": rule.message}]}
+
+
 Name = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
 ]

@@ -68,6 +68,9 @@ class TrainingJobStatus(ApiModel):
     image: Annotated[str | None, Field(max_length=512)] = None
     """Image of its pods, with the digest that the first of them ran; replacements and resumes use
     it too, until the job names another one."""
+    priority: int | None = None
+    """Value of its priority class when it last got its GPUs. While it holds them a lower class
+    counts at once, a higher one when it is queued again."""
     queued_at: Timestamp | None = None
     """When the job began to wait; kept over preemption."""
     expected_start: Timestamp | None = None

@@ -3,7 +3,8 @@
 A running gang was placed, admitted against a quota and configured from the spec, so most of it
 may change only while the job is suspended: the old object has `suspend: true`, and its status no
 assignment any more, because until then pods of the old spec may run (resuming in the
-same update is fine). What a checkpoint depends on never changes: a new job continues from it.
+same update is fine). What a checkpoint depends on never changes: a new job continues from it. The
+deadline of a job that holds nodes only shrinks, as Slurm's time limits do for their users.
 Everything not named here may change at any time.
 """
 
@@ -44,6 +45,17 @@ _STATUS_WRITE: Final = (
 )
 """Through `/status` the spec never changes, and through the object itself the status never does:
 where the phase changed, the spec did not."""
+_DEADLINE: Final = "spec.activeDeadlineSeconds"
+_DEADLINE_KEPT: Final = (
+    f"(!has(oldSelf.{_DEADLINE}) || {_GAVE_BACK}"
+    f" || (has(self.{_DEADLINE}) && self.{_DEADLINE} <= oldSelf.{_DEADLINE}))"
+)
+"""The scheduler lets a short job run on GPUs that are promised from its deadline on."""
+_DEADLINE_COMPLAINT: Final = (
+    f"({_DEADLINE_KEPT} ? '' : '{_DEADLINE}: activeDeadlineSeconds may only become shorter while"
+    " the job holds its nodes, as they are promised to others from then on; set suspend: true"
+    " first. ')"
+)
 
 
 def _unchanged(field: str) -> str:
@@ -65,11 +77,13 @@ def only_while_suspended(fields: Sequence[str]) -> Rule:
     the schema of all of them.
     """
     suspend = "may change only while the job is suspended; set suspend: true first"
+    complaints = [_complaint(field, suspend=suspend) for field in fields]
     return Rule(
-        rule=f"{_STATUS_WRITE} || ({' && '.join(map(_spec_unchanged, fields))})"
+        rule=f"{_STATUS_WRITE}"
+        f" || ({' && '.join(map(_spec_unchanged, fields))} && {_DEADLINE_KEPT})"
         f" || (oldSelf.spec.suspend && {_GAVE_BACK})",
         message=f"most of the spec {suspend}",
-        message_expression=" + ".join(_complaint(field, suspend=suspend) for field in fields),
+        message_expression=" + ".join([*complaints, _DEADLINE_COMPLAINT]),
         field_path=".spec",
     )
 

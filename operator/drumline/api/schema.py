@@ -44,6 +44,7 @@ _LEAF_KEYWORDS = frozenset(
         "minLength",
         "minProperties",
         "minimum",
+        "nullable",
         "pattern",
         "required",
         "type",
@@ -196,6 +197,8 @@ def _check(schema: Schema, *, path: str) -> None:
             _check(value, path=f"{path}{{}}")
         elif keyword not in _LEAF_KEYWORDS:
             raise SchemaError(f"{where}: {keyword!r} has no place in a structural schema")
+    if schema.get("x-kubernetes-preserve-unknown-fields") and "type" not in schema:
+        return  # any value of a map, which has the bound
     kind = "string" if "x-kubernetes-int-or-string" in schema else schema.get("type")
     if kind is None:
         raise SchemaError(f"{where}: has no type")

@@ -6,7 +6,7 @@ What may change when is the table in `mutability`; the status half is in `jobsta
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PlainValidator, WithJsonSchema
 
@@ -19,6 +19,7 @@ from drumline.api.base import (
     Rule,
     name_rule,
     relative_path,
+    validated_by,
 )
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
@@ -44,11 +45,23 @@ __all__ = [
     "TrainingJobStatus",
 ]
 
+NOT_A_SYSTEM_CLASS: Final = Rule(
+    rule="!self.startsWith('system-')",
+    message="priorityClassName: classes of system- are for the cluster's own pods; name another",
+)
 OverridesText = Annotated[
     Overrides,
     PlainValidator(Overrides.of),
     WithJsonSchema(
-        {"type": "object", "maxProperties": 32, "x-kubernetes-preserve-unknown-fields": True}
+        {
+            "type": "object",
+            "maxProperties": 32,
+            # Not preserved as a whole: of such an object CEL compares only keys that both have.
+            "additionalProperties": {
+                "x-kubernetes-preserve-unknown-fields": True,
+                "nullable": True,
+            },
+        }
     ),
 ]
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
@@ -179,12 +192,19 @@ class TrainingJobSpec(ApiModel):
     priority_class_name: (
         Annotated[
             str,
-            Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+            Field(
+                min_length=1,
+                max_length=253,
+                pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+                json_schema_extra=validated_by(NOT_A_SYSTEM_CLASS),
+            ),
         ]
         | None
     ) = None
-    """PriorityClass that orders the job in its queue; its pods carry Drumline's own class. Absent:
-    the cluster's default class, else 0."""
+    """PriorityClass that orders the job in its queue; its pods carry Drumline's own class. Those of
+    the cluster's own pods (system-...) are refused. While the job holds its GPUs a lower class
+    counts at once, a higher one when it is queued again. Absent: the cluster's default class, else
+    0."""
     nodes: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Pods of the gang, one on each node or share of a node. Default: 1. Changes only while
     suspended."""
@@ -239,7 +259,8 @@ class TrainingJobSpec(ApiModel):
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
     """Seconds the job may run before it fails, since its last start: suspension and waiting do
     not count, and after them it starts again from zero, as in a batch/v1 Job. Also when the
-    scheduler expects its GPUs to be free again. Absent: no limit."""
+    scheduler expects its GPUs to be free again: while the job holds them it may only become
+    shorter. Absent: no limit."""
     ttl_seconds_after_finished: Annotated[int, Field(ge=0, le=31_536_000)] | None = None
     """Seconds after its end until the job is deleted; absent: it stays."""
     managed_by: (

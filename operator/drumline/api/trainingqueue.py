@@ -62,7 +62,8 @@ class TrainingQueueSpec(ApiModel):
     ] = None
     """Namespaces whose jobs may use this queue; absent: all."""
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
-    """Highest priority value a job in this queue may have; absent: no limit."""
+    """Highest priority value a job in this queue may have, for as long as it runs; absent:
+    1000000000, the highest of users' classes."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """What the queue is due of what is shared, beside the weights of its siblings: it counts where
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""

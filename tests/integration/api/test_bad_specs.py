@@ -392,6 +392,12 @@ JOBS = [
         activeDeadlineSeconds="1h",
     ),
     job("manager without a domain", "spec.managedBy", "match", managedBy="kueue"),
+    job(
+        "priority of the cluster's own pods",
+        "spec.priorityClassName",
+        "name another",
+        priorityClassName="system-cluster-critical",
+    ),
     job("priority class in capitals", "spec.priorityClassName", "match", priorityClassName="High"),
 ]
 

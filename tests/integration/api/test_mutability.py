@@ -37,7 +37,6 @@ ANY_TIME: dict[str, Json] = {
     "recovery's patience": {"recovery": {"hangTimeoutSeconds": 60, "lostAfterSeconds": 2}},
     "startDeadlineSeconds": {"startDeadlineSeconds": 9},
     "activeDeadlineSeconds": {"activeDeadlineSeconds": 9},
-    "activeDeadlineSeconds removed": {"activeDeadlineSeconds": None},
     "ttlSecondsAfterFinished": {"ttlSecondsAfterFinished": 9},
 }
 WHILE_SUSPENDED: dict[str, Json] = {
@@ -58,6 +57,12 @@ WHILE_SUSPENDED: dict[str, Json] = {
     "trainer": {"trainer": {"steps": 7}},
     "trainer's image": {"trainer": {"image": "registry.example.com/trainer:2"}},
     "trainer's overrides": {"trainer": {"overrides": {"optimizer": {"learning_rate": 0.2}}}},
+    "trainer with another override": {
+        "trainer": {"overrides": {"optimizer": None, "seed_of_nothing": {"learning_rate": 0.1}}}
+    },
+    "trainer with another override below": {
+        "trainer": {"overrides": {"optimizer": {"learning_rate": None, "no_such_field": 0.1}}}
+    },
     "checkpoint's interval": {"checkpoint": {"everySteps": 7}},
 }
 NEVER: dict[str, Json] = {
@@ -166,6 +171,32 @@ def test_some_fields_change_while_the_nodes_are_given_back(
     body = changed(leaving, ANY_TIME[change], suspend=True)
     answer = server.replace(body, dry_run=True)
     assert answer.code == 200, answer.message
+
+
+LONGER: dict[str, Json] = {
+    "raised": {"activeDeadlineSeconds": 61},
+    "removed": {"activeDeadlineSeconds": None},
+}
+
+
+@pytest.fixture(scope="module")
+def placed(server: Server) -> Json:
+    """A job that holds nodes, with a deadline after 60 s."""
+    job = manifest("TrainingJob", name="placed", **FULL)
+    assert server.create(job).code == 201
+    return with_assignment(server, job, ASSIGNMENT)
+
+
+@pytest.mark.parametrize("change", LONGER)
+def test_a_deadline_becomes_longer_only_while_the_job_holds_no_nodes(
+    server: Server, stored: dict[bool, Json], placed: Json, change: str
+) -> None:
+    waiting = server.replace(changed(stored[False], LONGER[change], suspend=False), dry_run=True)
+    assert waiting.code == 200, waiting.message
+    running = server.replace(changed(placed, LONGER[change], suspend=False), dry_run=True)
+    assert running.code == 422
+    assert "spec.activeDeadlineSeconds: activeDeadlineSeconds may only become" in running.message
+    assert "set suspend: true first" in running.message
 
 
 def test_a_status_sent_along_does_not_open_the_spec(server: Server) -> None:

@@ -229,7 +229,7 @@ def test_a_start_is_expected_until_the_job_has_places_or_is_suspended() -> None:
     expected = ("2023-11-14T22:14:20Z", "2023-11-14T22:14:50Z")
     assert (waits.status.expected_start, waits.status.expected_start_by) == expected
     placed = transitions.admitted(
-        waits, pool="h100", nodes=("a", "b"), epoch=EPOCH, image="trainer:1", now=T0
+        waits, pool="h100", nodes=("a", "b"), epoch=EPOCH, image="trainer:1", priority=0, now=T0
     )
     for status in (placed, transitions.suspended(waits, now=T0)):
         assert (status.expected_start, status.expected_start_by) == (None, None)

@@ -200,6 +200,7 @@ class LeaderComponents:
             metrics=self._term.metrics,
             job_events=self._job_events,
             enqueue=self._queue.add,
+            priority_of=self._state.scheduling.priority_of,
         )
 
     def _wire_reporter(self, usage: QueueUsageHistory) -> UsageReporter:

@@ -32,7 +32,7 @@ from drumline.controller.conversion.held import (
     held_by_pods,
     unchanged,
 )
-from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.conversion.jobs import effective_priority, gang_of
 from drumline.controller.conversion.nodes import pool_of, resources_of
 from drumline.controller.conversion.queues import queue_of
 from drumline.lifecycle.model.job import Job
@@ -127,6 +127,15 @@ class SnapshotBuilder:
         if any(gang.group for gang in gangs):
             return self._without_started_members(gangs)
         return gangs
+
+    def priority_of(self, job: Job) -> int:
+        """The job's effective priority."""
+        queue = self._sources.queues.get(job.spec.queue)
+        return effective_priority(
+            job,
+            value=self._sources.priorities.value_of(job.spec.priority_class_name),
+            highest=queue.max_priority if queue is not None else None,
+        )
 
     def jobs_without_priority_class(self) -> list[Job]:
         """Waiting jobs that name a priority class that does not exist."""
@@ -254,14 +263,15 @@ class SnapshotBuilder:
     def _gang(self, job: Job) -> Gang | None:
         """The scheduler's view of a job; None, and noted in `left_out`, where there can be none."""
         backoff = self.backoffs.get(job.uid)
-        version = f"{job.resource_version}/{backoff.until if backoff else 0}"
+        priority = self.priority_of(job)
+        version = f"{job.resource_version}/{backoff.until if backoff else 0}/{priority}"
         known = self._gangs.get(job.uid)
         if known is not None and known[0] == version:
             return known[1]
         try:
             gang = gang_of(
                 job,
-                priority=self._sources.priorities.value_of(job.spec.priority_class_name),
+                priority=priority,
                 platform_tolerations=self._platform_tolerations,
                 retry_at=backoff.until if backoff else 0.0,
                 retry_cause=backoff.cause if backoff else "",

@@ -64,9 +64,9 @@ class PriorityCache:
             self._values[new.name] = new.value
             self._default = new.value if new.global_default else self._default
 
-    def value_of(self, name: str | None) -> int:
-        """The value of this class; the global default without a name, 0 for an unknown class."""
-        return self._default if name is None else self._values.get(name, 0)
+    def value_of(self, name: str | None) -> int | None:
+        """The value of this class; the global default without a name, None for an unknown class."""
+        return self._default if name is None else self._values.get(name)
 
     def exists(self, name: str | None) -> bool:
         """Whether a job may name this class: it exists, or no class is named."""

@@ -47,6 +47,27 @@ def job_of(view: ObjectView) -> Job:
     )
 
 
+def effective_priority(job: Job, *, value: int | None, highest: int | None) -> int:
+    """The priority by which a job is ordered, preempts and is preempted.
+
+    While it holds its places it is never higher than the one that it was admitted with, nor than
+    its queue allows now: a running job does not become safe from preemption by naming another
+    class. A waiting job that is above its queue's limit is rejected, not clamped.
+
+    Args:
+        job: the job.
+        value: of its priority class; None: the class does not exist (any more).
+        highest: what its queue allows; None: no limit.
+    """
+    if job.status.assignment is None:
+        return value or 0
+    admitted = job.status.priority
+    if value is None:
+        value = admitted or 0
+    limits = [limit for limit in (admitted, highest) if limit is not None]
+    return min([value, *limits])
+
+
 def gang_of(
     job: Job,
     *,

@@ -75,6 +75,7 @@ class Committer:
         metrics: where decisions are counted.
         job_events: the events that users read.
         enqueue: wakes the reconciler for a job's key.
+        priority_of: the effective priority of a job.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Committer:
         metrics: Metrics,
         job_events: JobEvents,
         enqueue: Callable[[str], None],
+        priority_of: Callable[[Job], int],
     ) -> None:
         self._writer = writer
         self._pods = pods
@@ -95,6 +97,7 @@ class Committer:
         self._metrics = metrics
         self._job_events = job_events
         self._enqueue = enqueue
+        self._priority_of = priority_of
 
     async def carry_out(self, decisions: Decisions, *, jobs: Jobs, now: float) -> bool:
         """Write what was decided; False when something has to be decided again."""
@@ -135,6 +138,7 @@ class Committer:
             nodes=placed.assignment,
             epoch=self._epoch,
             image=image_of(job, self._pods),
+            priority=self._priority_of(job),
             now=now,
         )
         if not await self._write(job, status):

@@ -35,9 +35,26 @@ from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
 
 
 def admitted(
-    job: Job, *, pool: str, nodes: Sequence[str], epoch: int, image: str, now: float
+    job: Job,
+    *,
+    pool: str,
+    nodes: Sequence[str],
+    epoch: int,
+    image: str,
+    priority: int,
+    now: float,
 ) -> TrainingJobStatus:
-    """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes."""
+    """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes.
+
+    Args:
+        job: waits.
+        pool: the GpuPool of its nodes.
+        nodes: by position.
+        epoch: the leadership that writes this.
+        image: what its pods run from now on.
+        priority: the one that it was ordered by; later ones count up to this.
+        now: seconds since the epoch.
+    """
     generation = (job.status.generation or 0) + 1
     members = [
         GangMember(index=index, node=node, pod_generation=generation)
@@ -53,6 +70,7 @@ def admitted(
         expected_start=None,
         expected_start_by=None,
         image=image,
+        priority=priority,
         queued_at=job.status.queued_at or timestamp(job.created_at),
         admitted_at=timestamp(now),
         generation_at=timestamp(now),

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Queue
 from drumline.scheduling.rejections import Rejection, correction, named
+
+HIGHEST_PRIORITY: Final = 1_000_000_000
+"""Of user-defined PriorityClasses (`scheduling.HighestUserDefinablePriority` of Kubernetes). Above
+are system-cluster-critical and system-node-critical, which no training job may use."""
 
 
 class QueueAccess:
@@ -53,11 +58,12 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
             f" it is open to {named(sorted(queue.namespaces)) or 'none'}",
             remedy=correction(wrong=gang.namespace, right=queue.namespaces),
         )
-    if queue.max_priority is not None and gang.priority > queue.max_priority:
+    highest = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
+    if gang.priority > highest:
         return Rejection(
             reason=BlockReason.PRIORITY_TOO_HIGH,
-            message=f"priority {gang.priority} is above {queue.max_priority}, the highest that"
+            message=f"priority {gang.priority} is above {highest}, the highest that"
             f" queue {queue.name} allows: choose a lower priority class",
-            remedy=correction(wrong=str(gang.priority), right=[str(queue.max_priority)]),
+            remedy=correction(wrong=str(gang.priority), right=[str(highest)]),
         )
     return None

@@ -109,6 +109,7 @@ async def site() -> AsyncIterator[Site]:
             metrics=Metrics(),
             job_events=JobEvents(EventRecorder(client, instance="test")),
             enqueue=lambda _: None,
+            priority_of=lambda _: 0,
         )
         yield Site(committer, written)
 

@@ -128,7 +128,9 @@ class Site:
         nodes = ("node-0", "node-1")
         await self.writer.write(
             self.job,
-            membership.admitted(self.job, pool="h100", nodes=nodes, epoch=1, image="a", now=NOW),
+            membership.admitted(
+                self.job, pool="h100", nodes=nodes, epoch=1, image="a", priority=0, now=NOW
+            ),
         )
 
     def started(self) -> list[str]:

@@ -1,0 +1,100 @@
+"""No change of a class makes a running job safe from preemption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.decisions import Blocked, BlockReason
+from drumline.scheduling.model import Policy
+from tests.unit.controller.views import (
+    assignment,
+    job_view,
+    node_view,
+    pod_view,
+    pool_view,
+    priority_view,
+    queue_view,
+)
+
+NOW = 1_800_000_000.0
+
+
+@pytest.fixture
+def state() -> ClusterCache:
+    """A job of priority 50 holds the only node."""
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view(gpus=8))
+    state.nodes.on_node(None, node_view())
+    for name, value in {"low": 50, "high": 100, "highest": 2_000_001_000}.items():
+        state.on_priority_class(None, priority_view(name, value))
+    state.on_job(None, running("low"))
+    state.on_pod(None, pod_view(gpus=8))
+    return state
+
+
+def running(priority_class: str, *, version: int = 1) -> Any:
+    status = {**assignment("node-0"), "priority": 50}
+    spec: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8, "priorityClassName": priority_class}
+    return job_view(version=version, status=status, **spec)
+
+
+def preempted(state: ClusterCache) -> list[str]:
+    """The jobs that give way to a job of priority 100 in the same queue."""
+    spec: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8, "priorityClassName": "high"}
+    state.on_job(None, job_view("urgent", uid="urgent", **spec))
+    decisions = decide(
+        snapshot=state.scheduling.snapshot(now=NOW),
+        pending=state.scheduling.pending(),
+        policy=Policy(),
+        now=NOW,
+    )
+    return [victim.key for each in decisions.preemptions for victim in each.victims]
+
+
+def test_a_job_that_names_a_higher_class_while_it_runs_gives_way_as_before(
+    state: ClusterCache,
+) -> None:
+    state.on_job(running("low"), running("highest", version=2))
+    assert preempted(state) == ["team/llama"]
+
+
+def test_so_does_one_whose_class_gets_a_higher_value(state: ClusterCache) -> None:
+    state.on_priority_class(priority_view("low", 50), priority_view("low", 900))
+    assert preempted(state) == ["team/llama"]
+
+
+def test_a_class_that_is_deleted_makes_no_running_job_lower(state: ClusterCache) -> None:
+    state.on_priority_class(priority_view("low", 50), None)
+    assert state.scheduling.snapshot(now=NOW).admitted[0].gang.priority == 50
+
+
+def test_a_lower_class_and_a_lower_limit_of_the_queue_count_at_once(state: ClusterCache) -> None:
+    state.on_priority_class(None, priority_view("idle", -10))
+    queue = queue_view(gpus=8)
+    limited = structs.replace(queue, spec={**queue.spec, "maxPriority": 20})
+    state.on_queue(queue, limited)
+    assert state.scheduling.snapshot(now=NOW).admitted[0].gang.priority == 20
+    state.on_job(running("low"), running("idle", version=2))
+    assert state.scheduling.snapshot(now=NOW).admitted[0].gang.priority == -10
+
+
+def test_a_waiting_job_is_rejected_above_what_training_may_have(state: ClusterCache) -> None:
+    """Also where it was stored before its class was refused by the API server."""
+    state.on_job(None, job_view("proud", uid="proud", priorityClassName="highest"))
+    decisions = decide(
+        snapshot=state.scheduling.snapshot(now=NOW),
+        pending=state.scheduling.pending(),
+        policy=Policy(),
+        now=NOW,
+    )
+    (blocked,) = decisions.blocked
+    assert isinstance(blocked, Blocked)
+    assert blocked.reason is BlockReason.PRIORITY_TOO_HIGH
+    assert "priority 2000001000 is above 1000000000" in blocked.message
