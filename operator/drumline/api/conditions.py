@@ -11,8 +11,18 @@ from drumline.api.base import ApiModel, Timestamp
 
 
 class ConditionType(StrEnum):
-    """Types of a TrainingJob's conditions. An absent condition is unknown."""
+    """Types of conditions. An absent condition is unknown, an absent `Stalled` is false.
 
+    `Ready` and `Stalled` are on all three kinds and mean what kstatus reads in them: a ready object
+    is as its spec asks (Current), another is on its way (InProgress), a stalled one needs a change
+    of its spec (Failed). https://github.com/kubernetes-sigs/cli-utils/tree/master/pkg/kstatus
+    """
+
+    READY = "Ready"
+    STALLED = "Stalled"
+    # of a GpuPool
+    DEGRADED = "Degraded"
+    # of a TrainingJob
     ADMITTED = "Admitted"
     PLACED = "Placed"
     RUNNING = "Running"

@@ -106,6 +106,7 @@ class LeaderComponents:
             state=self._state,
             wake_scheduler=self._wake.set,
             clock=time.monotonic,
+            wall=time.time,
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)

@@ -26,6 +26,7 @@ from drumline.kube.kinds import TRAINING_JOBS
 from drumline.kube.request import Sending
 from drumline.kube.retry import ONCE
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.readiness import as_written
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.status.writer")
@@ -44,6 +45,7 @@ class StatusWriter:
         state: the caches.
         wake_scheduler: called when a job may need a place or has given one back.
         clock: seconds; never goes back.
+        wall: seconds since the epoch.
     """
 
     def __init__(
@@ -53,21 +55,24 @@ class StatusWriter:
         state: ClusterCache,
         wake_scheduler: Callable[[], None],
         clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
         self._client = client
         self._state = state
         self._wake_scheduler = wake_scheduler
         self._clock = clock
+        self._wall = wall
         self._has_doubts = asyncio.Event()
 
     async def write(self, job: Job, status: TrainingJobStatus) -> None:
-        """Replace the status of `job` as it was read.
+        """Replace the status of `job` as it was read; what `as_written` adds goes with it.
 
         Raises:
             Conflict: it was written meanwhile (a user's edit, or another leader).
             KubeError: anything else. The write may have been carried out (`maybe_done`); then the
                 job is in doubt until `settle_doubts` has read it.
         """
+        status = as_written(job, status, now=self._wall())
         try:
             written = await writes.replace_status(
                 self._client,

@@ -6,6 +6,8 @@ require (metav1.Condition).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from drumline.api.conditions import Condition, ConditionType, Phase
@@ -14,6 +16,44 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 
 Truth = Literal["True", "False", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Statement:
+    """What a condition says."""
+
+    truth: Truth
+    reason: str
+    message: str = ""
+
+
+def next_condition(
+    before: Iterable[Condition],
+    kind: ConditionType,
+    statement: Statement,
+    *,
+    generation: int,
+    now: float,
+) -> Condition:
+    """The condition of this type that follows these; it keeps its time while its truth stays.
+
+    Args:
+        before: the object's conditions.
+        kind: its type.
+        statement: what it says.
+        generation: metadata.generation of the object.
+        now: seconds since the epoch.
+    """
+    known = next((condition for condition in before if condition.type == kind), None)
+    stays = known is not None and known.status == statement.truth
+    return Condition(
+        type=kind.value,
+        status=statement.truth,
+        reason=statement.reason,
+        message=statement.message[:2048],
+        last_transition_time=known.last_transition_time if known and stays else timestamp(now),
+        observed_generation=generation,
+    )
 
 
 def condition(status: TrainingJobStatus, kind: ConditionType) -> Condition | None:
@@ -37,17 +77,12 @@ def with_condition(  # noqa: PLR0917 - one line per condition in the transitions
     now: float,
 ) -> TrainingJobStatus:
     """The status with this condition; its transition time changes only with its truth."""
-    before = condition(status, kind)
-    since = timestamp(now)
-    if before is not None and before.status == truth:
-        since = before.last_transition_time
-    entry = Condition(
-        type=kind.value,
-        status=truth,
-        reason=str(reason),
-        message=message[:2048],
-        last_transition_time=since,
-        observed_generation=job.object_generation,
+    entry = next_condition(
+        status.conditions or (),
+        kind,
+        Statement(truth=truth, reason=str(reason), message=message),
+        generation=job.object_generation,
+        now=now,
     )
     unchanged = [c for c in status.conditions or [] if c.type != kind]
     return changed(status, conditions=sorted([*unchanged, entry], key=lambda c: c.type))

@@ -16,6 +16,7 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.model.readiness import is_unobserved
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan import elastic, eviction, failure, start
@@ -28,6 +29,13 @@ from drumline.lifecycle.plan.situation import Situation
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     """The next write and the next actions for this job."""
+    planned = _plan(job, observed, now=now, epoch=epoch)
+    if planned.status is None and is_unobserved(job) and is_ours(job) and not job.deleting:
+        return JobPlan(status=job.status)  # the new spec changes nothing: only that is written
+    return planned
+
+
+def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     if not is_ours(job):
         return JobPlan()
     if job.deleting:

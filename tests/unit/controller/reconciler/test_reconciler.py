@@ -101,6 +101,7 @@ class Operator:
                 state=state,
                 wake_scheduler=lambda: None,
                 clock=time.monotonic,
+                wall=lambda: T0 + 6,
             ),
             executor=Executor(
                 client=client,

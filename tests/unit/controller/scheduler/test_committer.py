@@ -102,6 +102,7 @@ async def site() -> AsyncIterator[Site]:
                 state=state,
                 wake_scheduler=lambda: None,
                 clock=time.monotonic,
+                wall=lambda: NOW,
             ),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             epoch=EPOCH,

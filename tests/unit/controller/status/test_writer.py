@@ -114,6 +114,7 @@ class Site:
             state=self.state,
             wake_scheduler=self.woken.set,
             clock=lambda: self.seconds,
+            wall=lambda: NOW,
         )
 
     @property

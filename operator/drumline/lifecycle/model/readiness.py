@@ -1,0 +1,48 @@
+"""What every written status says of itself: which spec it is about, and whether all is well.
+
+Derived from the phase in one place, so that no transition can forget it. kstatus (Flux, Argo CD,
+`kpt live`) and `kubectl wait` read it:
+
+    phase                               Ready  Stalled  kstatus
+    Running, Succeeded, Suspended       True   -        Current
+    Pending, Starting, Recovering       False  -        InProgress
+    Failed; Pending with InvalidConfig  False  True     Failed
+
+As for batch/v1 Jobs, a job is as asked once it runs, and while it is suspended on request.
+"""
+
+from __future__ import annotations
+
+from drumline.api.conditions import ConditionType, Phase
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle.model.conditions import changed, is_true, with_condition
+from drumline.lifecycle.model.job import Job
+
+_AS_ASKED = frozenset({Phase.RUNNING, Phase.SUCCEEDED, Phase.SUSPENDED})
+
+
+def as_written(job: Job, status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
+    """The status with `observedGeneration` and the conditions Ready and Stalled.
+
+    Args:
+        job: the version of the job that the status was decided from.
+        status: what was decided.
+        now: seconds since the epoch.
+    """
+    status = changed(status, observed_generation=job.object_generation)
+    if status.phase is None:
+        return status
+    reason = status.reason or str(status.phase)
+    truth = "True" if status.phase in _AS_ASKED else "False"
+    status = with_condition(status, job, ConditionType.READY, truth, reason, "", now)
+    if status.phase == Phase.FAILED or is_true(status, ConditionType.INVALID_CONFIG):
+        message = status.message or ""
+        return with_condition(status, job, ConditionType.STALLED, "True", reason, message, now)
+    kept = [entry for entry in status.conditions or () if entry.type != ConditionType.STALLED]
+    return changed(status, conditions=kept)
+
+
+def is_unobserved(job: Job) -> bool:
+    """Whether the status is about an older spec; a job without a status has nothing to say yet."""
+    observed = job.status.observed_generation
+    return observed is not None and observed != job.object_generation
