@@ -184,7 +184,8 @@ class PodTemplate(ApiModel):
     run_as_user: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
     """Numeric user of the process, never 0. Default: 65532."""
     termination_grace_period_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
-    """Seconds between SIGTERM and SIGKILL. Default: 30."""
+    """Seconds between SIGTERM and SIGKILL; at most what the installation gives a preempted job to
+    save (preemptionSeconds). Default: 30."""
     annotations: Annotated[
         dict[LabelKey, Annotated[str, Field(max_length=4096)]] | None, Field(max_length=32)
     ] = None

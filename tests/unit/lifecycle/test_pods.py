@@ -490,3 +490,11 @@ def test_a_new_default_image_is_for_new_jobs_and_a_new_image_of_a_job_is_used() 
 def test_every_value_is_what_json_makes_of_it() -> None:
     job = admitted(a_job(checkpoint={"claimName": "saves"}))
     assert json.loads(json.dumps(manifest(job))) == manifest(job)
+
+
+@pytest.mark.parametrize(("wanted", "given"), [(20, 20), (120, 120), (3600, 120)])
+def test_no_template_outlasts_the_time_that_a_preemption_gives(wanted: int, given: int) -> None:
+    template = {**TEMPLATE, "terminationGracePeriodSeconds": wanted}
+    job = admitted(a_job(trainer=None, template=template))
+    settings = PodSettings(trainer_image="t", join_image="j", max_grace_seconds=120)
+    assert manifest(job, settings=settings)["spec"]["terminationGracePeriodSeconds"] == given

@@ -236,6 +236,7 @@ def _pod_settings(settings: Settings) -> PodSettings:
         priority_class=settings.priority_class,
         operator_namespace=settings.namespace,
         trainer_pod=settings.trainer_pod,
+        max_grace_seconds=int(settings.preemption_seconds),
         metrics_from=settings.metrics_from,
     )
 

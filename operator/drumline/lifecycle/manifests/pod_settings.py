@@ -23,6 +23,9 @@ class PodSettings:
     trainer_pod: Json = field(default_factory=dict[str, Any])
     """Platform additions to pods of the bundled trainer: volumes, volumeMounts, env, annotations,
     tolerations, imagePullSecrets. The last also where the join image is pulled."""
+    max_grace_seconds: int = 300
+    """The longest grace period of a pod: what a preemption gives a job to save, so that no template
+    keeps the GPUs of a job that was preempted for longer than that again."""
     metrics_from: list[Json] = field(default_factory=list[Json])
     """NetworkPolicyPeers that may read the agents' metrics."""
 

@@ -90,7 +90,7 @@ def _manifest(job: Job, member: GangMember, *, gpu_resource: str, settings: PodS
             "priorityClassName": settings.priority_class,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": _grace_seconds(job),
+            "terminationGracePeriodSeconds": _grace_seconds(job, settings),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": (template.run_as_user if template else None) or USER_ID,
@@ -115,5 +115,6 @@ def _tolerations(job: Job, extra: Json) -> list[Json]:
     return [gpu, *silent_kubelet, *own, *extra.get("tolerations", [])]
 
 
-def _grace_seconds(job: Job) -> int:
-    return job.spec.template.termination_grace_period_seconds if job.spec.template else 30
+def _grace_seconds(job: Job, settings: PodSettings) -> int:
+    wanted = job.spec.template.termination_grace_period_seconds if job.spec.template else 30
+    return min(wanted, settings.max_grace_seconds)
