@@ -10,7 +10,7 @@ cluster has to calm down.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from random import Random
 
@@ -18,6 +18,7 @@ from drumline.scheduling import (
     Admitted,
     CycleCache,
     Decisions,
+    Gang,
     MoveBudget,
     Ordering,
     Policy,
@@ -57,6 +58,10 @@ class Life:
         ]
         self.pending = list(first.pending)
         self.ending: list[tuple[str, Resources]] = []
+        self.remaining: list[Admitted] = []
+        """What gangs hold beside their places: pods that have not ended yet."""
+        self.in_doubt: list[Admitted] = []
+        """Gangs whose start was written, though the answer got lost."""
         self.clock = NOW
         self.count = 0
         self.policy = self._policy()
@@ -83,7 +88,7 @@ class Life:
     def events(self) -> list[Callable[[], None]]:
         """What may happen; more often what happens more often."""
         usual = [self.submit, self.submit, self.submit, self.finish, self.bind, self.work]
-        late = [self.leave, self.leave, self.shrink, self.pods_end]
+        late = [self.leave, self.leave, self.shrink, self.pods_end, self.settle]
         bad = [self.lose, self.fail, self.come_back, self.cordon, self.close, self.strangers]
         return [*usual, *late, *bad, self.give_up, self.change_quota]
 
@@ -114,20 +119,19 @@ class Life:
         going: dict[str, Resources] = {}
         for name, amounts in self.ending:
             going[name] = going.get(name, Resources()) + amounts
+        admitted = [*self.held.values(), *self.remaining, *map(_doubtful, self.in_doubt)]
         return Snapshot(
             nodes=tuple(
                 replace(
                     node,
-                    used=node.used
-                    + bound(node.name, list(self.held.values()))
-                    + going.get(node.name, Resources()),
+                    used=node.used + bound(node.name, admitted) + going.get(node.name, Resources()),
                     terminating=going.get(node.name, Resources()),
                 )
                 for node in self.bare
             ),
             pools=self.pools,
             queues=self.queues,
-            admitted=tuple(self.held.values()),
+            admitted=tuple(admitted),
         )
 
     # what may happen
@@ -149,8 +153,11 @@ class Life:
             self.pending.pop(self.random.randrange(len(self.pending)))
 
     def finish(self) -> None:
+        """A job ends or is deleted; its pods may run on for a while."""
         if self.held:
-            del self.held[self.random.choice(list(self.held))]
+            gone = self.held.pop(self.random.choice(list(self.held)))
+            if self.random.random() < 0.5:
+                self._run_on(gone, range(len(gone.assignment)))
 
     def bind(self) -> None:
         """The promised pods of a gang come into being."""
@@ -177,6 +184,16 @@ class Life:
     def pods_end(self) -> None:
         """What was being deleted is gone."""
         self.ending.clear()
+        self.remaining.clear()
+
+    def settle(self) -> None:
+        """What was in doubt is read: the write took effect, or it did not."""
+        for admitted in self.in_doubt:
+            if self.random.random() < 0.5:
+                self.held[admitted.gang.uid] = admitted
+            else:
+                self.pending.append(admitted.gang)
+        self.in_doubt.clear()
 
     def lose(self) -> None:
         """A pod is gone for good."""
@@ -232,13 +249,17 @@ class Life:
                 )
             else:
                 gang = replace(waiting.pop(placed.uid), nominated=(), nominated_pool="")
-                self.held[placed.uid] = Admitted(
+                admitted = Admitted(
                     gang=gang,
                     pool=placed.pool,
                     assignment=placed.assignment,
                     reserved=frozenset(range(len(placed.assignment))),
                     admitted_at=self.clock,
                 )
+                if self.random.random() < 0.1 and not gang.roles and not gang.group:
+                    self.in_doubt.append(admitted)
+                else:
+                    self.held[placed.uid] = admitted
         for resized in decisions.resized:
             self.held[resized.uid] = _resized(self.held[resized.uid], resized)
         for preemption in decisions.preemptions:
@@ -280,18 +301,32 @@ class Life:
 
     def _go(self, held: Admitted) -> None:
         del self.held[held.gang.uid]
-        for position, name in enumerate(held.assignment):
-            if position not in held.lost | held.reserved:
-                self.ending.append((name, held.gang.request_of(position)))
+        self._run_on(held, range(len(held.assignment)))
         places = tuple(name for _, name in sorted(held.nominated.items()))
         pool = (held.nominated_pool or held.pool) if places else ""
         self.pending.append(replace(held.gang, nominated=places, nominated_pool=pool))
 
     def _give_places_up(self, held: Admitted) -> None:
-        for position in sorted(held.giving_up - held.lost - held.reserved):
-            self.ending.append((held.assignment[position], held.gang.request_of(position)))
+        self._run_on(held, held.giving_up)
         kept = [i for i in range(len(held.assignment)) if i not in held.giving_up]
         self.held[held.gang.uid] = _renumbered(held, kept)
+
+    def _run_on(self, held: Admitted, positions: Iterable[int]) -> None:
+        """The bound pods at these positions are being deleted; a queue may pay for them, or none.
+
+        A pod may also not be deleted yet: then its room is not expected back.
+        """
+        charged, leaving = self.random.random() < 0.7, self.random.random() < 0.8
+        for position in sorted(set(positions) - held.lost - held.reserved):
+            name, request = held.assignment[position], held.gang.request_of(position)
+            if charged:
+                self.count += 1
+                self.remaining.append(
+                    _beside(held, suffix=str(self.count), nodes=(name,), request=request)
+                )
+                self.remaining[-1] = replace(self.remaining[-1], leaving=leaving)
+            else:
+                self.ending.append((name, request))
 
     def _lose(self, held: Admitted, places: frozenset[int]) -> None:
         self.held[held.gang.uid] = replace(
@@ -310,8 +345,9 @@ class Life:
                 self._give_places_up(held)
             else:
                 self.held[held.gang.uid] = replace(held, reserved=frozenset())
-        answer = bool(self.ending)
-        self.ending.clear()
+        answer = bool(self.ending or self.remaining or self.in_doubt)
+        self.pods_end()
+        self.settle()
         decisions = self.cycle()
         return answer or bool(
             decisions.placed
@@ -344,6 +380,29 @@ class Life:
             repairs_preempt=random.random() < 0.3,
             moves=random.choice([None, None, MoveBudget(gangs=3, gpu_seconds=1e6)]),
         )
+
+
+def _beside(held: Admitted, *, suffix: str, nodes: tuple[str, ...], request: Resources) -> Admitted:
+    """What a gang holds beside its places."""
+    gang = Gang(
+        key=held.gang.key,
+        uid=f"{held.gang.uid}/{suffix}",
+        queue=held.gang.queue,
+        nodes=len(nodes),
+        per_pod=request,
+        queued_at=0.0,
+        user=held.gang.user,
+    )
+    return Admitted(
+        gang=gang, pool=held.pool, assignment=nodes, preemptible=False, is_residual=True
+    )
+
+
+def _doubtful(held: Admitted) -> Admitted:
+    """What a gang may hold whose start is in doubt."""
+    request, nodes = held.gang.per_pod, held.assignment
+    beside = _beside(held, suffix="doubt", nodes=nodes, request=request)
+    return replace(beside, reserved=frozenset(range(len(nodes))))
 
 
 def _resized(held: Admitted, resized: Resized) -> Admitted:

@@ -4,7 +4,8 @@ Each returns the violations it finds as sentences, so a test (or a replay of a c
 says what is wrong and not only that something is. They look at a snapshot and its decisions only:
 
 * I1 `shares`: no queue is taken above its quota and what it may borrow, at any level of the tree,
-  and no user above his cap.
+  and no user above his cap. Pods that run on after their gang gave their places up count, and so do
+  the places of writes whose answer was lost. No gang runs above its queue's highest priority.
 * I2 `places`: no node is given more than it has, foreign and terminating pods counted, and none
   that is closed to the gang.
 * I3, I4 `places`: every gang is answered exactly once, with all its places or none, and nobody is

@@ -166,7 +166,7 @@ def quota_violations(
 ) -> list[str]:
     """Queues and users that this cycle takes above what they may hold, and I10."""
     starts = _starts(snapshot=snapshot, pending=pending, decisions=decisions)
-    violations: list[str] = []
+    violations = _above_limit(snapshot)
     for pool in sorted({start.pool for start in starts}):
         here = [start for start in starts if start.pool == pool]
         before = after = _held(snapshot=snapshot, pool=pool)
@@ -176,6 +176,20 @@ def quota_violations(
         violations += [line for name in names if (line := after.problem(name, before=before))]
         violations += _caps(before=before, starts=here)
         violations += _denied(after=after, starts=here, pending=pending, decisions=decisions)
+    return violations
+
+
+def _above_limit(snapshot: Snapshot) -> list[str]:
+    """Running gangs of a priority that their queue does not allow: nothing could preempt them."""
+    limits = {queue.name: queue.max_priority for queue in snapshot.queues}
+    violations: list[str] = []
+    for held in snapshot.admitted:
+        limit = limits.get(held.gang.queue)
+        if limit is not None and held.gang.priority > limit and not held.is_residual:
+            violations.append(
+                f"{held.gang.key} runs with priority {held.gang.priority}, above the {limit} that"
+                f" queue {held.gang.queue} allows"
+            )
     return violations
 
 

@@ -102,14 +102,13 @@ class Allocations(dict[str, Allocation]):
             elif uid in self:
                 del self[uid]
 
-    def of_key(self, key: str) -> Allocation | None:
-        """The allocation of the job with this key."""
+    def of_key(self, key: str) -> list[Allocation]:
+        """The allocations of the job with this key: of its gang, and what it holds beside."""
         if self._uids_of is None:
             self._uids_of = defaultdict(set)
             for uid, allocation in self.items():
                 self._uids_of[allocation.gang.key].add(uid)
-        uids = self._uids_of.get(key)
-        return self[min(uids)] if uids else None
+        return [self[uid] for uid in sorted(self._uids_of.get(key, ()))]
 
     def in_eviction_order(self, domain: Domain) -> Iterator[Allocation]:
         """The allocations with pods in a domain, in eviction order."""

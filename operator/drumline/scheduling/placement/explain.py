@@ -184,7 +184,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Rejecti
     return Rejection(
         reason=reason,
         message=f"{head}; {tail}; {named(held)}",
-        blockers=tuple(key for blocker in blockers for key in blocker.keys),
+        blockers=tuple(dict.fromkeys(key for blocker in blockers for key in blocker.keys)),
         resource=resource,
         needed=needed,
         available=free,

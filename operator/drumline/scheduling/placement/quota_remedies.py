@@ -57,10 +57,10 @@ def _with_further_blockers(
 ) -> Rejection:
     """The rejection with further blockers, whose nodes are needed as well."""
     of_key = search.view.allocations.of_key
-    going = [allocation for key in rejection.blockers if (allocation := of_key(key))]
+    going = [allocation for key in rejection.blockers for allocation in of_key(key)]
     # A gang that moves inside the pool is listed twice: its allocation and its nomination.
     rest = [key for key in dict.fromkeys(more) if key not in rejection.blockers]
-    further = [allocation for key in rest if (allocation := of_key(key))]
+    further = [allocation for key in rest for allocation in of_key(key)]
     release, fits = _release_and_check(search=search, allocations=(*going, *further))
     undo = [release(allocation) for allocation in going]
     needed: list[str] = []
@@ -68,7 +68,8 @@ def _with_further_blockers(
         necessary = minimal_subset(candidates=further, remove=release, fits=fits)
         undo += [release(allocation) for allocation in necessary]
         # Foreign pods and withheld capacity cannot be removed here: name all blockers then.
-        needed = [allocation.gang.key for allocation in necessary] if fits() else rest
+        keys = dict.fromkeys(allocation.gang.key for allocation in necessary)
+        needed = list(keys) if fits() else rest
         if not needed:
             rejection = replace(rejection, remedy=None)
     for step in reversed(undo):

@@ -7,6 +7,7 @@ resulting blockers are necessary. O(leaves of the tree + gangs looked at).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -118,7 +119,10 @@ def raise_quota(asked: Shortage) -> Remedy | None:
 def has_to_wait(asked: Shortage) -> Rejection:
     """The rejection of a request that has to wait for others to end."""
     blockers = _find_blockers(asked)
-    held_by = named([f"{held.gang.key} ({held.gpus})" for held in blockers])
+    gpus_of: Counter[str] = Counter()
+    for held in blockers:  # a job may hold more than its places: pods that run on
+        gpus_of[held.gang.key] += held.gpus
+    held_by = named([f"{key} ({gpus})" for key, gpus in gpus_of.items()])
     if asked.capped:
         left = max(0, asked.user_limits.room(leaf=asked.leaf, user=asked.user))
         reason, text = BlockReason.USER_LIMIT, _cap_text(asked, left=left)
@@ -128,7 +132,7 @@ def has_to_wait(asked: Shortage) -> Rejection:
     return asked.reject(
         reason,
         f"{text}; needs {asked.gpus}; held by {held_by}",
-        blockers=tuple(held.gang.key for held in blockers),
+        blockers=tuple(gpus_of),
         available=left,
         remedy=Remedy(kind=RemedyKind.WAIT_FOR, pool=asked.pool),
     )

@@ -275,3 +275,20 @@ def test_a_reclaim_by_fair_share_is_judged_by_what_both_have_then(
     assert not sentences if words is None else any(words in sentence for sentence in sentences), (
         sentences
     )
+
+
+def test_what_a_gang_holds_beside_its_places_counts_in_its_queue() -> None:
+    """Pods of a job that was deleted run on: another one starts above the quota."""
+    remains = replace(admitted(gang("gone"), "n2"), preemptible=False, is_residual=True)
+    small = queue("research", nominal={"h100": remains.gpus + PAIR.gpus - 1})
+    snapshot = cluster(N0, N1, N2, N3, running=[remains], queues=(small,))
+    (problem,) = violations_of(snapshot, PAIR, placed(PAIR, "n0", "n1"))
+    assert "above its nominal quota" in problem
+    assert not run(snapshot, PAIR).placed
+
+
+def test_no_gang_runs_above_the_priority_that_its_queue_allows() -> None:
+    proud = admitted(gang("proud", priority=7), "n2")
+    snapshot = cluster(N0, N1, N2, N3, running=[proud], queues=(queue("research", max_priority=6),))
+    (problem,) = violations(snapshot=snapshot, pending=[], decisions=Decisions())
+    assert "runs with priority 7, above the 6" in problem

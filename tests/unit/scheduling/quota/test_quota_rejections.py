@@ -259,3 +259,22 @@ def test_one_who_moves_inside_the_pool_is_named_once() -> None:
     blocked = refused(snapshot, gang("x", nodes=6, queue="a"))
     assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
     assert blocked.blockers == ("training/own", "training/moves")
+
+
+def test_a_job_that_holds_more_than_its_places_is_named_once_with_all_of_it() -> None:
+    """Two shapes of pods of a deleted job run on; neither nodes nor quota are free yet."""
+    gone = gang("gone", gpus=1)
+    remains = [
+        admitted(
+            replace(gone, uid=f"{gone.uid}/pods-{number}", per_pod=pod(gpus)),
+            place,
+            preemptible=False,
+            is_residual=True,
+        )
+        for number, (place, gpus) in enumerate([("n0", 2), ("n1", 1)])
+    ]
+    snapshot = cluster(*racks(count=1), queues=(queue("research", 4),), running=remains)
+    blocked = refused(snapshot, gang("x", nodes=2, gpus=2))
+    assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
+    assert blocked.blockers == ("training/gone",)
+    assert "held by training/gone (3)" in blocked.message
