@@ -39,6 +39,8 @@ _PLURALS = {
     "Node": "nodes",
     "Pod": "pods",
     "ResourceQuota": "resourcequotas",
+    "LimitRange": "limitranges",
+    "Event": "events",
     "CustomResourceDefinition": "customresourcedefinitions",
 }
 

@@ -17,7 +17,7 @@ from drumline.lifecycle.incidents.budgets import OWN_FAULTS
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
-from drumline.lifecycle.model.observed import Observed, PodFacts
+from drumline.lifecycle.model.observed import Observed, PodEvents, PodFacts
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
@@ -30,6 +30,8 @@ from drumline.lifecycle.plan.actions import (
     Notify,
     ProtectMembers,
     PushRecord,
+    ReadPodEvents,
+    RestoreChildren,
 )
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.planner import plan_job
@@ -57,6 +59,7 @@ class Memory:
     notified: str = ""
     withdrawn: str = ""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
+    pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
 
 
 class Model(World):
@@ -98,6 +101,8 @@ class Model(World):
                 if planned.status is None:
                     for action in planned.actions:
                         self._act(action)
+                    if any(isinstance(action, ReadPodEvents) for action in planned.actions):
+                        continue
                     return
                 self._write_status(planned.status)
         except Crash:
@@ -124,6 +129,7 @@ class Model(World):
             acknowledged_generation=self.memory.acknowledged,
             protected=self.memory.protected,
             expected_pods=frozenset(self.memory.unseen),
+            pod_events=self.memory.pod_events,
             silent=frozenset(silent),
             node_disruptions=tuple(
                 self.threatened[node] for node in sorted(mine & self.threatened.keys())
@@ -171,6 +177,10 @@ class Model(World):
                 self._push(record)
             case Notify(notice=notice):
                 self._notify(notice)
+            case ReadPodEvents(pods=pods):
+                self.memory.pod_events |= {pod.uid: PodEvents(read_at=self.now) for pod in pods}
+            case RestoreChildren():
+                raise AssertionError("nothing deletes the children of this model's job")
             case ProtectMembers():
                 self._die_before()
                 self.memory.protected = True

@@ -19,7 +19,12 @@ TEMPLATE = {"image": "any:1"}
 WHICH = st.integers(0, 5)
 CODES = st.sampled_from([0, 1, 137, ExitCode.PEER_LOST, ExitCode.PREEMPTED])
 NODE = st.sampled_from(NODES)
-MANY_RESTARTS = {"maxRestarts": 1000, "maxOutOfMemoryRestarts": 1000, "maxHangRestarts": 1000}
+MANY_RESTARTS = {
+    "maxRestarts": 1000,
+    "maxOutOfMemoryRestarts": 1000,
+    "maxHangRestarts": 1000,
+    "maxFailedStarts": 1000,
+}
 
 
 def a_model(*, nodes: int, template: bool = False, min_nodes: int | None = None) -> Model:

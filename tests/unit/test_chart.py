@@ -235,6 +235,7 @@ def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None
         ("networkpolicies", "create"),
         ("events", "create"),
         ("events", "patch"),
+        ("events", "list"),
         ("leases", "create"),
         ("leases", "get"),
         ("leases", "update"),

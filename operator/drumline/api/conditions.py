@@ -72,6 +72,7 @@ class Reason(StrEnum):
     KUBELET_REFUSED = "KubeletRefused"
     RESIZED = "Resized"
     MEMBERS_CHANGED = "MembersChanged"
+    START_BLOCKED = "StartBlocked"
     START_DEADLINE_EXCEEDED = "StartDeadlineExceeded"
     API_REFUSED = "ApiRefused"
     # Disrupted
@@ -83,6 +84,7 @@ class Reason(StrEnum):
     RESUMED = "Resumed"
     # terminal
     COMPLETED = "Completed"
+    START_FAILED = "StartFailed"
     RESTARTS_EXHAUSTED = "RestartsExhausted"
     NO_PROGRESS = "NoProgress"
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"

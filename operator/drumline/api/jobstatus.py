@@ -90,6 +90,8 @@ class TrainingJobStatus(ApiModel):
     """Pods ready of pods wanted, for instance 2/4."""
     restarts: int | None = None
     """Recoveries that count against a limit of recovery, in place or with new pods."""
+    failed_starts: int | None = None
+    """Starts in a row that failed, against recovery.maxFailedStarts; absent once all pods ran."""
     step: int | None = None
     """Finished optimizer steps, as last reported."""
     total_steps: int | None = None

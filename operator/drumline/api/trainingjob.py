@@ -150,6 +150,10 @@ class RecoverySpec(ApiModel):
     max_infrastructure_restarts: Annotated[int, Field(ge=0, le=10_000)] | None = None
     """Recoveries within the window from lost pods, nodes and links; absent: no limit. Disruptions
     that were announced are never counted."""
+    max_failed_starts: Annotated[int, Field(ge=1, le=10_000)] = 5
+    """Starts in a row that may fail, because kubelets do not start all pods, before the job fails.
+    A start holds its GPUs for at most startDeadlineSeconds, and for some 30 seconds where a kubelet
+    names an error that waiting does not repair. Default: 5."""
     budget_window_seconds: Annotated[int, Field(ge=60, le=31_536_000)] = 86_400
     """The sliding window of all these limits. Default: 86400, a day."""
     hang_timeout_seconds: Annotated[int, Field(ge=10, le=86_400)] = 600
@@ -234,7 +238,8 @@ class TrainingJobSpec(ApiModel):
     suspended."""
     resources: ResourceList | None = None
     """What each pod requests and is limited to besides its GPUs, for instance {cpu: 8, memory:
-    64Gi, rdma/hca: 1}. Changes only while suspended."""
+    64Gi, rdma/hca: 1}. CPU or memory that is left out: 100m, 128Mi a GPU are requested, without a
+    limit. Changes only while suspended."""
     node_selector: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
     """Labels the nodes must have, besides those of the pool. Changes only while suspended."""
     tolerations: Annotated[list[Toleration] | None, Field(max_length=32)] = None
@@ -254,7 +259,7 @@ class TrainingJobSpec(ApiModel):
     suspend: bool = False
     """Releases all GPUs while true; the job resumes from its newest checkpoint. Default: false."""
     start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
-    """Seconds from admission until all pods run, image pulls included; then the gang gives its
+    """Seconds from admission until all pods run, not counting image pulls; then the gang gives its
     GPUs back and queues again. Default: 600."""
     active_deadline_seconds: Annotated[int, Field(ge=1, le=31_536_000)] | None = None
     """Seconds the job may run before it fails, since its last start: suspension and waiting do

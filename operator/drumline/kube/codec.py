@@ -20,6 +20,7 @@ from drumline.kube.quantity import amount
 from drumline.kube.views import (
     ConditionView,
     ContainerView,
+    EventView,
     Key,
     NodeView,
     ObjectView,
@@ -68,6 +69,15 @@ def priority_class(raw: bytes | msgspec.Raw) -> PriorityClassView:
     return _view(_priority_class_decoder, _priority_class_view, raw)
 
 
+def event(raw: bytes | msgspec.Raw) -> EventView:
+    """One Event of events.k8s.io.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_event_decoder, _event_view, raw)
+
+
 def custom_object(raw: bytes | msgspec.Raw) -> ObjectView:
     """One object of any kind, spec and status as plain JSON.
 
@@ -112,6 +122,7 @@ def key(metadata: wire.Metadata) -> Key:
 _pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
 _node_decoder: Final = msgspec.json.Decoder(wire.Node)
 _priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
+_event_decoder: Final = msgspec.json.Decoder(wire.PodEvent)
 _object_decoder: Final = msgspec.json.Decoder(wire.Custom)
 _training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
@@ -259,6 +270,16 @@ def _trainer(raw: msgspec.Raw) -> dict[str, Any] | None:
         name: Overrides.of_json(bytes(field)) if name == "overrides" else msgspec.json.decode(field)
         for name, field in fields.items()
     }
+
+
+def _event_view(stored: wire.PodEvent) -> EventView:
+    series = stored.series.last_observed_time if stored.series is not None else None
+    return EventView(
+        reason=stored.reason,
+        message=stored.note[:_MAX_TEXT_CHARS],
+        time=series or stored.deprecated_last_timestamp or stored.event_time or "",
+        warning=stored.type == "Warning",
+    )
 
 
 def _object_view(stored: wire.Custom) -> ObjectView:

@@ -4,6 +4,8 @@ All occurrences for one object and one reason are one Event, whose series counts
 follows from (uid, reason), so a restarted operator continues it. It is written when its count
 reaches one of `WRITE_AT`: at most four writes for each reason in an object's life. `record` only
 notes; `run` writes. What cannot be written is dropped: events inform, nothing depends on them.
+
+Events are not watched; `events_about` reads those of one object.
 """
 
 from __future__ import annotations
@@ -12,22 +14,54 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from drumline.kube import writes
+from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound
 from drumline.kube.kinds import EVENTS, Resource
+from drumline.kube.views import EventView
 
 WRITE_AT: Final = frozenset({1, 2, 10, 100})
 """The counts at which a series is written."""
+_READ_EVENTS: Final = 50
 _REMEMBERED_OBJECTS: Final = 16_384
 _QUEUED_WRITES: Final = 1024
 _MAX_NOTE_BYTES: Final = 1024
 _CLUSTER_EVENTS_NAMESPACE: Final = "default"
+
+
+async def events_about(client: KubeClient, *, namespace: str, uid: str) -> list[EventView]:
+    """The events about one object, at most `_READ_EVENTS` of them.
+
+    The API server reads all events of the namespace for it: ask rarely.
+
+    Raises:
+        Forbidden: RBAC does not allow it.
+        KubeError: They could not be read.
+    """
+    pages = reads.list_pages(
+        client,
+        EVENTS,
+        namespace=namespace,
+        field_selector=f"regarding.uid={uid}",
+        limit=_READ_EVENTS,
+    )
+    async with aclosing(pages):
+        async for page in pages:
+            return [event for raw in page.items if (event := _decoded(raw)) is not None]
+    return []
+
+
+def _decoded(raw: bytes) -> EventView | None:
+    try:
+        return codec.event(raw)
+    except codec.Undecodable:
+        return None
 
 
 class Severity(StrEnum):

@@ -209,6 +209,22 @@ class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     global_default: bool = False
 
 
+class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One Event.
+
+    Attributes:
+        reason: CamelCase.
+        message: The sentence, bounded.
+        time: When it happened last (RFC 3339), empty where it is not set.
+        warning: Whether its type is Warning.
+    """
+
+    reason: str
+    message: str = ""
+    time: str = ""
+    warning: bool = False
+
+
 class ObjectView(msgspec.Struct, frozen=True, kw_only=True):
     """One object of ours: its metadata, and spec and status as decoded JSON for the API's models.
 

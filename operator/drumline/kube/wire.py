@@ -188,6 +188,23 @@ class PriorityClass(_Wire, frozen=True, gc=False):
     global_default: bool = False
 
 
+class EventSeries(_Wire, frozen=True, gc=False):
+    """How often something happened, as newer components count it."""
+
+    last_observed_time: str | None = None
+
+
+class PodEvent(_Wire, frozen=True, gc=False):
+    """An Event of events.k8s.io; the kubelet still writes the deprecated times."""
+
+    reason: str = ""
+    note: str = ""
+    type: str = ""
+    event_time: str | None = None
+    deprecated_last_timestamp: str | None = None
+    series: EventSeries | None = None
+
+
 class Custom(_Wire, frozen=True):
     """Any object, its spec and status unread."""
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 
 from tests.integration.operator.conftest import Site
-from tests.kube import Json, generation_is, phase_is
+from tests.kube import Json, generation_is, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -18,6 +20,38 @@ def report(site: Site, pod: str, *containers: Json, **status: Json | str) -> Non
     plain = {"image": "any:1", "imageID": "", "restartCount": 0, "ready": False}
     body: Json = {"containerStatuses": [plain | container for container in containers], **status}
     site.kube.patch_status("pods", pod, body, site.namespace)
+
+
+def is_going(pod: Json) -> bool:
+    """Whether the pod's deletion was asked for: on a silent node no kubelet ends it."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def warn(site: Site, pod: Json, reason: str, message: str) -> None:
+    """The Event in which a kubelet says why a pod does not come up."""
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    metadata = pod["metadata"]
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{metadata['name']}.1", "namespace": site.namespace},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": site.namespace,
+                "name": metadata["name"],
+                "uid": metadata["uid"],
+            },
+            "reason": reason,
+            "message": message,
+            "type": "Warning",
+            "source": {"component": "kubelet"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+    )
 
 
 def create_quota(site: Site, **hard: str) -> None:
@@ -68,7 +102,7 @@ def test_the_image_that_ran_first_is_what_replacements_run(silent_site: Site) ->
     runs = {
         "name": "trainer",
         "ready": True,
-        "imageID": f"docker.io/team/train@{DIGEST}",
+        "imageID": f"hub.example.com/team/train@{DIGEST}",
         "state": {"running": {"startedAt": "2026-01-01T00:00:00Z"}},
     }
     report(site, "pinned-0-g1", runs, phase="Running")
@@ -93,7 +127,33 @@ def test_a_sidecar_that_runs_on_neither_keeps_a_job_running_nor_its_gpus(silent_
     report(site, "meshed-0-g1", mesh, {"name": "trainer", "state": {"terminated": ended}})
     site.wait("meshed", phase_is("Succeeded"))
 
-    def going(pod: Json | None) -> bool:
-        return pod is None or "deletionTimestamp" in pod["metadata"]
+    site.kube.wait_all("pods", site.namespace, lambda pods: all(map(is_going, pods)))
 
-    site.kube.wait("pods", "meshed-0-g1", site.namespace, going)
+
+def test_a_mount_that_fails_is_told_in_the_kubelets_words_until_the_job_fails(
+    silent_site: Site,
+) -> None:
+    site = silent_site
+    recovery = {"maxFailedStarts": 1}
+    site.submit("misspelt", nodes=1, gpusPerNode=8, startDeadlineSeconds=2, recovery=recovery)
+    pod = site.kube.wait("pods", "misspelt-0-g1", site.namespace, lambda pod: pod is not None)
+    assert pod is not None
+    sentence = 'MountVolume.SetUp failed for volume "keys" : secret "kyes" not found'
+    warn(site, pod, "FailedMount", sentence)
+    job = site.wait("misspelt", phase_is("Failed"))
+    assert job["status"]["reason"] == "StartFailed"
+    assert f"misspelt-0-g1 on {site.nodes[0][:4]}" in job["status"]["message"]
+    assert f"FailedMount: {sentence}" in job["status"]["message"]
+    site.kube.wait_all("pods", site.namespace, lambda pods: all(map(is_going, pods)))
+
+
+def test_an_image_that_cannot_be_had_is_told_at_once_and_requeued(silent_site: Site) -> None:
+    site = silent_site
+    site.submit("missing", nodes=1, gpusPerNode=8, startDeadlineSeconds=2)
+    site.kube.wait("pods", "missing-0-g1", site.namespace, lambda pod: pod is not None)
+    waits = {"reason": "ErrImagePull", "message": "any:1: not found"}
+    report(site, "missing-0-g1", {"name": "trainer", "state": {"waiting": waits}})
+    job = site.wait("missing", reason_is("BackingOff"))
+    assert job["status"]["failedStarts"] == 1
+    assert "ErrImagePull: any:1: not found" in job["status"]["message"]
+    site.kube.wait_all("pods", site.namespace, lambda pods: all(map(is_going, pods)))

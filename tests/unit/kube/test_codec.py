@@ -225,6 +225,35 @@ def test_what_announces_a_nodes_end_is_kept() -> None:
     assert view.taints == (TaintView(key="going", effect="NoExecute", added_time=added),)
 
 
+@pytest.mark.parametrize(
+    ("times", "time"),
+    [
+        ({"deprecatedLastTimestamp": "2026-01-01T00:00:05Z", "eventTime": None}, ":05Z"),
+        ({"eventTime": "2026-01-01T00:00:06.000000Z"}, ":06.000000Z"),
+        (
+            {
+                "eventTime": "2026-01-01T00:00:06.000000Z",
+                "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:07.000000Z"},
+            },
+            ":07.000000Z",
+        ),
+        ({}, ""),
+    ],
+)
+def test_an_event_happened_last_when_its_writer_says(times: dict[str, Any], time: str) -> None:
+    document = {
+        "metadata": _metadata(),
+        "reason": "FailedMount",
+        "note": "no" * 1000,
+        "type": "Warning",
+        **times,
+    }
+    view = codec.event(_raw(document))
+    assert (view.reason, view.message, view.warning) == ("FailedMount", "no" * 512, True)
+    assert view.time.endswith(time)
+    assert bool(view.time) is bool(time)
+
+
 def test_a_priority_class() -> None:
     document = {
         "metadata": {"name": "high", "uid": "u", "resourceVersion": "1"},

@@ -13,7 +13,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.observed import NodeDisruption, Observed
+from drumline.lifecycle.model.observed import NodeDisruption, Observed, PodEvents
 from drumline.lifecycle.plan.actions import (
     CreateMembers,
     DeleteGenerations,
@@ -109,7 +109,7 @@ def test_while_new_members_start_the_present_members_train() -> None:
     result = planned(job, observed(*old))
     assert result == JobPlan(actions=(CreateMembers(indices=(2, 3)),), requeue_at=DEADLINE)
     new = [a_pod(job, 2), a_pod(job, 3)]
-    assert planned(job, observed(*old, *new)) == JobPlan(requeue_at=DEADLINE)
+    assert planned(job, observed(*old, *new)) == JobPlan(requeue_at=T0 + 15)
 
 
 def test_members_save_when_new_members_are_ready_and_then_get_the_record() -> None:
@@ -142,7 +142,7 @@ def test_growing_that_comes_to_nothing_costs_nothing(why: str) -> None:
         pods[3] = a_pod(job, 3, end=ended(exit_code=None, reason="OutOfcpu"))
     if why == "late":
         pods[3], now = a_pod(job, 3), DEADLINE
-    seen = observed(*pods)
+    seen = observed(*pods, pod_events={pods[3].uid: PodEvents(read_at=DEADLINE)})
     if why == "unsaved":
         answer = NoticeAnswer(id=growth_notice_id(job), error="disk full")
         seen = observed(*pods, notice=answer)

@@ -16,10 +16,13 @@ BY_REASON: Final[Mapping[str, str]] = {
     Reason.NO_DURABLE_STORAGE: "Name checkpoint.claimName: without it a restart of all pods begins"
     " at step 0.",
     Reason.PULLING_IMAGES: "If the pull lasts, look at its pods with kubectl describe.",
-    Reason.WAITING_FOR_AGENTS: "If it lasts, look at the pods that are named with kubectl describe"
-    " and kubectl logs: a missing claim, a slow import.",
+    Reason.WAITING_FOR_AGENTS: "If it lasts, look at the pods that are named with kubectl logs: a"
+    " slow import, a volume that is being attached.",
+    Reason.START_BLOCKED: "Do what the message says: the kubelet names what does not exist or"
+    " cannot be had.",
     Reason.START_DEADLINE_EXCEEDED: "Look at the pods that are named, and raise"
-    " startDeadlineSeconds where images are slow to pull.",
+    " startDeadlineSeconds where programs are slow to start.",
+    Reason.START_FAILED: "Do what the message says, and create the job again.",
     Reason.API_REFUSED: "Read the message: it is the API server's own, of a ResourceQuota, Pod"
     " Security or a webhook.",
     Reason.SUSPENDED_BY_USER: "Set suspend to false when it should go on.",

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
-from drumline.kube.views import ContainerView, PodPhase, PodView
+from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
+from drumline.lifecycle.incidents.start_troubles import MAX_SENTENCE_CHARS, UNTOLD_REASONS
 from drumline.lifecycle.manifests.containers import JOIN_CONTAINER, TRAINER_CONTAINER
-from drumline.lifecycle.model.observed import PodEnd, PodFacts
+from drumline.lifecycle.model.observed import PodEnd, PodEvent, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_trainer.contract import pod_name
 
@@ -25,7 +28,7 @@ def facts_of(pod: PodView) -> PodFacts | None:
     if pod.name != expected or index < 0:  # labels anybody can write; a name can be taken but once
         return None
     containers = (*pod.init_containers, *pod.containers)
-    waiting = next((c for c in containers if c.waiting_reason), None)
+    waiting = _waiting(containers)
     main = next((c for c in pod.containers if c.name == TRAINER_CONTAINER), None)
     end = _end_of(pod, main)
     return PodFacts(
@@ -46,6 +49,15 @@ def facts_of(pod: PodView) -> PodFacts | None:
         end=end,
         lingers=end is not None and not pod.finished,
     )
+
+
+def event_of(event: EventView) -> PodEvent:
+    """An Event about a pod as the lifecycle sees it."""
+    try:
+        at = parse_timestamp(event.time)
+    except ValueError:
+        at = 0.0
+    return PodEvent(reason=event.reason, message=event.message, at=at, warning=event.warning)
 
 
 def _end_of(pod: PodView, main: ContainerView | None) -> PodEnd | None:
@@ -74,5 +86,11 @@ def _ended(pod: PodView, container: ContainerView, *, succeeded: bool) -> PodEnd
     )
 
 
+def _waiting(containers: Iterable[ContainerView]) -> ContainerView | None:
+    """The first container that waits, those first that say why."""
+    waiting = [container for container in containers if container.waiting_reason]
+    return min(waiting, key=lambda c: c.waiting_reason in UNTOLD_REASONS, default=None)
+
+
 def _sentence(reason: str, message: str) -> str:
-    return f"{reason}: {message[:200]}" if message else reason
+    return f"{reason}: {message[:MAX_SENTENCE_CHARS]}" if message else reason

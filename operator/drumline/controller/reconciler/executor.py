@@ -13,6 +13,7 @@ from contextlib import suppress
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
+from drumline.controller.conversion.pods import event_of
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
@@ -24,6 +25,7 @@ from drumline.kube.errors import (
     KubeError,
     NotFound,
 )
+from drumline.kube.events import events_about
 from drumline.kube.kinds import (
     NETWORK_POLICIES,
     POD_DISRUPTION_BUDGETS,
@@ -37,7 +39,7 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.observed import PodEvents, PodFacts
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
@@ -47,6 +49,8 @@ from drumline.lifecycle.plan.actions import (
     Notify,
     ProtectMembers,
     PushRecord,
+    ReadPodEvents,
+    RestoreChildren,
 )
 from drumline.telemetry import logs
 from drumline_trainer.contract import Notice
@@ -56,6 +60,8 @@ log = logs.get("drumline.controller.reconciler.executor")
 AGENT_RETRY_SECONDS = 0.5
 MAX_AGENT_RETRY_SECONDS = 8.0
 TAKEN_NAME_RETRY_SECONDS = 0.5
+EVENTS_SECONDS = 0.2
+"""At least this long between two looks at the events of pods that do not come up."""
 NOTICE_TRIES = 3
 """Members that a notice is offered to before it is put off."""
 
@@ -106,6 +112,7 @@ class Executor:
         self._signing_key = signing_key
         self._gpu_resource = gpu_resource
         self._clock = clock
+        self._next_events_slot = 0.0
 
     def token(self, job: Job) -> bytes:
         """The token by which this job's agents recognise their operator."""
@@ -135,6 +142,10 @@ class Executor:
                 )
             case ProtectMembers():
                 await self._protect(job, memory)
+            case ReadPodEvents():
+                await self._read_events(job, action.pods, memory)
+            case RestoreChildren():
+                await self._create_children(job)
             case Notify():
                 self._deliveries.start(
                     uid=job.uid,
@@ -272,6 +283,32 @@ class Executor:
                 log.info("notice_given", job=job.key, notice=notice.id, withdrawn=withdrawn)
                 return 0.0
         return _retry_seconds(job, error, memory)
+
+    async def _read_events(self, job: Job, pods: tuple[PodFacts, ...], memory: JobMemory) -> None:
+        """One look at a time for all jobs, every `EVENTS_SECONDS`: each costs the API server much.
+
+        Where RBAC does not allow it the pods have no events, and status says no more than they do.
+        """
+        now = self._clock()
+        if memory.events_slot is None:
+            memory.events_slot = max(now, self._next_events_slot)
+            self._next_events_slot = memory.events_slot + EVENTS_SECONDS
+        if now < memory.events_slot:
+            raise RetryLater(memory.events_slot - now)
+        memory.events_slot = None
+        known = {pod.uid for pod in self._pods_of(job)}
+        memory.pod_events = {
+            uid: events for uid, events in memory.pod_events.items() if uid in known
+        }
+        for pod in pods:
+            try:
+                views = await events_about(self._client, namespace=job.namespace, uid=pod.uid)
+            except Forbidden as error:
+                log.warning("events_not_readable", job=job.key, error=error.message)
+                views = []
+            events = tuple(map(event_of, views))
+            memory.pod_events[pod.uid] = PodEvents(read_at=self._clock(), events=events)
+        raise RetryLater(0.0)
 
     async def _delete_job(self, job: Job) -> None:
         log.info("job_time_to_live_over", job=job.key)

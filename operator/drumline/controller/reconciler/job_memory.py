@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from drumline.lifecycle.model.observed import PodEvents
+
 UNSEEN_SECONDS = 10.0
 """A pod created by us that the watch does not show within this time is created again."""
 
@@ -23,6 +25,10 @@ class JobMemory:
     """Pods created, by name, with the time: not shown by the watch yet."""
     protected_generation: int = 0
     """The generation for which the disruption budget was created last."""
+    pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
+    """What was read of the events of pods that do not come up, by the pod's uid."""
+    events_slot: float | None = None
+    """When the events that the plan asks for may be read."""
     acknowledged_generation: int | None = None
     contradicted_generation: int | None = None
     heard_generation: int = 0

@@ -37,6 +37,9 @@ MAX_BACKOFF_SECONDS = 600.0
 GOOD_RUN_SECONDS = 600.0
 STATUS_REFRESH_SECONDS = 10.0
 """At least this long between two writes that only say how a slow start goes on."""
+_FAILED_STARTS = (Reason.START_BLOCKED, Reason.START_DEADLINE_EXCEEDED)
+_NEVER_FREE = (Reason.API_REFUSED, *_FAILED_STARTS)
+"""Losses of an assignment that back off from the first one on."""
 MAX_WRITES_A_RECONCILE = 4
 """After more writes in a row the plan does not settle: let other jobs go first."""
 
@@ -136,6 +139,7 @@ class Reconciler:
             protected=memory.protected_generation == job.status.generation,
             progress=self._progress(job, report, memory),
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
+            pod_events=memory.pod_events,
             silent=report.lost if report else frozenset(),
             gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
             node_disruptions=self._state.nodes.certain_disruptions(sorted(nodes)),
@@ -218,7 +222,7 @@ class Reconciler:
     def _back_off(self, job: Job, status: TrainingJobStatus) -> None:
         """A gang that loses its assignment again and again waits longer each time.
 
-        The first loss costs nothing, unless the API server rejected the pods; a run of
+        The first loss costs nothing, unless the pods were rejected or did not start; a run of
         `GOOD_RUN_SECONDS` resets the count.
 
             losses 1, 2, 3, 4 -> 0, 10, 20, 40 s;   rejections 1, 2, 3 -> 10, 20, 40 s
@@ -229,7 +233,8 @@ class Reconciler:
         before = self._state.scheduling.backoffs.get(job.uid)
         started = parse_timestamp(job.status.started_at) if job.status.started_at else now
         count = 1 if before is None or now - started > GOOD_RUN_SECONDS else before.count + 1
-        free_losses = 1 if reason == Reason.API_REFUSED else 2
+        count = max(count, status.failed_starts or 0)  # survives the operator
+        free_losses = 1 if reason in _NEVER_FREE else 2
         steps = min(count - free_losses, 16)
         delay = 0.0 if steps < 0 else min(MAX_BACKOFF_SECONDS, FIRST_BACKOFF_SECONDS * 2**steps)
         cause = status.incident or reason
@@ -244,6 +249,8 @@ class Reconciler:
         self._ledger.observe(job.status, status)
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_rejecting_nodes(job)
+        if status.reason in _FAILED_STARTS:
+            self._distrust_slow_nodes(job)
         if (status.phase, status.generation) != (before.phase, before.generation):
             log.info(
                 "job_phase",
@@ -264,6 +271,14 @@ class Reconciler:
             self._metrics.scheduling.start_seconds.observe(max(0.0, waited))
         if (status.generation or 0) > (before.generation or 0):
             self._metrics.jobs.restarts.labels(reason=status.reason or "").inc()
+
+    def _distrust_slow_nodes(self, job: Job) -> None:
+        """Where some pods came up and others did not, it may be the others' nodes."""
+        pods = [p for p in self._state.pods.of(job.namespace, job.uid) if not p.terminating]
+        late = [pod for pod in pods if not pod.ready and not pod.joining and pod.end is None]
+        if len(late) < len(pods):
+            for pod in late:
+                self._state.nodes.distrust(pod.node)
 
     def _distrust_rejecting_nodes(self, job: Job) -> None:
         for pod in self._state.pods.of(job.namespace, job.uid):

@@ -157,6 +157,14 @@ def refused_by_kubelet(end: PodEnd) -> bool:
     return not end.succeeded and end.reason.startswith(REFUSALS) and not shut_down
 
 
+def counts_as_failed_start(end: PodEnd) -> bool:
+    """Whether this refusal may come again on the next node: nobody else took the resources.
+
+    `OutOf...` is a race that another pod won; a node that shuts down refuses every pod.
+    """
+    return refused_by_kubelet(end) and not end.reason.startswith(("OutOf", "NodeShutdown"))
+
+
 def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
     if refused_by_kubelet(end):
         text = f"was refused by the kubelet: {end.reason}: {end.message}"

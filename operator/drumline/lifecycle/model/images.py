@@ -16,7 +16,6 @@ MAX_IMAGE_CHARS: Final = 512
 _IMAGE_ID: Final = re.compile(
     r"(?:[a-z0-9-]+://)?(?P<repository>[^@\s]+)@(?P<digest>sha256:[0-9a-f]{64})"
 )
-_DEFAULT_REGISTRY: Final = "docker.io"
 
 
 def pinned_image(image: str, image_id: str) -> str:
@@ -27,16 +26,16 @@ def pinned_image(image: str, image_id: str) -> str:
     and the digest may not exist in the one that was asked for.
 
     Examples:
-        "team/a:1", "docker.io/team/a@sha256:11..." -> "team/a:1@sha256:11..."
-        "team/a:1", "sha256:11..."                  -> "team/a:1"
-        "team/a:1", "mirror.local/a@sha256:11..."   -> "team/a:1"
+        "example.com/a:1", "example.com/a@sha256:11..." -> "example.com/a:1@sha256:11..."
+        "example.com/a:1", "sha256:11..."               -> "example.com/a:1"
+        "example.com/a:1", "mirror.test/a@sha256:11..." -> "example.com/a:1"
 
     Args:
         image: the reference in the pod's spec.
         image_id: `imageID` of the container's status; empty before it was pulled.
     """
     match = _IMAGE_ID.fullmatch(image_id)
-    if match is None or "@" in image or _repository(match["repository"]) != _repository(image):
+    if match is None or "@" in image or not _is_same_repository(match["repository"], image):
         return image
     pinned = f"{image}@{match['digest']}"
     return pinned if len(pinned) <= MAX_IMAGE_CHARS else image
@@ -47,18 +46,21 @@ def is_pinned_form(image: str, *, requested: str) -> bool:
     return image == requested or image.startswith(f"{requested}@")
 
 
-def _repository(reference: str) -> str:
-    """The repository with its registry, as container runtimes complete short names.
+def _is_same_repository(reported: str, image: str) -> bool:
+    """Whether a runtime reports the repository that was asked for.
 
-    Example: "python:3.11" -> "docker.io/library/python"
+    It completes a short name by the registry that it found it in, and by `library/`.
+
+    Example: "python:3.11" is reported as "registry.example.com/library/python"
     """
-    name = reference.partition("@")[0]
-    folder, slash, last = name.rpartition("/")
-    name = f"{folder}{slash}{last.partition(':')[0]}"
-    registry, slash, path = name.partition("/")
-    if not slash or not ("." in registry or ":" in registry or registry == "localhost"):
-        registry, path = _DEFAULT_REGISTRY, name
-    if registry in ("index.docker.io", _DEFAULT_REGISTRY):
-        registry = _DEFAULT_REGISTRY
-        path = path if "/" in path else f"library/{path}"
-    return f"{registry}/{path}"
+    asked = _without_tag(image)
+    registry, slash, path = asked.partition("/")
+    if slash and ("." in registry or ":" in registry or registry == "localhost"):
+        return reported == asked
+    path = reported.partition("/")[2]
+    return asked in {reported, path} or path == f"library/{asked}"
+
+
+def _without_tag(reference: str) -> str:
+    folder, slash, last = reference.rpartition("/")
+    return f"{folder}{slash}{last.partition(':')[0]}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drumline.api.conditions import DisruptionKind
@@ -60,6 +61,27 @@ class PodFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvent:
+    """One Event about a pod."""
+
+    reason: str
+    """CamelCase: `FailedMount`, `Pulling`, ..."""
+    message: str
+    at: float
+    """When it happened last (seconds since the epoch)."""
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvents:
+    """The events of one pod that did not come up when they were read."""
+
+    read_at: float
+    """Seconds since the epoch."""
+    events: tuple[PodEvent, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDisruption:
     """A certain, announced disruption of a node on which the job has members."""
 
@@ -88,6 +110,9 @@ class Observed:
     """Whether the write budget allows a status that only refreshes figures and messages."""
     expected_pods: frozenset[str] = field(default_factory=frozenset[str])
     """Names of pods that this operator created and that are not in the cache yet."""
+    pod_events: Mapping[str, PodEvents] = field(default_factory=dict[str, PodEvents])
+    """Events of pods that do not come up, by the pod's uid, as read last. Of a large gang only some
+    pods are looked at."""
     silent: frozenset[str] = frozenset()
     """Uids of pods whose agents answer neither their peers nor the operator."""
     gone_nodes: frozenset[str] = frozenset()

@@ -47,6 +47,22 @@ class ProtectMembers:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReadPodEvents:
+    """Read the events of these pods, which do not come up: the kubelet says there why.
+
+    Events are not watched: a cluster writes more of them than of anything else, and only a start
+    that lasts needs some.
+    """
+
+    pods: tuple[PodFacts, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreChildren:
+    """Create the job's Secret and NetworkPolicy again: somebody deleted one of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Notify:
     """Send a notice, or its withdrawal, to the store's agent, which forwards it to all members."""
 
@@ -64,6 +80,8 @@ Action = (
     | DeletePods
     | PushRecord
     | ProtectMembers
+    | ReadPodEvents
+    | RestoreChildren
     | Notify
     | DeleteJob
 )

@@ -15,6 +15,7 @@ from drumline.lifecycle.plan.actions import JobPlan, Notify, ProtectMembers, Pus
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.situation import Situation
+from drumline.lifecycle.plan.slow_start import LatePods, look_for_reasons, next_look
 from drumline_trainer.contract import Notice
 
 
@@ -31,12 +32,22 @@ def grow_gang(situation: Situation) -> JobPlan:
         return _finish_growth(situation) if gang.complete else JobPlan(requeue_at=deadline)
     if observed.node_disruptions:
         return _abandon(situation, f"node {observed.node_disruptions[0].node} is about to go")
-    if situation.now >= deadline:
-        seconds = job.spec.start_deadline_seconds
-        return _abandon(situation, f"the new members were not ready within {seconds} s")
+    late = LatePods.of(situation)
+    looking = look_for_reasons(situation, late) if gang.complete else None
+    if looking is not None:
+        return JobPlan(actions=(looking,))
+    if situation.now >= min(late.deadline, late.blocked_at):
+        seconds, why = job.spec.start_deadline_seconds, late.description()
+        if why and situation.now < late.deadline:
+            return _abandon(situation, why)
+        text = f"the new members were not ready within {seconds} s"
+        return _abandon(situation, f"{text}: {why}" if why else text)
     if gang.missing:
         return start.create_members(situation)
-    if not gang.complete or not all(pod.reachable for pod in gang.present):
+    if late.pods:
+        due = min(late.deadline, late.blocked_at, next_look(situation, late))
+        return JobPlan(requeue_at=due)
+    if not gang.complete:
         return JobPlan(requeue_at=deadline)
     return _save_and_push_record(situation)
 

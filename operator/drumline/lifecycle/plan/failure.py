@@ -20,6 +20,7 @@ from drumline.lifecycle.incidents.failures import (
     Failure,
     FailureClass,
     classify,
+    counts_as_failed_start,
     final_report,
     root_cause,
 )
@@ -29,6 +30,7 @@ from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.situation import Situation
+from drumline.lifecycle.plan.slow_start import with_failed_start
 from drumline_trainer.contract import FaultClass, Progress, pod_name
 
 PEER_LOST_PATIENCE_SECONDS: Final = 10.0
@@ -182,6 +184,10 @@ def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> Trainin
     cause = root_cause(infrastructure or rescheduled)
     further = len(rescheduled) - 1
     text = f"{cause.message}; and {counted(further, 'more member')}" if further else cause.message
+    if cause.failure_class is FailureClass.REFUSED:
+        job = _with_refused_start(situation, text)
+        if job.finished:
+            return job.status
     status = job.status
     if cause.failure_class is not FailureClass.REFUSED:
         silence = job.spec.recovery.lost_after_seconds
@@ -204,6 +210,17 @@ def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> Trainin
         message=text,
         now=now,
     )
+
+
+def _with_refused_start(situation: Situation, message: str) -> Job:
+    """The job with one more failed start, if kubelets refused a gang that has not trained yet."""
+    job, ends = situation.job, [pod.end for pod in situation.gang.present if pod.end is not None]
+    if job.status.started_at is not None or not any(map(counts_as_failed_start, ends)):
+        return job
+    remedy = (
+        "read the kubelet's message: resources that no node can align, or a broken device plugin"
+    )
+    return with_failed_start(job, message=message, remedy=remedy, now=situation.now)
 
 
 def _summary_of(lost: Sequence[Failure]) -> str:

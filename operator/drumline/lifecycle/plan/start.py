@@ -1,18 +1,15 @@
 """A generation starts: orphan pods are deleted, pods are created, all members get the record.
 
 The start deadline bounds all of it: a gang that is not complete and ready by then gives all its
-nodes back (invariant I3).
+nodes back (invariant I3). What happens until then where pods do not come up is in `slow_start`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Final
+from collections.abc import Collection
 
-from drumline.api.conditions import Phase, Reason
-from drumline.api.jobstatus import TrainingJobStatus
+from drumline.api.conditions import Reason
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.conditions import with_summary
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.images import pinned_image
 from drumline.lifecycle.model.job import Job
@@ -29,14 +26,7 @@ from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, st
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.situation import Situation
-
-SLOW_START_SECONDS: Final = 10.0
-"""After so long status says what the start waits for, as soon as a kubelet gives a reason."""
-SILENT_START_SECONDS: Final = 30.0
-"""After so long also where no kubelet gives a reason: before, the write would say nothing and only
-load a busy API server."""
-MAX_NAMED: Final = 3
-"""So many pods are named in a message."""
+from drumline.lifecycle.plan.slow_start import MAX_NAMED, LatePods, wait_for_ready
 
 
 def start_gang(situation: Situation) -> JobPlan:
@@ -44,7 +34,7 @@ def start_gang(situation: Situation) -> JobPlan:
     job, gang = situation.job, situation.gang
     deadline = start_deadline(job)
     if not gang.complete and situation.now >= deadline:
-        return _start_deadline_exceeded(situation)
+        return _give_incomplete_gang_up(situation)
     if gang.lost:
         return JobPlan(actions=tuple(_delete_orphans(gang)), requeue_at=deadline)
     contradicted = situation.observed.contradicted_generation == job.status.generation
@@ -85,12 +75,16 @@ def _join(situation: Situation) -> JobPlan:
             return JobPlan(actions=(ProtectMembers(),))
         image = _running_image(job, gang)
         return JobPlan(status=transitions.running(job, image=image, now=situation.now))
-    if situation.now >= start_deadline(job):
-        return _start_deadline_exceeded(situation)
-    if job.has_agents and not acknowledged and all(pod.reachable for pod in gang.present):
+    late, deletions = LatePods.of(situation), tuple(_delete_orphans(gang))
+    if (
+        job.has_agents
+        and not acknowledged
+        and situation.now < late.deadline
+        and all(pod.reachable for pod in gang.present)
+    ):
         record = generation_record(job, gang)
-        return JobPlan(actions=(*_delete_orphans(gang), PushRecord(record=record)))
-    return _wait_for_ready(situation)
+        return JobPlan(actions=(*deletions, PushRecord(record=record)))
+    return wait_for_ready(situation, late, deletions=deletions)
 
 
 def _running_image(job: Job, gang: ObservedGang) -> str | None:
@@ -98,20 +92,6 @@ def _running_image(job: Job, gang: ObservedGang) -> str | None:
     image = job.status.image
     image_id = next((pod.image_id for pod in gang.present if pod.image_id), "")
     return pinned_image(image, image_id) if image else None
-
-
-def _wait_for_ready(situation: Situation) -> JobPlan:
-    """A start that takes long says in status what it waits for."""
-    job, gang, now = situation.job, situation.gang, situation.now
-    deletions, deadline = tuple(_delete_orphans(gang)), start_deadline(job)
-    explained = any(pod.waiting for pod in gang.present)
-    slow_at = generation_at(job) + (SLOW_START_SECONDS if explained else SILENT_START_SECONDS)
-    if now < slow_at:
-        return JobPlan(actions=deletions, requeue_at=min(deadline, slow_at))
-    status = _slow_start_status(job, gang) if situation.observed.refresh_due else job.status
-    if status != job.status:
-        return JobPlan(status=status)
-    return JobPlan(actions=deletions, requeue_at=min(deadline, now + SLOW_START_SECONDS))
 
 
 def _is_spent(job: Job, pod: PodFacts) -> bool:
@@ -136,7 +116,8 @@ def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) ->
     return JobPlan(status=status)
 
 
-def _start_deadline_exceeded(situation: Situation) -> JobPlan:
+def _give_incomplete_gang_up(situation: Situation) -> JobPlan:
+    """Members could not be placed again, or their pods not be created: no fault of the start's."""
     job, gang = situation.job, situation.gang
     lost, absent = len(gang.lost), len(gang.remaining) - len(gang.present)
     orphans = [f"{pod.name} on {pod.node}" for pod in gang.orphans if pod.holds_node]
@@ -145,35 +126,13 @@ def _start_deadline_exceeded(situation: Situation) -> JobPlan:
         f"{counted(lost, 'lost member')} could not be placed again" if lost else None,
         f"{counted(absent, 'pod')} not created" if absent else None,
         ending if orphans else None,
-        _unready_pods(gang.present),
+        LatePods.of(situation).description(),
     )
     text = f"not all pods started within {job.spec.start_deadline_seconds} s: "
     text += "; ".join(cause for cause in causes if cause)
     reason = Reason.START_DEADLINE_EXCEEDED
     status = transitions.requeued(job, reason=reason, message=text, now=situation.now)
     return JobPlan(status=status)
-
-
-def _slow_start_status(job: Job, gang: ObservedGang) -> TrainingJobStatus:
-    present = gang.present
-    pulling = any("Image" in pod.waiting for pod in present)
-    reason = Reason.PULLING_IMAGES if pulling else Reason.WAITING_FOR_AGENTS
-    ready = sum(1 for pod in present if pod.reachable)
-    status = job.status.model_copy(update={"ready": f"{ready}/{job.size}"})
-    phase = Phase.RECOVERING if status.phase is Phase.RECOVERING else Phase.STARTING
-    return with_summary(status, phase, reason, _unready_pods(present) or "")
-
-
-def _unready_pods(present: Sequence[PodFacts]) -> str | None:
-    """Part of a message: the pods whose agents do not answer yet; None where all do."""
-    late = [pod for pod in present if not pod.reachable and pod.end is None]
-    if not late:
-        return None
-    named = "; ".join(
-        f"{pod.name} on {pod.node}: {pod.waiting or 'not ready'}" for pod in late[:MAX_NAMED]
-    )
-    more = f"; and {len(late) - MAX_NAMED} more" if len(late) > MAX_NAMED else ""
-    return f"{len(late)} of {len(present)} pods are not up: {named}{more}"
 
 
 def _delete_orphans(gang: ObservedGang) -> list[Action]:

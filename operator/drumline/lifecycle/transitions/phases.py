@@ -62,6 +62,7 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
         status,
         assignment=assignment and assignment.model_copy(update={"joining": None}),
         image=image or status.image,
+        failed_starts=None,
         started_at=status.started_at or timestamp(now),
         ready=f"{job.size}/{job.size}",
     )
@@ -100,6 +101,7 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
         assignment=None,
         nominated=None,
         disruption=None,
+        failed_starts=None,  # the next start is after a change, perhaps
         started_at=None,
         ready=f"0/{job.spec.nodes}",
     )

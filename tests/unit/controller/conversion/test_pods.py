@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.conversion.pods import facts_of
-from drumline.kube.views import ContainerView, PodPhase, PodView
-from drumline.lifecycle.model.observed import PodEnd, PodFacts
+from drumline.controller.conversion.pods import event_of, facts_of
+from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
+from drumline.lifecycle.model.observed import PodEnd, PodEvent, PodFacts
 from tests.builders import T0
 from tests.unit.controller.views import pod_view
 
@@ -53,7 +53,19 @@ def test_the_first_container_that_waits_says_why() -> None:
     waits = container(waiting_reason="ImagePullBackOff", waiting_message="not converted " * 50)
     text = facts(pod_view(containers=(waits,))).waiting
     assert text.startswith("ImagePullBackOff: not converted")
-    assert len(text) < 250
+    assert len(text) < 550
+
+
+def test_a_container_that_says_why_it_waits_comes_before_one_that_does_not() -> None:
+    silent = container(waiting_reason="ContainerCreating")
+    telling = ContainerView(name="mesh", waiting_reason="ErrImagePull", waiting_message="no")
+    assert facts(pod_view(containers=(silent, telling))).waiting == "ErrImagePull: no"
+
+
+@pytest.mark.parametrize(("time", "at"), [("2023-11-14T22:13:20Z", T0), ("", 0.0), ("x", 0.0)])
+def test_an_event_about_a_pod(time: str, at: float) -> None:
+    view = EventView(reason="FailedMount", message="no", time=time, warning=True)
+    assert event_of(view) == PodEvent(reason="FailedMount", message="no", at=at, warning=True)
 
 
 @pytest.mark.parametrize(

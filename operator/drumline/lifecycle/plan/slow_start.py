@@ -1,0 +1,222 @@
+"""A start that lasts: why, how long it may hold its GPUs, and what a failed start costs the job.
+
+After `SLOW_START_SECONDS` status says what the start waits for, in the kubelet's words: from the
+pods' status where it says so, else from their events, which are read for a few of the late pods
+only, and ever more rarely. Time in which images are pulled does not count against
+startDeadlineSeconds. A definite trouble (`start_troubles`) ends the start after
+`BLOCKED_START_SECONDS`. Starts that fail in a row are counted, and the last one that is allowed
+fails the job: compare Kueue's requeuingStrategy.backoffLimitCount (KEP-349).
+
+Example: 2 pods, the claim `dta` does not exist, 5 starts are allowed.
+
+    0 s    pods are created
+    10 s   events are read: StartBlocked, `persistentvolumeclaim "dta" not found`
+    30 s   requeued, failedStarts 1; again after 10, 20, 40, 80 s; the fifth fails the job
+
+So GPUs are held by failing starts for at most maxFailedStarts x (startDeadlineSeconds + pulls).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Final
+
+from drumline.api.conditions import Phase, Reason
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents.start_troubles import (
+    StartTrouble,
+    is_pulling,
+    is_silent,
+    pulled_until,
+    start_trouble,
+)
+from drumline.lifecycle.manifests.children import child_name
+from drumline.lifecycle.model.conditions import changed, with_summary
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodEvents, PodFacts
+from drumline.lifecycle.plan.actions import Action, JobPlan, ReadPodEvents, RestoreChildren
+from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
+from drumline.lifecycle.plan.situation import Situation
+
+SLOW_START_SECONDS: Final = 10.0
+"""After so long status says what the start waits for, as soon as a kubelet gives a reason."""
+SILENT_START_SECONDS: Final = 30.0
+"""After so long also where no kubelet gives a reason: before, the write would say nothing and only
+load a busy API server."""
+BLOCKED_START_SECONDS: Final = 30.0
+"""So long a start goes on that waiting cannot repair: what is missing may come a moment late."""
+MAX_PULL_SECONDS: Final = 3600.0
+"""At most so much of the time in which images are pulled is not counted."""
+MAX_NAMED: Final = 3
+"""So many pods are named in a message, and have their events read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LatePods:
+    """The pods of a complete gang that are not up, and what is known about why."""
+
+    pods: tuple[PodFacts, ...]
+    gang_size: int
+    troubles: tuple[StartTrouble, ...]
+    """Of those pods whose kubelets have said why."""
+    pulling: bool
+    """Whether one of them pulls an image now."""
+    deadline: float
+    """When the start is over (seconds since the epoch)."""
+    blocked_at: float
+    """When it is given up because of `definite`; infinity without such a trouble."""
+
+    @classmethod
+    def of(cls, situation: Situation) -> LatePods:
+        """The late pods of this gang. O(members)."""
+        job, present = situation.job, situation.gang.present
+        late = tuple(pod for pod in present if not pod.reachable and pod.end is None)
+        seen = situation.observed.pod_events
+        of_pods = (start_trouble(pod, seen.get(pod.uid)) for pod in late)
+        troubles = tuple(trouble for trouble in of_pods if trouble is not None)
+        blocked = any(trouble.definite for trouble in troubles)
+        return cls(
+            pods=late,
+            gang_size=len(present),
+            troubles=troubles,
+            pulling=any(is_pulling(seen.get(pod.uid)) for pod in late),
+            deadline=_deadline(job, [seen[pod.uid] for pod in present if pod.uid in seen]),
+            blocked_at=_begin(job) + BLOCKED_START_SECONDS if blocked else inf,
+        )
+
+    @property
+    def definite(self) -> StartTrouble | None:
+        """A trouble that waiting does not repair, of the lowest index; None without one."""
+        return next((trouble for trouble in self.troubles if trouble.definite), None)
+
+    def description(self) -> str:
+        """Part of a message: how many pods are late, and why; empty where none is."""
+        if not self.pods:
+            return ""
+        sentences = {trouble.pod.uid: trouble.sentence for trouble in self.troubles}
+        telling = sorted(self.pods, key=lambda pod: pod.uid not in sentences)
+        named = "; ".join(
+            f"{pod.name} on {pod.node}: {sentences.get(pod.uid) or pod.waiting or 'not ready'}"
+            for pod in telling[:MAX_NAMED]
+        )
+        more = len(self.pods) - MAX_NAMED
+        tail = f"; and {more} more" if more > 0 else ""
+        return f"{len(self.pods)} of {self.gang_size} pods are not up: {named}{tail}"
+
+
+def wait_for_ready(
+    situation: Situation, late: LatePods, *, deletions: tuple[Action, ...]
+) -> JobPlan:
+    """All pods exist and some are not up: wait, say why, or give the start up."""
+    job, now = situation.job, situation.now
+    looking = look_for_reasons(situation, late)
+    if looking is not None:
+        return JobPlan(actions=(*deletions, looking))
+    definite = late.definite
+    if definite is not None and definite.missing == child_name(job) and now < late.deadline:
+        return _restore_children(situation, late, deletions=deletions)
+    if definite is not None and now >= late.blocked_at:
+        return JobPlan(status=_start_blocked(job, late, definite, now=now))
+    if now >= late.deadline:
+        return JobPlan(status=_start_deadline_exceeded(job, late, now=now))
+    explained = bool(late.troubles) or late.pulling
+    slow_at = _begin(job) + (SLOW_START_SECONDS if explained else SILENT_START_SECONDS)
+    if now >= slow_at:
+        status = _slow_start_status(job, late) if situation.observed.refresh_due else job.status
+        if status != job.status:
+            return JobPlan(status=status)
+        slow_at = now + SLOW_START_SECONDS
+    due = min(late.deadline, slow_at, late.blocked_at, next_look(situation, late))
+    return JobPlan(actions=deletions, requeue_at=due)
+
+
+def with_failed_start(job: Job, *, message: str, remedy: str, now: float) -> Job:
+    """The job with one more failed start; failed where it may have no more."""
+    count, limit = (job.status.failed_starts or 0) + 1, job.spec.recovery.max_failed_starts
+    job = replace(job, status=changed(job.status, failed_starts=count))
+    if count < limit:
+        return job
+    text = f"{message}; start {count} of {limit} in a row that failed (recovery.maxFailedStarts)"
+    advice = f"; {remedy}" if remedy else ""
+    status = transitions.failed(job, reason=Reason.START_FAILED, message=text + advice, now=now)
+    return replace(job, status=status)
+
+
+def _begin(job: Job) -> float:
+    return generation_at(job) + backoff_seconds(job.status)
+
+
+def _deadline(job: Job, seen: Iterable[PodEvents]) -> float:
+    """The start deadline, counted from the end of the last pull that is known of."""
+    ends = (pulled_until(events) for events in seen)
+    pulling = max((end - _begin(job) for end in ends if end is not None), default=0.0)
+    return start_deadline(job) + min(max(0.0, pulling), MAX_PULL_SECONDS)
+
+
+def look_for_reasons(situation: Situation, late: LatePods) -> ReadPodEvents | None:
+    """The events that are to be read now, if any."""
+    if situation.now < next_look(situation, late):
+        return None
+    silent = [pod for pod in late.pods if is_silent(pod)]
+    return ReadPodEvents(pods=tuple(silent[:MAX_NAMED]))
+
+
+def next_look(situation: Situation, late: LatePods) -> float:
+    """When events are read next: at 10, 20, 40 ... s, and before the start is given up.
+
+    Infinity where every late pod's own status says why.
+    """
+    silent = [pod for pod in late.pods if is_silent(pod)][:MAX_NAMED]
+    if not silent:
+        return inf
+    begin, now, seen = _begin(situation.job), situation.now, situation.observed.pod_events
+    read_at = min((seen[pod.uid].read_at if pod.uid in seen else -inf) for pod in silent)
+    if read_at < begin:
+        return min(begin + SLOW_START_SECONDS, late.deadline)
+    if any(read_at < limit <= now for limit in (late.blocked_at, late.deadline)):
+        return now
+    return read_at + max(SLOW_START_SECONDS, read_at - begin)
+
+
+def _restore_children(
+    situation: Situation, late: LatePods, *, deletions: tuple[Action, ...]
+) -> JobPlan:
+    """Somebody deleted the job's own Secret: kubelets try to mount it again by themselves."""
+    due = min(late.deadline, next_look(situation, late), situation.now + SLOW_START_SECONDS)
+    return JobPlan(actions=(*deletions, RestoreChildren()), requeue_at=due)
+
+
+def _start_blocked(
+    job: Job, late: LatePods, trouble: StartTrouble, *, now: float
+) -> TrainingJobStatus:
+    text = f"{late.description()}: {trouble.remedy}"
+    job = with_failed_start(job, message=late.description(), remedy=trouble.remedy, now=now)
+    if job.finished:
+        return job.status
+    return transitions.requeued(job, reason=Reason.START_BLOCKED, message=text, now=now)
+
+
+def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> TrainingJobStatus:
+    text = f"not all pods started within {job.spec.start_deadline_seconds} s: {late.description()}"
+    remedy = "repair what the message names, or raise startDeadlineSeconds"
+    job = with_failed_start(job, message=text, remedy=remedy, now=now)
+    if job.finished:
+        return job.status
+    reason = Reason.START_DEADLINE_EXCEEDED
+    return transitions.requeued(job, reason=reason, message=text, now=now)
+
+
+def _slow_start_status(job: Job, late: LatePods) -> TrainingJobStatus:
+    """What a slow start waits for."""
+    definite = late.definite
+    pulling = late.pulling or any("Image" in pod.waiting for pod in late.pods)
+    reason = Reason.PULLING_IMAGES if pulling else Reason.WAITING_FOR_AGENTS
+    text = late.description()
+    if definite is not None:
+        reason, text = Reason.START_BLOCKED, f"{text}: {definite.remedy}"
+    status = changed(job.status, ready=f"{late.gang_size - len(late.pods)}/{job.size}")
+    phase = Phase.RECOVERING if status.phase is Phase.RECOVERING else Phase.STARTING
+    return with_summary(status, phase, reason, text)
