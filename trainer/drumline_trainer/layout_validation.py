@@ -102,11 +102,11 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     if layout.pipeline == 1:
         return 1
     enough = max(min_micro_batches(layout), 2 * layout.pipeline)
-    possible = (parts for parts in _divisors(share) if parts >= enough and _even(layout, parts))
+    possible = (parts for parts in divisors(share) if parts >= enough and _even(layout, parts))
     return next(possible, share)
 
 
-def _divisors(number: int) -> list[int]:
+def divisors(number: int) -> list[int]:
     """The divisors of a positive number, ascending. O(sqrt(number))."""
     small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
     large = [number // part for part in reversed(small) if part * part != number]

@@ -82,6 +82,9 @@ class Reason(StrEnum):
     # Suspended
     SUSPENDED_BY_USER = "SuspendedByUser"
     RESUMED = "Resumed"
+    # InvalidConfig
+    UNREADABLE = "Unreadable"
+    OPERATOR_ERROR = "OperatorError"
     # terminal
     COMPLETED = "Completed"
     START_FAILED = "StartFailed"

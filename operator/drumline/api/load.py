@@ -8,7 +8,7 @@ field, and never stops the process that reads it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from pydantic import ValidationError
 
@@ -29,6 +29,10 @@ class ApiError(ValueError):
         self.path = path
 
 
+MAX_ROUNDS = 4
+"""Leaving fields out may make others wrong; after so many rounds nothing but defaults is left."""
+
+
 def parse(model: type[Model], raw: Mapping[str, Any], *, at: str = "") -> Model:
     """`raw` as a value of `model`; fields the model does not know are ignored.
 
@@ -43,10 +47,55 @@ def parse(model: type[Model], raw: Mapping[str, Any], *, at: str = "") -> Model:
     try:
         return model.model_validate(raw)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ApiError(
-            path=_path((*filter(None, [at]), *first["loc"])), problem=first["msg"]
-        ) from None
+        raise _first(error, at=at) from None
+
+
+def parse_readable(
+    model: type[Model],
+    raw: Mapping[str, Any],
+    *,
+    at: str = "",
+    instead: Mapping[str, Any] | None = None,
+) -> tuple[Model, ApiError | None]:
+    """What can be read of `raw`, and the first field that cannot; fields left out have defaults.
+
+        {"queue": "q", "user": 7, "nodes": 2} -> (a spec without user, spec.user: ...)
+
+    Args:
+        model: the expected model.
+        raw: decoded JSON.
+        at: the path of `raw` in its object, for error messages: `spec`.
+        instead: values of required fields, for where they cannot be read.
+    """
+    known, readable, problem = dict(instead or {}), raw, None
+    for _ in range(MAX_ROUNDS):
+        try:
+            return model.model_validate(readable), problem
+        except ValidationError as error:
+            problem = problem or _first(error, at=at)
+            for wrong in error.errors(include_url=False, include_context=False):
+                readable = {**known, **(_without(readable, wrong["loc"]) or {})}
+    return model.model_validate(known), problem
+
+
+def _first(error: ValidationError, *, at: str) -> ApiError:
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    return ApiError(path=_path((*filter(None, [at]), *first["loc"])), problem=first["msg"])
+
+
+def _without(raw: object, location: tuple[int | str, ...]) -> dict[str, Any] | None:
+    """A copy of `raw` without what is at this location; None: it has to go as a whole.
+
+    A list goes as a whole, and so does an object of which a required field is missing.
+    """
+    if not location or not isinstance(raw, Mapping):
+        return None
+    fields, step = cast("Mapping[str, Any]", raw), str(location[0])
+    if step not in fields:
+        return None
+    rest = {name: value for name, value in fields.items() if name != step}
+    below = _without(fields[step], location[1:])
+    return rest if below is None else {**rest, step: below}
 
 
 def _path(location: tuple[int | str, ...]) -> str:

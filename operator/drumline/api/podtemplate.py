@@ -151,7 +151,7 @@ class PodTemplate(ApiModel):
     service account or host access, and finds its gang in torchrun, JAX and MPI variables.
     """
 
-    image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")]
+    image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")]
     """The container's image, best with a digest."""
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
     """As in a container; absent: the cluster's rule."""

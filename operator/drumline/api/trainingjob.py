@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Final, Literal
 
-from pydantic import Field, PlainValidator, WithJsonSchema
+from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from drumline.api.assignment import Assignment
 from drumline.api.base import (
@@ -52,6 +52,7 @@ NOT_A_SYSTEM_CLASS: Final = Rule(
 OverridesText = Annotated[
     Overrides,
     PlainValidator(Overrides.of),
+    PlainSerializer(Overrides.decoded),
     WithJsonSchema(
         {
             "type": "object",
@@ -105,7 +106,9 @@ class TrainerSpec(ApiModel):
     """Decides initial weights and data order. Default: 0."""
     data: DataSpec | None = None
     """Text, token shards or images to train on. Default: the Python library's own sources."""
-    image: Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\s]+$")] | None = None
+    image: (
+        Annotated[str, Field(min_length=1, max_length=512, pattern=r"^[^\x00-\x20\x7f]+$")] | None
+    ) = None
     """Image of the trainer, best with a digest. Default: the one Drumline was installed with."""
     overrides: OverridesText | None = None
     """Any other field of the trainer's own configuration, for instance optimizer.learning_rate
@@ -231,7 +234,9 @@ class TrainingJobSpec(ApiModel):
     group: GroupSpec | None = None
     """Other jobs with which this one starts together or not at all. Changes only while
     suspended."""
-    user: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\s]+$")] | None = None
+    user: (
+        Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x20\x7f]+$")] | None
+    ) = None
     """Who the job is for, where its queue limits what each user may hold (userLimitGpus). Believed
     as written: Kubernetes does not keep who created an object, so the chart's userPolicy can have
     the API server insist on it. Absent: all such jobs share one limit. Changes only while

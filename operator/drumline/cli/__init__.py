@@ -2,7 +2,7 @@
 
 `program` parses the arguments and runs one command; each command has a package: `report`, `decide`,
 `replay`, `simulate`. `manifests` reads objects from files, `formatting` writes figures and times.
-What comes from a job is tenant input: `formatting.plain` takes out what a terminal would obey,
+What comes from a job is tenant input: `contract.plain` takes out what a terminal would obey,
 `markup` escapes what a browser would.
 
 Nothing here imports Kopf or writes to the cluster.

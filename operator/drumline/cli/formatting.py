@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from datetime import UTC, datetime
 from typing import Final
 
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
-_UNSAFE: Final = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-"""Unicode categories that steer a terminal or a reader's eye instead of being read."""
-
-
-def plain(text: str) -> str:
-    """Foreign text as one line that no terminal obeys.
-
-    Control and direction characters become spaces, runs of spaces become one.
-    """
-    kept = (" " if unicodedata.category(char) in _UNSAFE else char for char in text)
-    return " ".join("".join(kept).split())
 
 
 def duration(seconds: float) -> str:

@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 import yaml
 
 from drumline.cli.errors import BadInput
-from drumline.cli.formatting import plain
+from drumline_trainer.contract import plain
 
 Json = Mapping[str, Any]
 STANDARD_INPUT: Final = "-"

@@ -28,6 +28,7 @@ from drumline.kube.views import (
     PriorityClassView,
     TaintView,
 )
+from drumline_trainer.contract import plain, plain_lines
 
 OUR_PREFIX: Final = "drumline.dev/"
 MAX_TERMINATION_CHARS: Final = 4096
@@ -158,16 +159,14 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         phase=status.phase,
         pod_ip=status.pod_ip,
         ready=_is_true(conditions.get("Ready")),
-        reason=status.reason,
-        message=status.message[:_MAX_TEXT_CHARS],
+        reason=_text(status.reason),
+        message=_text(status.message),
         terminating=bool(metadata.deletion_timestamp),
         deletion_time=metadata.deletion_timestamp or "",
         start_time=status.start_time or "",
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         unschedulable_message=(
-            scheduled.message[:_MAX_TEXT_CHARS]
-            if scheduled and scheduled.reason == "Unschedulable"
-            else ""
+            _text(scheduled.message) if scheduled and scheduled.reason == "Unschedulable" else ""
         ),
         scheduler_name=spec.scheduler_name,
         priority=spec.priority or 0,
@@ -186,11 +185,11 @@ def _container_view(status: wire.ContainerStatus) -> ContainerView:
         ready=status.ready,
         image_id=sys.intern(status.image_id[:_MAX_IMAGE_CHARS]),  # of few images, in many pods
         restart_count=status.restart_count,
-        waiting_reason=waiting.reason if waiting else "",
-        waiting_message=waiting.message[:_MAX_TEXT_CHARS] if waiting else "",
+        waiting_reason=_text(waiting.reason) if waiting else "",
+        waiting_message=_text(waiting.message) if waiting else "",
         exit_code=ended.exit_code if ended else None,
-        exit_reason=ended.reason if ended else "",
-        termination_message=ended.message[:MAX_TERMINATION_CHARS] if ended else "",
+        exit_reason=_text(ended.reason) if ended else "",
+        termination_message=plain_lines(ended.message[:MAX_TERMINATION_CHARS]) if ended else "",
         finished_time=(ended.finished_at or "") if ended else "",
         last_exit_code=before.exit_code if before else None,
         last_exit_reason=before.reason if before else "",
@@ -240,8 +239,8 @@ def _condition_view(condition: wire.Condition) -> ConditionView:
     return ConditionView(
         type=condition.type,
         status=condition.status,
-        reason=condition.reason,
-        message=condition.message[:_MAX_CONDITION_CHARS],
+        reason=_text(condition.reason),
+        message=_text(condition.message[:_MAX_CONDITION_CHARS]),
         since_time=condition.last_transition_time or "",
     )
 
@@ -306,6 +305,11 @@ def _custom_view(
 
 def _epoch(stored: wire.EpochDocument) -> int:
     return stored.status.epoch if stored.status else 0
+
+
+def _text(text: str) -> str:
+    """What a component, or a program through it, says: bounded, and safe to repeat."""
+    return plain(text[:_MAX_TEXT_CHARS])
 
 
 def _controller_uid(owners: Iterable[wire.OwnerReference] | None) -> str:

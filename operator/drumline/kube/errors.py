@@ -30,6 +30,8 @@ from typing import ClassVar
 
 import msgspec
 
+from drumline_trainer.contract import plain
+
 _MAX_MESSAGE_CHARS = 2048
 
 
@@ -202,7 +204,7 @@ def from_status(
     return kind(
         code=code,
         reason=reason,
-        message=message[:_MAX_MESSAGE_CHARS],
+        message=plain(message[:_MAX_MESSAGE_CHARS]),
         retry_after_seconds=retry_after_seconds,
     )
 

@@ -34,19 +34,6 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all(share: float, text: str) 
 
 
 @pytest.mark.parametrize(
-    ("foreign", "text"),
-    [
-        ("two\nlines\tand  spaces ", "two lines and spaces"),
-        ("\x1b]0;title\x07\x1b[31mred", "]0;title [31mred"),
-        ("a\u202eb\u2028c\u200bd", "a b c d"),
-        ("Grüße, 日本語", "Grüße, 日本語"),
-    ],
-)
-def test_foreign_text_becomes_a_line_that_steers_nothing(foreign: str, text: str) -> None:
-    assert formatting.plain(foreign) == text
-
-
-@pytest.mark.parametrize(
     ("text", "seconds"),
     [
         ("1970-01-01T00:01:00Z", 60.0),

@@ -348,3 +348,26 @@ def test_deep_overrides_are_named_and_the_job_has_its_name(depth: int) -> None:
 )
 def test_an_election_reads_the_epoch_alone(status: bytes, epoch: int) -> None:
     assert codec.epoch_of(b'{"metadata":{"name":1},"spec":[],"status":%b}' % status) == epoch
+
+
+EVIL = "\x1b]0;owned\x07 \u202egnp.exe\u202c\u2028 done"
+
+
+def test_what_a_program_says_steers_no_terminal() -> None:
+    ended = {"exitCode": 1, "reason": EVIL, "message": EVIL}
+    states = [
+        {"name": "a", "state": {"waiting": {"reason": EVIL, "message": EVIL}}},
+        {"name": "b", "state": {"terminated": ended}},
+    ]
+    status = {"reason": EVIL, "message": EVIL, "containerStatuses": states}
+    view = codec.pod(_raw({"metadata": _metadata(), "spec": {}, "status": status}))
+    waiting, terminated = view.containers
+    said = [view.reason, view.message, waiting.waiting_reason, waiting.waiting_message]
+    assert {*said, terminated.exit_reason} == {"]0;owned gnp.exe done"}
+    assert terminated.termination_message.isprintable()
+
+
+def test_what_a_node_s_component_says_steers_no_terminal() -> None:
+    condition = {"type": "Odd", "status": "True", "reason": EVIL, "message": EVIL}
+    view = codec.node(_raw({"metadata": _metadata(), "status": {"conditions": [condition]}}))
+    assert {view.conditions[0].reason, view.conditions[0].message} == {"]0;owned gnp.exe done"}

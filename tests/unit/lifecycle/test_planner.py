@@ -10,6 +10,7 @@ from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
@@ -214,3 +215,54 @@ def test_restarts_in_place_are_counted_while_training_goes_on() -> None:
     assert status.last_incident is not None
     assert status.last_incident.cause == "rank 1 stood still"
     assert planned(with_status(job, status), seen) == JobPlan()
+
+
+UNREADABLE = Refusal(reason=Reason.UNREADABLE, message="spec.user: cannot be read")
+
+
+def unreadable(job: Job) -> Job:
+    return replace(job, verdict=UNREADABLE)
+
+
+def test_an_unreadable_job_says_which_field_it_is_and_keeps_its_pods() -> None:
+    job = unreadable(a_job())
+    status = planned(job).status
+    assert status is not None
+    assert (status.phase, status.reason, status.message) == (
+        Phase.PENDING,
+        "InvalidConfig",
+        "spec.user: cannot be read",
+    )
+    shown = replace(job, status=status)
+    assert planned(shown, observed(a_pod(job, 0))) == JobPlan()
+    mended = planned(replace(shown, verdict=Schedulable())).status
+    assert mended is not None
+    assert not is_true(mended, ConditionType.INVALID_CONFIG)
+
+
+def test_a_job_that_became_unreadable_while_it_runs_goes_on_as_it_is() -> None:
+    job = unreadable(running(admitted(a_job())))
+    pods = ready_pods(job)
+    status = planned(job, observed(*pods)).status
+    assert status is not None
+    assert is_true(status, ConditionType.INVALID_CONFIG)
+    assert (status.phase, status.assignment) == (Phase.RUNNING, job.status.assignment)
+    shown = replace(job, status=status)
+    assert planned(shown, observed(*pods)) == JobPlan()
+    assert planned(shown, observed(pods[0])) == JobPlan()
+    done = [a_pod(job, index, end=ended(message=report())) for index in (0, 1)]
+    finished = planned(shown, observed(*done)).status
+    assert finished is not None
+    assert finished.phase == Phase.SUCCEEDED
+    paused = replace(shown, spec=job.spec.model_copy(update={"suspend": True}))
+    released = planned(paused, observed(*pods)).status
+    assert released is not None
+    assert (released.phase, released.assignment) == (Phase.SUSPENDED, None)
+    mended = planned(replace(shown, verdict=Schedulable()), observed(*pods)).status
+    assert mended is not None
+    assert (is_true(mended, ConditionType.INVALID_CONFIG), mended.phase) == (False, Phase.RUNNING)
+
+
+def test_a_job_without_a_verdict_yet_only_waits() -> None:
+    job = replace(a_job(), verdict=Unjudged())
+    assert (planned(job), is_queued(job)) == (JobPlan(), False)

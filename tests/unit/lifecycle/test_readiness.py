@@ -11,6 +11,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.readiness import as_written
+from drumline.lifecycle.model.verdict import Refusal
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.planner import plan_job
 from tests.builders import (
@@ -31,7 +32,8 @@ NEW = a_job()
 STARTING = admitted(NEW)
 TRAINING = running(STARTING)
 SUSPENDED = with_status(TRAINING, transitions.suspended(TRAINING, now=LATER))
-INVALID = with_status(NEW, transitions.invalid_config(NEW, message="batch: no", now=LATER))
+REFUSAL = Refusal(reason=Reason.CONFIG_REFUSED, message="batch: no")
+INVALID = with_status(NEW, transitions.invalid_config(NEW, REFUSAL, now=LATER))
 
 TRANSITIONS: dict[str, tuple[Job, TrainingJobStatus, str]] = {
     "waits": (

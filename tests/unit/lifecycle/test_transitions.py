@@ -13,10 +13,12 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.lifecycle.model.verdict import Refusal
 from drumline_trainer.contract import Progress
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 
 LATER = T0 + 100
+REFUSAL = Refusal(reason=Reason.CONFIG_REFUSED, message="m")
 Next = Callable[[Job], TrainingJobStatus]
 
 
@@ -104,7 +106,7 @@ TRAINING = {**ADMITTED, "Running": "True", "Checkpointed": "False"}
         ),
         (
             a_job(),
-            lambda job: transitions.invalid_config(job, message="m", now=LATER),
+            lambda job: transitions.invalid_config(job, REFUSAL, now=LATER),
             Phase.PENDING,
             {"InvalidConfig": "True"},
         ),

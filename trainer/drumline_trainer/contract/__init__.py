@@ -34,6 +34,7 @@ from drumline_trainer.contract.notices import (
     Notice,
     NoticeAnswer,
 )
+from drumline_trainer.contract.plain_text import plain, plain_lines
 from drumline_trainer.contract.record import (
     MAX_BODY_BYTES,
     GenerationRecord,
@@ -85,6 +86,8 @@ __all__ = [
     "RestoreTier",
     "SilentMember",
     "host_name",
+    "plain",
+    "plain_lines",
     "pod_name",
     "sign",
     "verify",

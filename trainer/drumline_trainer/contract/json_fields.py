@@ -6,6 +6,8 @@ import json
 from enum import StrEnum
 from typing import Any, Final, TypeVar, cast
 
+from drumline_trainer.contract.plain_text import plain
+
 MAX_FIGURE: Final = 1e15
 """A loss or a rate beyond this, either way, is no measurement and is read as none."""
 
@@ -30,12 +32,12 @@ def json_object(body: bytes, limit: int) -> dict[str, Any]:
 
 
 def text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
-    """A string of at most `limit` characters; empty where it is absent."""
+    """A string of at most `limit` characters that no terminal obeys; empty where it is absent."""
     value = raw.get(key, "")
     if not isinstance(value, str) or len(value) > limit:
         raise ContractError(f"{key}: must be a string of at most {limit} characters")
     # JSON can spell half a character (a lone surrogate), which no later encoder accepts.
-    return value.encode(errors="replace").decode()
+    return plain(value.encode(errors="replace").decode())
 
 
 def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:

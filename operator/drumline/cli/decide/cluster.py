@@ -25,7 +25,7 @@ from drumline.controller.conversion.jobs import job_of
 from drumline.kube import codec
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.lifecycle.plan.acceptance import config_error
+from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.scheduling.model import Gang, Snapshot
 from drumline_trainer.contract import Progress
 
@@ -49,6 +49,8 @@ class ClusterInput:
     pending: tuple[Gang, ...]
     as_of: float
     """When the newest of the files was written."""
+    unreadable: tuple[str, ...] = ()
+    """Objects that cannot be read, by file, line and field."""
     remarks: tuple[str, ...] = ()
     """Waiting jobs that no cycle considers, with the reason."""
 
@@ -56,8 +58,11 @@ class ClusterInput:
 def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
     """The cluster that these objects make.
 
+    An object that is not what its kind says is named with file, line and field, and the others
+    count: as in the operator, nothing that one object holds keeps it from an answer.
+
     Raises:
-        BadInput: one of them is not what its kind says; names file, line and field.
+        BadInput: the objects do not fit together.
     """
     known = {
         (manifest.kind, *manifest.namespaced_name): manifest
@@ -69,30 +74,38 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
     state = ClusterCache(
         nodes=NodeCache(clock=lambda: as_of), progress=lambda uid: _progress(jobs[uid])
     )
+    unreadable: list[str] = []
     for manifest in known.values():
-        _TAKE[manifest.kind](state, manifest)
+        try:
+            _TAKE[manifest.kind](state, manifest)
+        except BadInput as error:
+            unreadable.append(str(error))
     jobs.update((job.uid, job) for job in state.jobs.all())
     try:
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
     except ValueError as error:
         raise BadInput(f"the objects do not fit together: {error}") from None
     return ClusterInput(
-        snapshot=snapshot, pending=pending, as_of=as_of, remarks=tuple(_remarks(state))
+        snapshot=snapshot,
+        pending=pending,
+        as_of=as_of,
+        unreadable=tuple(unreadable),
+        remarks=tuple(_remarks(state)),
     )
 
 
 def _remarks(state: ClusterCache) -> list[str]:
-    left_out = [f"{key}: left out: {problem}" for key, problem in state.scheduling.left_out.items()]
     classless = [
         f"{job.key}: PriorityClassNotFound: {job.spec.priority_class_name} does not exist"
         for job in state.scheduling.jobs_without_priority_class()
     ]
     refused = [
-        f"{job.key}: InvalidConfig: {error}"
+        f"{job.key}: InvalidConfig: {refusal.message}"
         for job in state.jobs.all()
-        if job.status.assignment is None and not job.finished and (error := config_error(job))
+        if job.status.assignment is None and not job.finished and not job.unreadable
+        if (refusal := refusal_of(job)) is not None
     ]
-    return sorted([*left_out, *classless, *refused])
+    return sorted([*classless, *refused])
 
 
 def _progress(job: Job) -> Progress | None:
@@ -107,15 +120,15 @@ def _progress(job: Job) -> Progress | None:
 
 
 def _job(state: ClusterCache, manifest: ManifestDocument) -> None:
-    view = _decoded(manifest, codec.custom_object)
+    view = _decoded(manifest, codec.training_job)
+    state.on_job(None, view)  # what can be read of it counts
     try:
         job_of(view)
     except ApiError as error:
-        raise manifest.blame(error.path, str(error)) from None
+        raise manifest.blame(error.path, f"{view.namespace}/{view.name}: {error}") from None
     except ValueError as error:
         path = "metadata.creationTimestamp"
         raise manifest.blame(path, f"{path}: {error}") from None
-    state.on_job(None, view)
 
 
 def _queue(state: ClusterCache, manifest: ManifestDocument) -> None:
@@ -162,6 +175,9 @@ def _check(manifest: ManifestDocument, model: type[ApiModel], spec: Mapping[str,
 def _decoded(manifest: ManifestDocument, decode: Callable[[bytes], T]) -> T:
     try:
         return decode(json.dumps(_completed(manifest)).encode())
+    except RecursionError:
+        name = "/".join(manifest.namespaced_name)
+        raise manifest.blame("", f"{manifest.kind} {name} is nested too deep to be read") from None
     except codec.Undecodable as error:
         problem, separator, field = str(error).rpartition(" - at `$.")
         path = field.rstrip("`") if separator else ""

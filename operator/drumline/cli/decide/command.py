@@ -14,17 +14,17 @@ from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.job_decisions import JobDecision, job_decisions
 from drumline.cli.decide.table import table
 from drumline.cli.errors import BadInput
-from drumline.cli.formatting import plain
 from drumline.cli.manifests import read_manifests
 from drumline.cli.output import Output
 from drumline.controller.conversion.queues import policy_of
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.forecast import expected_starts
 from drumline.scheduling.model import Policy
+from drumline_trainer.contract import plain
 
 
 def run(chosen: argparse.Namespace) -> Output:
-    """The decisions, rendered.
+    """The decisions, rendered. The exit code is 1 if an object could not be read.
 
     Raises:
         BadInput: a file is not usable.
@@ -32,9 +32,13 @@ def run(chosen: argparse.Namespace) -> Output:
     policy = policy_of(_read_policy(chosen.policy) if chosen.policy else SchedulingPolicy())
     cluster_input = cluster.read(read_manifests(chosen.file))
     decisions = _decide(cluster_input, policy, forecast=not chosen.no_forecast)
-    if chosen.output == "json":
-        return Output(text=_json(cluster_input, decisions))
-    return Output(text=_table(cluster_input, decisions, wide=chosen.output == "wide"))
+    wide = chosen.output == "wide"
+    text = (
+        _json(cluster_input, decisions)
+        if chosen.output == "json"
+        else _table(cluster_input, decisions, wide=wide)
+    )
+    return Output(text=text, exit_code=1 if cluster_input.unreadable else 0)
 
 
 def _decide(cluster_input: ClusterInput, policy: Policy, *, forecast: bool) -> list[JobDecision]:
@@ -64,7 +68,8 @@ def _read_policy(name: str) -> SchedulingPolicy:
 
 
 def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: bool) -> str:
-    remarks = "".join(f"{plain(remark)}\n" for remark in cluster_input.remarks)
+    unread = (f"unreadable: {problem}" for problem in cluster_input.unreadable)
+    remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
     return table(decisions, now=cluster_input.as_of, wide=wide) + remarks
 
 
@@ -72,6 +77,7 @@ def _json(cluster_input: ClusterInput, decisions: list[JobDecision]) -> str:
     document = {
         "asOf": cluster_input.as_of,
         "verdicts": decisions,
+        "unreadable": cluster_input.unreadable,
         "remarks": cluster_input.remarks,
     }
     return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
-from drumline.cli.formatting import duration, plain
+from drumline.cli.formatting import duration
+from drumline_trainer.contract import plain
 
 _NODES_SHOWN: Final = 4
 _HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL")

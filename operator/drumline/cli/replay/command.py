@@ -7,12 +7,12 @@ import argparse
 from drumline.cli.decide.job_decisions import job_decisions
 from drumline.cli.decide.table import table
 from drumline.cli.errors import BadInput
-from drumline.cli.formatting import plain
 from drumline.cli.manifests import display_name, line_in, read_text
 from drumline.cli.output import Output
 from drumline.cli.replay.differences import differences
 from drumline.scheduling.capture import Capture, CaptureError, decode
 from drumline.scheduling.cycle import decide
+from drumline_trainer.contract import plain
 
 
 def run(chosen: argparse.Namespace) -> Output:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from typing import Any, Final, cast
 
-from drumline.cli.formatting import plain
 from drumline.scheduling.decisions import Decisions
+from drumline_trainer.contract import plain
 
 _LONGEST: Final = 160
 

@@ -8,9 +8,9 @@ from typing import Final
 
 from drumline.api.conditions import Phase, Reason
 from drumline.api.trainingjob import TrainingJob
-from drumline.cli.formatting import many, plain
+from drumline.cli.formatting import many
 from drumline.cli.report.model import IncidentReport, RestartBudget
-from drumline_trainer.contract import FaultClass
+from drumline_trainer.contract import FaultClass, plain
 
 BY_REASON: Final[Mapping[str, str]] = {
     Reason.NO_DURABLE_STORAGE: "Name checkpoint.claimName: without it a restart of all pods begins"
@@ -33,6 +33,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     Reason.ACTIVE_DEADLINE_EXCEEDED: "Create a new job with the same checkpoint.path and a longer"
     " activeDeadlineSeconds.",
     Reason.CONFIG_REFUSED: "Fix the field that the message names.",
+    Reason.UNREADABLE: "Suspend the job and write the field that the message names anew.",
+    Reason.OPERATOR_ERROR: "Report the message: it is a defect of the operator.",
     Reason.CORRUPT_CHECKPOINT: "Repair the storage, or name another checkpoint.path; see"
     " docs/checkpoints.md.",
     "InvalidConfig": "Fix the field that the message names.",

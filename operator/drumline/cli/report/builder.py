@@ -7,12 +7,13 @@ from typing import Final
 
 from drumline.api.conditions import DisruptionKind, Phase
 from drumline.api.trainingjob import TrainingJob, TrainingJobStatus
-from drumline.cli.formatting import clock, count, duration, many, moment, plain
+from drumline.cli.formatting import clock, count, duration, many, moment
 from drumline.cli.report import advice
 from drumline.cli.report.incidents import budgets_of, gpu_second_shares, incidents_of
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.report.model import Health, JobReport, SummaryRow
 from drumline.cli.report.timeline import timeline
+from drumline_trainer.contract import plain
 
 _HEALTH: Final = {
     Phase.RUNNING: Health.WELL,

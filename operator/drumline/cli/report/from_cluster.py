@@ -10,13 +10,13 @@ from typing import Any, Final, cast
 
 from drumline.api.load import ApiError
 from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.formatting import plain
 from drumline.cli.report.job_input import JobInput, job_input
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
 from drumline.kube.kinds import EVENTS, TRAINING_JOBS
 from drumline.kube.retry import RetryPolicy
+from drumline_trainer.contract import plain
 
 _RETRY: Final = RetryPolicy(attempts=2)
 """Somebody waits at a terminal."""

@@ -8,9 +8,9 @@ from typing import Final
 from drumline.api.conditions import Phase
 from drumline.api.incidents import BudgetStatus, GpuSeconds, IncidentStatus
 from drumline.api.trainingjob import RecoverySpec, TrainingJobStatus
-from drumline.cli.formatting import duration, moment, plain
+from drumline.cli.formatting import duration, moment
 from drumline.cli.report.model import GpuSecondsShare, IncidentReport, RecoveryStage, RestartBudget
-from drumline_trainer.contract import FaultClass, RestoreTier
+from drumline_trainer.contract import FaultClass, RestoreTier, plain
 
 _STAGES: Final = (
     ("Detect", "detect_milliseconds", "until the fault was noticed"),

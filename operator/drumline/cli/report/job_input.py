@@ -13,9 +13,10 @@ import msgspec
 
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJob
-from drumline.cli.formatting import moment, plain
+from drumline.cli.formatting import moment
 from drumline.cli.manifests import Json
 from drumline.cli.report.model import EventRow
+from drumline_trainer.contract import plain
 
 T = TypeVar("T")
 

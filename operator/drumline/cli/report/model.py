@@ -1,7 +1,7 @@
 """The report of one job: every figure and sentence that is shown.
 
 A `JobReport` is built by `builder` from an object of the API server; the renderers (`text`, `html`,
-`json_output`) only lay it out. Its texts are plain (see `formatting.plain`), its times are seconds
+`json_output`) only lay it out. Its texts are plain (see `contract.plain`), its times are seconds
 since the epoch. The stages of an incident follow each other without gaps: their milliseconds add up
 to the incident's.
 """

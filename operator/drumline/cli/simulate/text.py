@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.cli.formatting import count, duration, percent, plain
+from drumline.cli.formatting import count, duration, percent
 from drumline.simulator.results.statistics import Summary
+from drumline_trainer.contract import plain
 
 _HEADINGS: Final = (
     "POLICY",

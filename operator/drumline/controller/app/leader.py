@@ -17,6 +17,7 @@ from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.event_handlers import EventHandlers
 from drumline.controller.cache.informers import Informers
+from drumline.controller.cache.judge import Judge
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.jobs import platform_tolerations
@@ -36,6 +37,8 @@ from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.settings import Settings
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
@@ -94,10 +97,12 @@ class LeaderComponents:
         self._watch = agents.watch
         self._wake = asyncio.Event()
         self._pods = _pod_settings(settings)
+        self._judge = Judge(settle=self._settle)
         self._state = ClusterCache(
             nodes=NodeCache(clock=time.time),
             progress=agents.watch.progress,
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
+            judge_later=self._judge.add,
         )
         self.informers = Informers.of(term.client, metrics=term.metrics)
         self.captures = CycleCaptures(file=settings.capture_file, wake=self._wake.set)
@@ -122,7 +127,9 @@ class LeaderComponents:
         ).subscribe_to(self.informers)
         for informer in self.informers.all():
             group.create_task(informer.run())
+        group.create_task(self._judge.run())
         await self.informers.wait_synced()
+        await self._judge.wait_idle()  # else the first cycle would pass jobs over
         sizes = {each.resource.plural: len(each.values()) for each in self.informers.all()}
         log.info("synced", **sizes)
 
@@ -152,6 +159,7 @@ class LeaderComponents:
             policy=policy,
             usage=usage,
             captures=self.captures,
+            enqueue=self._queue.add,
         )
         for _ in range(WORKERS):
             group.create_task(
@@ -167,6 +175,12 @@ class LeaderComponents:
         group.create_task(self._recorder.run())
         group.create_task(self._writer.settle_doubts())
         self._wake.set()
+
+    def _settle(self, job: Job, verdict: Schedulable | Refusal) -> None:
+        """The job can be scheduled now, or is to say why it cannot."""
+        if self._state.jobs.settle(job, verdict):
+            self._queue.add(job.key)
+            self._wake.set()
 
     def _wire_reconciler(self, agents: AgentAccess) -> Reconciler:
         term, state = self._term, self._state

@@ -31,6 +31,8 @@ class ClusterCache:
         nodes: the nodes and the pods on them.
         progress: the progress that a job's agents reported last, by the job's uid.
         platform_tolerations: what the platform adds to pods of the bundled trainer.
+        judge_later: takes a job whose verdict is to be given to `jobs.settle`; None: jobs are
+            judged at once.
     """
 
     def __init__(
@@ -39,9 +41,12 @@ class ClusterCache:
         nodes: NodeCache,
         progress: Callable[[str], Progress | None] = lambda _: None,
         platform_tolerations: tuple[Toleration, ...] = (),
+        judge_later: Callable[[Job], None] | None = None,
     ) -> None:
         self.nodes = nodes
-        self.jobs = JobCache(changed=self._job_changed, forgotten=self._job_forgotten)
+        self.jobs = JobCache(
+            changed=self._job_changed, forgotten=self._job_forgotten, judge_later=judge_later
+        )
         self.pods = JobPods()
         self.pools = SpecCache(GpuPoolSpec)
         self.queues = SpecCache(TrainingQueueSpec)
@@ -60,7 +65,7 @@ class ClusterCache:
         )
 
     def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
-        """Take in an event of a TrainingJob; returns why it cannot be read, if so."""
+        """Take in an event of a TrainingJob; returns why it cannot be read, if that is news."""
         return self.jobs.on_job(old, new)
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> None:

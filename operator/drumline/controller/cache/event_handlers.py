@@ -50,8 +50,7 @@ class EventHandlers:
 
     def _on_job(self, event: Event[ObjectView]) -> None:
         old, new = _sides(event)
-        if _unreadable(event, self._state.on_job(old, new)):
-            return
+        _log_unreadable(event, self._state.on_job(old, new))
         if _scheduling_changed(event):
             self._wake_scheduler()
         self._enqueue("/".join(event.key))
@@ -79,12 +78,12 @@ class EventHandlers:
 
     def _on_pool(self, event: Event[ObjectView]) -> None:
         if _spec_changed(event):
-            _unreadable(event, self._state.on_pool(*_sides(event)))
+            _log_unreadable(event, self._state.on_pool(*_sides(event)))
             self._wake_scheduler()
 
     def _on_queue(self, event: Event[ObjectView]) -> None:
         if _spec_changed(event):
-            _unreadable(event, self._state.on_queue(*_sides(event)))
+            _log_unreadable(event, self._state.on_queue(*_sides(event)))
             self._wake_scheduler()
 
     def _on_priority_class(self, event: Event[PriorityClassView]) -> None:
@@ -92,10 +91,9 @@ class EventHandlers:
         self._wake_scheduler()
 
 
-def _unreadable(event: Event[ObjectView], problem: str | None) -> bool:
+def _log_unreadable(event: Event[ObjectView], problem: str | None) -> None:
     if problem is not None:
         log.warning("object_unreadable", key="/".join(event.key).lstrip("/"), why=problem)
-    return problem is not None
 
 
 def _sides(event: Event[Any]) -> tuple[Any, Any]:

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.load import ApiError
-from drumline.controller.conversion.jobs import job_of
+from drumline.controller.conversion.jobs import readable_job_of, with_status_of
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
+from drumline.lifecycle.plan.acceptance import is_judged_alike, judge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +45,7 @@ class JobCache:
     Args:
         changed: called with a job's version before and after every change.
         forgotten: called with namespace and uid when a job is gone.
+        judge_later: takes a job whose verdict is to be given to `settle`; None: judged at once.
     """
 
     def __init__(
@@ -51,7 +53,9 @@ class JobCache:
         *,
         changed: Callable[[Job | None, Job | None], None],
         forgotten: Callable[[str, str], None],
+        judge_later: Callable[[Job], None] | None = None,
     ) -> None:
+        self._judge_later = judge_later
         self._changed = changed
         self._forgotten = forgotten
         self._shown: dict[str, Job] = {}
@@ -60,7 +64,10 @@ class JobCache:
         self._deleted: dict[str, set[str]] = defaultdict(set)
 
     def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
-        """Take in an event; returns why the job cannot be read, if so. None as `new`: deleted."""
+        """Take in an event; returns why the job cannot be read, if that is news.
+
+        A spec is read and judged when it changes, and not with each status. None as `new`: deleted.
+        """
         if new is None:
             if old is not None:
                 self._delete(f"{old.namespace}/{old.name}", old.uid)
@@ -69,18 +76,28 @@ class JobCache:
         shown = self._shown.get(key)
         if shown is not None and shown.uid != new.uid:
             self._delete(key, shown.uid)
-        try:
-            job = job_of(new)
-        except ApiError as error:
-            return str(error)
+            shown = None
+        job = _read(old, new, shown)
         before = self.get(key)
-        self._shown[key] = job
+        self._shown[key] = self._with_verdict(job, shown)
         assumed = self._assumed.get(new.uid)
         if assumed is not None and _at_least(new.resource_version, assumed.resource_version):
             del self._assumed[new.uid]
         self._pass_doubt(new.uid, new.resource_version)
         self._changed(before, self.get(key))
-        return None
+        known = shown is not None and shown.verdict == job.verdict
+        return job.verdict.message if isinstance(job.verdict, Refusal) and not known else None
+
+    def settle(self, job: Job, verdict: Schedulable | Refusal) -> bool:
+        """Keep the verdict on this job's spec; False where the job has another spec by now."""
+        shown = self._shown.get(job.key)
+        if shown is None or shown.spec is not job.spec:
+            return False
+        self._shown[job.key] = replace(shown, verdict=verdict)
+        assumed = self._assumed.get(job.uid)
+        if assumed is not None:
+            self._assumed[job.uid] = replace(assumed, verdict=verdict)
+        return True
 
     def assume(self, job: Job) -> None:
         """The API server acknowledged or showed this version: it counts until the watch has it."""
@@ -90,7 +107,9 @@ class JobCache:
             return
         if not _at_least(shown.resource_version, job.resource_version):
             self._changed(self.get(job.key), job)
-            self._assumed[job.uid] = job
+            alike = job.spec is shown.spec or is_judged_alike(job.spec, shown.spec)
+            verdict = shown.verdict if alike else Unjudged()  # the watch will show this spec too
+            self._assumed[job.uid] = replace(job, verdict=verdict)
 
     def forget_assumed(self) -> None:
         """The cluster was restored from a backup: our writes since then are undone."""
@@ -139,11 +158,38 @@ class JobCache:
         self._deleted[key].add(uid)
         self._forgotten(key.partition("/")[0], uid)
 
+    def _with_verdict(self, job: Job, shown: Job | None) -> Job:
+        """The job with a verdict: that of its earlier version if nothing it depends on changed."""
+        if job.verdict is not None:
+            return job
+        readable = shown is not None and not shown.unreadable
+        if shown is not None and readable and is_judged_alike(shown.spec, job.spec):
+            return replace(job, verdict=shown.verdict)
+        if self._judge_later is None or job.spec.trainer is None:
+            return replace(job, verdict=judge(job.spec))
+        unjudged = replace(job, verdict=Unjudged())
+        self._judge_later(unjudged)
+        return unjudged
+
     def _pass_doubt(self, uid: str, version: str) -> None:
         """A version of this job is known: writes onto an earlier one are decided."""
         doubt = self._in_doubt.get(uid)
         if doubt is not None and not _at_least(doubt.read.resource_version, version):
             del self._in_doubt[uid]
+
+
+def _read(old: ObjectView | None, new: ObjectView, shown: Job | None) -> Job:
+    """The job; its spec and verdict are kept where the spec is the same.
+
+    The generation alone does not say so: a cluster restored from a backup counts from a lower one.
+    """
+    if shown is not None and old is not None and _same_spec(old, new) and not shown.unreadable:
+        return with_status_of(new, shown)
+    return readable_job_of(new, known=shown)
+
+
+def _same_spec(old: ObjectView, new: ObjectView) -> bool:
+    return (old.uid, old.generation) == (new.uid, new.generation) and old.spec == new.spec
 
 
 def _at_least(shown: str, written: str) -> bool:

@@ -97,7 +97,7 @@ class RemainingPods:
             job = self._job_of(of_job[0])
             vacant = 0 if job is None or not holds_assignment(job) else self._vacancies(job)[name]
             terminating += of_job[:vacant]  # the place is held, and paid for, until it is empty
-            is_deleted_by_us = job is not None and is_ours(job)
+            is_deleted_by_us = job is not None and is_ours(job) and not job.unreadable
             for pod in of_job[vacant:]:
                 leaving = pod.terminating or is_deleted_by_us
                 if self.account(pod) is not None:

@@ -36,7 +36,7 @@ from drumline.controller.conversion.jobs import effective_priority, gang_of
 from drumline.controller.conversion.nodes import pool_of, resources_of
 from drumline.controller.conversion.queues import queue_of
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.plan.acceptance import is_queued
+from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 from drumline_trainer.contract import Progress
 
@@ -84,7 +84,7 @@ class SnapshotBuilder:
         self._sources = sources
         self._progress = progress
         self._platform_tolerations = platform_tolerations
-        self._gangs: dict[str, tuple[str, Gang]] = {}
+        self._gangs: dict[str, tuple[Job, tuple[Backoff | None, int], Gang]] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, tuple[tuple[object, ...], Admitted]] = {}
         self._remaining = RemainingPods(
@@ -98,7 +98,8 @@ class SnapshotBuilder:
         self.backoffs: dict[str, Backoff] = {}
         """By uid of the job."""
         self.left_out: dict[str, str] = {}
-        """Jobs of which no gang can be made, with the reason; cleared by its reader."""
+        """Jobs at which the operator failed, with the reason, each once for each of its specs;
+        cleared by its reader."""
 
     def snapshot(self, *, now: float) -> Snapshot:
         """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
@@ -118,11 +119,11 @@ class SnapshotBuilder:
             for doubt in self._sources.jobs.in_doubt()
             if any(status.assignment is not None for status in doubt.statuses)
         }
-        waiting = (
+        waiting = [
             job
             for job in self._sources.jobs.all()
             if is_queued(job) and self._has_class(job) and job.uid not in taken
-        )
+        ]
         gangs = [gang for job in waiting if (gang := self._gang(job)) is not None]
         if any(gang.group for gang in gangs):
             return self._without_started_members(gangs)
@@ -181,10 +182,16 @@ class SnapshotBuilder:
         return self._sources.priorities.exists(job.spec.priority_class_name)
 
     def _all_admitted(self, *, now: float) -> Iterable[Admitted]:
-        for job in self._sources.jobs.all():
+        for job in list(self._sources.jobs.all()):
             gang = self._gang(job) if holds_assignment(job) else None
-            if gang is not None:
+            if gang is None:
+                continue
+            try:
                 yield self._admitted_gang(job, gang, now=now)
+            except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
+                self._leave_out(job, error)
+                if job.uid in self._admitted:  # it pays for what it was last known to hold
+                    yield self._admitted[job.uid][1]
 
     def _admitted_gang(self, job: Job, gang: Gang, *, now: float) -> Admitted:
         """The same object as long as nothing changed.
@@ -261,13 +268,15 @@ class SnapshotBuilder:
         return known[1]
 
     def _gang(self, job: Job) -> Gang | None:
-        """The scheduler's view of a job; None, and noted in `left_out`, where there can be none."""
+        """The scheduler's view of a job; None, and noted in `left_out`, where there can be none.
+
+        The same object as long as version, spec, backoff and priority are.
+        """
         backoff = self.backoffs.get(job.uid)
         priority = self.priority_of(job)
-        version = f"{job.resource_version}/{backoff.until if backoff else 0}/{priority}"
-        known = self._gangs.get(job.uid)
-        if known is not None and known[0] == version:
-            return known[1]
+        known, made_of = self._gangs.get(job.uid), (backoff, priority)
+        if known is not None and known[1] == made_of and _is_same_version(known[0], job):
+            return known[2]
         try:
             gang = gang_of(
                 job,
@@ -276,8 +285,21 @@ class SnapshotBuilder:
                 retry_at=backoff.until if backoff else 0.0,
                 retry_cause=backoff.cause if backoff else "",
             )
-        except ValueError as error:  # one bad job must not stop the cycle
-            self.left_out[job.key] = str(error)
+        except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
+            self._leave_out(job, error)
             return None
-        self._gangs[job.uid] = (version, gang)
+        self._gangs[job.uid] = (job, made_of, gang)
         return gang
+
+    def _leave_out(self, job: Job, error: Exception) -> None:
+        """The operator failed at this job: that is its verdict until its spec changes."""
+        refusal = refusal_for(error)
+        if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
+            self.left_out[job.key] = refusal.message
+
+
+def _is_same_version(known: Job, job: Job) -> bool:
+    """Whether both are one version of a job, one written by us and one shown by the watch."""
+    return known is job or (
+        known.resource_version == job.resource_version and known.spec is job.spec
+    )

@@ -53,7 +53,7 @@ def holds_assignment(job: Job) -> bool:
     return (
         job.status.assignment is not None
         and not job.finished
-        and job.size in allowed_sizes(job.spec)
+        and (job.unreadable or job.size in allowed_sizes(job.spec))
     )
 
 

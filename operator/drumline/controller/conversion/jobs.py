@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
-from drumline.api.load import parse
+from drumline.api.conditions import Reason
+from drumline.api.load import ApiError, parse, parse_readable
 from drumline.api.podtemplate import Toleration as ApiToleration
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
@@ -16,6 +18,7 @@ from drumline.lifecycle.manifests.containers import JOIN_RESOURCES, main_request
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.lifecycle.model.verdict import Refusal
 from drumline.scheduling.model import (
     Gang,
     Slice,
@@ -24,7 +27,10 @@ from drumline.scheduling.model import (
     TolerationOperator,
 )
 from drumline.scheduling.resources import Resources
+from drumline_trainer.contract import plain
 
+UNREADABLE_QUEUE = "unreadable"
+"""The queue of a job whose own cannot be read."""
 _GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 
 
@@ -66,6 +72,45 @@ def effective_priority(job: Job, *, value: int | None, highest: int | None) -> i
         value = admitted or 0
     limits = [limit for limit in (admitted, highest) if limit is not None]
     return min([value, *limits])
+
+
+def readable_job_of(view: ObjectView, *, known: Job | None) -> Job:
+    """The same for any object: what cannot be read is left out, and is the job's verdict.
+
+    Args:
+        view: the object.
+        known: the job as it was read before. If it is this one, its spec stays in place of one that
+            cannot be read, but for the wish to suspend it.
+    """
+    spec, problem = parse_readable(
+        TrainingJobSpec, view.spec, at="spec", instead={"queue": UNREADABLE_QUEUE}
+    )
+    if problem and known is not None and known.uid == view.uid and not known.unreadable:
+        spec = known.spec.model_copy(update={"suspend": spec.suspend})
+    return _job(view, spec, problem=problem)
+
+
+def with_status_of(view: ObjectView, known: Job) -> Job:
+    """A later version of a job whose spec is the same: only its status is read."""
+    job = _job(view, known.spec, problem=None)
+    return replace(job, verdict=known.verdict) if job.verdict is None else job
+
+
+def _job(view: ObjectView, spec: TrainingJobSpec, *, problem: ApiError | None) -> Job:
+    status, status_problem = parse_readable(TrainingJobStatus, view.status, at="status")
+    problem = problem or status_problem
+    return Job(
+        namespace=view.namespace,
+        name=view.name,
+        uid=view.uid,
+        resource_version=view.resource_version,
+        object_generation=view.generation,
+        created_at=_seconds(view.creation_time),
+        spec=spec,
+        status=status,
+        deleting=bool(view.deletion_time),
+        verdict=problem and Refusal(reason=Reason.UNREADABLE, message=plain(str(problem))),
+    )
 
 
 def gang_of(
@@ -110,7 +155,7 @@ def gang_of(
         retry_at=retry_at,
         retry_cause=retry_cause,
         sizes=sizes if len(sizes) > 1 else (),
-        user=spec.user or "",
+        user=plain(spec.user or ""),
         group=group.name if group else "",
         group_gangs=group.jobs if group else 1,
         max_runtime_seconds=None if deadline is None else float(deadline),
@@ -126,6 +171,13 @@ def platform_tolerations(raw: Iterable[Mapping[str, Any]]) -> tuple[Toleration, 
         ApiError: one of them is none.
     """
     return tuple(_toleration(parse(ApiToleration, each, at="tolerations")) for each in raw)
+
+
+def _seconds(time: str) -> float:
+    try:
+        return parse_timestamp(time)
+    except ValueError:  # only in a file that nobody applied
+        return 0.0
 
 
 def _per_pod(job: Job) -> Resources:

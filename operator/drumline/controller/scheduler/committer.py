@@ -30,7 +30,7 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.plan.acceptance import is_queued
+from drumline.lifecycle.plan.acceptance import refusal_of, waits
 from drumline.lifecycle.transitions import disruption, membership
 from drumline.scheduling.decisions import (
     Blocked,
@@ -343,4 +343,6 @@ def _still_needs_nodes(preemptor: Job | None) -> bool:
         return False
     if preemptor.finished or preemptor.deleting:
         return False
-    return is_queued(preemptor) or preemptor.status.assignment is not None
+    if preemptor.status.assignment is not None:
+        return True
+    return waits(preemptor) and refusal_of(preemptor) is None

@@ -51,6 +51,7 @@ class SchedulerLoop:
         policy: the choices of the cluster's owner.
         usage: the usage history of the queues.
         captures: where a cycle is written that is asked for.
+        enqueue: wakes the reconciler for a job's key.
     """
 
     def __init__(
@@ -65,7 +66,9 @@ class SchedulerLoop:
         policy: Policy,
         usage: QueueUsageHistory,
         captures: CycleCaptures,
+        enqueue: Callable[[str], None],
     ) -> None:
+        self._enqueue = enqueue
         self._state = state
         self._committer = committer
         self._messages = messages
@@ -108,7 +111,8 @@ class SchedulerLoop:
         pending = tuple(self._state.scheduling.pending())
         jobs = {job.uid: job for job in self._state.jobs.all()}
         for key, problem in self._state.scheduling.left_out.items():
-            log.warning("job_left_out", job=key, why=problem)
+            log.error("job_left_out", job=key, why=problem)
+            self._enqueue(key)
         self._state.scheduling.left_out.clear()
         gathered = time.perf_counter()
         decisions = decide(

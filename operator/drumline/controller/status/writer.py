@@ -15,10 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.load import ApiError
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.jobs import WriteInDoubt
-from drumline.controller.conversion.jobs import job_of
+from drumline.controller.conversion.jobs import readable_job_of
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.errors import KubeError, NotFound, NotLeader
@@ -127,11 +126,11 @@ class StatusWriter:
             document = await reads.get(
                 self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace, sending=_LOOK
             )
-            stored = job_of(codec.custom_object(document))
+            stored = readable_job_of(codec.training_job(document), known=job)
         except NotFound:
             jobs.end_doubt(doubt)
             return None
-        except (KubeError, codec.Undecodable, ApiError) as error:  # held until it can be read
+        except (KubeError, codec.Undecodable) as error:  # held until it can be read
             log.warning("job_not_read_back", job=job.key, error=str(error))
             return None
         if stored.uid != job.uid:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline.api.conditions import Reason
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.lifecycle.model.verdict import Refusal, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +24,13 @@ class Job:
     status: TrainingJobStatus
     deleting: bool = False
     """metadata.deletionTimestamp is set and a finalizer still holds the object."""
+    verdict: Verdict | None = None
+    """Of this spec, where somebody keeps it; None: whoever asks judges."""
+
+    @property
+    def unreadable(self) -> bool:
+        """Whether a field cannot be read: what the other fields say of it may be wrong."""
+        return isinstance(self.verdict, Refusal) and self.verdict.reason is Reason.UNREADABLE
 
     @property
     def key(self) -> str:

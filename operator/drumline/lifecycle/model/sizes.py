@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import lru_cache
+
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
+from drumline_trainer.layout_validation import divisors
 
 
 def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
@@ -17,14 +21,20 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     """
     if spec.min_nodes is None or spec.trainer is None:
         return (spec.nodes,)
-    trainer, gpus = spec.trainer, spec.gpus_per_node
     slices = (spec.topology.slices if spec.topology else None) or []
-    slice_nodes = max((request.nodes for request in slices), default=1)
-    sizes = range(spec.min_nodes, spec.nodes)
-    fitting = (
-        size for size in sizes if size % slice_nodes == 0 and _splits(trainer, ranks=size * gpus)
+    degrees = spec.trainer.parallelism
+    together = 1 if degrees is None else _model_parallel_size(degrees)
+    return _sizes(
+        _Elastic(
+            smallest=spec.min_nodes,
+            largest=spec.nodes,
+            gpus=spec.gpus_per_node,
+            batch=spec.trainer.global_batch_size,
+            together=together,
+            multiple=together * (1 if degrees is None else degrees.replicate),
+            slice_nodes=max((request.nodes for request in slices), default=1),
+        )
     )
-    return (*fitting, spec.nodes)
 
 
 def data_parallel_size(trainer: TrainerSpec, *, ranks: int) -> int:
@@ -33,11 +43,35 @@ def data_parallel_size(trainer: TrainerSpec, *, ranks: int) -> int:
     return ranks if degrees is None else ranks // _model_parallel_size(degrees)
 
 
-def _splits(trainer: TrainerSpec, *, ranks: int) -> bool:
-    degrees = trainer.parallelism
-    if degrees is not None and ranks % (_model_parallel_size(degrees) * degrees.replicate):
-        return False
-    return trainer.global_batch_size % data_parallel_size(trainer, ranks=ranks) == 0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Elastic:
+    """What the sizes of an elastic gang depend on."""
+
+    smallest: int
+    largest: int
+    gpus: int
+    batch: int
+    together: int
+    """Ranks that work on the same samples."""
+    multiple: int
+    """The ranks are a multiple of this."""
+    slice_nodes: int
+
+
+@lru_cache(maxsize=4096)
+def _sizes(elastic: _Elastic) -> tuple[int, ...]:
+    """O(sqrt(batch)): over each divisor of the batch it may be split.
+
+    Kept, as every cycle asks it of every elastic job.
+    """
+    sizes: list[int] = []
+    for parts in divisors(elastic.batch):
+        ranks = parts * elastic.together
+        size, rest = divmod(ranks, elastic.gpus)
+        fits = not rest and ranks % elastic.multiple == 0 and size % elastic.slice_nodes == 0
+        if fits and elastic.smallest <= size < elastic.largest:
+            sizes.append(size)
+    return (*sizes, elastic.largest)
 
 
 def _model_parallel_size(degrees: ParallelismSpec) -> int:

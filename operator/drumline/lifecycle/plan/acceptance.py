@@ -1,14 +1,19 @@
-"""Whether a job is this operator's, whether it is queued, whether its configuration is valid."""
+"""Whether a job is this operator's, whether it can be scheduled, and whether it is queued."""
 
 from __future__ import annotations
 
-from drumline.api.conditions import ConditionType
+from drumline.api.conditions import ConditionType, Reason
+from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Refusal, Schedulable, Verdict
 from drumline_trainer.config import ConfigError
+from drumline_trainer.contract import plain
 
 MANAGER = "drumline.dev/operator"
+MAX_ERROR_CHARS = 500
+_JUDGED = ("trainer", "nodes", "min_nodes", "gpus_per_node", "topology", "checkpoint")
 
 
 def is_ours(job: Job) -> bool:
@@ -16,25 +21,58 @@ def is_ours(job: Job) -> bool:
     return job.spec.managed_by in (None, MANAGER)
 
 
-def is_queued(job: Job) -> bool:
-    """Whether the scheduler has to place the job."""
-    return (
-        is_ours(job)
-        and not job.finished
-        and not job.deleting
-        and not job.spec.suspend
-        and job.status.assignment is None
-        and not is_true(job.status, ConditionType.SUSPENDED)
-        and config_error(job) is None
+def judge(spec: TrainingJobSpec) -> Schedulable | Refusal:
+    """Whether a spec can be scheduled. Bounded by its schema, and for any spec a verdict."""
+    if spec.trainer is None:
+        return Schedulable()
+    try:
+        trainer_config(spec)
+    except ConfigError as error:
+        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)))
+    except Exception as error:  # noqa: BLE001 - what a tenant wrote must not reach the other jobs
+        return refusal_for(error)
+    return Schedulable()
+
+
+def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:
+    """Whether two specs differ in nothing that a verdict depends on."""
+    return all(getattr(before, name) == getattr(after, name) for name in _JUDGED)
+
+
+def refusal_for(error: Exception) -> Refusal:
+    """The verdict on a job that raised this. The operator goes on with the others."""
+    if isinstance(error, ValueError):  # the values do not fit together, and it says which
+        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)))
+    text = f"{type(error).__name__}: {error}"[:MAX_ERROR_CHARS]
+    return Refusal(
+        reason=Reason.OPERATOR_ERROR,
+        message=f"the operator failed to read this job, which is a defect of it: {plain(text)}",
     )
 
 
-def config_error(job: Job) -> str | None:
-    """Why the trainer's schema rejects the job's configuration; None if it is valid."""
-    if not job.runs_trainer:
-        return None
-    try:
-        trainer_config(job.spec)
-    except ConfigError as error:
-        return str(error)
-    return None
+def verdict_of(job: Job) -> Verdict:
+    """The verdict that is kept with the job, else a new one."""
+    return judge(job.spec) if job.verdict is None else job.verdict
+
+
+def refusal_of(job: Job) -> Refusal | None:
+    """Why the job cannot be scheduled as it is written; None where it can, or nobody knows yet."""
+    verdict = verdict_of(job)
+    return verdict if isinstance(verdict, Refusal) else None
+
+
+def is_queued(job: Job) -> bool:
+    """Whether the scheduler has to place the job. O(1) where its verdict is kept."""
+    return waits(job) and isinstance(verdict_of(job), Schedulable)
+
+
+def waits(job: Job) -> bool:
+    """Whether the job waits for nodes, whatever its spec says."""
+    return (
+        job.status.assignment is None
+        and job.status.finished_at is None
+        and not job.deleting
+        and not job.spec.suspend
+        and is_ours(job)
+        and not is_true(job.status, ConditionType.SUSPENDED)
+    )

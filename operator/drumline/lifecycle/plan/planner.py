@@ -12,15 +12,16 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import ledger
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
-from drumline.lifecycle.model.conditions import is_true
-from drumline.lifecycle.model.gang import ObservedGang
+from drumline.lifecycle.model.conditions import condition, is_true
+from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.readiness import is_unobserved
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan import elastic, eviction, failure, start
-from drumline.lifecycle.plan.acceptance import config_error, is_ours
+from drumline.lifecycle.plan.acceptance import is_ours, refusal_of, verdict_of
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan
 from drumline.lifecycle.plan.deadlines import active_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
@@ -45,8 +46,11 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     if job.spec.suspend or is_true(job.status, ConditionType.SUSPENDED):
         return _plan_suspension(job, observed, now=now)
     if job.status.assignment is None:  # a newer schema is not applied to a job that runs
-        invalid = _plan_configuration(job, now=now)
-        return invalid or JobPlan(actions=tuple(delete_actions(observed.pods)))
+        return _plan_waiting(job, observed, now=now)
+    if job.unreadable:
+        return _plan_unreadable(job, observed, now=now)
+    if is_true(job.status, ConditionType.INVALID_CONFIG):
+        return JobPlan(status=transitions.valid_config(job, now=now))
     if job.size not in allowed_sizes(job.spec):
         text = f"resized to {job.spec.nodes} nodes while it held its nodes"
         status = transitions.requeued(job, reason=Reason.RESIZED, message=text, now=now)
@@ -83,14 +87,40 @@ def _plan_suspension(job: Job, observed: Observed, *, now: float) -> JobPlan:
     return JobPlan(actions=tuple(delete_actions(observed.pods)))
 
 
-def _plan_configuration(job: Job, *, now: float) -> JobPlan | None:
-    error = config_error(job)
-    marked = is_true(job.status, ConditionType.INVALID_CONFIG)
-    if error is None:
-        return JobPlan(status=transitions.valid_config(job, now=now)) if marked else None
-    if marked and job.status.message == error[:2048]:
+def _plan_waiting(job: Job, observed: Observed, *, now: float) -> JobPlan:
+    """Says whether the job can be scheduled; pods of an earlier start are deleted.
+
+    Not those of a job that cannot be read: it may hold places that its status does not show.
+    """
+    verdict = verdict_of(job)
+    if isinstance(verdict, Refusal) and not _shows(job, verdict):
+        return JobPlan(status=transitions.invalid_config(job, verdict, now=now))
+    if isinstance(verdict, Schedulable) and is_true(job.status, ConditionType.INVALID_CONFIG):
+        return JobPlan(status=transitions.valid_config(job, now=now))
+    return JobPlan(actions=() if job.unreadable else tuple(delete_actions(observed.pods)))
+
+
+def _plan_unreadable(job: Job, observed: Observed, *, now: float) -> JobPlan:
+    """Holds nodes, and what should run there cannot be read any more: it goes on as it is.
+
+    It says so, and ends when its pods do. Nothing is started, replaced or released by a spec of
+    which a part is missing.
+    """
+    gang = observed_gang(job, observed)
+    if _all_succeeded(gang):
+        progress = failure.final_progress(gang)
+        return JobPlan(status=transitions.succeeded(job, progress=progress, now=now))
+    refusal = refusal_of(job)
+    if refusal is None or _shows(job, refusal):
         return JobPlan()
-    return JobPlan(status=transitions.invalid_config(job, message=error, now=now))
+    return JobPlan(status=transitions.invalid_config(job, refusal, now=now))
+
+
+def _shows(job: Job, refusal: Refusal) -> bool:
+    shown, text = condition(job.status, ConditionType.INVALID_CONFIG), refusal.message[:2048]
+    if shown is None or (shown.status, shown.message) != ("True", text):
+        return False
+    return job.status.assignment is not None or job.status.message == text
 
 
 def _plan_admitted(situation: Situation) -> JobPlan:

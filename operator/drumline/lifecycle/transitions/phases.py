@@ -19,6 +19,7 @@ from drumline.lifecycle.model.conditions import (
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.model.verdict import Refusal
 from drumline_trainer.contract import Progress
 
 MAX_INCIDENT_CHARACTERS = 8192
@@ -122,11 +123,13 @@ def resumed(job: Job, *, now: float) -> TrainingJobStatus:
     return with_summary(status, Phase.PENDING, Reason.RESUMED, "")
 
 
-def invalid_config(job: Job, *, message: str, now: float) -> TrainingJobStatus:
-    """The trainer's own schema rejects the configuration; nothing is scheduled."""
+def invalid_config(job: Job, refusal: Refusal, *, now: float) -> TrainingJobStatus:
+    """The job cannot be scheduled as it is written. One that holds nodes keeps its phase."""
+    reason, message = refusal.reason, refusal.message
     status = changed(job.status, observed_generation=job.object_generation)
-    reason = Reason.CONFIG_REFUSED
     status = with_condition(status, job, ConditionType.INVALID_CONFIG, "True", reason, message, now)
+    if job.status.assignment is not None:
+        return status
     return with_summary(status, Phase.PENDING, ConditionType.INVALID_CONFIG, message)
 
 

@@ -42,9 +42,9 @@ def a_pool(name: str = "h100") -> Json:
     return {"apiVersion": API, "kind": "GpuPool", "metadata": {"name": name}, "spec": spec}
 
 
-def a_queue(gpus: int = 16, **rest: Any) -> Json:
+def a_queue(gpus: int = 16, *, name: str = "q", **rest: Any) -> Json:
     spec = {"quotas": [{"gpuPool": "h100", "nominalGpus": gpus}], **rest}
-    return {"apiVersion": API, "kind": "TrainingQueue", "metadata": {"name": "q"}, "spec": spec}
+    return {"apiVersion": API, "kind": "TrainingQueue", "metadata": {"name": name}, "spec": spec}
 
 
 def a_job(name: str, *, status: Json | None = None, **spec: Any) -> Json:
@@ -190,7 +190,7 @@ def test_jobs_that_no_cycle_looks_at_are_listed_below(
     assert table == "nothing to decide: no job waits or is broken"
     assert [remark.split(": ")[:2] for remark in remarks] == [
         ["team/classless", "PriorityClassNotFound"],
-        ["team/odd", "left out"],
+        ["team/odd", "InvalidConfig"],
         ["team/refused", "InvalidConfig"],
     ]
 
@@ -198,21 +198,30 @@ def test_jobs_that_no_cycle_looks_at_are_listed_below(
 @pytest.mark.parametrize(
     ("objects", "said"),
     [
-        ([a_queue(), a_job("first", nodes="two")], "line 17: spec.nodes: Input should be a valid"),
-        ([a_queue(-1)], "spec.quotas[0].nominalGpus: Input should be greater than or equal to 0"),
-        ([{**a_pool(), "spec": {}}], "spec.nodeSelector: Field required"),
+        ([a_job("bad", nodes="two")], "team/bad: spec.nodes: Input should be a valid integer"),
+        (
+            [a_queue(-1, name="bad")],
+            "spec.quotas[0].nominalGpus: Input should be greater than or equal to 0",
+        ),
+        ([{**a_pool("bad"), "spec": {}}], "spec.nodeSelector: Field required"),
         ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]: Expected `str`, got"),
-        ([a_node("n", allocatable={"cpu": "four"})], "line 1: "),
-        ([{"apiVersion": API, "kind": "TrainingJob"}], "line 1: Object missing required field"),
+        ([a_node("n", allocatable={"cpu": "four"})], "'four' is no quantity"),
+        ([{"apiVersion": API, "kind": "TrainingJob"}], "Object missing required field `metadata`"),
     ],
 )
 def test_a_malformed_object_is_named_by_file_line_and_field(
     objects: list[Json], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out, err = run(capsys, "decide", "-f", written(tmp_path, *objects))
-    assert (code, out) == (2, "")
-    assert err.startswith(f"drumline: {tmp_path / 'all.yaml'}, line ")
-    assert said in err
+    objects = [*SITE, a_job("fine"), *objects]
+    code, out, err = run(capsys, "decide", "-f", written(tmp_path, *objects), "-o", "json")
+    answer = json.loads(out)
+    assert (code, err) == (1, "")
+    (problem,) = answer["unreadable"]
+    assert problem.startswith(f"{tmp_path / 'all.yaml'}, line ")
+    assert said in problem
+    assert {"team/fine": "Placed"}.items() <= {
+        verdict["job"]: verdict["verdict"] for verdict in answer["verdicts"]
+    }.items()
 
 
 def test_a_policy_that_is_none_is_named_too(

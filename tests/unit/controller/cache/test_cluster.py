@@ -167,16 +167,6 @@ def test_a_replaced_job_counts_as_deleted(state: ClusterCache) -> None:
     assert job.uid == "job-2"
 
 
-def test_an_unreadable_job_is_named_and_its_last_good_state_stays(state: ClusterCache) -> None:
-    state.on_job(None, job_view())
-    problem = state.on_job(None, job_view(version=2, nodes="many"))
-    assert problem is not None
-    assert "nodes" in problem
-    job = state.jobs.get(KEY)
-    assert job is not None
-    assert job.resource_version == "1"
-
-
 def test_unreadable_pools_and_queues_are_named(state: ClusterCache) -> None:
     bad = ObjectView(namespace="", name="h100", uid="h100", resource_version="2", spec={"x": 1})
     assert state.on_pool(pool_view(), bad)

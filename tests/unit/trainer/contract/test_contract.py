@@ -19,6 +19,7 @@ from drumline_trainer.contract import (
     Incident,
     Progress,
     SilentMember,
+    plain,
 )
 
 STATUS = AgentStatus(
@@ -58,7 +59,8 @@ def test_however_long_the_causes_a_status_can_be_read(letter: str, kept: int) ->
     )
     silent = tuple(SilentMember(index=index, seconds=1234.56) for index in range(MAX_SILENT))
     status = AgentStatus.parse(replace(STATUS, incidents=incidents, silent=silent).encode())
-    assert (status.silent, status.incidents) == (silent, incidents[-len(status.incidents) :])
+    kept_whole = [replace(incident, cause=plain(incident.cause)) for incident in incidents]
+    assert (status.silent, list(status.incidents)) == (silent, kept_whole[-len(status.incidents) :])
     assert len(status.incidents) >= kept
 
 
@@ -94,3 +96,19 @@ def test_half_a_character_is_replaced_wherever_text_is_read() -> None:
 
     assert (digest, report.error) == ("a?b", "?!")
     assert (digest + report.error).encode() == b"a?b?!"
+
+
+def test_an_agent_s_words_steer_no_terminal() -> None:
+    evil = "\x1b[2J\u202eevil\nnew line"
+    incident = Incident(
+        generation=1,
+        attempt=0,
+        fault_class=FaultClass.APPLICATION,
+        cause=evil,
+        fault_at=1.0,
+        detected_at=2.0,
+    )
+    status = AgentStatus.parse(replace(STATUS, incidents=(incident,)).encode())
+    assert status.incidents[0].cause == "[2J evil new line"
+    report = FinalReport(progress=STATUS.progress, error=evil)
+    assert FinalReport.parse(report.encode()).error == "[2J evil new line"
