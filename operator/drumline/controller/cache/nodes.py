@@ -51,6 +51,7 @@ class NodeCache:
         self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
+        self._contested: dict[str, tuple[str, ...]] = {}
         self._charged: dict[str, tuple[ChargedPod, ...]] = {}
         """By node with a value: pods that a queue pays for although they are no members'."""
 
@@ -79,7 +80,7 @@ class NodeCache:
         schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
         self._out_of_service.discard(name)
         if new is None:
-            for by_name in (self._views, self._distrusted, self._values):
+            for by_name in (self._views, self._distrusted, self._values, self._contested):
                 by_name.pop(name, None)
             self._announce(name, ())
         else:
@@ -149,15 +150,19 @@ class NodeCache:
         """The nodes that belong to a pool. O(nodes changed since the last call).
 
         Args:
-            pools: specs by name.
+            pools: specs by name; of several that match, a node belongs to the first.
             roles: the pods of a node by their role; where that changes, call `recount`.
         """
         for name, view in self._views.items():
             value = self._values.get(name)
             if value is None:
-                pool = _pool_of(view, pools)
-                if pool is None:
+                matching = _pools_of(view, pools)
+                self._contested.pop(name, None)
+                if len(matching) > 1:
+                    self._contested[name] = matching
+                if not matching:
                     continue
+                pool = matching[0]
                 pods = self._pods[name].values() if name in self._pods else ()
                 role = roles(name, pods)
                 value = self._value(view, pool=pool, spec=pools[pool], pods=pods, role=role)
@@ -173,6 +178,10 @@ class NodeCache:
             if name in self._values:
                 for pod in pods:
                     yield self._values[name], pod
+
+    def contested(self) -> Mapping[str, tuple[str, ...]]:
+        """By node that several pools select: these pools, its own first, as of the last look."""
+        return self._contested
 
     def _take(self, view: NodeView) -> None:
         name = view.name
@@ -253,13 +262,13 @@ class NodeCache:
         )
 
 
-def _pool_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> str | None:
-    """The pool a node belongs to: of several that match, the first by name."""
-    for name in sorted(pools):
-        selector = pools[name].node_selector
-        if all(view.labels.get(key) == value for key, value in selector.items()):
-            return name
-    return None
+def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ...]:
+    """The pools whose selector matches a node, in their order."""
+    return tuple(
+        name
+        for name, spec in pools.items()
+        if all(view.labels.get(key) == value for key, value in spec.node_selector.items())
+    )
 
 
 def _use(pods: Iterable[PodView], *, gpu_resource: str) -> Resources:

@@ -23,10 +23,12 @@ class SpecCache(Generic[Spec]):
     def __init__(self, model: type[Spec]) -> None:
         self._model = model
         self._specs: dict[str, Spec] = {}
+        self._ages: dict[str, tuple[str, str]] = {}
+        """By name: when the object was created, and its name."""
 
     @property
     def by_name(self) -> Mapping[str, Spec]:
-        """All specs; a live view."""
+        """All specs, the oldest object first."""
         return self._specs
 
     def get(self, name: str) -> Spec | None:
@@ -38,12 +40,18 @@ class SpecCache(Generic[Spec]):
         if new is None:
             if old is not None:
                 self._specs.pop(old.name, None)
+                self._ages.pop(old.name, None)
             return None
         try:
             self._specs[new.name] = parse(self._model, new.spec, at="spec")
         except ApiError as error:
             return str(error)
+        self._ages[new.name] = (new.creation_time, new.name)
+        self._specs = {name: self._specs[name] for name in sorted(self._specs, key=self._age)}
         return None
+
+    def _age(self, name: str) -> tuple[str, str]:
+        return self._ages[name]
 
 
 class PriorityCache:

@@ -149,3 +149,13 @@ def test_a_node_of_no_pool_is_offered_to_no_pool(nodes: NodeCache) -> None:
     other: NodeView = node_view("other", labels={"gpu": "none"})
     nodes.on_node(None, other)
     assert [node.name for node in nodes.in_pools(POOLS, roles=members_only)] == ["node-0"]
+
+
+def test_a_node_that_several_pools_select_belongs_to_the_first(nodes: NodeCache) -> None:
+    selector = GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})
+    pools = {"z-old": selector, "a-new": selector}
+    assert [node.pool for node in nodes.in_pools(pools, roles=members_only)] == ["z-old"]
+    assert nodes.contested() == {"node-0": ("z-old", "a-new")}
+    nodes.pools_changed()
+    assert [node.pool for node in nodes.in_pools(POOLS, roles=members_only)] == ["h100"]
+    assert nodes.contested() == {}
