@@ -1,4 +1,4 @@
-"""Whose agents can be asked about a gang, and in which order."""
+"""Which pods represent members, and which of their agents can be asked, in which order."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from drumline.lifecycle import transitions
-from drumline.lifecycle.model.gang import reachable_agents
+from drumline.lifecycle.model.gang import observed_gang, reachable_agents
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from tests.builders import (
     EPOCH,
     T0,
@@ -64,3 +65,14 @@ def test_pods_that_cannot_answer_and_orphans_are_not_asked() -> None:
         third,
     ]
     assert reachable_agents(job.status, pods, known=1) == [third]
+
+
+def test_a_pod_with_a_members_name_on_another_node_is_an_orphan() -> None:
+    """Whoever may create pods may take the name and the labels; Drumline chooses the node."""
+    job = admitted(a_job())
+    forged = a_pod(job, 0, node="node-z")
+    gang = observed_gang(job, Observed(pods=(forged, a_pod(job, 1))))
+    assert gang.pods.keys() == {1}
+    assert gang.orphans == (forged,)
+    agents = (replace(forged, ip="10.9.9.9"), a_pod(job, 1, ip="10.0.0.2"))
+    assert [pod.ip for pod in reachable_agents(job.status, agents, known=1)] == ["10.0.0.2"]

@@ -15,17 +15,22 @@ never seen only a terminating pod is charged, to a queue that is open to its nam
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
 
 from drumline.api.base import LABEL_JOB, LABEL_QUEUE
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.pods import ChargedPod, JobPods, PodsByRole, is_owned
 from drumline.controller.cache.specs import SpecCache
-from drumline.controller.conversion.admitted import MemberPositions, holds_assignment
+from drumline.controller.conversion.admitted import (
+    MemberPositions,
+    counted_members,
+    holds_assignment,
+)
 from drumline.controller.conversion.held import Account, account_of
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.acceptance import is_ours
 
 
@@ -89,7 +94,7 @@ class RemainingPods:
             facts = self._pods.facts(pod) if is_owned(pod) else None
             if facts is None:
                 terminating.extend([pod] if pod.terminating else [])
-            elif not self._is_member(pod, index=facts.index, generation=facts.generation):
+            elif not self._is_member(pod, facts):
                 orphans[pod.owner_uid].append(pod)
         charged: list[ChargedPod] = []
         for of_job in orphans.values():
@@ -122,12 +127,10 @@ class RemainingPods:
         key = f"{pod.namespace}/{pod.labels[LABEL_JOB]}"
         return Account(key=key, uid=pod.owner_uid, queue=queue)
 
-    def _is_member(self, pod: PodView, *, index: int, generation: int) -> bool:
+    def _is_member(self, pod: PodView, facts: PodFacts) -> bool:
         job = self._job_of(pod)
         return (
-            job is not None
-            and holds_assignment(job)
-            and self._positions_of(job).has_member(index, generation)
+            job is not None and holds_assignment(job) and self._positions_of(job).has_member(facts)
         )
 
     def _job_of(self, pod: PodView) -> Job | None:
@@ -140,19 +143,15 @@ class RemainingPods:
         known = self._vacant.get(job.uid)
         if known is None or known[0] != stamp:
             positions = self._positions_of(job)
-            vacant = _vacant(positions, self._counted(job))
+            vacant = _vacant(positions, self._pods.of(job.namespace, job.uid))
             known = self._vacant[job.uid] = (stamp, vacant)
         return known[1]
 
-    def _counted(self, job: Job) -> Collection[tuple[int, int]]:
-        pods = self._pods.of(job.namespace, job.uid)
-        return {(pod.index, pod.generation) for pod in pods if pod.end is None}
 
-
-def _vacant(positions: MemberPositions, counted: Collection[tuple[int, int]]) -> Counter[str]:
-    members = zip(positions.nodes, positions.pods, strict=True)
+def _vacant(positions: MemberPositions, pods: Iterable[PodFacts]) -> Counter[str]:
+    counted = counted_members(pods)
     return Counter(
         node
-        for position, (node, member) in enumerate(members)
-        if position in positions.lost or member not in counted
+        for position, (index, generation, node) in enumerate(positions.places)
+        if position in positions.lost or (index, generation, node) not in counted
     )

@@ -28,12 +28,23 @@ class MemberPositions:
     """Pod index and pod generation."""
     lost: frozenset[int] = frozenset()
     """Positions that were given up."""
-    members: frozenset[tuple[int, int]] = frozenset()
-    """Pod index and pod generation of the positions that are not lost."""
+    members: frozenset[tuple[int, int, str]] = frozenset()
+    """Pod index, pod generation and node of the positions that are not lost."""
 
-    def has_member(self, index: int, pod_generation: int) -> bool:
-        """Whether a pod with this index and generation is a member whose position is not lost."""
-        return (index, pod_generation) in self.members
+    @property
+    def places(self) -> Iterable[tuple[int, int, str]]:
+        """Pod index, pod generation and node, by position."""
+        return (
+            (index, generation, node)
+            for (index, generation), node in zip(self.pods, self.nodes, strict=True)
+        )
+
+    def has_member(self, pod: PodFacts) -> bool:
+        """Whether this pod represents a member whose position is not lost.
+
+        Drumline's pods are created on their node: one elsewhere was made by someone else.
+        """
+        return (pod.index, pod.generation, pod.node) in self.members
 
 
 def positions_of(job: Job) -> MemberPositions:
@@ -44,7 +55,11 @@ def positions_of(job: Job) -> MemberPositions:
         nodes=tuple(member.node for member in members),
         pods=pods,
         lost=lost,
-        members=frozenset(pod for position, pod in enumerate(pods) if position not in lost),
+        members=frozenset(
+            (member.index, member.pod_generation, member.node)
+            for position, member in enumerate(members)
+            if position not in lost
+        ),
     )
 
 
@@ -120,14 +135,19 @@ def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset
     A member that has ended keeps its position until the job gives it up: the gang may be about to
     start again on the same nodes.
     """
-    counted = {(pod.index, pod.generation) for pod in pods if pod.holds_node}
-    if not positions.lost and counted.issuperset(positions.pods):
+    counted = counted_members(pods)
+    if counted.issuperset(positions.members):
         return frozenset()
     return frozenset(
         position
-        for position, member in enumerate(positions.pods)
-        if member not in counted and position not in positions.lost
+        for position, place in enumerate(positions.places)
+        if place not in counted and position not in positions.lost
     )
+
+
+def counted_members(pods: Iterable[PodFacts]) -> frozenset[tuple[int, int, str]]:
+    """Index, generation and node of the pods that a node's use counts."""
+    return frozenset((pod.index, pod.generation, pod.node) for pod in pods if pod.holds_node)
 
 
 def _is_leaving(job: Job) -> bool:

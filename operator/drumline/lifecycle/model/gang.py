@@ -1,8 +1,9 @@
 """The observed gang: which pod represents which member, which pods are missing or orphans.
 
-A pod represents a member if it has the member's index and pod generation. All other pods of the job
-are orphan pods, and so are the pods of lost members. Orphan pods are deleted gracefully, never with
-force: until an orphan has ended it holds the GPUs of its node.
+A pod represents a member if it has the member's index and pod generation and is on its node, where
+Drumline created it. All other pods of the job are orphan pods, and so are the pods of lost members.
+Orphan pods are deleted gracefully, never with force: until an orphan has ended it holds the GPUs of
+its node.
 """
 
 from __future__ import annotations
@@ -66,14 +67,16 @@ class ObservedGang:
 def observed_gang(job: Job, observed: Observed) -> ObservedGang:
     """The job's members and the observed pods. O(members + pods)."""
     members = members_of(job.status)
-    pod_generations = {member.index: member.pod_generation for member in members}
+    places = {member.index: (member.pod_generation, member.node) for member in members}
     names = {
         pod_name(job.name, member.index, member.pod_generation): member.index for member in members
     }
     assignment = job.status.assignment
     lost = frozenset((assignment.lost if assignment else None) or ())
     pods = {
-        pod.index: pod for pod in observed.pods if pod_generations.get(pod.index) == pod.generation
+        pod.index: pod
+        for pod in observed.pods
+        if places.get(pod.index) == (pod.generation, pod.node)
     }
     return ObservedGang(
         members=members,
@@ -81,7 +84,7 @@ def observed_gang(job: Job, observed: Observed) -> ObservedGang:
         orphans=tuple(
             pod
             for pod in observed.pods
-            if pod_generations.get(pod.index) != pod.generation or pod.index in lost
+            if places.get(pod.index) != (pod.generation, pod.node) or pod.index in lost
         ),
         expected=frozenset(names[name] for name in observed.expected_pods & names.keys()),
         expects_orphans=bool(observed.expected_pods - names.keys()),
@@ -112,6 +115,8 @@ def reachable_agents(
     absent = frozenset(joining) if known < (status.generation or 0) else frozenset[int]()
     members = [member for member in members_of(status) if member.index not in absent]
     members.sort(key=lambda member: (member.pod_generation > known, member.index))
-    answering = {(pod.index, pod.generation): pod for pod in pods if pod.ip and pod.end is None}
-    keys = ((member.index, member.pod_generation) for member in members)
+    answering = {
+        (pod.index, pod.generation, pod.node): pod for pod in pods if pod.ip and pod.end is None
+    }
+    keys = ((member.index, member.pod_generation, member.node) for member in members)
     return [answering[key] for key in keys if key in answering]

@@ -84,11 +84,11 @@ def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(
         return held.reserved
 
     assert reserved() == {0, 1}
-    shown = pod_view(index=1)
+    shown = pod_view(index=1, node_name="node-1")
     state.on_pod(None, shown)
     state.on_pod(None, pod_view(index=0, generation=7))
     assert reserved() == {0}
-    state.on_pod(shown, pod_view(index=1, phase=PodPhase.FAILED))
+    state.on_pod(shown, pod_view(index=1, node_name="node-1", phase=PodPhase.FAILED))
     assert reserved() == {0, 1}
 
 

@@ -155,6 +155,17 @@ def test_a_pod_with_forged_labels_is_never_capacity_to_come(
     assert node(state).used.gpus == 2
 
 
+def test_a_pod_elsewhere_with_a_members_name_leaves_the_place_reserved(
+    placed: ClusterCache,
+) -> None:
+    """It is charged to its job besides: it holds another node."""
+    placed.on_pod(pod_view(index=0), None)
+    placed.on_pod(None, pod_view(index=0, node_name="node-1", uid="forged", gpus=1))
+    job, beside = placed.scheduling.snapshot(now=NOW).admitted
+    assert job.reserved == {0}
+    assert (beside.assignment, beside.gpus, beside.leaving) == (("node-1",), 1, True)
+
+
 @pytest.mark.parametrize("ending", ["deleted", "suspended", "preempted", "failed"])
 def test_no_job_starts_on_quota_whose_pods_still_run(placed: ClusterCache, ending: str) -> None:
     admitted = job_view(status=assignment("node-0", "node-1"))

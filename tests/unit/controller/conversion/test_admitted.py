@@ -42,7 +42,8 @@ def seen(job: Job, *pods: PodFacts) -> Admitted:
 
 
 def member(index: int, generation: int = 1) -> PodFacts:
-    facts = facts_of(pod_view(index=index, generation=generation))
+    """A pod on the node with the letter of its index."""
+    facts = facts_of(pod_view(index=index, generation=generation, node_name="abcd"[index]))
     assert facts is not None
     return facts
 
@@ -71,8 +72,10 @@ def test_a_lost_place_is_neither_reserved_nor_held() -> None:
     admitted = seen(job, member(0))
     assert (admitted.lost, admitted.reserved, admitted.size) == ({1}, {2}, 3)
     places = positions_of(job)
-    assert [places.has_member(index, 1) for index in range(4)] == [True, False, False, True]
-    assert not places.has_member(0, 2)
+    there = [replace(member(index), node=node) for index, node in enumerate("abbc")]
+    assert [places.has_member(pod) for pod in there] == [True, False, False, True]
+    assert not places.has_member(member(0, 2))
+    assert not places.has_member(replace(member(0), node="elsewhere"))
 
 
 def test_only_a_job_that_goes_on_has_places_kept_for_it() -> None:

@@ -1,0 +1,49 @@
+"""What queues pay for: pods that run on, and priorities that rise while a job runs."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
+from tests.kube import phase_is, reason_is
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+def limit_queue(site: Site, gpus: int) -> None:
+    spec = {"quotas": [{"gpuPool": site.pool, "nominalGpus": gpus}]}
+    site.kube.patch("trainingqueues", site.queue, {"spec": spec})
+
+
+def test_no_job_starts_on_quota_whose_pods_still_run(silent_site: Site) -> None:
+    site = silent_site
+    limit_queue(site, 8)
+    site.submit("first", gpusPerNode=8)
+    site.kube.wait("pods", "first-0-g1", site.namespace, lambda pod: pod is not None)
+    site.kube.patch("trainingjobs", "first", {"spec": {"suspend": True}}, site.namespace)
+    site.kube.wait(
+        "pods",
+        "first-0-g1",
+        site.namespace,
+        lambda pod: pod is not None and "deletionTimestamp" in pod["metadata"],
+    )
+    site.submit("second", gpusPerNode=8)
+    job = site.wait("second", reason_is("QuotaExhausted"))
+    assert f"held by {site.namespace}/first (8)" in job["status"]["message"]
+    site.kube.delete("pods", "first-0-g1", site.namespace, grace=0)  # its kubelet would
+    site.kube.wait("pods", "second-0-g1", site.namespace, lambda pod: pod is not None)
+
+
+def test_a_class_that_a_running_job_names_later_does_not_keep_it_from_giving_way(
+    site: Site,
+) -> None:
+    site.kube.ensure(HIGH_CLASS)
+    limit_queue(site, 8)
+    site.submit("proud", gpusPerNode=8)
+    running = site.wait("proud", phase_is("Running"))
+    assert running["status"]["priority"] == 0
+    change = {"spec": {"priorityClassName": HIGH}}
+    site.kube.patch("trainingjobs", "proud", change, site.namespace)
+    site.submit("urgent", gpusPerNode=8, priorityClassName=HIGH)
+    urgent = site.wait("urgent", phase_is("Running"))
+    assert urgent["status"]["priority"] == 1000
