@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
@@ -33,6 +34,14 @@ class NodeChange:
     """Whether the scheduler may decide differently now."""
     jobs: frozenset[str] = field(default_factory=frozenset[str])
     """Keys of jobs with pods there that have to be reconciled."""
+
+
+class PodRoles(Protocol):
+    """Sorts the pods of a node."""
+
+    def __call__(self, name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
+        """The pods of the node of this name by their role."""
+        ...
 
 
 class NodeCache:
@@ -145,7 +154,7 @@ class NodeCache:
         self,
         pools: Mapping[str, GpuPoolSpec],
         *,
-        roles: Callable[[str, Iterable[PodView]], PodsByRole],
+        roles: PodRoles,
     ) -> Iterable[Node]:
         """The nodes that belong to a pool. O(nodes changed since the last call).
 
@@ -164,7 +173,7 @@ class NodeCache:
                     continue
                 pool = matching[0]
                 pods = self._pods[name].values() if name in self._pods else ()
-                role = roles(name, pods)
+                role = roles(name, pods, ready=view.ready)
                 value = self._value(view, pool=pool, spec=pools[pool], pods=pods, role=role)
                 self._values[name] = value
                 self._charged.pop(name, None)

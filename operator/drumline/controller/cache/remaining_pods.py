@@ -7,6 +7,10 @@ writer gains by: a pod counts as a job's if its controller and its name are the 
 *leaving* only if its deletion was requested or Drumline will request it, and of a job that was
 never seen only a terminating pod is charged, to a queue that is open to its namespace.
 
+Pods that are to go from a node that is not ready are charged to no queue: their kubelet is silent,
+perhaps for days, and no job could have their GPUs. The quota of pods in Kubernetes leaves such pods
+out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
+
     job j (n0, n1) is suspended     j-0-g1 and j-1-g1 run on  -> both charged, both leaving
     j is evicted and placed on n2   the same until they end, and j holds n2 besides
     j-1 starts again on n1          the old pod's GPUs are those that the new pod waits for
@@ -83,10 +87,16 @@ class RemainingPods:
             del self._gone[uid]
             self._accounts.pop(uid, None)
 
-    def on_node(self, name: str, pods: Iterable[PodView]) -> PodsByRole:
+    def on_node(self, name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
         """The pods of one node by their role. O(pods), and O(members) of a job with orphans.
 
-        To be asked again when a pod there changed, or a job that holds or held a place there.
+        To be asked again when the node or a pod there changed, or a job that holds or held a place
+        there.
+
+        Args:
+            name: of the node.
+            pods: those bound to it that have not ended.
+            ready: whether its kubelet is heard.
         """
         orphans: dict[str, list[PodView]] = defaultdict(list)
         terminating: list[PodView] = []
@@ -105,7 +115,7 @@ class RemainingPods:
             is_deleted_by_us = job is not None and is_ours(job) and not job.unreadable
             for pod in of_job[vacant:]:
                 leaving = pod.terminating or is_deleted_by_us
-                if self.account(pod) is not None:
+                if (ready or not leaving) and self.account(pod) is not None:
                     charged.append(ChargedPod(pod=pod, leaving=leaving))
                 elif leaving:
                     terminating.append(pod)

@@ -52,11 +52,13 @@ def marked(key: str) -> dict[str, Any]:
     return {"taints": (TaintView(key=key, effect="NoSchedule"),)}
 
 
-def members_only(_: str, pods: Iterable[PodView]) -> PodsByRole:
+def members_only(name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
+    del name, ready
     return PodsByRole(terminating=tuple(pod for pod in pods if pod.terminating))
 
 
-def teams_pods_remain(_: str, pods: Iterable[PodView]) -> PodsByRole:
+def teams_pods_remain(name: str, pods: Iterable[PodView], *, ready: bool) -> PodsByRole:
+    del name, ready
     return PodsByRole(terminating=tuple(pod for pod in pods if pod.namespace == "team"))
 
 

@@ -124,6 +124,18 @@ def test_the_pods_of_a_deleted_job_are_capacity_to_come_once_they_terminate(
     assert residual(placed)[0] is held
 
 
+def test_no_queue_pays_for_pods_to_go_from_a_node_whose_kubelet_is_silent(
+    placed: ClusterCache,
+) -> None:
+    silent = node_view("node-1", version=2, ready=False)
+    placed.nodes.on_node(node_view("node-1"), silent)
+    assert held_gpus(placed) == 4
+    placed.jobs.assume(written(placed, version=3, assignment=None))
+    assert (held_gpus(placed), going(placed)) == (2, [0, 2])
+    placed.nodes.on_node(silent, node_view("node-1", version=3))
+    assert (held_gpus(placed), going(placed)) == (4, [0, 0])
+
+
 @pytest.mark.parametrize("terminating", [False, True])
 @pytest.mark.parametrize("namespaces", [None, ["team"], ["other"]], ids=str)
 def test_of_a_job_that_was_never_seen_an_open_queue_pays_for_terminating_pods(
