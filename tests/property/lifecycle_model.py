@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from drumline.api.conditions import ConditionType, DisruptionKind
+from drumline.api.conditions import ConditionType, DisruptionKind, Phase
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.budgets import OWN_FAULTS
@@ -34,6 +34,7 @@ from drumline.lifecycle.plan.actions import (
     RestoreChildren,
 )
 from drumline.lifecycle.plan.deadlines import start_deadline
+from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import GenerationRecord, Notice, pod_name
 from tests.property.lifecycle_world import World
@@ -54,7 +55,7 @@ class Memory:
     """What the operator loses when it dies."""
 
     children: bool = False
-    protected: bool = False
+    evictable: int | None = None
     acknowledged: int | None = None
     notified: str = ""
     withdrawn: str = ""
@@ -127,7 +128,7 @@ class Model(World):
         seen = Observed(
             pods=tuple(self.seen_pods.values()),
             acknowledged_generation=self.memory.acknowledged,
-            protected=self.memory.protected,
+            evictable=self.memory.evictable,
             expected_pods=frozenset(self.memory.unseen),
             pod_events=self.memory.pod_events,
             silent=frozenset(silent),
@@ -181,9 +182,9 @@ class Model(World):
                 self.memory.pod_events |= {pod.uid: PodEvents(read_at=self.now) for pod in pods}
             case RestoreChildren():
                 raise AssertionError("nothing deletes the children of this model's job")
-            case ProtectMembers():
+            case ProtectMembers(evictable=evictable):
                 self._die_before()
-                self.memory.protected = True
+                self.budget = self.memory.evictable = evictable
                 self._done("child")
             case DeleteJob():
                 raise AssertionError("no job of this model has a time to live")
@@ -299,6 +300,8 @@ class Model(World):
             if not size:
                 return None
             return transitions.resized(job, kept=kept[:size], added=(), epoch=epoch, now=now)
+        if job.status.phase is Phase.RUNNING and job.status.disruption is not None:
+            return self._evacuated(free)
         larger = [size for size in sizes if len(members) < size <= len(members) + len(free)]
         calm = is_true(job.status, ConditionType.RUNNING) and job.status.disruption is None
         joining = job.status.assignment.joining if job.status.assignment else None
@@ -306,6 +309,19 @@ class Model(World):
             return None
         added = free[: larger[-1] - len(members)]
         return transitions.resized(job, kept=kept, added=added, epoch=epoch, now=now)
+
+    def _evacuated(self, free: list[str]) -> TrainingJobStatus | None:
+        """Members on nodes that are about to go are placed on free nodes, all or none."""
+        job, members = self.seen_job, members_of(self.seen_job.status)
+        disruption = job.status.disruption
+        if disruption is None or not disruption.movable:
+            return None
+        going = [at for at, m in enumerate(members) if m.index in (disruption.indices or ())]
+        if len(free) < len(going):
+            return None
+        chosen = dict(zip(going, free, strict=False))
+        nodes = [chosen.get(at, member.node) for at, member in enumerate(members)]
+        return evacuated(job, nodes=nodes, positions=going, epoch=self.epoch, now=self.now)
 
     def preempt(self) -> None:
         """A job of more importance needs the places."""

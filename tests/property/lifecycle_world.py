@@ -39,6 +39,8 @@ class World:
         self.dead: set[str] = set()
         """Nodes that do nothing any more."""
         self.threatened: dict[str, NodeDisruption] = {}
+        self.budget: int | None = None
+        """How many members the disruption budget lets a drain evict; None: there is no budget."""
         self.record: GenerationRecord | None = None
         """What the agents know of each other."""
         self.notice: NoticeAnswer | None = None
@@ -215,6 +217,27 @@ class World:
         self.threatened[node] = NodeDisruption(
             node=node, kind=DisruptionKind.MAINTENANCE, source="test", deadline=deadline
         )
+
+    def cordon(self, node: str) -> None:
+        """The node is cordoned, and not drained yet."""
+        self.threatened[node] = NodeDisruption(
+            node=node, kind=DisruptionKind.DRAIN, source="spec.unschedulable", certain=False
+        )
+
+    def uncordon(self, node: str) -> None:
+        """The node is open again."""
+        self.threatened.pop(node, None)
+
+    def drain(self, node: str) -> bool:
+        """One attempt to evict each pod of the node; whether none is left there."""
+        here = [pod for pod in self.pods.values() if pod.node == node and pod.end is None]
+        for pod in [pod for pod in here if not pod.terminating]:
+            leaving = sum(other.terminating for other in self.pods.values())
+            if pod.ready and self.budget is not None and leaving >= self.budget:
+                continue  # 429: the budget denies it, and nothing remembers that
+            self._change(pod, replace(pod, evicted=True))
+            self.delete(self.pods[pod.name])
+        return not here
 
     # --- people -----------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -147,6 +147,15 @@ class Faults(RuleBasedStateMachine):
     def a_node_s_end_is_announced(self, node: str, seconds: int | None) -> None:
         deadline = None if seconds is None else self.model.now + seconds
         self.model.threaten(node, deadline=deadline)
+
+    @rule(node=NODE)
+    def a_node_is_cordoned(self, node: str) -> None:
+        self.model.cordon(node)
+
+    @rule(node=NODE)
+    def a_node_is_drained(self, node: str) -> None:
+        self.model.cordon(node)
+        self.model.drain(node)
 
     @rule(writes=st.integers(1, 4), before=st.booleans())
     def operator_will_die_at_a_write(self, writes: int, before: bool) -> None:
@@ -368,3 +377,96 @@ def test_a_job_that_is_needed_no_more_by_another_trains_on() -> None:
     assert model.notice is None
     go_on(model)
     assert (model.job.status.phase, pods_of(model)) == (Phase.RUNNING, before)
+
+
+CORDONS = st.lists(
+    st.tuples(
+        st.sampled_from(["cordon", "uncordon", "reconcile", "save", "wait", "restart", "schedule"]),
+        NODE,
+    ),
+    max_size=25,
+)
+
+
+@given(events=CORDONS, nodes=st.integers(1, 3), template=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_cordons_alone_never_take_a_member(
+    events: list[tuple[str, str]], nodes: int, template: bool
+) -> None:
+    """Without another node for it; see the next test for gangs that find one."""
+    model = a_running_model(nodes=nodes, template=template)
+    before = pods_of(model)
+    own = tuple(pod.node for pod in model.pods.values())
+    _play(model, events, schedulable=own)
+    assert pods_of(model) == before
+    assert not any(pod.terminating for pod in model.pods.values())
+    status = model.job.status
+    assert (status.generation, status.phase) == (1, Phase.RUNNING)
+
+
+@given(events=CORDONS, nodes=st.integers(1, 3), template=st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_cordoned_members_give_their_nodes_up_for_other_nodes_only(
+    events: list[tuple[str, str]], nodes: int, template: bool
+) -> None:
+    model = a_running_model(nodes=nodes, template=template)
+    _play(model, events, schedulable=NODES)
+    status = model.job.status
+    assert status.assignment is not None
+    assert status.assignment.lost is None
+    assert (status.generation == 1) or not template
+
+
+def _play(model: Model, events: list[tuple[str, str]], *, schedulable: tuple[str, ...]) -> None:
+    for event, node in events:
+        model.look()
+        match event:
+            case "cordon":
+                model.cordon(node)
+            case "uncordon":
+                model.uncordon(node)
+            case "save":
+                model.save()
+            case "wait":
+                model.now += 400
+            case "restart":
+                model.restart_operator()
+            case "schedule":
+                model.schedule(schedulable)
+            case _:
+                pass
+        model.settle()
+        for pod in list(model.pods.values()):
+            model.leave_node(pod)
+            model.stand(pod)
+        model.settle()
+
+
+@pytest.mark.parametrize("template", [False, True])
+@pytest.mark.parametrize("nodes", [1, 3])
+@pytest.mark.parametrize("spare", [False, True])
+def test_a_drain_comes_to_its_end_and_the_job_goes_on_elsewhere(
+    nodes: int, template: bool, spare: bool
+) -> None:
+    model = a_running_model(nodes=nodes, template=template)
+    model.train()
+    drained = next(pod.node for pod in model.pods.values() if pod.index == 0)
+    model.cordon(drained)
+    usable = NODES if spare else tuple(pod.node for pod in model.pods.values())
+    for _ in range(4):
+        if model.drain(drained):
+            break
+        model.look()
+        model.schedule(usable)
+        model.settle()
+        model.save()
+        for pod in list(model.pods.values()):
+            model.leave_node(pod)
+            model.stand(pod)
+    assert model.drain(drained)
+    for _ in range(4):
+        go_on(model)
+        model.now += 5
+    status = model.job.status
+    assert (status.phase, status.restarts, status.budgets) == (Phase.RUNNING, 0, None)
+    assert drained not in {pod.node for pod in model.pods.values()}

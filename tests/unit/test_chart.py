@@ -232,6 +232,7 @@ def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None
         *(("priorityclasses", verb) for verb in read),
         ("secrets", "create"),
         ("poddisruptionbudgets", "create"),
+        ("poddisruptionbudgets", "patch"),
         ("networkpolicies", "create"),
         ("events", "create"),
         ("events", "patch"),

@@ -38,10 +38,13 @@ class DisruptionStatus(ApiModel):
     """The reason, with figures and names."""
     requested_at: Timestamp
     """When it became known."""
-    deadline: Timestamp
-    """Until then a checkpoint is waited for; afterwards the last verified one counts."""
+    deadline: Timestamp | None = None
+    """Until then a checkpoint is waited for; afterwards the last verified one counts. Absent where
+    a node is only likely to go, as after a cordon: members stay until another node is found."""
     indices: Indices | None = None
     """Members that have to leave; absent: all."""
+    movable: bool | None = None
+    """The members have saved, or need not: they are moved as soon as there is another node."""
 
 
 class TrainingJobStatus(ApiModel):

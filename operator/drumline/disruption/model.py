@@ -1,8 +1,8 @@
 """Facts about a node and the disruptions that are announced for it.
 
 A `Disruption` says that a node will go out of service: the kind, the deadline for its pods, the
-source and the confidence. The operator saves and moves the members on the node if it is `CERTAIN`,
-places no new gangs on it if it is at least `LIKELY`, and only counts it in a metric otherwise.
+source and the confidence. Members on the node leave by the deadline if it is `CERTAIN`, and only
+for another node if it is `LIKELY`; new gangs are placed there only if it is merely `POSSIBLE`.
 """
 
 from __future__ import annotations
@@ -58,10 +58,12 @@ class Confidence(IntEnum):
 
     POSSIBLE = 1
     """May well not happen: only counted in a metric."""
-    LIKELY = 2
-    """No new gang is placed there; members on the node stay."""
-    CERTAIN = 3
-    """Members on the node save and leave."""
+    SUSPECT = 2
+    """Bad for new pods: no new gang is placed there, members on the node stay."""
+    LIKELY = 3
+    """A cordon: members on the node save, and move where another node is found; else they stay."""
+    CERTAIN = 4
+    """Members on the node save, and leave for another node or at the deadline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -83,7 +83,7 @@ _AWS = (
         name=f"{HYPERPOD}/node-health-status",
         value="Unschedulable",
         kind=DisruptionKind.UNHEALTHY,
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.SUSPECT,
     ),
     Signal(
         carrier=Carrier.LABEL,
@@ -102,7 +102,7 @@ _AWS = (
         name=f"{HYPERPOD}/deep-health-check-status",
         value="InProgress",
         kind=DisruptionKind.MAINTENANCE,
-        confidence=Confidence.LIKELY,
+        confidence=Confidence.SUSPECT,
     ),
     Signal(
         carrier=Carrier.LABEL,
@@ -189,7 +189,7 @@ _PROBLEM_DETECTOR = (
             name=name,
             value="True",
             kind=DisruptionKind.UNHEALTHY,
-            confidence=Confidence.LIKELY,
+            confidence=Confidence.SUSPECT,
         )
         for name in (
             "FrequentKubeletRestart",

@@ -98,17 +98,27 @@ def _marked(signal: Signal, node: NodeFacts) -> Iterable[float | None]:
 
 
 def _cordon(node: NodeFacts, now: float) -> Iterable[Disruption]:
-    """A cordon: termination handlers that set no taint set a label with it."""
+    """A cordon: termination handlers that set no taint set a label with it.
+
+    A cordon alone ends nothing: administrators cordon nodes hours before they drain them, or never
+    do. The drain itself shows as an eviction of a pod (`DisruptionTarget`), not on the node.
+    """
     if not node.unschedulable:
         return
     event = node.labels.get(f"{NTH}/event-id", "")
     if event.startswith("spot-itn"):
         kind, deadline = DisruptionKind.SPOT_RECLAIM, now + AWS_SPOT_SECONDS
         yield Disruption(node=node.name, kind=kind, source=f"{NTH}/event-id", deadline=deadline)
-    by = node.labels.get("k8s.nvidia.com/cordon-by", "")
-    source = "k8s.nvidia.com/cordon-by" if by else "spec.unschedulable"
-    kind = DisruptionKind.UNHEALTHY if by else DisruptionKind.DRAIN
-    yield Disruption(node=node.name, kind=kind, source=source)
+    if "k8s.nvidia.com/cordon-by" in node.labels:
+        source = "k8s.nvidia.com/cordon-by"
+        yield Disruption(node=node.name, kind=DisruptionKind.UNHEALTHY, source=source)
+        return
+    yield Disruption(
+        node=node.name,
+        kind=DisruptionKind.DRAIN,
+        source="spec.unschedulable",
+        confidence=Confidence.LIKELY,
+    )
 
 
 def _terminating(node: NodeFacts, now: float) -> Iterable[Disruption]:
@@ -225,7 +235,7 @@ def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
                 node=node.name,
                 kind=DisruptionKind.HARDWARE if "REPLACE" in action else DisruptionKind.UNHEALTHY,
                 source=condition.type,
-                confidence=Confidence.LIKELY if harmless else Confidence.CERTAIN,
+                confidence=Confidence.SUSPECT if harmless else Confidence.CERTAIN,
             )
         elif condition.type == "CSPMaintenance" and condition.status == "True":
             kind = DisruptionKind.MAINTENANCE

@@ -18,6 +18,8 @@ class AdmittedGangs:
     unsettled: tuple[Admitted, ...]
     """Gangs that are broken, leave, shrink, or have nominated slots."""
     elastic: tuple[Admitted, ...]
+    displaced: tuple[Admitted, ...]
+    """Whole gangs with positions on nodes that are about to go."""
 
     @property
     def broken(self) -> Sequence[Admitted]:
@@ -26,8 +28,12 @@ class AdmittedGangs:
 
     @property
     def may_grow(self) -> Sequence[Admitted]:
-        """Elastic gangs that are whole and not leaving."""
-        return [held for held in self.elastic if not (held.lost or held.leaving or held.giving_up)]
+        """Elastic gangs that are whole, not leaving, and on nodes that stay."""
+        return [
+            held
+            for held in self.elastic
+            if not (held.lost or held.leaving or held.giving_up or held.displaced)
+        ]
 
     def are(self, admitted: Sequence[Admitted]) -> bool:
         """Whether these are the same objects."""
@@ -45,4 +51,9 @@ def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
             if held.lost or held.leaving or held.giving_up or held.nominated
         ),
         elastic=tuple(held for held in admitted if held.gang.sizes),
+        displaced=tuple(
+            held
+            for held in admitted
+            if held.displaced and not (held.lost or held.leaving or held.giving_up)
+        ),
     )

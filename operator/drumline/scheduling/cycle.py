@@ -79,9 +79,11 @@ def decide(
         now=now,
     )
     admission, growth = Admission(session), Growth(session)
-    # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs.
+    # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,
+    # then gangs that would break because their nodes are about to go.
     broken = sorted(admitted.broken, key=_admitted_key)
     answers = _repair_and_start_nominated(session=session, admission=admission, broken=broken)
+    _relocate(session=session, admitted=admitted, answers=answers)
     # 3. The other pending gangs in scheduling order, each at most once.
     tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
     # 4. Growth into capacity that no pending gang needs.
@@ -125,6 +127,15 @@ def _repair_and_start_nominated(
                 answers[gang.uid] = admission.start_nominated(gang)
         if not admission.take_released():
             return answers
+
+
+def _relocate(
+    *, session: CycleSession, admitted: AdmittedGangs, answers: dict[str, Answer]
+) -> None:
+    for held in sorted(admitted.displaced, key=_admitted_key):
+        moved = session.repair.relocate(held)
+        if moved is not None:
+            answers[held.gang.uid] = moved
 
 
 def _admit(

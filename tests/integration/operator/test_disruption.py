@@ -10,11 +10,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from drumline_trainer.contract import NoticeAnswer
+from tests.cluster.rest import ApiStatusError
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is
 
 pytestmark = pytest.mark.usefixtures("operator")
+
+TOO_MANY_REQUESTS = 429
 
 
 @pytest.fixture
@@ -147,25 +150,173 @@ def test_a_node_that_announces_its_end_is_left_before_it_goes(gang: Trainers, na
     assert job["restarts"] == 0
 
 
-def test_a_job_with_nowhere_to_go_saves_waits_and_comes_back(site: Site) -> None:
+def drained(site: Site, pod: str) -> None:
+    """Evict a pod as `kubectl drain` does: ask until its disruption budget lets it go."""
+    until = time.monotonic() + 30
+    while True:
+        try:
+            site.kube.evict(pod, site.namespace)
+        except ApiStatusError as error:
+            if error.code != TOO_MANY_REQUESTS or time.monotonic() > until:
+                raise
+            budget_lets_one_go(site)
+        else:
+            site.kube.wait("pods", pod, site.namespace, lambda each: each is None)
+            return
+
+
+def budget_lets_one_go(site: Site) -> None:
+    """The real disruption controller has counted: one member may be evicted."""
+
+    def lets(budgets: list[Json]) -> bool:
+        return any(budget.get("status", {}).get("disruptionsAllowed") == 1 for budget in budgets)
+
+    site.kube.wait_all("poddisruptionbudgets", site.namespace, lets)
+
+
+def protects_all(site: Site, *, members: int) -> None:
+    """The budget lets no member go any more."""
+
+    def protects(budgets: list[Json]) -> bool:
+        return [budget["spec"]["minAvailable"] for budget in budgets] == [members]
+
+    site.kube.wait_all("poddisruptionbudgets", site.namespace, protects)
+
+
+def cordon(site: Site, *nodes: str, closed: bool = True) -> None:
+    for node in nodes:
+        site.kube.patch("nodes", node, {"spec": {"unschedulable": closed}})
+
+
+def movable(job: Json | None) -> bool:
+    return bool((job or {}).get("status", {}).get("disruption", {}).get("movable"))
+
+
+def test_a_cordon_takes_no_member_and_the_drain_that_follows_ends(site: Site) -> None:
     with Trainers(site, "gang") as gang:
         gang.submit(nodes=4)
         gang.attend("0-g1", "1-g1", "2-g1", "3-g1")
         gang.running(1)
         before = gang.uids()
         cordoned = node_of(gang, "2-g1")
-        site.kube.patch("nodes", cordoned, {"spec": {"unschedulable": True}})
+        cordon(site, cordoned)
         gang.noticed("0-g1")
+        with pytest.raises(ApiStatusError):  # not saved yet
+            site.kube.evict("gang-2-g1", site.namespace)
         save(gang, step=7)
-        # the drain that waited for our save finds nothing to evict
-        site.kube.wait("pods", "gang-2-g1", site.namespace, lambda pod: pod is None)
+        job = site.wait("gang", movable)
+        assert (job["status"]["phase"], job["status"]["generation"]) == ("Running", 1)
+        assert (_lost(job), gang.uids()) == (None, before)
+        drained(site, "gang-2-g1")
         site.wait("gang", lambda job: _lost(job) == [2])
-        site.kube.patch("nodes", cordoned, {"spec": {"unschedulable": False}})
+        cordon(site, cordoned, closed=False)
         gang.attend("0-g1", "1-g1", "2-g2", "3-g1")
-        gang.running(2)
+        status = gang.running(2)["status"]
         after = gang.uids()
         assert after["gang-0-g1"] == before["gang-0-g1"]
         assert node_of(gang, "2-g2") == cordoned
+        assert (status["restarts"], status.get("budgets")) == (0, None)
+        protects_all(site, members=4)
+
+
+def test_a_cordoned_member_moves_once_another_node_is_found(site: Site) -> None:
+    with Trainers(site, "gang") as gang:
+        cordon(site, site.nodes[3])
+        gang.submit(nodes=3)
+        gang.attend("0-g1", "1-g1", "2-g1")
+        gang.running(1)
+        before = gang.uids()
+        left = node_of(gang, "1-g1")
+        cordon(site, left)
+        gang.noticed("0-g1")
+        save(gang, step=7)
+        site.wait("gang", movable)
+        assert gang.uids() == before
+        cordon(site, site.nodes[3], closed=False)
+        gang.attend("0-g1", "1-g2", "2-g1")
+        status = gang.running(2)["status"]
+        assert node_of(gang, "1-g2") == site.nodes[3]
+        assert status["lastIncident"]["cause"].startswith(f"Drain of node {left}")
+        assert (status["restarts"], status.get("disruption")) == (0, None)
+        protects_all(site, members=3)
+
+
+def test_all_nodes_cordoned_before_an_upgrade_leave_jobs_training(site: Site) -> None:
+    with Trainers(site, "gang") as gang:
+        gang.submit(nodes=3)
+        gang.attend("0-g1", "1-g1", "2-g1")
+        gang.running(1)
+        site.submit("mine", nodes=1, gpusPerNode=8)
+        site.wait("mine", phase_is("Running"))
+        before, mine = gang.uids(), site.pods("mine")[0]["metadata"]["uid"]
+        cordon(site, *site.nodes)
+        site.wait("gang", lambda job: len(_disrupted(job)) == 3)
+        gang.noticed("0-g1")
+        save(gang, step=7)
+        site.wait("gang", movable)
+        site.wait("mine", lambda job: _disrupted(job) == [0])
+        cordon(site, *site.nodes, closed=False)
+        for name in ("gang", "mine"):
+            job = site.wait(name, lambda job: not _disrupted(job))["status"]
+            assert (job["phase"], job["generation"]) == ("Running", 1)
+        assert (gang.uids(), site.pods("mine")[0]["metadata"]["uid"]) == (before, mine)
+
+
+def template(site: Site, *, grace: int = 30) -> dict[str, str]:
+    """A gang of two of the user's own image, running: its pods' nodes by name."""
+    own = {"image": "any:1", "terminationGracePeriodSeconds": grace}
+    site.submit("own", nodes=2, gpusPerNode=8, template=own)
+    site.wait("own", phase_is("Running"))
+    return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in site.pods("own")}
+
+
+def runs_elsewhere(site: Site, *, than: str) -> Json:
+    """The job once it runs in a second generation, not on this node."""
+
+    def runs(job: Json | None) -> bool:
+        status = (job or {}).get("status", {})
+        return (status.get("phase"), status.get("generation")) == ("Running", 2)
+
+    job = site.wait("own", runs)
+    pods = {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in site.pods("own")}
+    assert pods.keys() == {"own-0-g2", "own-1-g2"}
+    assert than not in pods.values()
+    assert (job["status"]["restarts"], job["status"].get("budgets")) == (0, None)
+    return job
+
+
+def test_a_drain_under_a_template_ends_and_the_gang_starts_elsewhere(site: Site) -> None:
+    nodes = template(site)
+    queued = site.job("own")["status"]["queuedAt"]
+    cordon(site, nodes["own-1-g1"])
+    budget_lets_one_go(site)
+    job = site.job("own")["status"]
+    assert (job["phase"], job["generation"], len(site.pods("own"))) == ("Running", 1, 2)
+    drained(site, "own-1-g1")
+    job = runs_elsewhere(site, than=nodes["own-1-g1"])
+    assert job["status"]["queuedAt"] == queued
+    assert job["status"]["lastIncident"]["faultClass"] == "Preemption"
+    protects_all(site, members=2)
+
+
+def test_a_template_hears_a_spot_reclaim_and_moves_as_a_whole(site: Site) -> None:
+    nodes = template(site)
+    doomed = nodes["own-0-g1"]
+    site.kube.patch("nodes", doomed, tainted("aws-node-termination-handler/spot-itn"))
+    job = runs_elsewhere(site, than=doomed)
+    assert job["status"]["lastIncident"]["cause"].startswith(f"SpotReclaim of node {doomed}")
+
+
+def test_a_template_that_finds_no_other_node_leaves_in_time_and_waits(site: Site) -> None:
+    nodes = template(site, grace=600)  # longer than the notice: it has to begin at once
+    cordon(site, *(set(site.nodes) - set(nodes.values())))
+    doomed = nodes["own-0-g1"]
+    site.kube.patch("nodes", doomed, tainted("aws-node-termination-handler/spot-itn"))
+    job = site.wait("own", phase_is("Pending"))["status"]
+    assert "assignment" not in job
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
+    cordon(site, *site.nodes, closed=False)
+    runs_elsewhere(site, than=doomed)
 
 
 def test_an_announcement_that_is_taken_back_moves_no_job(gang: Trainers) -> None:
@@ -194,3 +345,7 @@ def test_nothing_new_is_placed_on_a_node_that_will_probably_go(site: Site) -> No
 
 def _lost(job: Json | None) -> list[int] | None:
     return (job or {}).get("status", {}).get("assignment", {}).get("lost")
+
+
+def _disrupted(job: Json | None) -> list[int]:
+    return (job or {}).get("status", {}).get("disruption", {}).get("indices", [])

@@ -17,7 +17,8 @@ from drumline.disruption.signals import GPU_CONDITIONS, announced_disruptions, o
 NOW = 1_800_000_000.0
 NTH = "aws-node-termination-handler"
 HYPERPOD = "sagemaker.amazonaws.com"
-CERTAIN, LIKELY, POSSIBLE = Confidence.CERTAIN, Confidence.LIKELY, Confidence.POSSIBLE
+CERTAIN, LIKELY = Confidence.CERTAIN, Confidence.LIKELY
+SUSPECT, POSSIBLE = Confidence.SUSPECT, Confidence.POSSIBLE
 SPOT, MAINTENANCE, DRAIN = (
     DisruptionKind.SPOT_RECLAIM,
     DisruptionKind.MAINTENANCE,
@@ -52,7 +53,7 @@ def _keys(labels: dict[str, str]) -> dict[str, str]:
 
 
 ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
-    "cordon": (NodeFacts(name="n", unschedulable=True), DRAIN, None, CERTAIN),
+    "cordon": (NodeFacts(name="n", unschedulable=True), DRAIN, None, LIKELY),
     "node object deleted": (NodeFacts(name="n", terminating=True), SCALE_DOWN, None, CERTAIN),
     "kubelet shuts down": (
         condition("Ready", "False", reason="KubeletNotReady", message="node is shutting down"),
@@ -90,7 +91,7 @@ ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
     ),
     "hyperpod unschedulable": (
         labelled(f"{HYPERPOD}/node-health-status", "Unschedulable"),
-        *(UNHEALTHY, None, LIKELY),
+        *(UNHEALTHY, None, SUSPECT),
     ),
     "hyperpod replaces": (
         labelled(f"{HYPERPOD}/node-health-status", "UnschedulablePendingReplacement"),
@@ -102,7 +103,7 @@ ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
     ),
     "hyperpod checks": (
         labelled(f"{HYPERPOD}/deep-health-check-status", "InProgress"),
-        *(MAINTENANCE, None, LIKELY),
+        *(MAINTENANCE, None, SUSPECT),
     ),
     "hyperpod check failed": (
         labelled(f"{HYPERPOD}/deep-health-check-status", "Failed"),
@@ -156,11 +157,11 @@ ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
     "npd deadlock": (condition("KernelDeadlock"), UNHEALTHY, None, CERTAIN),
     "npd read-only": (condition("ReadonlyFilesystem"), UNHEALTHY, None, CERTAIN),
     "npd overlay": (condition("CorruptDockerOverlay2"), UNHEALTHY, None, CERTAIN),
-    "npd kubelet restarts": (condition("FrequentKubeletRestart"), UNHEALTHY, None, LIKELY),
-    "npd containerd restarts": (condition("FrequentContainerdRestart"), UNHEALTHY, None, LIKELY),
-    "npd docker restarts": (condition("FrequentDockerRestart"), UNHEALTHY, None, LIKELY),
-    "npd kubelet": (condition("KubeletProblem"), UNHEALTHY, None, LIKELY),
-    "npd descriptors": (condition("FDPressure"), UNHEALTHY, None, LIKELY),
+    "npd kubelet restarts": (condition("FrequentKubeletRestart"), UNHEALTHY, None, SUSPECT),
+    "npd containerd restarts": (condition("FrequentContainerdRestart"), UNHEALTHY, None, SUSPECT),
+    "npd docker restarts": (condition("FrequentDockerRestart"), UNHEALTHY, None, SUSPECT),
+    "npd kubelet": (condition("KubeletProblem"), UNHEALTHY, None, SUSPECT),
+    "npd descriptors": (condition("FDPressure"), UNHEALTHY, None, SUSPECT),
     "nvsentinel taints": (tainted("nvidia.com/gpu-xid-error"), HARDWARE, None, CERTAIN),
     "nvsentinel quarantines": (
         labelled("dgxc.nvidia.com/nvsentinel-state", "quarantined"),
@@ -181,7 +182,7 @@ ROWS: dict[str, tuple[NodeFacts, DisruptionKind, float | None, Confidence]] = {
     ),
     "gpu that needs nothing": (
         condition("GpuThermalWatch", message="warm RecommendedAction: NONE"),
-        *(UNHEALTHY, None, LIKELY),
+        *(UNHEALTHY, None, SUSPECT),
     ),
     **{
         f"gpu health: {name}": (condition(name), UNHEALTHY, None, CERTAIN)
@@ -231,7 +232,8 @@ def test_a_cordon_by_the_termination_handler_that_does_not_taint_has_its_two_min
         NodeFacts(name="n", unschedulable=True, labels=labels), now=NOW
     )
     spot = Disruption(node="n", kind=SPOT, source=f"{NTH}/event-id", deadline=NOW + 120)
-    assert set(announced) == {spot, Disruption(node="n", kind=DRAIN, source="spec.unschedulable")}
+    cordon = Disruption(node="n", kind=DRAIN, source="spec.unschedulable", confidence=LIKELY)
+    assert set(announced) == {spot, cordon}
 
 
 def test_the_time_left_counts_from_the_mark() -> None:

@@ -75,7 +75,7 @@ def test_a_gang_starts_with_as_many_nodes_as_there_are() -> None:
     job = admitted(a_job(**SPEC), nodes=("a", "b", "c"))
     assert (job.size, job.status.ready) == (3, "0/3")
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1, 2)),)
-    acknowledged = observed(*ready_pods(job), acknowledged_generation=1, protected=True)
+    acknowledged = observed(*ready_pods(job), acknowledged_generation=1, evictable=0)
     assert decided(job, acknowledged).ready == "3/3"
 
 
@@ -96,7 +96,7 @@ def test_a_gang_that_shrank_goes_on_with_the_members_it_has() -> None:
     (push,) = planned(job, observed(*ready_pods(job))).actions
     assert isinstance(push, PushRecord)
     assert [push.record.first_rank(index) for index in (0, 2, 3)] == [0, 2, 4]
-    acknowledged = observed(*ready_pods(job), acknowledged_generation=2, protected=True)
+    acknowledged = observed(*ready_pods(job), acknowledged_generation=2, evictable=0)
     assert decided(job, acknowledged).phase is Phase.RUNNING
 
 
@@ -129,7 +129,7 @@ def test_members_save_when_new_members_are_ready_and_then_get_the_record() -> No
     assert [member.index for member in push.record.members] == [0, 1, 2, 3]
     acknowledged = replace(saved, acknowledged_generation=2)
     assert planned(job, acknowledged).actions == (ProtectMembers(),)
-    status = decided(job, replace(acknowledged, protected=True))
+    status = decided(job, replace(acknowledged, evictable=0))
     assert status.assignment is not None
     assert (status.assignment.joining, status.ready) == (None, "4/4")
 
@@ -175,7 +175,7 @@ def test_a_gang_that_acknowledged_its_new_members_finishes_growing_first() -> No
     job = a_growing_gang()
     threat = NodeDisruption(node="a", kind=DisruptionKind.MAINTENANCE, source="test")
     acknowledged = observed(
-        *ready_pods(job), node_disruptions=(threat,), acknowledged_generation=2, protected=True
+        *ready_pods(job), node_disruptions=(threat,), acknowledged_generation=2, evictable=0
     )
     status = decided(job, acknowledged)
     assert (indices(status), status.disruption) == ([0, 1, 2, 3], None)

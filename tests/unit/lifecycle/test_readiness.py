@@ -124,7 +124,7 @@ def test_an_edit_that_changes_nothing_else_is_observed_once() -> None:
     written = as_written(TRAINING, TRAINING.status, now=T0)
     job = with_spec(with_status(TRAINING, written), ttlSecondsAfterFinished=60)
     edited = replace(job, object_generation=9)
-    seen = observed(*ready_pods(edited), acknowledged_generation=1, protected=True)
+    seen = observed(*ready_pods(edited), acknowledged_generation=1, evictable=0)
     planned = plan_job(edited, seen, now=LATER, epoch=EPOCH)
     assert planned == JobPlan(status=edited.status)
     noted = with_status(edited, as_written(edited, edited.status, now=LATER))

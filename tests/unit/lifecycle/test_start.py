@@ -87,7 +87,7 @@ def test_the_job_runs_once_its_record_is_acknowledged() -> None:
     job = admitted(a_job())
     acknowledged = observed(*ready_pods(job), acknowledged_generation=1)
     assert planned(job, acknowledged).actions == (ProtectMembers(),)
-    result = planned(job, replace(acknowledged, protected=True))
+    result = planned(job, replace(acknowledged, evictable=0))
     assert result.status is not None
     assert result.status.phase is Phase.RUNNING
     assert result.status.ready == "2/2"
@@ -99,7 +99,7 @@ def test_the_first_pod_that_runs_pins_the_image_of_all_later_pods() -> None:
     digest = "sha256:" + "1" * 64
     first, second = ready_pods(job)
     pods = (first, replace(second, image_id=f"hub.example.com/team/a@{digest}"))
-    status = planned(job, observed(*pods, protected=True)).status
+    status = planned(job, observed(*pods, evictable=0)).status
     assert status is not None
     assert (status.phase, status.image) == (Phase.RUNNING, f"team/a:1@{digest}")
     job = with_status(job, status)
@@ -117,7 +117,7 @@ def test_an_old_generations_acknowledgement_does_not_start_the_next_generation()
 
 def test_own_template_job_runs_when_every_container_does() -> None:
     job = admitted(a_job(template=TEMPLATE))
-    result = planned(job, observed(*ready_pods(job), protected=True))
+    result = planned(job, observed(*ready_pods(job), evictable=0))
     assert result.status is not None
     assert result.status.phase is Phase.RUNNING
 
@@ -178,7 +178,7 @@ def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() 
 def test_a_member_that_is_through_shows_that_the_record_was_known() -> None:
     job = admitted(a_job())
     pods = [a_pod(job, 0, end=ended()), ready_pods(job)[1]]
-    status = planned(job, observed(*pods, protected=True)).status
+    status = planned(job, observed(*pods, evictable=0)).status
     assert status is not None
     assert status.phase is Phase.RUNNING
 

@@ -99,10 +99,13 @@ def _disruption(status: TrainingJobStatus) -> str:
     coming = status.disruption
     assert coming is not None  # noqa: S101 - the caller has looked
     subject = "It" if coming.indices is None else _pods(coming.indices)
+    source = f"({coming.kind}, announced by {plain(coming.by)})"
+    if coming.deadline is None:
+        return f"{subject} moves when another node is found, or is drained {source}."
     if coming.kind is DisruptionKind.PREEMPTION:
         why = f"{subject} is preempted by {plain(coming.by)}"
     else:
-        why = f"{subject} will be moved ({coming.kind}, announced by {plain(coming.by)})"
+        why = f"{subject} will be moved {source}"
     deadline = moment(coming.deadline)
     until = "" if deadline is None else f", at the latest by {clock(deadline)}"
     return f"{why}: it saves a checkpoint first{until}."

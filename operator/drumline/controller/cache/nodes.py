@@ -132,8 +132,8 @@ class NodeCache:
         view = self._views.get(name)
         return view is not None and view.ready
 
-    def certain_disruptions(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
-        """The disruptions of these nodes that are certain."""
+    def disruptions_of(self, names: Iterable[str]) -> tuple[NodeDisruption, ...]:
+        """The disruptions of these nodes that members there react to: certain and likely ones."""
         announced = [self._verdicts[name] for name in names if name in self._verdicts]
         return tuple(
             NodeDisruption(
@@ -141,9 +141,10 @@ class NodeCache:
                 kind=disruption.kind,
                 source=disruption.source,
                 deadline=disruption.deadline,
+                certain=disruption.confidence is Confidence.CERTAIN,
             )
             for disruption in announced
-            if disruption.confidence is Confidence.CERTAIN
+            if disruption.confidence >= Confidence.LIKELY
         )
 
     def disruptions(self) -> Iterable[Disruption]:
@@ -223,7 +224,7 @@ class NodeCache:
 
     def _closed(self, name: str) -> str:
         verdict = self._verdicts.get(name)
-        if verdict is None or verdict.confidence < Confidence.LIKELY:
+        if verdict is None or verdict.confidence < Confidence.SUSPECT:
             return ""
         return f"{verdict.kind} ({verdict.source})"
 
@@ -253,7 +254,7 @@ class NodeCache:
 
     def _job_relevant_state(self, name: str) -> tuple[object, ...]:
         """What the jobs on a node react to."""
-        return (self.is_gone(name), self.is_ready(name), self.certain_disruptions((name,)))
+        return (self.is_gone(name), self.is_ready(name), self.disruptions_of((name,)))
 
     def _changed(
         self, name: str, schedulable: tuple[object, ...], relevant: tuple[object, ...]

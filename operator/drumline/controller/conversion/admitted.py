@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from drumline.api.conditions import DisruptionKind
+from drumline.api.conditions import DisruptionKind, Phase
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.observed import PodFacts
@@ -106,6 +106,7 @@ def admitted_of(
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
         giving_up=_giving_up(job, positions),
+        displaced=_displaced(job, positions),
         nominated=_nominated(reserved_nodes, positions, moves=leaving),
         nominated_pool=nominated.gpu_pool if nominated and leaving else "",
     )
@@ -162,6 +163,17 @@ def _giving_up(job: Job, positions: MemberPositions) -> frozenset[int]:
     """Positions that an elastic gang was asked to give up for another job."""
     disruption = job.status.disruption
     if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
+        return frozenset()
+    going = frozenset(disruption.indices or ())
+    return frozenset(
+        position for position, (index, _) in enumerate(positions.pods) if index in going
+    )
+
+
+def _displaced(job: Job, positions: MemberPositions) -> frozenset[int]:
+    """Positions on nodes that are about to go, once their members may be placed elsewhere."""
+    disruption = job.status.disruption
+    if disruption is None or not disruption.movable or job.status.phase is not Phase.RUNNING:
         return frozenset()
     going = frozenset(disruption.indices or ())
     return frozenset(

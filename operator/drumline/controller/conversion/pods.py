@@ -12,6 +12,9 @@ from drumline.lifecycle.model.observed import PodEnd, PodEvent, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_trainer.contract import pod_name
 
+_EVICTED = "EvictionByEvictionAPI"
+"""Reason of a pod's DisruptionTarget condition (KEP-3329)."""
+
 
 def facts_of(pod: PodView) -> PodFacts | None:
     """A pod of ours as the lifecycle sees it; None if its labels are not ours.
@@ -44,6 +47,8 @@ def facts_of(pod: PodView) -> PodFacts | None:
             for c in pod.init_containers
         ),
         terminating=pod.terminating,
+        terminates_by=parse_timestamp(pod.deletion_time) if pod.deletion_time else None,
+        evicted=pod.disruption_reason == _EVICTED,
         waiting=_sentence(waiting.waiting_reason, waiting.waiting_message) if waiting else "",
         image_id=main.image_id if main is not None else "",
         end=end,

@@ -141,7 +141,7 @@ class Executor:
                     deliver=lambda: self._push(job, action, memory),
                 )
             case ProtectMembers():
-                await self._protect(job, memory)
+                await self._protect(job, action.evictable, memory)
             case ReadPodEvents():
                 await self._read_events(job, action.pods, memory)
             case RestoreChildren():
@@ -184,11 +184,34 @@ class Executor:
                 self._create_child(job, SECRETS, secret),
             )
 
-    async def _protect(self, job: Job, memory: JobMemory) -> None:
-        budget = children.disruption_budget(job)
-        await self._create_child(job, POD_DISRUPTION_BUDGETS, budget)
-        memory.protected_generation = job.status.generation or 0
+    async def _protect(self, job: Job, evictable: int, memory: JobMemory) -> None:
+        """Create the budget, or change an existing one, which may be of an earlier leader."""
+        generation, size = job.status.generation or 0, job.spec.nodes
+        known = memory.evictable.pop(size, None)
+        budget = children.disruption_budget(job, evictable=evictable)
+        exists = known is not None and memory.protected_generation == generation
+        if not exists:
+            try:
+                await writes.create(
+                    self._client, POD_DISRUPTION_BUDGETS, body=budget, namespace=job.namespace
+                )
+                known = evictable
+            except AlreadyExists:
+                exists = True
+        if exists and known != evictable:
+            await self._patch_budget(job, budget)
+        memory.evictable[size], memory.protected_generation = evictable, generation
+        log.info("members_protected", job=job.key, size=size, evictable=evictable)
         raise RetryLater(0.0)
+
+    async def _patch_budget(self, job: Job, budget: children.Json) -> None:
+        await writes.merge_patch(
+            self._client,
+            POD_DISRUPTION_BUDGETS,
+            name=budget["metadata"]["name"],
+            namespace=job.namespace,
+            body={"spec": {"minAvailable": budget["spec"]["minAvailable"]}},
+        )
 
     async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:
         with suppress(AlreadyExists):  # its name carries the job's uid: it is ours

@@ -25,6 +25,8 @@ class JobMemory:
     """Pods created, by name, with the time: not shown by the watch yet."""
     protected_generation: int = 0
     """The generation for which the disruption budget was created last."""
+    evictable: dict[int, int] = field(default_factory=dict[int, int])
+    """How many members each disruption budget lets go, by the size of the job it is for."""
     pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
     """What was read of the events of pods that do not come up, by the pod's uid."""
     events_slot: float | None = None
@@ -47,6 +49,13 @@ class JobMemory:
     def known_generation(self) -> int:
         """The newest generation that the agents know of, as far as this process knows."""
         return max(self.acknowledged_generation or 0, self.heard_generation)
+
+    def evictable_at(self, generation: int | None, *, size: int) -> int | None:
+        """How many members the budget of a job of this size lets go; None: not known.
+
+        Each generation asks anew, as users may delete budgets.
+        """
+        return self.evictable.get(size) if self.protected_generation == generation else None
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
         """Names of pods still to be expected; shown and overdue names are dropped."""

@@ -136,13 +136,13 @@ class Reconciler:
             refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
-            protected=memory.protected_generation == job.status.generation,
+            evictable=memory.evictable_at(job.status.generation, size=job.spec.nodes),
             progress=self._progress(job, report, memory),
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
             pod_events=memory.pod_events,
             silent=report.lost if report else frozenset(),
             gone_nodes=frozenset(filter(self._state.nodes.is_gone, nodes)),
-            node_disruptions=self._state.nodes.certain_disruptions(sorted(nodes)),
+            node_disruptions=self._state.nodes.disruptions_of(sorted(nodes)),
             incidents=report.status.incidents if report else (),
             notice=report.status.notice if report else None,
             notified=memory.notified,
@@ -223,7 +223,7 @@ class Reconciler:
         """A gang that loses its assignment again and again waits longer each time.
 
         The first loss costs nothing, unless the pods were rejected or did not start; a run of
-        `GOOD_RUN_SECONDS` resets the count.
+        `GOOD_RUN_SECONDS` resets the count. A node that had to be left costs nothing at all.
 
             losses 1, 2, 3, 4 -> 0, 10, 20, 40 s;   rejections 1, 2, 3 -> 10, 20, 40 s
         """
@@ -264,7 +264,8 @@ class Reconciler:
             )
         if status.finished_at and not before.finished_at:
             self._metrics.jobs.finished.labels(outcome=str(status.phase)).inc()
-        if before.assignment and not status.assignment and status.phase == Phase.PENDING:
+        released = before.assignment and not status.assignment and status.phase == Phase.PENDING
+        if released and status.reason != Reason.NODE_DISRUPTED:
             self._back_off(job, status)
         if status.phase == Phase.RUNNING and before.phase != Phase.RUNNING and status.generation_at:
             waited = self._clock() - parse_timestamp(status.generation_at)

@@ -31,6 +31,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of, waits
+from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.transitions import disruption, membership
 from drumline.scheduling.decisions import (
     Blocked,
@@ -163,10 +164,15 @@ class Committer:
         return True
 
     async def _replace(self, placed: Placed, job: Job, *, now: float) -> bool:
-        nodes = placed.assignment
-        status = membership.members_replaced(
-            job, nodes=nodes, replaced=placed.replaced, epoch=self._epoch, now=now
-        )
+        nodes, positions = placed.assignment, placed.replaced
+        assignment, disruption = job.status.assignment, job.status.disruption
+        broken = assignment is not None and bool(assignment.lost)
+        if disruption is not None and not broken:
+            status = evacuated(job, nodes=nodes, positions=positions, epoch=self._epoch, now=now)
+        else:
+            status = membership.members_replaced(
+                job, nodes=nodes, replaced=positions, epoch=self._epoch, now=now
+            )
         if not await self._write(job, status):
             return False
         self._metrics.jobs.members_replaced.inc(len(placed.replaced))

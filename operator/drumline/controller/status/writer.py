@@ -91,7 +91,7 @@ class StatusWriter:
             self._state.jobs.assume(
                 replace(job, resource_version=written.resource_version, status=status)
             )
-        if status.assignment != job.status.assignment or status.phase != job.status.phase:
+        if _scheduled_state(status) != _scheduled_state(job.status):
             self._wake_scheduler()
 
     async def settle_doubts(self) -> None:
@@ -147,3 +147,9 @@ class StatusWriter:
 def _plain(status: TrainingJobStatus) -> dict[str, object]:
     """A status as the API server stores it."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+def _scheduled_state(status: TrainingJobStatus) -> tuple[object, ...]:
+    """What the scheduler waits for: a place is needed or given back, or a member may move."""
+    movable = status.disruption is not None and status.disruption.movable
+    return (status.assignment, status.phase, movable)

@@ -1,7 +1,8 @@
 """Failures of pods: how a pod ended is classified, and each class has one consequence.
 
 Exit codes are those of the contract. An exit by a signal (128+n) does not prove an infrastructure
-fault, so it is charged to the application unless the pod itself was evicted or deleted.
+fault, so it is charged to the application unless the pod itself was evicted or deleted. An eviction
+through the API is charged to no budget.
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ class FailureClass(StrEnum):
     """The kubelet refused the pod, a race with another scheduler: rescheduled, not charged."""
     INFRASTRUCTURE = "Infrastructure"
     """The pod was evicted, deleted or lost with its node: rescheduled."""
+    EVICTED = "Evicted"
+    """A drain evicted the pod, or it went with a node whose end was announced: rescheduled, not
+    charged."""
     LEFT_ON_REQUEST = "LeftOnRequest"
     """The pod saved and exited after a notice: rescheduled, not charged."""
     OUT_OF_MEMORY = "OutOfMemory"
@@ -43,6 +47,7 @@ class FailureClass(StrEnum):
 RESCHEDULED: Final = (
     FailureClass.REFUSED,
     FailureClass.INFRASTRUCTURE,
+    FailureClass.EVICTED,
     FailureClass.LEFT_ON_REQUEST,
 )
 """Classes whose members are given up and placed again; other members keep their nodes."""
@@ -61,6 +66,7 @@ _REASONS: Final = {
     FailureClass.CORRUPT_CHECKPOINT: Reason.CORRUPT_CHECKPOINT,
     FailureClass.REFUSED: Reason.KUBELET_REFUSED,
     FailureClass.INFRASTRUCTURE: Reason.POD_LOST,
+    FailureClass.EVICTED: Reason.NODE_DISRUPTED,
     FailureClass.LEFT_ON_REQUEST: Reason.POD_LOST,
     FailureClass.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureClass.HANG: Reason.HANG,
@@ -115,6 +121,8 @@ def classify(pod: PodFacts) -> Failure | None:
     if pod.end is None:
         if not pod.terminating:
             return None
+        if pod.evicted:
+            return _failure(pod, FailureClass.EVICTED, "was evicted, as by a drain of the node")
         return _failure(pod, FailureClass.INFRASTRUCTURE, "was deleted or evicted")
     if pod.end.succeeded:
         return None
@@ -169,6 +177,9 @@ def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
     if refused_by_kubelet(end):
         text = f"was refused by the kubelet: {end.reason}: {end.message}"
         return _failure(pod, FailureClass.REFUSED, text)
+    if pod.evicted:
+        text = f"was evicted, as by a drain of the node, and {_describe(end)}"
+        return _failure(pod, FailureClass.EVICTED, text)
     if end.exit_code == ExitCode.PREEMPTED:
         return _failure(pod, FailureClass.LEFT_ON_REQUEST, "left on request")
     if end.exit_code is None:

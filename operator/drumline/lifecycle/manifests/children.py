@@ -56,13 +56,21 @@ def token_secret(job: Job, token: bytes) -> Json:
     }
 
 
-def disruption_budget(job: Job) -> Json:
+def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
     """Blocks the eviction of any member by a drain while the job runs: all members would stop.
+
+    A denied eviction leaves no trace anywhere, so nothing could answer it. Therefore the budget
+    lets those members go whose nodes announce their end, a cordon included, once they have saved:
+    the evicted pod shows that the drain has come (`DisruptionTarget`), and its agent saves again.
 
     `minAvailable` is a number, because `maxUnavailable` needs a scale subresource on the owner. A
     job may resume from a suspension with another size, and children are only created, never
     updated: so there is one budget for each size, which selects the pods of that size, because a
     pod with two budgets cannot be evicted at all.
+
+    Args:
+        job: the job; where members may be evicted, it has an assignment.
+        evictable: how many members a drain may evict.
     """
     nodes = str(job.spec.nodes)
     return {
@@ -70,7 +78,7 @@ def disruption_budget(job: Job) -> Json:
         "kind": "PodDisruptionBudget",
         "metadata": {**_metadata(job), "name": f"{child_name(job)}-{nodes}"},
         "spec": {
-            "minAvailable": job.spec.nodes,
+            "minAvailable": max(0, job.size - evictable) if evictable else job.spec.nodes,
             "selector": {"matchLabels": {LABEL_JOB_UID: job.uid, LABEL_NODES: nodes}},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },

@@ -40,6 +40,10 @@ class PodFacts:
     joining: bool = False
     """The init container that waits for the generation record runs."""
     terminating: bool = False
+    terminates_by: float | None = None
+    """When the grace period of a terminating pod is over (seconds since the epoch)."""
+    evicted: bool = False
+    """Its deletion was asked for through the eviction API, as by `kubectl drain`."""
     waiting: str = ""
     """The waiting reason of a container that does not start, e.g. `ImagePullBackOff: ...`."""
     image_id: str = ""
@@ -83,7 +87,7 @@ class PodEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDisruption:
-    """A certain, announced disruption of a node on which the job has members."""
+    """An announced disruption of a node on which the job has members."""
 
     node: str
     kind: DisruptionKind
@@ -91,6 +95,8 @@ class NodeDisruption:
     """What announced it: the key of a taint or label, the type of a condition."""
     deadline: float | None = None
     """Until then pods may run on the node (seconds since the epoch); None: no deadline is known."""
+    certain: bool = True
+    """False: only likely, as with a cordon. Members there move if another node is found."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +108,9 @@ class Observed:
     """The generation whose record the store's agent has acknowledged to this operator."""
     contradicted_generation: int | None = None
     """A generation for which the store's agent has a record with other members than status has."""
-    protected: bool = False
-    """Whether this operator knows that the PodDisruptionBudget exists."""
+    evictable: int | None = None
+    """How many members the PodDisruptionBudget lets a drain evict; None: this operator does not
+    know whether the budget exists."""
     progress: Progress | None = None
     """The agents' figures, if a refresh of those in status is due."""
     refresh_due: bool = True

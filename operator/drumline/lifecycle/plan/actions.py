@@ -39,11 +39,14 @@ class PushRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectMembers:
-    """Create the job's PodDisruptionBudget.
+    """Create the job's PodDisruptionBudget, or change how many members it lets a drain evict.
 
     Only once all members run: the disruption controller writes a budget's status at every change
     of its pods, and the pods of a gang that starts change many times.
     """
+
+    evictable: int = 0
+    """Members on nodes with an announced disruption that may be evicted now."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 Then they save, because another number of ranks can only continue from a checkpoint, and all members
 get the record of the new generation. If the new members do not start in time, or the save fails,
-the gang continues at its old size. An announced node disruption also ends the attempt, as it leaves
-no time for growing.
+the gang continues at its old size. A certain node disruption also ends the attempt, as it leaves no
+time for growing.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ def grow_gang(situation: Situation) -> JobPlan:
     deadline = start_deadline(job)
     if situation.is_acknowledged:
         return _finish_growth(situation) if gang.complete else JobPlan(requeue_at=deadline)
-    if observed.node_disruptions:
-        return _abandon(situation, f"node {observed.node_disruptions[0].node} is about to go")
+    leaving = next((entry for entry in observed.node_disruptions if entry.certain), None)
+    if leaving is not None:
+        return _abandon(situation, f"node {leaving.node} is about to go")
     late = LatePods.of(situation)
     looking = look_for_reasons(situation, late) if gang.complete else None
     if looking is not None:
@@ -58,7 +59,7 @@ def _abandon(situation: Situation, message: str) -> JobPlan:
 
 
 def _finish_growth(situation: Situation) -> JobPlan:
-    if not situation.observed.protected:
+    if situation.observed.evictable != 0:
         return JobPlan(actions=(ProtectMembers(),))
     return JobPlan(status=transitions.running(situation.job, now=situation.now))
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import Reason
+from drumline.api.conditions import DisruptionKind, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import budgets, failures, ledger, timeline
@@ -94,7 +94,7 @@ def member_failures(situation: Situation) -> list[Failure]:
         had_pod = situation.is_running and member.index not in gang.joining
         if had_pod or (job.runs_trainer and situation.is_acknowledged):
             name = pod_name(job.name, member.index, member.pod_generation)
-            failed.append(failures.vanished(member, pod=name))
+            failed.append(_uncharged(situation, failures.vanished(member, pod=name)))
     return failed
 
 
@@ -126,11 +126,14 @@ def give_up_members(
     message: str,
     now: float,
 ) -> TrainingJobStatus:
-    """Marks these members lost; requeues the job where no other member would remain."""
+    """Marks these members lost; requeues the job where no other member would remain.
+
+    Members that have to leave by a deadline go with them: the gang recovers once, not twice.
+    """
     given_up = set(indices)
     disruption = job.status.disruption
-    if disruption is not None and disruption.indices is not None:
-        given_up.update(disruption.indices)
+    if disruption is not None and disruption.deadline is not None:
+        given_up.update(disruption.indices or ())
     lost = given_up | gang.lost
     if job.runs_trainer and any(member.index not in lost for member in gang.members):
         return transitions.members_lost(
@@ -142,17 +145,36 @@ def give_up_members(
 def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     job, observed = situation.job, situation.observed
     if pod.end is None and pod.node in observed.gone_nodes:
-        return failures.on_gone_node(pod)
+        return _uncharged(situation, failures.on_gone_node(pod))
     if pod.end is None and not pod.terminating and pod.uid in observed.silent:
-        return failures.silent(pod)
+        return _uncharged(situation, failures.silent(pod))
     failure = classify(pod)
-    if failure is None or job.runs_trainer:
+    if failure is None:
+        return None
+    failure = _uncharged(situation, failure)
+    if job.runs_trainer:
         return failure
     if failure.failure_class is FailureClass.LEFT_ON_REQUEST:
         # The exit codes are the bundled trainer's: no notice was sent to a pod of a template.
         kind = FailureClass.APPLICATION
         return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
     return failure
+
+
+def _uncharged(situation: Situation, failure: Failure) -> Failure:
+    """The failure; a pod that is lost with a node whose end was announced is charged to no budget.
+
+    A component may delete pods itself at the end of its notice, and a machine may be gone before.
+    """
+    if failure.failure_class is not FailureClass.INFRASTRUCTURE:
+        return failure
+    disruption = situation.job.status.disruption
+    nodes = {entry.node for entry in situation.observed.node_disruptions}
+    of_nodes = disruption is not None and disruption.kind is not DisruptionKind.PREEMPTION
+    indices = (disruption.indices or ()) if disruption is not None and of_nodes else ()
+    if failure.node not in nodes and failure.index not in indices:
+        return failure
+    return replace(failure, failure_class=FailureClass.EVICTED)
 
 
 def _lost_peer(pod: PodFacts, blamed: Failure) -> Failure:

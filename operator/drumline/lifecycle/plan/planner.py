@@ -20,7 +20,7 @@ from drumline.lifecycle.model.readiness import is_unobserved
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
-from drumline.lifecycle.plan import elastic, eviction, failure, start
+from drumline.lifecycle.plan import elastic, eviction, failure, node_disruption, notices, start
 from drumline.lifecycle.plan.acceptance import is_ours, refusal_of, verdict_of
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan
 from drumline.lifecycle.plan.deadlines import active_deadline
@@ -142,7 +142,7 @@ def _plan_admitted(situation: Situation) -> JobPlan:
         return start.start_gang(situation)
     if gang.joining:
         return elastic.grow_gang(situation)
-    return eviction.evict_from_nodes(situation) or _continue_training(situation)
+    return node_disruption.leave_nodes(situation) or _continue_training(situation)
 
 
 def _fail_when_overdue(job: Job, *, now: float) -> JobPlan | None:
@@ -161,10 +161,11 @@ def _continue_training(situation: Situation) -> JobPlan:
     if status != job.status:
         return JobPlan(status=status)
     actions = (
-        *eviction.withdraw_notice(job, situation.observed),
+        *notices.withdraw_notice(job, situation.observed),
         *delete_actions(gang.orphans, members=gang.members),
     )
-    return JobPlan(actions=actions, requeue_at=active_deadline(job))
+    due = [at for at in (active_deadline(job), node_disruption.due_at(situation)) if at is not None]
+    return JobPlan(actions=actions, requeue_at=min(due, default=None))
 
 
 def _with_figures(situation: Situation) -> TrainingJobStatus:

@@ -49,9 +49,16 @@ def start_gang(situation: Situation) -> JobPlan:
 
 
 def create_members(situation: Situation) -> JobPlan:
-    """Creates missing members, each once the orphan pods on its node have released their GPUs."""
+    """Creates missing members, each once the orphan pods on its node have released their GPUs.
+
+    Pods of a template also wait for orphan pods on other nodes in their grace period: these may be
+    saving what the new pods will read, and no generation keeps them apart.
+    """
     job, gang = situation.job, situation.gang
     deletions, deadline = _delete_orphans(gang), start_deadline(job)
+    saving = () if job.runs_trainer else _grace_ends(situation)
+    if saving:
+        return JobPlan(actions=tuple(deletions), requeue_at=min(deadline, *saving))
     # The generation fences an orphan on another node; on a member's node it still holds the GPUs.
     occupied = {pod.node for pod in gang.orphans if pod.holds_node}
     creatable = tuple(member.index for member in gang.missing if member.node not in occupied)
@@ -63,6 +70,22 @@ def create_members(situation: Situation) -> JobPlan:
     return JobPlan(actions=(*deletions, CreateMembers(indices=creatable)), requeue_at=deadline)
 
 
+def _grace_ends(situation: Situation) -> tuple[float, ...]:
+    """When the grace periods end of orphan pods that still run, on nodes without a member.
+
+    On a dead node a pod never ends. A pod whose deletion was not seen yet has all of its grace.
+    """
+    job, now = situation.job, situation.now
+    nodes = {member.node for member in situation.gang.members}
+    grace = job.spec.template.termination_grace_period_seconds if job.spec.template else 0
+    ends = (
+        (now + grace if pod.terminates_by is None else pod.terminates_by)
+        for pod in situation.gang.orphans
+        if pod.end is None and pod.node not in nodes
+    )
+    return tuple(end for end in ends if end > now)
+
+
 def _join(situation: Situation) -> JobPlan:
     """All pods exist: push the record that names all members, wait until the members run."""
     job, gang, observed = situation.job, situation.gang, situation.observed
@@ -71,7 +94,7 @@ def _join(situation: Situation) -> JobPlan:
     acknowledged = succeeded or situation.is_acknowledged
     ready = all(pod.ready or pod.end is not None for pod in gang.present)
     if ready and (acknowledged or not job.runs_trainer):
-        if not observed.protected:
+        if observed.evictable != 0:
             return JobPlan(actions=(ProtectMembers(),))
         image = _running_image(job, gang)
         return JobPlan(status=transitions.running(job, image=image, now=situation.now))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from drumline.lifecycle.transitions.disruption import (
     disrupted,
     disruption_withdrawn,
+    movable,
     nominated,
     nominated_for_move,
     nomination_cleared,
@@ -48,6 +49,7 @@ __all__ = [
     "invalid_config",
     "members_lost",
     "members_replaced",
+    "movable",
     "nominated",
     "nominated_for_move",
     "nomination_cleared",

@@ -36,10 +36,12 @@ def disrupted(
     kind: DisruptionKind,
     by: str,
     message: str,
-    deadline: float,
+    deadline: float | None,
     now: float,
     by_uid: str = "",
     indices: Collection[int] | None = None,
+    movable: bool = False,
+    renewed: bool = False,
 ) -> TrainingJobStatus:
     """Has to leave its nodes, or some of them: its agents are asked to save by `deadline`.
 
@@ -51,13 +53,16 @@ def disrupted(
         kind: kind of the disruption.
         by: the preemptor (namespace/name), or the source of the announcement.
         message: the reason, for people.
-        deadline: seconds since the epoch.
+        deadline: seconds since the epoch; None: members stay until there is another node.
         now: seconds since the epoch.
         by_uid: uid of the preemptor.
         indices: members that have to leave; None: all.
+        movable: whether these members may be placed elsewhere from now on.
+        renewed: whether the agents are asked again, with a new notice.
     """
     before = job.status.disruption
-    continues = before is not None and before.indices is not None and indices is not None
+    in_part = before is not None and before.indices is not None and indices is not None
+    continues = in_part and not renewed
     new_id = f"{kind}-{job.status.generation}-{int(now * 1000)}"
     disruption = DisruptionStatus(
         id=before.id if before and continues else new_id,
@@ -66,13 +71,24 @@ def disrupted(
         by_uid=by_uid,
         reason=message[:1024],
         requested_at=before.requested_at if before and continues else timestamp(now),
-        deadline=timestamp(deadline),
+        deadline=None if deadline is None else timestamp(deadline),
         indices=None if indices is None else sorted(indices),
+        movable=movable or None,
     )
     is_preemption = kind is DisruptionKind.PREEMPTION
     reason = Reason.PREEMPTED if is_preemption else Reason.NODE_DISRUPTED
     nominated = None if is_preemption and indices is None else job.status.nominated
     status = changed(job.status, disruption=disruption, nominated=nominated)
+    status = with_condition(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
+    return with_summary(status, status.phase or Phase.RUNNING, reason, message)
+
+
+def movable(job: Job, *, message: str, now: float) -> TrainingJobStatus:
+    """The members of its disruption have saved, or need not: they may be placed elsewhere."""
+    disruption = job.status.disruption
+    assert disruption is not None  # noqa: S101 - the caller asked for the save that it names
+    status = changed(job.status, disruption=disruption.model_copy(update={"movable": True}))
+    reason = Reason.NODE_DISRUPTED
     status = with_condition(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
     return with_summary(status, status.phase or Phase.RUNNING, reason, message)
 

@@ -53,7 +53,9 @@ def gang_violations(
         f"{uid} is answered {count[uid]} times" for uid in sorted(asked) if count[uid] != 1
     ]
     grown = {resized.uid for resized in decisions.resized} - broken
-    violations += [f"{uid} was not asked for" for uid in count if uid not in asked | grown]
+    displaced = {uid for uid, held in running.items() if held.displaced and not held.leaving}
+    moved = {each.uid for each in decisions.placed} & displaced
+    violations += [f"{uid} was not asked for" for uid in count if uid not in asked | grown | moved]
     violations += [f"{uid} grows twice" for uid in sorted(grown) if count[uid] != 1]
     entry = Counter(each.uid for each in (*decisions.placed, *decisions.resized, *decisions.moves))
     entry.update(decisions.stay)
@@ -193,8 +195,9 @@ def promised_to(admitted: Iterable[Admitted]) -> dict[str, Resources]:
 
 
 def _kept(*, held: Admitted, placed: Placed) -> bool:
-    return frozenset(placed.replaced) == held.lost and all(
+    free = held.lost or held.displaced
+    return frozenset(placed.replaced) == free and all(
         placed.assignment[index] == name
         for index, name in enumerate(held.assignment)
-        if index not in held.lost
+        if index not in free
     )

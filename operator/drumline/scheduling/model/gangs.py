@@ -210,6 +210,8 @@ class Admitted:
     giving_up: frozenset[int] = frozenset()
     """Positions that are being evicted for another gang; its own until the pods are gone.
     """
+    displaced: frozenset[int] = frozenset()
+    """Positions on nodes that are about to go, whose pods move if other nodes are found."""
     nominated: Mapping[int, str] = field(default_factory=dict[int, str])
     """Nominated nodes by position: of lost pods while others are evicted for its repair,
     of all where it is `leaving` to move."""

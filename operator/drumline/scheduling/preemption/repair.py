@@ -1,4 +1,4 @@
-"""Repair of running gangs with lost positions.
+"""Repair of running gangs with lost positions, and relocation of pods whose nodes are about to go.
 
 Repairs are the first phase of a cycle, because a broken gang holds capacity without progress. Its
 other pods stay where they are, and its quota is not checked again. In this order:
@@ -8,6 +8,10 @@ other pods stay where they are, and its quota is not checked again. In this orde
 3. An elastic gang shrinks.
 4. If the policy allows it, other gangs are preempted.
 5. The gang is rejected with the reason.
+
+A gang whose nodes are about to go is whole: its pods there are placed elsewhere if there is room
+for all of them, and stay otherwise. That comes after the repairs and before any pending gang, which
+would start only for this gang to break.
 """
 
 from __future__ import annotations
@@ -87,6 +91,21 @@ class GangRepair:
         self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=lost)
         node_of = dict(enumerate(held.assignment)) | dict(zip(lost, nodes, strict=True))
         return placed(gang=gang, view=view, assignment=list(node_of.values()), replaced=lost)
+
+    def relocate(self, held: Admitted) -> Placed | None:
+        """Other slots for the displaced positions of a whole gang; None: they stay."""
+        gang, view = held.gang, self._projection.current.pools.get(held.pool)
+        if view is None or gang.retry_at > self._now or gang.uid in view.leaving:
+            return None
+        positions = tuple(sorted(held.displaced))
+        staying = {i: name for i, name in enumerate(held.assignment) if i not in held.displaced}
+        nodes = self._placer.glimpse(gang=gang, pool=held.pool, pods=held.size, kept=staying)
+        if nodes is None or not {held.assignment[i] for i in positions}.isdisjoint(nodes):
+            return None  # no room, or a node that is open again and was not about to go after all
+        self._candidates.exclude((gang.uid,))
+        self._projection.take(gang=gang, pool=held.pool, nodes=nodes, positions=positions)
+        node_of = dict(enumerate(held.assignment)) | dict(zip(positions, nodes, strict=True))
+        return placed(gang=gang, view=view, assignment=list(node_of.values()), replaced=positions)
 
     def _not_repaired(
         self, *, held: Admitted, rejection: Rejection, nomination: Nomination | None

@@ -17,6 +17,13 @@ PREEMPTION = {
     "requestedAt": "2026-11-21T06:55:00Z",
     "deadline": "2026-11-21T06:57:00Z",
 }
+CORDON = {
+    "id": "Drain-1-1",
+    "kind": "Drain",
+    "by": "spec.unschedulable",
+    "requestedAt": PREEMPTION["requestedAt"],
+    "indices": [2],
+}
 
 
 def test_a_training_job_is_reported_with_its_figures() -> None:
@@ -106,6 +113,14 @@ def test_a_training_job_is_reported_with_its_figures() -> None:
                 " (SpotReclaim, announced by karpenter): it saves a checkpoint first, at the"
                 " latest by"
                 " 2026-11-21 06:57:00Z."
+            ),
+        ),
+        (
+            a_running_status(disruption=CORDON),
+            Health.WELL,
+            (
+                "It trains on 32 GPUs of 4 nodes in pool gpus. Its pod 2 moves when another node"
+                " is found, or is drained (Drain, announced by spec.unschedulable)."
             ),
         ),
     ],

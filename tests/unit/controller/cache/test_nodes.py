@@ -75,7 +75,7 @@ def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
     nodes: NodeCache, clock: Clock
 ) -> None:
     assert update(nodes, **marked(SPOT)) == NodeChange(schedulable=True, jobs=JOB)
-    assert nodes.certain_disruptions(["node-0", "elsewhere"]) == (
+    assert nodes.disruptions_of(["node-0", "elsewhere"]) == (
         NodeDisruption(
             node="node-0",
             kind=DisruptionKind.SPOT_RECLAIM,
@@ -90,8 +90,9 @@ def test_an_end_that_is_likely_closes_and_a_possible_end_does_nothing(
     nodes: NodeCache,
 ) -> None:
     likely = update(nodes, **marked("aws-node-termination-handler/rebalance-recommendation"))
-    assert (likely, nodes.certain_disruptions(["node-0"])) == (NodeChange(schedulable=True), ())
-    assert only(nodes).closed
+    assert likely == NodeChange(schedulable=True, jobs=JOB)
+    (disruption,) = nodes.disruptions_of(["node-0"])
+    assert (disruption.certain, bool(only(nodes).closed)) == (False, True)
     update(nodes, **marked("DeletionCandidateOfClusterAutoscaler"))
     assert (only(nodes).closed, len(list(nodes.disruptions()))) == ("", 1)
 
@@ -102,23 +103,23 @@ def test_a_deadline_stays_what_it_was_when_the_node_is_updated(
     update(nodes, **marked(SPOT))
     clock.now += 60
     update(nodes, **marked(SPOT), labels={"gpu": "h100", "new": "label"})
-    (threat,) = nodes.certain_disruptions(["node-0"])
+    (threat,) = nodes.disruptions_of(["node-0"])
     assert threat.deadline == clock.now + 60
 
 
 def test_an_announcement_that_is_taken_back_is_forgotten(nodes: NodeCache) -> None:
     update(nodes, **marked(SPOT))
     assert update(nodes) == NodeChange(schedulable=True, jobs=JOB)
-    assert (nodes.certain_disruptions(["node-0"]), list(nodes.disruptions())) == ((), [])
+    assert (nodes.disruptions_of(["node-0"]), list(nodes.disruptions())) == ((), [])
 
 
 def test_a_maintenance_comes_near_without_an_event(nodes: NodeCache, clock: Clock) -> None:
     at = str(int(clock.now) + 3600)
     update(nodes, labels={"gpu": "h100", "cloud.google.com/scheduled-maintenance-time": at})
-    assert (nodes.check_announcements(), nodes.certain_disruptions(["node-0"])) == ([], ())
+    assert (nodes.check_announcements(), nodes.disruptions_of(["node-0"])) == ([], ())
     clock.now += 3000
     assert nodes.check_announcements() == [NodeChange(schedulable=True, jobs=JOB)]
-    assert nodes.certain_disruptions(["node-0"]) != ()
+    assert nodes.disruptions_of(["node-0"]) != ()
     assert nodes.check_announcements() == []
 
 

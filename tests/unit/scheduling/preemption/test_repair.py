@@ -170,3 +170,54 @@ def test_a_repaired_gang_holds_its_old_places_and_its_new_ones() -> None:
     broken = admitted(gang("a", nodes=2, gpus=2), "n0", "x", lost=LOST_1)
     blocked = run(cluster(*racks(count=1), running=[broken]), gang("b", nodes=2, gpus=2)).blocked
     assert blocked[0].message.endswith("0 of 4 free; training/a holds 4 (priority 0)")
+
+
+def closed(nodes: list[Node], *names: str) -> list[Node]:
+    """The nodes, of which some are about to go."""
+    return [replace(each, unschedulable=True) if each.name in names else each for each in nodes]
+
+
+def test_pods_on_a_node_that_is_about_to_go_move_and_the_others_stay() -> None:
+    whole = admitted(gang("a", nodes=2, gpus=2), "n0", "n1", displaced=LOST_1)
+    nodes = closed(racks(count=1, nodes=3), "n1")
+    placed = run(cluster(*nodes, running=[whole])).placed[0]
+    assert (placed.assignment, placed.replaced) == (("n0", "n2"), (1,))
+
+
+def test_without_another_node_for_all_of_them_they_stay() -> None:
+    whole = admitted(gang("a", nodes=3, gpus=2), "n0", "n1", "n2", displaced=frozenset({1, 2}))
+    nodes = closed(racks(count=1, nodes=4), "n1", "n2")
+    decisions = run(cluster(*nodes, running=[whole]))
+    assert (decisions.placed, decisions.blocked, decisions.preemptions) == ((), (), ())
+
+
+def test_they_come_after_repairs_and_before_pending_gangs() -> None:
+    broken = admitted(gang("broken", gpus=2), "gone", lost=frozenset({0}))
+    whole = admitted(gang("whole", gpus=2), "n0", displaced=frozenset({0}))
+    urgent = gang("urgent", gpus=2, priority=9)
+    nodes = closed(racks(count=1, nodes=3), "n0")
+    decisions = run(cluster(*nodes, running=[whole, broken]), urgent)
+    assert [placed.key for placed in decisions.placed] == ["training/broken", "training/whole"]
+    assert [blocked.key for blocked in decisions.blocked] == ["training/urgent"]
+
+
+def test_they_keep_to_the_domain_that_the_gang_requires() -> None:
+    whole = admitted(
+        gang("a", nodes=2, gpus=2, required_level="rack"), "n0", "n1", displaced=LOST_1
+    )
+    assert run(cluster(*closed(racks(), "n1"), running=[whole])).placed == ()
+
+
+def test_a_node_that_is_open_again_is_not_left_for_itself() -> None:
+    whole = admitted(gang("a", nodes=2, gpus=1), "n0", "n1", displaced=LOST_1)
+    other = admitted(gang("b", gpus=1), "n0")
+    assert run(cluster(*racks(count=1), running=[whole, other])).placed == ()
+
+
+def test_an_elastic_gang_on_a_node_that_is_about_to_go_does_not_grow() -> None:
+    elastic = gang("a", nodes=3, gpus=2, sizes=(2, 3))
+    whole = admitted(elastic, "n0", "n1", displaced=LOST_1)
+    nodes = closed(racks(count=1, nodes=4), "n1")
+    decisions = run(cluster(*nodes, running=[whole]))
+    assert [placed.replaced for placed in decisions.placed] == [(1,)]
+    assert decisions.resized == ()

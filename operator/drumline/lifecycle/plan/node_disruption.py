@@ -1,0 +1,321 @@
+"""Members on nodes that are about to go: they save, and move, stay or leave.
+
+| disruption | job | first | then | at the deadline |
+|---|---|---|---|---|
+| likely (a cordon) | saves | asked to save | moves to a found node, else stays | |
+| likely | other | | stays | |
+| certain | saves | asked to save | moves to a found node, else trains on | leaves |
+| certain | template | | moves to found nodes as a whole, else runs on | leaves as a whole |
+| certain | no checkpoint | | trains on: a restart begins at step 0 | leaves |
+
+A job *saves* if it runs the bundled trainer with a checkpoint; what a template has saved is not
+known, so only a certain disruption moves it. The scheduler finds the other nodes and places the
+members there in one write (`evacuated`): none gives its node up before another one is found. A
+drain shows in no field of a node, so the PodDisruptionBudget lets it evict those members once they
+have saved; `failure` reschedules a member that was evicted.
+
+Example, a node is cordoned at t=0 and no other is free: the gang saves until t=8, the budget opens,
+the gang trains on. At t=3600 `kubectl drain` evicts the pod: its agent has the gang save again, and
+the member waits for a node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Final
+
+from drumline.api.conditions import Reason
+from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents import ledger
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import GangMember
+from drumline.lifecycle.model.observed import NodeDisruption
+from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.lifecycle.plan.actions import JobPlan, ProtectMembers
+from drumline.lifecycle.plan.failure import give_up_members
+from drumline.lifecycle.plan.notices import (
+    SAVE_SECONDS,
+    announced_incident,
+    answer_to,
+    request_save,
+    save_deadline,
+    with_answer,
+)
+from drumline.lifecycle.plan.situation import Situation
+
+LAST_SAVE_SECONDS: Final = 60.0
+"""Members that found no other node save once more, so long before they leave."""
+LEAVE_MARGIN_SECONDS: Final = 10.0
+"""Pods of a template get SIGTERM so long before their grace period must begin."""
+
+
+class Workload(StrEnum):
+    """What a job loses when its members leave a node."""
+
+    SAVES = "Saves"
+    """The bundled trainer with a checkpoint: nothing, if it is asked to save first."""
+    TEMPLATE = "Template"
+    """A pod template: what it does not save at SIGTERM."""
+    UNSAVED = "Unsaved"
+    """The bundled trainer without a checkpoint: all its work, unless peers hold its snapshots."""
+
+
+class Step(StrEnum):
+    """What is next for the members of a node disruption."""
+
+    SAVE = "Save"
+    """Their agents are asked to save; the answer is waited for."""
+    STAY = "Stay"
+    """They run on; a drain may evict them."""
+    MOVE_IF_PLACED = "MoveIfPlaced"
+    """They run on until the scheduler has another node, or a drain evicts them."""
+    LEAVE = "Leave"
+    """They give their nodes up now."""
+
+
+def next_step(workload: Workload, *, certain: bool, saved: bool, late: bool) -> Step:
+    """The next step of members on a node that is about to go.
+
+    Args:
+        workload: what the job loses when they leave.
+        certain: whether the node certainly goes; else it is only likely to.
+        saved: whether the request to save is settled: answered, refused, or too old.
+        late: whether a certain disruption leaves no time any more.
+    """
+    if certain and late:
+        return Step.LEAVE
+    if workload is Workload.SAVES:
+        return Step.MOVE_IF_PLACED if saved else Step.SAVE
+    movable = certain and workload is Workload.TEMPLATE
+    return Step.MOVE_IF_PLACED if movable else Step.STAY
+
+
+def workload_of(job: Job) -> Workload:
+    """What this job loses when its members leave a node."""
+    if not job.runs_trainer:
+        return Workload.TEMPLATE
+    return Workload.UNSAVED if job.spec.checkpoint is None else Workload.SAVES
+
+
+def leave_nodes(situation: Situation) -> JobPlan | None:
+    """The next step for members on nodes with an announced disruption; None: train on.
+
+    The gang is complete and runs.
+    """
+    job, disruption = situation.job, situation.job.status.disruption
+    announced = _announced(situation)
+    if not announced:
+        return _over(situation, disruption)
+    affected = {member.index for member, _ in announced}
+    status = _announced_status(situation, announced, affected)
+    if disruption is None or _has_changed(disruption, status.disruption):
+        return JobPlan(status=status)
+    if _saves_again(situation, disruption):
+        status = _announced_status(situation, announced, affected, renewed=True)
+        return JobPlan(status=status)
+    certain = disruption.deadline is not None
+    late = situation.now >= _leave_at(job, disruption)
+    saved = _is_settled(situation, disruption)
+    match next_step(workload_of(job), certain=certain, saved=saved, late=late):
+        case Step.LEAVE:
+            return JobPlan(status=_left_status(situation, disruption))
+        case Step.SAVE:
+            return request_save(situation, disruption, leave=False)
+        case Step.MOVE_IF_PLACED if not disruption.movable:
+            return JobPlan(status=_movable_status(situation, disruption))
+        case Step.MOVE_IF_PLACED | Step.STAY:
+            return _with_budget(situation, evictable=len(affected))
+
+
+def due_at(situation: Situation) -> float | None:
+    """When time alone changes the next step of the members of a node disruption."""
+    disruption = situation.job.status.disruption
+    if disruption is None or disruption.deadline is None:
+        return None
+    leave_at = _leave_at(situation.job, disruption)
+    times = (leave_at - LAST_SAVE_SECONDS, leave_at)
+    return min((at for at in times if at > situation.now), default=leave_at)
+
+
+def evacuated(
+    job: Job, *, nodes: Sequence[str], positions: Collection[int], epoch: int, now: float
+) -> TrainingJobStatus:
+    """A new generation in which the members of the disruption are on other nodes.
+
+    A gang of a template starts again as a whole: it knows no partial recovery.
+
+    Args:
+        job: with a disruption whose members are movable.
+        nodes: the nodes of the whole gang, by position.
+        positions: of the members on other nodes.
+        epoch: the leadership that writes this.
+        now: seconds since the epoch.
+    """
+    disruption = job.status.disruption
+    assert disruption is not None  # noqa: S101 - only members of one are placed elsewhere
+    incident = announced_incident(job, disruption, begin=now, failed_step=job.status.step)
+    status = ledger.with_incident(job.status, incident)
+    return transitions.members_replaced(
+        replace(job, status=status),
+        nodes=nodes,
+        replaced=positions if job.runs_trainer else range(len(nodes)),
+        epoch=epoch,
+        now=now,
+    )
+
+
+def _announced(situation: Situation) -> list[tuple[GangMember, NodeDisruption]]:
+    """The affected members: of the certain disruptions, or of the likely ones if none is certain.
+
+    Members on a node that is only likely to go are not asked to leave with others.
+    """
+    by_node = {entry.node: entry for entry in situation.observed.node_disruptions}
+    members = [
+        (member, by_node[member.node])
+        for member in situation.gang.members
+        if member.node in by_node
+    ]
+    certain = [(member, entry) for member, entry in members if entry.certain]
+    return certain or members
+
+
+def _over(situation: Situation, disruption: DisruptionStatus | None) -> JobPlan | None:
+    """No node is about to go: the budget protects all members again, then the notice is over."""
+    evictable = situation.observed.evictable
+    if evictable if disruption is None else evictable != 0:
+        return _with_budget(situation, evictable=0)
+    if disruption is None:
+        return None
+    text = f"{disruption.by} is over: no member has to move"
+    status = transitions.disruption_withdrawn(situation.job, message=text, now=situation.now)
+    return JobPlan(status=status)
+
+
+def _with_budget(situation: Situation, *, evictable: int) -> JobPlan | None:
+    if situation.observed.evictable == evictable:
+        return None
+    return JobPlan(actions=(ProtectMembers(evictable=evictable),))
+
+
+def _leave_at(job: Job, disruption: DisruptionStatus) -> float:
+    """When members without another node leave: a template's pods need their grace period."""
+    deadline = save_deadline(disruption)
+    template = job.spec.template
+    if template is None:
+        return deadline
+    return deadline - template.termination_grace_period_seconds - LEAVE_MARGIN_SECONDS
+
+
+def _saves_again(situation: Situation, disruption: DisruptionStatus) -> bool:
+    """Whether members that found no other node save a last time, as they have trained since."""
+    if disruption.deadline is None or not disruption.movable or not situation.job.runs_trainer:
+        return False
+    deadline = parse_timestamp(disruption.deadline)
+    due = deadline - LAST_SAVE_SECONDS
+    return parse_timestamp(disruption.requested_at) < due <= situation.now < deadline
+
+
+def _is_settled(situation: Situation, disruption: DisruptionStatus) -> bool:
+    answer = answer_to(situation.observed, disruption)
+    answered = answer is not None and (answer.step is not None or answer.error != "")
+    late = situation.now >= save_deadline(disruption)
+    return bool(disruption.movable) or answered or late
+
+
+def _movable_status(situation: Situation, disruption: DisruptionStatus) -> TrainingJobStatus:
+    """Saved, or not able to: what was saved counts, and the members may be placed elsewhere."""
+    job, now = situation.job, situation.now
+    answer = answer_to(situation.observed, disruption)
+    job = replace(job, status=with_answer(job, answer, now=now))
+    return transitions.movable(job, message=_outcome(situation, disruption), now=now)
+
+
+def _left_status(situation: Situation, disruption: DisruptionStatus) -> TrainingJobStatus:
+    """The deadline is near and no other node was found: the affected members leave."""
+    job, now = situation.job, situation.now
+    answer = answer_to(situation.observed, disruption)
+    step = answer.step if answer is not None else None
+    status = with_answer(job, answer, now=now)
+    incident = announced_incident(job, disruption, begin=now, failed_step=step)
+    return give_up_members(
+        replace(job, status=ledger.with_incident(status, incident)),
+        situation.gang,
+        disruption.indices or (),
+        reason=Reason.NODE_DISRUPTED,
+        message=_outcome(situation, disruption),
+        now=now,
+    )
+
+
+def _outcome(situation: Situation, disruption: DisruptionStatus) -> str:
+    """What is disrupted, and whether the members saved."""
+    workload = workload_of(situation.job)
+    if workload is Workload.TEMPLATE:
+        return f"{disruption.reason}; its pods get SIGTERM and their grace period"
+    answer = answer_to(situation.observed, disruption)
+    step = answer.step if answer is not None else None
+    if workload is Workload.UNSAVED or step is None:
+        return f"{disruption.reason}; was not saved in time"
+    return f"{disruption.reason}; saved step {step}"
+
+
+def _has_changed(before: DisruptionStatus, after: DisruptionStatus | None) -> bool:
+    """Whether other members are affected, or the deadline or the kind is another.
+
+    A cordon is often only the first sign of what follows.
+    """
+    if after is None:
+        return True
+    known = (before.indices, before.deadline, before.kind)
+    return known != (after.indices, after.deadline, after.kind)
+
+
+def _announced_status(
+    situation: Situation,
+    announced: Sequence[tuple[GangMember, NodeDisruption]],
+    affected: Collection[int],
+    *,
+    renewed: bool = False,
+) -> TrainingJobStatus:
+    """The status that announces the disruption of these members.
+
+    The deadline is the earliest that was ever announced for the affected nodes; the disruption that
+    states it names kind and source. If all of them are only likely, there is none. Members that
+    have saved are asked again when a likely disruption becomes certain.
+
+    Example at t=0: node-b goes (no deadline) and node-c is reclaimed at t=120. The disruption is
+    SpotReclaim of node-c "and 1 more" with deadline t=120. If the reclaim is withdrawn later, the
+    deadline stays t=120: the agents were asked to save by then.
+    """
+    job, now, known = situation.job, situation.now, situation.job.status.disruption
+    likely = not announced[0][1].certain
+    earlier = None
+    if known is not None and known.deadline is not None and not likely:
+        earlier = parse_timestamp(known.deadline)
+    default = now + SAVE_SECONDS if earlier is None else earlier
+    entries = [entry for _, entry in announced]
+    stated = [entry.deadline for entry in entries if entry.deadline is not None]
+    deadlines = stated if earlier is None else [*stated, earlier]
+    first = min(entries, key=lambda entry: (entry.deadline or default, entry.node))
+    deadline = None if likely else min(deadlines, default=default)
+    left = ""
+    if deadline is not None and first.deadline is not None:
+        left = f", {max(0, int(deadline - now))} s left"
+    more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
+    saved = known is not None and bool(known.movable)
+    renewed = renewed or (saved and known is not None and known.deadline is None and not likely)
+    template = workload_of(job) is Workload.TEMPLATE
+    return transitions.disrupted(
+        job,
+        kind=first.kind,
+        by=first.source,
+        message=f"{first.kind} of node {first.node}{more} ({first.source}{left})",
+        deadline=deadline,
+        indices=affected,
+        movable=not likely if template else saved and not renewed,
+        renewed=renewed,
+        now=now,
+    )

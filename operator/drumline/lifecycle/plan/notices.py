@@ -1,0 +1,83 @@
+"""Notices: a gang is asked to save by a deadline, answers, or need not save any more.
+
+A request is durable in status (`status.disruption`) before it is sent; the answer is written to
+`status.checkpoint` in the same write that follows from it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drumline.api.incidents import IncidentStatus
+from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.incidents import timeline
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.model.timestamps import parse_timestamp, precise_timestamp
+from drumline.lifecycle.plan.actions import JobPlan, Notify
+from drumline.lifecycle.plan.situation import Situation
+from drumline_trainer.contract import FaultClass, Notice, NoticeAnswer
+
+SAVE_SECONDS: Final = 300.0
+"""How long a save is waited for where no deadline is announced."""
+
+
+def save_deadline(disruption: DisruptionStatus) -> float:
+    """Until when a save is waited for (seconds since the epoch)."""
+    if disruption.deadline is None:
+        return parse_timestamp(disruption.requested_at) + SAVE_SECONDS
+    return parse_timestamp(disruption.deadline)
+
+
+def request_save(situation: Situation, disruption: DisruptionStatus, *, leave: bool) -> JobPlan:
+    """Sends the notice, once, and waits for its answer."""
+    deadline = save_deadline(disruption)
+    answered = answer_to(situation.observed, disruption) is not None
+    if answered or situation.observed.notified == disruption.id:
+        return JobPlan(requeue_at=deadline)
+    uid = situation.job.uid
+    notice = Notice(job_uid=uid, id=disruption.id, deadline=deadline, leave=leave)
+    return JobPlan(actions=(Notify(notice=notice),), requeue_at=deadline)
+
+
+def answer_to(observed: Observed, disruption: DisruptionStatus) -> NoticeAnswer | None:
+    """What the agents answered to this disruption's notice; None: they do not have it."""
+    answer = observed.notice
+    return answer if answer is not None and answer.id == disruption.id else None
+
+
+def with_answer(job: Job, answer: NoticeAnswer | None, *, now: float) -> TrainingJobStatus:
+    """The job's status with the checkpoint that the agents acknowledged, if they did."""
+    if answer is None or answer.step is None:
+        return job.status
+    return transitions.with_checkpoint(job, job.status, answer.step, answer.digest, now=now)
+
+
+def withdraw_notice(job: Job, observed: Observed) -> tuple[Notify, ...]:
+    """Withdraws a notice that the agents still hold though its disruption is over."""
+    answer, disruption = observed.notice, job.status.disruption
+    settled = answer is not None and (answer.step is not None or answer.error != "")
+    sent = observed.notified or (answer.id if answer is not None else "")
+    if settled and answer is not None and answer.id == sent:
+        return ()
+    if sent in {"", disruption.id if disruption else "", observed.withdrawn}:
+        return ()
+    notice = Notice(job_uid=job.uid, id=sent, deadline=0.0, leave=False, withdraw=True)
+    return (Notify(notice=notice),)
+
+
+def announced_incident(
+    job: Job, disruption: DisruptionStatus, *, begin: float, failed_step: int | None
+) -> IncidentStatus:
+    """The incident of an announced fault: it begins, already detected, at `begin`."""
+    incident = IncidentStatus(
+        generation=(job.status.generation or 0) + 1,
+        attempt=0,
+        fault_class=FaultClass.PREEMPTION,
+        cause=disruption.reason or f"{disruption.kind} by {disruption.by}",
+        index=disruption.indices[0] if disruption.indices else None,
+        fault_at=precise_timestamp(begin),
+        failed_step=failed_step,
+    )
+    return timeline.with_boundary(incident, timeline.DETECTED, at=begin)
