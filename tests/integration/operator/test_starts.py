@@ -157,3 +157,28 @@ def test_an_image_that_cannot_be_had_is_told_at_once_and_requeued(silent_site: S
     assert job["status"]["failedStarts"] == 1
     assert "ErrImagePull: any:1: not found" in job["status"]["message"]
     site.kube.wait_all("pods", site.namespace, lambda pods: all(map(is_going, pods)))
+
+
+def test_what_admission_adds_to_pods_is_counted_when_they_are_placed_again(
+    silent_site: Site,
+) -> None:
+    site = silent_site
+    added = {"type": "Container", "defaultRequest": {"ephemeral-storage": "900Ti"}}
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "LimitRange",
+            "metadata": {"name": "scratch", "namespace": site.namespace},
+            "spec": {"limits": [{**added, "default": {"ephemeral-storage": "900Ti"}}]},
+        }
+    )
+    site.submit("mutated", nodes=1, gpusPerNode=8)
+    pod = site.kube.wait("pods", "mutated-0-g1", site.namespace, lambda pod: pod is not None)
+    assert pod is not None
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"]["requests"]["ephemeral-storage"] == "900Ti"
+    refused = {"reason": "OutOfephemeral-storage", "message": "Pod was rejected"}
+    report(site, "mutated-0-g1", phase="Failed", **refused)
+    job = site.wait("mutated", reason_is("ExceedsCluster"))
+    assert "ephemeral" in job["status"]["message"]
+    assert job["status"]["generation"] == 1

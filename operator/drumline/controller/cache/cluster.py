@@ -72,6 +72,8 @@ class ClusterCache:
         """Take in an event of a pod: of ours by job, of any owner by node."""
         self.nodes.on_pod(old, new)
         self.pods.on_pod(old, new)
+        if old is None and new is not None:
+            self.scheduling.learn_requests(new)
 
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take in an event of a GpuPool; returns why it cannot be read, if so."""

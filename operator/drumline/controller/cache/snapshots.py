@@ -11,11 +11,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
+from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.pods import JobPods
+from drumline.controller.cache.pods import JobPods, is_owned
 from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.admitted import (
@@ -32,12 +33,14 @@ from drumline.controller.conversion.held import (
     held_by_pods,
     unchanged,
 )
-from drumline.controller.conversion.jobs import effective_priority, gang_of
+from drumline.controller.conversion.jobs import added_requests, effective_priority, gang_of
 from drumline.controller.conversion.nodes import pool_of, resources_of
 from drumline.controller.conversion.queues import queue_of
+from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
+from drumline.scheduling.resources import NOTHING, Resources
 from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0
@@ -84,9 +87,11 @@ class SnapshotBuilder:
         self._sources = sources
         self._progress = progress
         self._platform_tolerations = platform_tolerations
-        self._gangs: dict[str, tuple[Job, tuple[Backoff | None, int], Gang]] = {}
+        self._gangs: dict[str, tuple[Job, tuple[Backoff | None, int, Resources], Gang]] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, tuple[tuple[object, ...], Admitted]] = {}
+        self._added: dict[str, Resources] = {}
+        """By uid of the job: what admission adds to each of its pods, where it adds something."""
         self._remaining = RemainingPods(
             jobs=sources.jobs,
             pods=sources.pods,
@@ -147,8 +152,27 @@ class SnapshotBuilder:
     def forget(self, namespace: str, uid: str) -> None:
         """The job of this uid is gone."""
         self._remaining.forget(namespace, uid)
-        for by_uid in (self._gangs, self._positions, self._admitted, self.backoffs):
+        by_uids = (self._gangs, self._positions, self._admitted, self._added, self.backoffs)
+        for by_uid in by_uids:
             by_uid.pop(uid, None)
+
+    def learn_requests(self, pod: PodView) -> None:
+        """A new pod shows what admission adds to its job's pods: later placements count it.
+
+        Until the next pod it stays known, also when all pods are gone: a gang that a kubelet
+        refused for lack of CPU is placed again by what its pods really request.
+        """
+        job = self._sources.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
+        if job is None or not is_owned(pod) or job.uid != pod.owner_uid:
+            return
+        try:
+            added = added_requests(job, pod.requests)
+        except Exception:  # noqa: BLE001 - one bad job must not stop the cache; `_gang` notes it
+            return
+        if added == NOTHING:
+            self._added.pop(job.uid, None)
+        else:
+            self._added[job.uid] = added
 
     def places_given_up(self, job: Job) -> None:
         """This version of a job, which held places, is not the newest any more."""
@@ -270,11 +294,12 @@ class SnapshotBuilder:
     def _gang(self, job: Job) -> Gang | None:
         """The scheduler's view of a job; None, and noted in `left_out`, where there can be none.
 
-        The same object as long as version, spec, backoff and priority are.
+        The same object as long as version, spec, backoff, priority and what admission adds are.
         """
         backoff = self.backoffs.get(job.uid)
         priority = self.priority_of(job)
-        known, made_of = self._gangs.get(job.uid), (backoff, priority)
+        added = self._added.get(job.uid, NOTHING)
+        known, made_of = self._gangs.get(job.uid), (backoff, priority, added)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
             return known[2]
         try:
@@ -284,6 +309,7 @@ class SnapshotBuilder:
                 platform_tolerations=self._platform_tolerations,
                 retry_at=backoff.until if backoff else 0.0,
                 retry_cause=backoff.cause if backoff else "",
+                added=added,
             )
         except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
             self._leave_out(job, error)

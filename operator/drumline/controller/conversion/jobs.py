@@ -26,7 +26,7 @@ from drumline.scheduling.model import (
     Toleration,
     TolerationOperator,
 )
-from drumline.scheduling.resources import Resources
+from drumline.scheduling.resources import NOTHING, Resources
 from drumline_trainer.contract import plain
 
 UNREADABLE_QUEUE = "unreadable"
@@ -120,6 +120,7 @@ def gang_of(
     platform_tolerations: tuple[Toleration, ...] = (),
     retry_at: float = 0.0,
     retry_cause: str = "",
+    added: Resources = NOTHING,
 ) -> Gang:
     """A job as the scheduler sees it.
 
@@ -129,6 +130,7 @@ def gang_of(
         platform_tolerations: what the platform adds to pods of the bundled trainer.
         retry_at: not before this time (seconds since the epoch).
         retry_cause: why it backs off.
+        added: what admission adds to each pod's requests (`added_requests`).
     """
     spec, status = job.spec, job.status
     topology, nominated = spec.topology, status.nominated
@@ -141,7 +143,7 @@ def gang_of(
         uid=job.uid,
         queue=spec.queue,
         nodes=spec.nodes,
-        per_pod=_per_pod(job),
+        per_pod=_per_pod(job) + added,
         queued_at=parse_timestamp(status.queued_at) if status.queued_at else job.created_at,
         priority=priority,
         pool=spec.gpu_pool,
@@ -178,6 +180,23 @@ def _seconds(time: str) -> float:
         return parse_timestamp(time)
     except ValueError:  # only in a file that nobody applied
         return 0.0
+
+
+def added_requests(job: Job, seen: Mapping[str, int]) -> Resources:
+    """What admission added to a pod of this job: sidecars, a LimitRange's defaults, overhead.
+
+    Of CPU, memory and ephemeral storage only: what else a pod requests comes from the job's spec.
+
+    Args:
+        job: the pod's.
+        seen: the requests of the pod as the API server shows it; CPU in thousandths.
+    """
+    planned = _per_pod(job)
+    return Resources(
+        cpu_millis=max(0, seen.get("cpu", 0) - planned.cpu_millis),
+        memory_bytes=max(0, seen.get("memory", 0) - planned.memory_bytes),
+        ephemeral_bytes=max(0, seen.get("ephemeral-storage", 0) - planned.ephemeral_bytes),
+    )
 
 
 def _per_pod(job: Job) -> Resources:

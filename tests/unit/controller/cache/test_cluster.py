@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -345,6 +346,35 @@ def by_name(snapshot: Snapshot) -> tuple[dict[str, Node], set[str]]:
 
 TestIncremental = Incremental.TestCase
 TestIncremental.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+
+
+def test_a_gang_is_placed_by_what_admission_made_of_its_pods(state: ClusterCache) -> None:
+    """A sidecar was injected: 2 CPUs and 1 GiB more than the job's own container requests."""
+    pending = job_view(resources={"cpu": "4", "memory": "8Gi"})
+    state.on_job(None, pending)
+    (planned,) = state.scheduling.pending()
+    assert planned.per_pod.cpu_millis == 4000
+    larger = {"nvidia.com/gpu": 2, "cpu": 6000, "memory": 9 << 30}
+    pod = pod_view(requests=larger)
+    state.on_pod(None, pod)
+    state.on_pod(pod, None)
+    (learned,) = state.scheduling.pending()
+    assert (learned.per_pod.cpu_millis, learned.per_pod.memory_bytes) == (6000, 9 << 30)
+    assert (learned.per_pod.gpus, learned.per_pod.extended) == (2, ())
+    state.on_pod(None, pod_view(generation=2, requests={"cpu": 4000, "memory": 8 << 30}))
+    assert state.scheduling.pending() == [planned]
+
+
+def test_pods_with_forged_labels_teach_nothing(state: ClusterCache) -> None:
+    state.on_job(None, job_view(resources={"cpu": "4", "memory": "8Gi"}))
+    before = state.scheduling.pending()
+    state.on_pod(None, pod_view(job_uid="another", requests={"cpu": 64_000}))
+    state.on_pod(None, replace_owner(pod_view(requests={"cpu": 64_000})))
+    assert state.scheduling.pending() == before
+
+
+def replace_owner(pod: PodView) -> PodView:
+    return msgspec.structs.replace(pod, owner_uid="")
 
 
 def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> None:
