@@ -73,7 +73,8 @@ class GangRepair:
         if view is None:
             return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
-                message=f"pool {held.pool}, in which it was placed, does not exist any more",
+                message=f"pool {held.pool}, in which it was placed, does not exist any more: create"
+                " that GpuPool again, or suspend and resume the job to have it placed in another",
             ).of(gang)
         if gang.retry_at > self._now:
             return self._unmet_demand.back_off(gang=gang, pools=()).of(gang)

@@ -147,6 +147,46 @@ def test_victims_are_named_with_the_job_they_go_for(
     )
 
 
+def a_pod_that_ends(job: str, *, node: str) -> Json:
+    """The pod of a job that was deleted a moment ago."""
+    labels = {"job": job, "job-uid": job, "index": "0", "generation": "1", "queue": "q"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": f"{job}-0-g1",
+            "namespace": "team",
+            "labels": {f"drumline.dev/{key}": value for key, value in labels.items()},
+            "ownerReferences": [{"uid": job, "controller": True}],
+            "deletionTimestamp": "2026-11-21T06:55:30Z",
+        },
+        "spec": {
+            "nodeName": node,
+            "containers": [
+                {"name": "main", "resources": {"requests": {"nvidia.com/gpu": "8"}}},
+            ],
+        },
+        "status": {"phase": "Running"},
+    }
+
+
+def test_pods_of_a_deleted_job_are_charged_here_and_in_a_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    small = (a_node("n1"), a_node("n2"), a_pool(), a_queue(8))
+    file = written(tmp_path, *small, a_pod_that_ends("gone", node="n1"), a_job("next"))
+    (waits,) = verdicts(capsys, "-f", file).values()
+    assert (waits["verdict"], waits["reason"]) == ("Waits", "QuotaExhausted")
+    assert "held by team/gone (8)" in waits["message"]
+    world = cluster.read(read_manifests([file]))
+    arguments: Json = {"snapshot": world.snapshot, "pending": world.pending, "policy": Policy()}
+    decisions = decide(**arguments, now=world.as_of)
+    capture = Capture(**arguments, now=world.as_of, decisions=decisions)
+    (tmp_path / "capture.json").write_bytes(encode(capture))
+    code, out, _ = run(capsys, "replay", str(tmp_path / "capture.json"))
+    assert (code, out.startswith("the same decisions as captured: 0 placed")) == (0, True)
+
+
 def test_waiting_jobs_get_a_forecast_of_their_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
