@@ -89,6 +89,14 @@ def test_a_job_that_may_save_loses_nothing_but_holds_its_slots_meanwhile() -> No
     assert outcome.jobs[0].lost_gpu_seconds == 0
 
 
+def test_a_job_that_leaves_is_charged_until_it_is_gone_though_a_node_is_free() -> None:
+    cluster = a_cluster(nodes=2, queues=(Queue(name="q", nominal={"p": 8}, preemption=RULE),))
+    high = a_job("high", at=250, seconds=50, priority=1)
+    slow = Execution(save_seconds=30, checkpoint_seconds=100, restart_seconds=20)
+    outcome = run(a_job("low", seconds=400), high, cluster=cluster, execution=slow)
+    assert times(outcome)["high"] == (280, 330)
+
+
 def test_a_resumed_job_has_the_rest_of_its_maximum_runtime() -> None:
     cluster = a_cluster(nodes=1, queues=(Queue(name="q", nominal={"p": 8}, preemption=RULE),))
     low = a_job("low", seconds=400, max_runtime_seconds=300)

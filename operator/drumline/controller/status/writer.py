@@ -106,9 +106,10 @@ class StatusWriter:
         before = list(self._state.jobs.in_doubt())
         for first in range(0, len(before), LOOKS_AT_ONCE):
             await asyncio.gather(*map(self._read_back, before[first : first + LOOKS_AT_ONCE]))
-        if not self._state.jobs.in_doubt():
+        left = {doubt.read.uid for doubt in self._state.jobs.in_doubt()}
+        if not left:
             self._has_doubts.clear()
-        if len(self._state.jobs.in_doubt()) < len(before) or not before:
+        if not before or any(doubt.read.uid not in left for doubt in before):
             self._wake_scheduler()
 
     async def _was_written(self, job: Job, status: TrainingJobStatus) -> bool:
