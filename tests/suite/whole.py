@@ -59,6 +59,11 @@ WHOLES = {
         ),
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
+    "hostile": Whole(
+        summary="10^5 hostile objects of every kind through caches, cycles and plans",
+        command=(*PYTEST, "-rP", "--timeout=3600", "tests/property/test_hostile_objects.py"),
+        environment={"DRUMLINE_PROPERTIES": "all"},
+    ),
     "samples": Whole(
         summary="five times as many damaged checkpoints, twice as many recoveries in a row",
         command=(

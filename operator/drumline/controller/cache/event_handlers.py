@@ -66,7 +66,10 @@ class EventHandlers:
         job = event.view.labels.get(LABEL_JOB)
         if job is not None:
             self._enqueue_soon(f"{event.view.namespace}/{job}")
-        if _capacity_changed(old, new, foreign=job is None):
+        placed = any(
+            pod is not None and self._state.nodes.may_be_pooled(pod.node_name) for pod in (old, new)
+        )
+        if placed and _capacity_changed(old, new, foreign=job is None):
             self._wake_scheduler()
 
     def _on_node(self, event: Event[NodeView]) -> None:

@@ -16,7 +16,7 @@ from typing import Protocol
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.pods import ChargedPod, PodsByRole
-from drumline.controller.conversion.nodes import node_facts_of, node_of, resources_of
+from drumline.controller.conversion.nodes import capped, node_facts_of, node_of, resources_of
 from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
 from drumline.disruption.signals import announced_disruptions, out_of_service
@@ -61,6 +61,8 @@ class NodeCache:
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
         self._contested: dict[str, tuple[str, ...]] = {}
+        self._unpooled: set[str] = set()
+        """Nodes that belonged to no pool when they were last looked at."""
         self._charged: dict[str, tuple[ChargedPod, ...]] = {}
         """By node with a value: pods that a queue pays for although they are no members'."""
 
@@ -91,6 +93,7 @@ class NodeCache:
         if new is None:
             for by_name in (self._views, self._distrusted, self._values, self._contested):
                 by_name.pop(name, None)
+            self._unpooled.discard(name)
             self._announce(name, ())
         else:
             self._take(new)
@@ -99,6 +102,7 @@ class NodeCache:
     def pools_changed(self) -> None:
         """The pools have changed: assign every node to its pool again."""
         self._values.clear()
+        self._unpooled.clear()
 
     def recount(self, names: Iterable[str]) -> None:
         """Other pods are about to leave these nodes: count their resources again."""
@@ -126,6 +130,10 @@ class NodeCache:
     def is_gone(self, name: str) -> bool:
         """Whether nothing can run there any more."""
         return name not in self._views or name in self._out_of_service
+
+    def may_be_pooled(self, name: str) -> bool:
+        """Whether pods on this node may matter to the scheduler; False once they do not."""
+        return bool(name) and name not in self._unpooled
 
     def is_ready(self, name: str) -> bool:
         """Whether its Ready condition is true: the API server hears from its kubelet."""
@@ -166,11 +174,14 @@ class NodeCache:
         for name, view in self._views.items():
             value = self._values.get(name)
             if value is None:
+                if name in self._unpooled:
+                    continue
                 matching = _pools_of(view, pools)
                 self._contested.pop(name, None)
                 if len(matching) > 1:
                     self._contested[name] = matching
                 if not matching:
+                    self._unpooled.add(name)
                     continue
                 pool = matching[0]
                 pods = self._pods[name].values() if name in self._pods else ()
@@ -194,7 +205,9 @@ class NodeCache:
         return self._contested
 
     def _take(self, view: NodeView) -> None:
-        name = view.name
+        name, before = view.name, self._views.get(view.name)
+        if before is None or before.labels != view.labels:
+            self._unpooled.discard(name)
         self._views[name] = view
         if self._distrusted.get(name, view.resource_version) != view.resource_version:
             del self._distrusted[name]
@@ -285,4 +298,4 @@ def _use(pods: Iterable[PodView], *, gpu_resource: str) -> Resources:
     used = NOTHING
     for pod in pods:
         used += resources_of(pod.requests, gpu_resource=gpu_resource, pods=1)
-    return used
+    return capped(used)

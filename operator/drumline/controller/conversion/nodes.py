@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
@@ -12,6 +13,9 @@ from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 
 _EFFECTS = frozenset(effect.value for effect in TaintEffect)
+MAX_AMOUNT = 2**48
+"""More of anything counts as this: 256 TiB, as bytes. Anybody may ask for an int64 of it and bind
+the pod past every scheduler, and the sums over pods and nodes have to stay below one."""
 _NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
@@ -25,13 +29,13 @@ def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | N
     """
     plain = {"cpu", "memory", "pods", "ephemeral-storage", gpu_resource}
     return Resources(
-        gpus=amounts.get(gpu_resource, 0),
-        cpu_millis=amounts.get("cpu", 0),
-        memory_bytes=amounts.get("memory", 0),
-        pods=amounts.get("pods", 0) if pods is None else pods,
-        ephemeral_bytes=amounts.get("ephemeral-storage", 0),
+        gpus=_capped(amounts.get(gpu_resource, 0)),
+        cpu_millis=_capped(amounts.get("cpu", 0)),
+        memory_bytes=_capped(amounts.get("memory", 0)),
+        pods=_capped(amounts.get("pods", 0)) if pods is None else pods,
+        ephemeral_bytes=_capped(amounts.get("ephemeral-storage", 0)),
         extended=tuple(
-            (name, amount)
+            (name, _capped(amount))
             for name, amount in amounts.items()
             if name not in plain and not name.startswith(_NOT_COUNTED)
         ),
@@ -114,6 +118,22 @@ def node_of(
         closed=closed,
         terminating=terminating,
     )
+
+
+def capped(amounts: Resources) -> Resources:
+    """The sum of pods on a node, each amount at most `MAX_AMOUNT` again."""
+    return replace(
+        amounts,
+        gpus=_capped(amounts.gpus),
+        cpu_millis=_capped(amounts.cpu_millis),
+        memory_bytes=_capped(amounts.memory_bytes),
+        ephemeral_bytes=_capped(amounts.ephemeral_bytes),
+        extended=tuple((name, _capped(amount)) for name, amount in amounts.extended),
+    )
+
+
+def _capped(amount: int) -> int:
+    return max(0, min(amount, MAX_AMOUNT))
 
 
 def _seconds(text: str) -> float | None:

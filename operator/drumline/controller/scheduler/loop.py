@@ -31,8 +31,10 @@ log = logs.get("drumline.controller.scheduler.loop")
 MIN_SETTLE_SECONDS = 0.005
 """Jobs arrive in bursts of events; deciding once for many is cheaper and fairer."""
 MAX_SETTLE_SECONDS = 0.25
+"""No job waits longer than this for a decision to begin, whatever deciding costs."""
 PACE = 4
-"""A pause of that many times the last decision: deciding takes a fifth of one core at most."""
+"""A pause of that many times the last decision: while decisions take up to 60 ms, deciding takes a
+fifth of one core at most."""
 RETRY_SECONDS = 0.25
 FAILED_CYCLE_SECONDS = 5.0
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"

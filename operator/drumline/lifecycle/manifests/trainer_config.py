@@ -61,7 +61,7 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         base["micro_batch_size"] = trainer.micro_batch_size
     elif spec.min_nodes is not None:  # fewer ranks take more micro-batches
         parts = data_parallel_size(trainer, ranks=spec.nodes * spec.gpus_per_node)
-        base["micro_batch_size"] = max(1, trainer.global_batch_size // parts)
+        base["micro_batch_size"] = max(1, trainer.global_batch_size // max(1, parts))
     if spec.checkpoint is not None:
         base["checkpoint"] = {
             "every_steps": spec.checkpoint.every_steps,

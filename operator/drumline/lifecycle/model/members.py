@@ -28,7 +28,11 @@ class GangMember:
 
 
 def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
-    """All members by position, lost members included; empty without an assignment."""
+    """All members by position, lost members included; empty without an assignment.
+
+    Raises:
+        ValueError: the assignment contradicts itself.
+    """
     assignment = status.assignment
     if assignment is None:
         return ()
@@ -38,9 +42,12 @@ def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
         for renewal in assignment.replaced or ()
         for index in renewal.indices
     }
+    indices, nodes = assignment.indices(), assignment.node_names()
+    if len(indices) != len(nodes):
+        raise ValueError(f"status.assignment: {len(nodes)} nodes for {len(indices)} members")
     return tuple(
         GangMember(index=index, node=node, pod_generation=pod_generations.get(index, base))
-        for index, node in zip(assignment.indices(), assignment.node_names(), strict=True)
+        for index, node in zip(indices, nodes, strict=True)
     )
 
 

@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.nodes import node_facts_of, node_of, pool_of, resources_of
+from drumline.controller.conversion.nodes import (
+    capped,
+    node_facts_of,
+    node_of,
+    pool_of,
+    resources_of,
+)
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.kube.views import ConditionView, TaintView
 from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
@@ -94,3 +100,15 @@ def test_what_a_node_announces() -> None:
         ),
         unschedulable=True,
     )
+
+
+def test_an_absurd_amount_is_capped_so_that_sums_stay_below_an_int64() -> None:
+    absurd = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "g", "a/b"), 2**63 - 1)
+    pod = resources_of(absurd, gpu_resource="g", pods=1)
+    assert {*pod.amounts().values()} == {2**48, 1}
+    assert max(capped(pod.times(100)).amounts().values()) == 2**48
+    assert pod.times(10_000).memory_bytes < 2**63
+
+
+def test_a_negative_amount_is_nothing() -> None:
+    assert resources_of({"cpu": -(2**63)}, gpu_resource="g", pods=1).cpu_millis == 0

@@ -1,0 +1,75 @@
+"""What wakes the scheduler: capacity that it decides about, and no more than that."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.event_handlers import EventHandlers
+from drumline.controller.cache.nodes import NodeCache
+from drumline.kube.store import Change, Event
+from drumline.kube.views import PodPhase, PodView
+from tests.unit.controller.views import foreign_pod, node_view, pool_view
+
+NOW = 1_800_000_000.0
+
+
+class Desk:
+    """Handlers, and how often they woke the scheduler."""
+
+    def __init__(self) -> None:
+        self.wakes = 0
+        self.state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+        self.state.on_pool(None, pool_view())
+        self.state.nodes.on_node(None, node_view("pooled"))
+        self.state.nodes.on_node(None, node_view("plain", labels={"role": "web"}))
+        self.state.scheduling.snapshot(now=NOW)
+        self.handlers = EventHandlers(
+            self.state, enqueue=print, enqueue_soon=print, wake_scheduler=self.wake
+        )
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def see(self, new: PodView, old: PodView | None = None) -> int:
+        """Wakes by this event."""
+        before = self.wakes
+        change = Change.ADDED if old is None else Change.MODIFIED
+        self.handlers._on_pod(Event(change=change, view=new, previous=old))
+        return self.wakes - before
+
+    def lose(self, pod: PodView) -> int:
+        before = self.wakes
+        self.handlers._on_pod(Event(change=Change.DELETED, view=pod, previous=pod))
+        return self.wakes - before
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+@pytest.mark.parametrize(("node", "wakes"), [("pooled", 1), ("plain", 0), ("", 0)])
+def test_a_foreign_pod_counts_on_nodes_of_a_pool_alone(desk: Desk, node: str, wakes: int) -> None:
+    pod = foreign_pod("theirs", node=node)
+    ended = foreign_pod("theirs", node=node, phase=PodPhase.SUCCEEDED)
+    assert (desk.see(pod), desk.see(ended, pod), desk.lose(ended)) == (wakes, wakes, wakes)
+
+
+def test_a_pod_that_is_bound_to_a_node_of_a_pool_counts_then(desk: Desk) -> None:
+    waits = foreign_pod("theirs", node="")
+    assert desk.see(waits) == 0
+    assert desk.see(foreign_pod("theirs", node="pooled"), waits) == 1
+
+
+@pytest.mark.parametrize("change", ["labels", "pool"])
+def test_a_node_that_joins_a_pool_counts_from_then_on(desk: Desk, change: str) -> None:
+    pod = foreign_pod("theirs", node="plain")
+    if change == "labels":
+        old: Any = node_view("plain", labels={"role": "web"})
+        desk.state.nodes.on_node(old, node_view("plain", version=2))
+    else:
+        desk.state.on_pool(None, pool_view("web", role="web"))
+    assert desk.see(pod) == 1
