@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 from dataclasses import replace
 
+import pytest
+
 from drumline.lifecycle.manifests.children import (
     child_name,
     disruption_budget,
@@ -74,6 +76,22 @@ def test_the_disruption_budget_lets_no_member_go() -> None:
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
+
+
+@pytest.mark.parametrize(("evictable", "available"), [(0, 4), (1, 3), (4, 0), (9, 0)])
+def test_the_disruption_budget_lets_members_go_whose_nodes_announce_their_end(
+    evictable: int, available: int
+) -> None:
+    job = admitted(a_job(nodes=4), nodes=("a", "b", "c", "d"))
+    opened = disruption_budget(job, evictable=evictable)
+    assert opened["spec"]["minAvailable"] == available
+    assert opened["metadata"] == disruption_budget(job)["metadata"]
+
+
+def test_the_budget_of_a_gang_that_runs_smaller_counts_the_members_it_has() -> None:
+    job = admitted(a_job(nodes=4, minNodes=2, trainer={"globalBatchSize": 12}), nodes=("a", "b"))
+    assert disruption_budget(job)["spec"]["minAvailable"] == 4
+    assert disruption_budget(job, evictable=1)["spec"]["minAvailable"] == 1
 
 
 def test_each_size_has_its_own_budget_and_each_pod_a_single_budget() -> None:

@@ -133,6 +133,23 @@ def test_the_next_generation_waits_until_orphan_pods_released_their_gpus() -> No
     assert planned(job, observed()).actions == (CreateMembers(indices=(0, 1)),)
 
 
+def test_a_template_starts_elsewhere_once_its_old_pods_have_ended_or_had_their_grace() -> None:
+    job = running(admitted(a_job(template={**TEMPLATE, "terminationGracePeriodSeconds": 60})))
+    released = transitions.requeued(job, reason=Reason.NODE_DISRUPTED, message="", now=T0)
+    job = admitted(with_status(job, released), nodes=("node-c", "node-d"))
+    old = a_pod(job, 0, generation=1, node="node-a")
+    deleted = planned(job, observed(old))
+    assert deleted.actions == (DeleteGenerations(generations=(1,)),)
+    assert deleted.requeue_at == T0 + 61
+    saving = replace(old, terminating=True, terminates_by=T0 + 40)
+    assert planned(job, observed(saving)) == JobPlan(requeue_at=T0 + 40)
+    for over in (observed(), observed(replace(saving, end=ended(exit_code=143)))):
+        assert CreateMembers(indices=(0, 1)) in planned(job, over).actions
+    # a pod on a node that is dead never ends
+    late = planned(job, observed(saving), now=T0 + 40)
+    assert late.actions == (CreateMembers(indices=(0, 1)),)
+
+
 def test_restarts_back_off_but_the_first_does_not() -> None:
     assert [restart_backoff_seconds(n) for n in (1, 2, 3, 4, 20)] == [0, 5, 10, 20, 300]
     job = running(admitted(a_job()))

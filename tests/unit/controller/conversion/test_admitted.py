@@ -192,3 +192,28 @@ def test_of_a_broken_gang_only_the_new_places_are_kept() -> None:
     kept = {"gpuPool": "h100", "nodes": ["a", "x", "c"]}
     admitted = seen(elastic(assignment={"lost": [2, 3]}, nominated=kept))
     assert (admitted.lost, admitted.nominated, admitted.nominated_pool) == ({1, 2}, {1: "x"}, "")
+
+
+@pytest.mark.parametrize(
+    ("fields", "displaced"),
+    [
+        ({"movable": True}, {1}),
+        ({"movable": True, "deadline": timestamp(NOW)}, {1}),
+        ({}, set()),  # it has not saved yet
+        ({"movable": True, "phase": "Recovering"}, set()),
+    ],
+)
+def test_members_that_may_move_are_displaced_while_the_gang_runs(
+    fields: dict[str, Any], displaced: set[int]
+) -> None:
+    phase = fields.get("phase", "Running")
+    disruption = {
+        "id": "n",
+        "kind": "Drain",
+        "by": "x",
+        "requestedAt": timestamp(NOW),
+        "indices": [1],
+        **{name: value for name, value in fields.items() if name != "phase"},
+    }
+    admitted = seen(held(phase=phase, disruption=disruption))
+    assert (admitted.displaced, admitted.leaving, admitted.lost) == (displaced, False, frozenset())

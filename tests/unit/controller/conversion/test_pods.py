@@ -62,6 +62,17 @@ def test_a_container_that_says_why_it_waits_comes_before_one_that_does_not() -> 
     assert facts(pod_view(containers=(silent, telling))).waiting == "ErrImagePull: no"
 
 
+@pytest.mark.parametrize(
+    ("reason", "evicted"),
+    [("EvictionByEvictionAPI", True), ("DeletionByTaintManager", False), ("", False)],
+)
+def test_an_eviction_is_told_from_other_deletions(reason: str, evicted: bool) -> None:
+    pod = facts(
+        pod_view(terminating=True, deletion_time="2023-11-14T22:13:20Z", disruption_reason=reason)
+    )
+    assert (pod.evicted, pod.terminating, pod.terminates_by) == (evicted, True, T0)
+
+
 @pytest.mark.parametrize(("time", "at"), [("2023-11-14T22:13:20Z", T0), ("", 0.0), ("x", 0.0)])
 def test_an_event_about_a_pod(time: str, at: float) -> None:
     view = EventView(reason="FailedMount", message="no", time=time, warning=True)

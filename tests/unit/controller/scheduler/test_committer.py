@@ -25,7 +25,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.decisions import Decisions, Placed
 from drumline.telemetry.metrics import Metrics
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 
@@ -155,3 +155,35 @@ async def test_nothing_is_written_when_it_was_let_stay_already(site: Site) -> No
     decisions = Decisions(stay=(VICTIM.uid,))
     assert await site.committer.carry_out(decisions, jobs={VICTIM.uid: VICTIM}, now=NOW)
     assert site.written == {}
+
+
+@pytest.mark.parametrize("template", [False, True])
+async def test_a_member_whose_node_is_about_to_go_is_placed_elsewhere_in_a_single_write(
+    site: Site, template: bool
+) -> None:
+    spec: dict[str, Any] = {"checkpoint": {"claimName": "shared"}}
+    if template:
+        spec = {"template": {"image": "any:1"}}
+    job = running(admitted(a_job(name="driven", **spec)))
+    status = transitions.disrupted(
+        job,
+        kind=DisruptionKind.MAINTENANCE,
+        by="a taint",
+        message="Maintenance of node node-b",
+        deadline=NOW + 60,
+        indices=[1],
+        movable=True,
+        now=NOW,
+    )
+    job = with_status(job, status)
+    move = Placed(
+        key=job.key, uid=job.uid, pool="h100", assignment=("node-a", "node-c"), replaced=(1,)
+    )
+    assert await site.committer.carry_out(Decisions(placed=(move,)), jobs={job.uid: job}, now=NOW)
+    written = site.written["driven"]
+    assert (written["assignment"]["nodes"], written["generation"]) == (["a", "c"], 2)
+    assert not {"disruption", "budgets"} & written.keys()
+    new = written["assignment"].get("replaced", [{"indices": [0, 1]}])
+    assert new[0]["indices"] == ([0, 1] if template else [1])
+    assert written["lastIncident"]["cause"] == "Maintenance of node node-b"
+    assert (written["lastIncident"]["faultClass"], written["restarts"]) == ("Preemption", 0)
