@@ -22,6 +22,7 @@ class ConditionType(StrEnum):
     STALLED = "Stalled"
     # of a GpuPool
     DEGRADED = "Degraded"
+    OVERLAPPING = "Overlapping"
     # of a TrainingJob
     ADMITTED = "Admitted"
     PLACED = "Placed"
@@ -93,6 +94,12 @@ class Reason(StrEnum):
     ACTIVE_DEADLINE_EXCEEDED = "ActiveDeadlineExceeded"
     CONFIG_REFUSED = "ConfigRefused"
     CORRUPT_CHECKPOINT = "CorruptCheckpoint"
+
+
+class PlatformReason(StrEnum):
+    """Why a condition of a GpuPool or a TrainingQueue is what it is."""
+
+    NODES_OVERLAP = "NodesOverlap"
 
 
 class DisruptionKind(StrEnum):

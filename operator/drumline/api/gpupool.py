@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from drumline.api.base import ApiModel, LabelKey, LabelValue, Name, Rule, keyed_by, name_rule
+from drumline.api.conditions import Condition
 
 
 class TopologyLevel(ApiModel):
@@ -22,7 +23,8 @@ class GpuPoolSpec(ApiModel):
     """Which nodes form the pool and how they are wired."""
 
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(min_length=1, max_length=16)]
-    """Labels a node must have to be in the pool; at least one. A node belongs in one pool only."""
+    """Labels a node must have to be in the pool; at least one. A node belongs to one pool:
+    of several that select it, to the oldest, and all of them have the condition Overlapping."""
     gpu_resource: LabelKey = "nvidia.com/gpu"
     """Resource that counts the GPUs of a node. Default: nvidia.com/gpu. Never changes."""
     topology_levels: Annotated[
@@ -54,8 +56,12 @@ class GpuPoolSpec(ApiModel):
 class GpuPoolStatus(ApiModel):
     """What the operator last saw of the pool."""
 
+    conditions: Annotated[
+        list[Condition] | None, Field(max_length=8, json_schema_extra=keyed_by("type"))
+    ] = None
+    """What is true of it: Overlapping, where another pool selects the same nodes."""
     nodes: int | None = None
-    """Nodes that match the selector."""
+    """Nodes of the pool."""
     total_gpus: int | None = None
     """GPUs that these nodes can allocate."""
     used_gpus: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
-from tests.kube import phase_is, reason_is
+from tests.kube import Json, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -13,6 +13,15 @@ pytestmark = pytest.mark.usefixtures("operator")
 def limit_queue(site: Site, gpus: int) -> None:
     spec = {"quotas": [{"gpuPool": site.pool, "nominalGpus": gpus}]}
     site.kube.patch("trainingqueues", site.queue, {"spec": spec})
+
+
+def overlaps(pool: Json | None) -> bool:
+    conditions = (pool or {}).get("status", {}).get("conditions", [])
+    return any(each["type"] == "Overlapping" and each["status"] == "True" for each in conditions)
+
+
+def status_nodes(pool: Json | None) -> int | None:
+    return (pool or {}).get("status", {}).get("nodes")
 
 
 def test_no_job_starts_on_quota_whose_pods_still_run(silent_site: Site) -> None:
@@ -47,3 +56,28 @@ def test_a_class_that_a_running_job_names_later_does_not_keep_it_from_giving_way
     site.submit("urgent", gpusPerNode=8, priorityClassName=HIGH)
     urgent = site.wait("urgent", phase_is("Running"))
     assert urgent["status"]["priority"] == 1000
+
+
+def test_pools_that_select_the_same_nodes_say_so_and_the_older_one_keeps_them(site: Site) -> None:
+    selector = {"drumline.test/site": site.namespace}
+    newer = f"z-{site.pool}"
+    body = {
+        "apiVersion": "drumline.dev/v1alpha1",
+        "kind": "GpuPool",
+        "metadata": {"name": newer},
+        "spec": {"nodeSelector": selector},
+    }
+    site.kube.wait("gpupools", site.pool, None, lambda pool: status_nodes(pool) == 4)
+    site.kube.create(body)
+    try:
+        for name, other in ((newer, site.pool), (site.pool, newer)):
+            pool = site.kube.wait("gpupools", name, None, overlaps)
+            assert pool is not None
+            conditions = {each["type"]: each for each in pool["status"]["conditions"]}
+            condition = conditions["Overlapping"]
+            assert f"GpuPool {other} selects {site.nodes[0]}" in condition["message"]
+            assert f"{site.pool} has them as the older pool" in condition["message"]
+            assert status_nodes(pool) == (4 if name == site.pool else 0)
+    finally:
+        site.kube.delete("gpupools", newer)
+    site.kube.wait("gpupools", site.pool, None, lambda pool: not overlaps(pool))

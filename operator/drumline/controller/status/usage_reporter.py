@@ -12,6 +12,7 @@ from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.status.pool_overlaps import overlap_fields
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
@@ -87,6 +88,9 @@ class UsageReporter:
                 status = statuses.get((resource.plural, view.name))
                 if status is not None and resource is TRAINING_QUEUES:
                     status |= self._usage_fields(view, status, now=now)
+                if status is not None and resource is GPU_POOLS:
+                    contested = self._state.nodes.contested()
+                    status |= overlap_fields(view, contested=contested, now=now)
                 if status is not None and status != view.status:
                     await self._write(resource, view, status)
 
