@@ -29,6 +29,7 @@ _GROUPS = {
     "customresourcedefinitions": "apiextensions.k8s.io/v1",
     "leases": "coordination.k8s.io/v1",
     "deployments": "apps/v1",
+    "storageclasses": "storage.k8s.io/v1",
 }
 _PLURALS = {
     "TrainingJob": "trainingjobs",
@@ -40,6 +41,9 @@ _PLURALS = {
     "Pod": "pods",
     "ResourceQuota": "resourcequotas",
     "LimitRange": "limitranges",
+    "PersistentVolume": "persistentvolumes",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "StorageClass": "storageclasses",
     "Event": "events",
     "CustomResourceDefinition": "customresourcedefinitions",
 }

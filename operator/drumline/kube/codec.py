@@ -26,6 +26,7 @@ from drumline.kube.views import (
     ObjectView,
     PodView,
     PriorityClassView,
+    StorageClassView,
     TaintView,
 )
 from drumline_trainer.contract import plain, plain_lines
@@ -68,6 +69,15 @@ def priority_class(raw: bytes | msgspec.Raw) -> PriorityClassView:
         Undecodable: It is not one.
     """
     return _view(_priority_class_decoder, _priority_class_view, raw)
+
+
+def storage_class(raw: bytes | msgspec.Raw) -> StorageClassView:
+    """One StorageClass.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_storage_class_decoder, _storage_class_view, raw)
 
 
 def event(raw: bytes | msgspec.Raw) -> EventView:
@@ -123,6 +133,7 @@ def key(metadata: wire.Metadata) -> Key:
 _pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
 _node_decoder: Final = msgspec.json.Decoder(wire.Node)
 _priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
+_storage_class_decoder: Final = msgspec.json.Decoder(wire.StorageClass)
 _event_decoder: Final = msgspec.json.Decoder(wire.PodEvent)
 _object_decoder: Final = msgspec.json.Decoder(wire.Custom)
 _training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
@@ -269,6 +280,14 @@ def _trainer(raw: msgspec.Raw) -> dict[str, Any] | None:
         name: Overrides.of_json(bytes(field)) if name == "overrides" else msgspec.json.decode(field)
         for name, field in fields.items()
     }
+
+
+def _storage_class_view(stored: wire.StorageClass) -> StorageClassView:
+    return StorageClassView(
+        name=stored.metadata.name,
+        provisioner=stored.provisioner,
+        binding_mode=stored.volume_binding_mode or "Immediate",
+    )
 
 
 def _event_view(stored: wire.PodEvent) -> EventView:

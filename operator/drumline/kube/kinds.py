@@ -94,6 +94,10 @@ CONFIG_MAPS: Final = _core("configmaps", "ConfigMap")
 PRIORITY_CLASSES: Final = _grouped(
     "scheduling.k8s.io", "priorityclasses", "PriorityClass", namespaced=False
 )
+PERSISTENT_VOLUME_CLAIMS: Final = _core("persistentvolumeclaims", "PersistentVolumeClaim")
+STORAGE_CLASSES: Final = _grouped(
+    "storage.k8s.io", "storageclasses", "StorageClass", namespaced=False
+)
 EVENTS: Final = _grouped("events.k8s.io", "events", "Event")
 POD_DISRUPTION_BUDGETS: Final = _grouped("policy", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICIES: Final = _grouped("networking.k8s.io", "networkpolicies", "NetworkPolicy")

@@ -209,6 +209,19 @@ class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     global_default: bool = False
 
 
+class StorageClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One StorageClass.
+
+    Attributes:
+        provisioner: What makes its volumes.
+        binding_mode: `Immediate` or `WaitForFirstConsumer`.
+    """
+
+    name: str
+    provisioner: str = ""
+    binding_mode: str = "Immediate"
+
+
 class EventView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One Event.
 

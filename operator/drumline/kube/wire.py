@@ -188,6 +188,14 @@ class PriorityClass(_Wire, frozen=True, gc=False):
     global_default: bool = False
 
 
+class StorageClass(_Wire, frozen=True, gc=False):
+    """A StorageClass."""
+
+    metadata: Metadata
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+
+
 class EventSeries(_Wire, frozen=True, gc=False):
     """How often something happened, as newer components count it."""
 

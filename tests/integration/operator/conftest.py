@@ -132,6 +132,42 @@ class Site:
             self.kube.patch_status("pods", pod["metadata"]["name"], body, self.namespace)
 
 
+def a_claim(name: str, *, namespace: str, storage_class: str = "") -> dict[str, Any]:
+    """A claim; without a class nothing binds it, which is the kubelets' business."""
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {
+            "accessModes": ["ReadWriteMany"],
+            "resources": {"requests": {"storage": "1Gi"}},
+            "storageClassName": storage_class,
+        },
+    }
+
+
+def with_claim(name: str) -> dict[str, Any]:
+    """A template that mounts a claim."""
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": name}}
+    mount = {"name": "data", "mountPath": "/data"}
+    return {"image": "any:1", "volumes": [volume], "volumeMounts": [mount]}
+
+
+def ensure_waiting_class(kube: Kube) -> str:
+    """A storage class whose claims wait for their first consumer; nothing provisions them."""
+    name = "drumline-test-waits"
+    kube.ensure(
+        {
+            "apiVersion": "storage.k8s.io/v1",
+            "kind": "StorageClass",
+            "metadata": {"name": name},
+            "provisioner": "drumline.test/none",
+            "volumeBindingMode": "WaitForFirstConsumer",
+        }
+    )
+    return name
+
+
 @contextmanager
 def a_site(api: Kube, *, silent: bool = False) -> Iterator[Site]:
     """4 fake nodes of 8 GPUs in 2 racks, a queue of 32 GPUs.
@@ -151,6 +187,7 @@ def a_site(api: Kube, *, silent: bool = False) -> Iterator[Site]:
         api.create(node)
         nodes.append(node["metadata"]["name"])
     api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api.create(a_claim("checkpoints", namespace=name))
     api.create(
         {
             "apiVersion": "drumline.dev/v1alpha1",

@@ -11,7 +11,12 @@ import yaml
 
 from tests.cluster.binaries import ensure_binaries
 from tests.cluster.rest import Api, ApiStatusError
-from tests.integration.operator.conftest import Site
+from tests.integration.operator.conftest import (
+    Site,
+    a_claim,
+    ensure_waiting_class,
+    with_claim,
+)
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is
 from tests.operator_process import ROOT, OperatorProcess
@@ -67,7 +72,12 @@ def test_a_whole_life_needs_no_more_than_the_chart_grants(
         operator = OperatorProcess(kubeconfig=proxy.kubeconfig, folder=tmp_path)
         operator.start()
         try:
-            site.submit("whole", nodes=2, gpusPerNode=8, ttlSecondsAfterFinished=1)
+            waits = ensure_waiting_class(site.kube)
+            site.kube.create(a_claim("data", namespace=site.namespace, storage_class=waits))
+            template = with_claim("data")
+            site.submit(
+                "whole", nodes=2, gpusPerNode=8, ttlSecondsAfterFinished=1, template=template
+            )
             site.wait("whole", phase_is("Running"), seconds=60)
             site.submit("waits", nodes=4, gpusPerNode=8)
             site.wait("waits", phase_is("Pending"))
@@ -101,6 +111,7 @@ def test_a_whole_life_needs_no_more_than_the_chart_grants(
             "gpupools/status",
             "pods",
             "secrets",
+            "persistentvolumeclaims",
             "networkpolicies",
             "poddisruptionbudgets",
             "events",

@@ -6,7 +6,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from tests.integration.operator.conftest import Site
+from tests.integration.operator.conftest import (
+    Site,
+    a_claim,
+    ensure_waiting_class,
+    with_claim,
+)
 from tests.kube import Json, generation_is, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -182,3 +187,24 @@ def test_what_admission_adds_to_pods_is_counted_when_they_are_placed_again(
     job = site.wait("mutated", reason_is("ExceedsCluster"))
     assert "ephemeral" in job["status"]["message"]
     assert job["status"]["generation"] == 1
+
+
+def test_a_claim_that_does_not_exist_holds_no_gpu_and_fails_the_job(site: Site) -> None:
+    recovery = {"maxFailedStarts": 1}
+    site.submit("claimless", nodes=1, gpusPerNode=8, template=with_claim("dta"), recovery=recovery)
+    job = site.wait("claimless", phase_is("Failed"))
+    assert job["status"]["reason"] == "StartFailed"
+    assert 'persistentvolumeclaim "dta" not found' in job["status"]["message"]
+    assert "create the PersistentVolumeClaim dta" in job["status"]["message"]
+    assert site.pods("claimless") == []
+
+
+def test_a_claim_that_waits_for_its_first_consumer_gets_the_node(site: Site) -> None:
+    waits = ensure_waiting_class(site.kube)
+    site.kube.create(a_claim("late", namespace=site.namespace, storage_class=waits))
+    site.submit("consumer", nodes=2, gpusPerNode=8, template=with_claim("late"))
+    site.wait("consumer", phase_is("Running"))
+    claim = site.kube.get("persistentvolumeclaims", "late", site.namespace)
+    selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
+    first = site.kube.get("pods", "consumer-0-g1", site.namespace)
+    assert selected == first["spec"]["nodeName"]

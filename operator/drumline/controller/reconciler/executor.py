@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
+from drumline.api.conditions import ConditionType
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.conversion.pods import event_of
+from drumline.controller.reconciler.claims import prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
@@ -37,6 +39,7 @@ from drumline.kube.kinds import (
 from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
+from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodEvents, PodFacts
@@ -52,6 +55,7 @@ from drumline.lifecycle.plan.actions import (
     ReadPodEvents,
     RestoreChildren,
 )
+from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.telemetry import logs
 from drumline_trainer.contract import Notice
 
@@ -76,6 +80,14 @@ class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing we
 
 class GangRejected(Exception):  # noqa: N818 - a verdict of the API server
     """The API server rejects these pods (a quota, Pod Security, RBAC); says why."""
+
+
+class StartRefused(Exception):  # noqa: N818 - a verdict about what the job names
+    """No pod of this job can start."""
+
+    def __init__(self, unusable: ClaimUnusable) -> None:
+        super().__init__(unusable.message)
+        self.unusable = unusable
 
 
 class Executor:
@@ -124,6 +136,7 @@ class Executor:
         Raises:
             RetryLater: it is under way; reconcile again.
             GangRejected: the API server refuses the pods.
+            StartRefused: the pods could not start.
             KubeError: the API server did not do it.
         """
         match action:
@@ -161,8 +174,14 @@ class Executor:
         await self._delete_where(f"{LABEL_JOB_UID}={job_uid}", namespace=namespace)
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
+        generation = job.status.generation or 0
+        grows = is_true(job.status, ConditionType.RUNNING)  # its members use the claims already
+        if memory.claims_generation != generation and not grows:
+            unusable = await prepare_claims(self._client, job)
+            if unusable is not None:
+                raise StartRefused(unusable)
+            memory.claims_generation = generation
         try:
-            generation = job.status.generation or 0
             if memory.children_generation != generation:
                 await self._create_children(job)
                 memory.children_generation = generation

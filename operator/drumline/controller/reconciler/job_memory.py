@@ -27,6 +27,8 @@ class JobMemory:
     """The generation for which the disruption budget was created last."""
     evictable: dict[int, int] = field(default_factory=dict[int, int])
     """How many members each disruption budget lets go, by the size of the job it is for."""
+    claims_generation: int = 0
+    """The generation for whose pods the job's claims were looked at."""
     pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
     """What was read of the events of pods that do not come up, by the pod's uid."""
     events_slot: float | None = None

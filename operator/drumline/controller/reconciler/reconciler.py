@@ -13,7 +13,12 @@ from drumline.api.trainingjob import TrainingJobStatus
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.snapshots import Backoff
-from drumline.controller.reconciler.executor import Executor, GangRejected, RetryLater
+from drumline.controller.reconciler.executor import (
+    Executor,
+    GangRejected,
+    RetryLater,
+    StartRefused,
+)
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
@@ -24,7 +29,9 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.lifecycle.plan.planner import plan_job
+from drumline.lifecycle.plan.slow_start import start_refused
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
@@ -118,6 +125,9 @@ class Reconciler:
                     await self._executor.act(job, action, memory)
             except GangRejected as rejection:
                 await self._requeue_rejected(job, str(rejection))
+                continue
+            except StartRefused as refusal:
+                await self._refuse_start(job, refusal.unusable)
                 continue
             return self._requeue_after(job, memory, planned.requeue_at, now=now)
         raise RetryLater(0.1)
@@ -216,6 +226,15 @@ class Reconciler:
         log.warning("gang_refused", job=job.key, error=message)
         now = self._clock()
         status = transitions.requeued(job, reason=Reason.API_REFUSED, message=cause, now=now)
+        await self._writer.write(job, status)
+        self._announce(job, status)
+
+    async def _refuse_start(self, job: Job, unusable: ClaimUnusable) -> None:
+        """No pod of this job could start, so none was created: a failed start without GPUs."""
+        log.warning("start_refused", job=job.key, error=unusable.message)
+        status = start_refused(
+            job, message=unusable.message, remedy=unusable.remedy, now=self._clock()
+        )
         await self._writer.write(job, status)
         self._announce(job, status)
 

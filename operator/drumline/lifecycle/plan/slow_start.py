@@ -145,6 +145,15 @@ def with_failed_start(job: Job, *, message: str, remedy: str, now: float) -> Job
     return replace(job, status=status)
 
 
+def start_refused(job: Job, *, message: str, remedy: str, now: float) -> TrainingJobStatus:
+    """This start cannot succeed: the job is queued again, or fails where it may try no more."""
+    job = with_failed_start(job, message=message, remedy=remedy, now=now)
+    if job.finished:
+        return job.status
+    text = f"{message}: {remedy}"
+    return transitions.requeued(job, reason=Reason.START_BLOCKED, message=text, now=now)
+
+
 def _begin(job: Job) -> float:
     return generation_at(job) + backoff_seconds(job.status)
 
@@ -192,11 +201,7 @@ def _restore_children(
 def _start_blocked(
     job: Job, late: LatePods, trouble: StartTrouble, *, now: float
 ) -> TrainingJobStatus:
-    text = f"{late.description()}: {trouble.remedy}"
-    job = with_failed_start(job, message=late.description(), remedy=trouble.remedy, now=now)
-    if job.finished:
-        return job.status
-    return transitions.requeued(job, reason=Reason.START_BLOCKED, message=text, now=now)
+    return start_refused(job, message=late.description(), remedy=trouble.remedy, now=now)
 
 
 def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> TrainingJobStatus:

@@ -1,0 +1,108 @@
+"""Reads the claims that a job names, and has them bound where kube-scheduler would do it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drumline.kube import codec, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Forbidden, NotFound
+from drumline.kube.kinds import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
+from drumline.kube.views import ObjectView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.claims import (
+    SELECTED_NODE,
+    ClaimFacts,
+    ClaimReady,
+    ClaimUnusable,
+    SelectNode,
+    StorageClassFacts,
+    claim_names,
+    claim_step,
+    missing_claim,
+)
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.reconciler.claims")
+
+
+async def prepare_claims(client: KubeClient, job: Job) -> ClaimUnusable | None:
+    """Have the job's claims bound; returns why its pods cannot use one of them, if so.
+
+    One read a claim for each generation. Where RBAC does not allow it nothing is done: the kubelet
+    says what is wrong with a claim.
+
+    Raises:
+        Conflict: a claim changed meanwhile; try again.
+        KubeError: the API server did not do it.
+    """
+    for name in claim_names(job):
+        try:
+            unusable = await _prepare(client, job, name)
+        except Forbidden as error:
+            log.warning("claims_not_readable", job=job.key, error=error.message)
+            return None
+        if unusable is not None:
+            return unusable
+    return None
+
+
+async def _prepare(client: KubeClient, job: Job, name: str) -> ClaimUnusable | None:
+    namespace = job.namespace
+    try:
+        raw = await reads.get(client, PERSISTENT_VOLUME_CLAIMS, name=name, namespace=namespace)
+    except NotFound:
+        return missing_claim(name)
+    view = codec.custom_object(raw)
+    claim = _claim_of(view)
+    unbound = not claim.bound and not claim.selected_node
+    storage = await _storage_class(client, claim.storage_class) if unbound else None
+    step = claim_step(job, claim, storage)
+    match step:
+        case ClaimReady():
+            return None
+        case ClaimUnusable():
+            return step
+        case SelectNode(node=node):
+            metadata = {
+                "resourceVersion": view.resource_version,
+                "annotations": {SELECTED_NODE: node},
+            }
+            await writes.merge_patch(
+                client,
+                PERSISTENT_VOLUME_CLAIMS,
+                name=name,
+                namespace=namespace,
+                body={"metadata": metadata},
+            )
+            log.info("claim_node_selected", job=job.key, claim=name, node=node)
+            return None
+
+
+async def _storage_class(client: KubeClient, name: str) -> StorageClassFacts | None:
+    if not name:
+        return None
+    try:
+        raw = await reads.get(client, STORAGE_CLASSES, name=name)
+    except NotFound:  # a name by which volumes are matched, nothing more
+        return None
+    view = codec.storage_class(raw)
+    return StorageClassFacts(
+        waits_for_consumer=view.binding_mode == "WaitForFirstConsumer",
+        provisioner=view.provisioner,
+    )
+
+
+def _claim_of(view: ObjectView) -> ClaimFacts:
+    return ClaimFacts(
+        name=view.name,
+        storage_class=_text(view.spec, "storageClassName"),
+        bound=bool(_text(view.spec, "volumeName")),
+        lost=_text(view.status, "phase") == "Lost",
+        selected_node=view.annotations.get(SELECTED_NODE, ""),
+    )
+
+
+def _text(values: dict[str, Any], key: str) -> str:
+    value = values.get(key)
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,115 @@
+"""The claims of a job before its pods are created: bound, to be bound on a node, or unusable.
+
+kube-scheduler binds claims of storage classes with volumeBindingMode WaitForFirstConsumer, and it
+never sees pods that are created bound (docs/decisions/0008). For volumes that are provisioned it
+only writes the annotation `volume.kubernetes.io/selected-node` on the claim, for which the volume
+controller waits: so that is done here. Volumes that exist already (class without provisioner) it
+binds by itself; that would take the right to change every PersistentVolume of the cluster.
+https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
+kubernetes/kubernetes#89953
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import members_of
+
+SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
+NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimFacts:
+    """A PersistentVolumeClaim that a job names."""
+
+    name: str
+    storage_class: str = ""
+    bound: bool = False
+    lost: bool = False
+    """Its volume is gone."""
+    selected_node: str = ""
+    """Where its volume is being provisioned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageClassFacts:
+    """The StorageClass of a claim."""
+
+    waits_for_consumer: bool = False
+    provisioner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimReady:
+    """Nothing is to be done: the claim is bound, or others bind it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectNode:
+    """The claim's volume is to be provisioned where this node can use it."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimUnusable:
+    """No pod can use this claim: none is created, so that no GPU is held for it."""
+
+    message: str
+    remedy: str
+
+
+ClaimStep = ClaimReady | SelectNode | ClaimUnusable
+
+
+def claim_names(job: Job) -> tuple[str, ...]:
+    """The claims that the job names, each once."""
+    spec, names = job.spec, list[str]()
+    if spec.template is not None:
+        claims = (volume.persistent_volume_claim for volume in spec.template.volumes or ())
+        names += [claim.claim_name for claim in claims if claim is not None]
+    else:
+        if spec.checkpoint is not None:
+            names.append(spec.checkpoint.claim_name)
+        if spec.trainer is not None and spec.trainer.data is not None:
+            names.append(spec.trainer.data.claim_name)
+    return tuple(dict.fromkeys(names))
+
+
+def missing_claim(name: str) -> ClaimUnusable:
+    """There is no claim of this name."""
+    return ClaimUnusable(
+        message=f'persistentvolumeclaim "{name}" not found',
+        remedy=f"create the PersistentVolumeClaim {name}, or correct its name in the job",
+    )
+
+
+def claim_step(job: Job, claim: ClaimFacts, storage: StorageClassFacts | None) -> ClaimStep:
+    """What is to be done about a claim before the job's pods are created.
+
+    A gang shares its claims: the volume is provisioned for the node of its lowest member, and the
+    others have to reach it from theirs.
+
+    Args:
+        job: has an assignment.
+        claim: the claim.
+        storage: its storage class; None where it has none.
+    """
+    if claim.lost:
+        return ClaimUnusable(
+            message=f'persistentvolumeclaim "{claim.name}" has lost its volume',
+            remedy=f"restore the volume, or create the PersistentVolumeClaim {claim.name} again",
+        )
+    if claim.bound or claim.selected_node or storage is None or not storage.waits_for_consumer:
+        return ClaimReady()
+    if storage.provisioner == NO_PROVISIONER:
+        return ClaimUnusable(
+            message=f'persistentvolumeclaim "{claim.name}" is not bound, and its storage class'
+            f" {claim.storage_class} (WaitForFirstConsumer, no provisioner) leaves that to"
+            " kube-scheduler, which does not place these pods",
+            remedy=f"name the volume in spec.volumeName of {claim.name}",
+        )
+    return SelectNode(node=members_of(job.status)[0].node)

@@ -1,0 +1,73 @@
+"""What is done about a claim before pods are created that mount it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.lifecycle.plan.claims import (
+    NO_PROVISIONER,
+    ClaimFacts,
+    ClaimReady,
+    ClaimStep,
+    ClaimUnusable,
+    SelectNode,
+    StorageClassFacts,
+    claim_names,
+    claim_step,
+    missing_claim,
+)
+from tests.builders import a_job, admitted
+
+JOB = admitted(a_job(checkpoint={"claimName": "saves"}))
+WAITS = StorageClassFacts(waits_for_consumer=True, provisioner="disks.example.com")
+AT_ONCE = StorageClassFacts(waits_for_consumer=False, provisioner="disks.example.com")
+BY_HAND = StorageClassFacts(waits_for_consumer=True, provisioner=NO_PROVISIONER)
+
+
+@pytest.mark.parametrize(
+    ("claim", "storage", "step"),
+    [
+        (ClaimFacts(name="saves", bound=True, storage_class="disks"), None, ClaimReady()),
+        (ClaimFacts(name="saves", storage_class="disks"), AT_ONCE, ClaimReady()),
+        (ClaimFacts(name="saves"), None, ClaimReady()),
+        (ClaimFacts(name="saves", storage_class="disks"), WAITS, SelectNode(node="node-a")),
+        (ClaimFacts(name="saves", selected_node="node-z"), WAITS, ClaimReady()),
+    ],
+    ids=["bound", "immediate", "without-a-class", "waits", "is-provisioned"],
+)
+def test_a_claim_is_bound_where_kube_scheduler_would_do_it(
+    claim: ClaimFacts, storage: StorageClassFacts | None, step: ClaimStep
+) -> None:
+    assert claim_step(JOB, claim, storage) == step
+
+
+def test_what_no_pod_can_use_is_named_with_its_remedy() -> None:
+    local = claim_step(JOB, ClaimFacts(name="saves", storage_class="local"), BY_HAND)
+    assert isinstance(local, ClaimUnusable)
+    assert 'persistentvolumeclaim "saves" is not bound' in local.message
+    assert "local (WaitForFirstConsumer, no provisioner)" in local.message
+    assert local.remedy == "name the volume in spec.volumeName of saves"
+    lost = claim_step(JOB, ClaimFacts(name="saves", lost=True, bound=True), None)
+    assert isinstance(lost, ClaimUnusable)
+    assert "lost its volume" in lost.message
+    assert missing_claim("saves").message == 'persistentvolumeclaim "saves" not found'
+
+
+def test_the_claims_that_a_job_names() -> None:
+    data = {"model": "tiny", "data": {"claimName": "text", "path": "books"}}
+    both = a_job(trainer=data, checkpoint={"claimName": "saves"})
+    assert claim_names(both) == ("saves", "text")
+    same = a_job(
+        trainer={**data, "data": {"claimName": "saves", "path": "b"}},
+        checkpoint={"claimName": "saves"},
+    )
+    assert claim_names(same) == ("saves",)
+    volumes: list[dict[str, Any]] = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "home"}},
+        {"name": "b", "emptyDir": {}},
+        {"name": "c", "secret": {"name": "keys"}},
+    ]
+    assert claim_names(a_job(template={"image": "any:1", "volumes": volumes})) == ("home",)
+    assert claim_names(a_job()) == ()
