@@ -14,10 +14,11 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.cluster import kubectl
+from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.announcers import ANNOUNCERS, Announcer, Marker
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
-from tests.kube import Json
+from tests.kube import Json, phase_is
 
 PLAYED = list(ANNOUNCERS) if os.environ.get("DRUMLINE_SIGNALS") == "all" else ["GKE", "Karpenter"]
 DRAIN = "kubectl drain"
@@ -147,3 +148,48 @@ def test_losses_and_weights_equal_the_undisturbed_run_bit_for_bit(
 
 def test_the_drain_waits_for_the_save_and_then_ends_well(story: Story) -> None:
     assert f"node/{story.moves[DRAIN].node} drained" in story.drained
+
+
+SAVES_AT_SIGTERM = """
+import os, signal, sys, time
+name = f"/checkpoints/own-{os.environ['NODE_RANK']}-{time.time_ns()}"
+def save(*_):
+    time.sleep(2)
+    open(name, "a").write("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+open(name, "a").write("began ")
+while True:
+    signal.pause()
+"""
+
+
+def test_a_drain_under_a_template_gives_every_pod_its_grace_and_ends(site: Site) -> None:
+    """Any image, no agent of ours: SIGTERM to the whole gang, then a start on other nodes."""
+    template = {
+        "image": TRAINER_IMAGE,
+        "command": ["python3", "-c", SAVES_AT_SIGTERM],
+        "terminationGracePeriodSeconds": 15,
+        "volumes": [{"name": "saved", "persistentVolumeClaim": {"claimName": "checkpoints"}}],
+        "volumeMounts": [{"name": "saved", "mountPath": "/checkpoints"}],
+    }
+    site.submit("own", nodes=2, template=template)
+    queued = site.wait("own", phase_is("Running"))["status"]["queuedAt"]
+    node = min(set(site.nodes("own")) - {OPERATOR_NODE})
+    options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_SECONDS}s")
+    kubectl(site.cluster, "cordon", node)
+    try:
+        disrupted = site.wait("own", lambda job: "disruption" in (job or {})["status"])["status"]
+        assert (disrupted["phase"], disrupted["generation"]) == ("Running", 1)
+        output = kubectl(site.cluster, "drain", node, *options)
+        moved = site.wait(
+            "own",
+            lambda job: phase_is("Running")(job) and (job or {})["status"]["generation"] == 2,
+        )["status"]
+    finally:
+        kubectl(site.cluster, "uncordon", node)
+    assert f"node/{node} drained" in output
+    assert node not in site.nodes("own")
+    assert (moved["restarts"], moved["queuedAt"]) == (0, queued)
+    lives = [path.read_text() for path in site.checkpoints.glob("own-*")]
+    assert lives.count("began saved") == 2
