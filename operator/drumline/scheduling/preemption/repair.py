@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption, Resized
 from drumline.scheduling.model import Admitted, Queue
 from drumline.scheduling.placement.placer import Placer, placed
+from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.projection import Nomination, Projection
 from drumline.scheduling.preemption.candidates import Candidates
 from drumline.scheduling.preemption.preemptor import Preemptor
@@ -64,6 +65,8 @@ class GangRepair:
         self._unmet_demand = unmet_demand
         self._queues = queues
         self._now = now
+        self._most_free: dict[str, int] = {}
+        """By pool: the most GPUs that were free on an open node when a gang was to be relocated."""
         self.gave_back = False
         """Whether a gang got other slots than its nominated ones, which are free again."""
 
@@ -98,6 +101,12 @@ class GangRepair:
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
         if view is None or gang.retry_at > self._now or gang.uid in view.leaving:
             return None
+        # Before an upgrade all nodes are cordoned: then no gang needs a search of its own. Free
+        # capacity only shrinks from here on, so the number counts for all gangs of the cycle.
+        if held.pool not in self._most_free:
+            self._most_free[held.pool] = most_free_gpus(view)
+        if gang.per_pod.gpus > self._most_free[held.pool]:
+            return None
         positions = tuple(sorted(held.displaced))
         staying = {i: name for i, name in enumerate(held.assignment) if i not in held.displaced}
         nodes = self._placer.glimpse(gang=gang, pool=held.pool, pods=held.size, kept=staying)
@@ -126,3 +135,13 @@ class GangRepair:
                 return preemption
         self._unmet_demand.want(gang=gang, pool=held.pool, reason=rejection.reason)
         return rejection.of(gang)
+
+
+def most_free_gpus(view: PoolView) -> int:
+    """The most GPUs that are free on one node that takes new pods. O(nodes)."""
+    free = (
+        view.free[ordinal][0]
+        for ordinal, node in enumerate(view.tree.nodes)
+        if node.ready and not (node.unschedulable or node.closed or node.distrusted)
+    )
+    return max(free, default=0)

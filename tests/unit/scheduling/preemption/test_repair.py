@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drumline.scheduling import BlockReason, Node
-from tests.unit.scheduling.builders import admitted, cluster, gang, node, racks, run
+from drumline.scheduling.placement.pool_view import build_views
+from drumline.scheduling.placement.resource_axis import axis_of
+from drumline.scheduling.preemption.repair import most_free_gpus
+from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, run
 
 LOST_1 = frozenset({1})
 
@@ -221,3 +224,17 @@ def test_an_elastic_gang_on_a_node_that_is_about_to_go_does_not_grow() -> None:
     decisions = run(cluster(*nodes, running=[whole]))
     assert [placed.replaced for placed in decisions.placed] == [(1,)]
     assert decisions.resized == ()
+
+
+def test_the_most_free_gpus_are_those_of_a_node_that_takes_new_pods() -> None:
+    nodes = [
+        node("n0", "rack-0", gpus=8, unschedulable=True),
+        node("n1", "rack-0", gpus=6, closed="maintenance"),
+        node("n2", "rack-0", gpus=4, used=pod(1)),
+        node("n3", "rack-0", gpus=2),
+    ]
+    snapshot = cluster(*nodes)
+    (view,) = build_views(snapshot=snapshot, axis=axis_of((gang("a"),))).values()
+    assert most_free_gpus(view) == 3
+    (none,) = build_views(snapshot=cluster(nodes[0]), axis=axis_of((gang("a"),))).values()
+    assert most_free_gpus(none) == 0
