@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol
 
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
@@ -22,8 +22,12 @@ from drumline.disruption.model import Confidence, Disruption
 from drumline.disruption.signals import announced_disruptions, out_of_service
 from drumline.kube.views import NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Node
 from drumline.scheduling.resources import NOTHING, Resources
+
+LONGEST_GRACE_SECONDS: Final = 3600.0
+"""What a pod holds that ends later than this is not expected back: others are preempted instead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,8 +201,9 @@ class NodeCache:
         """The pods that `roles` named as charged, as of the last look at the nodes."""
         for name, pods in self._charged.items():
             if name in self._values:
-                for pod in pods:
-                    yield self._values[name], pod
+                for charged in pods:
+                    leaving = charged.leaving and self._ends_soon(charged.pod)
+                    yield self._values[name], replace(charged, leaving=leaving)
 
     def contested(self) -> Mapping[str, tuple[str, ...]]:
         """By node that several pools select: these pools, its own first, as of the last look."""
@@ -230,10 +235,23 @@ class NodeCache:
             pool=pool,
             spec=spec,
             used=_use(pods, gpu_resource=spec.gpu_resource),
-            terminating=_use(role.terminating, gpu_resource=spec.gpu_resource),
+            terminating=_use(
+                filter(self._ends_soon, role.terminating), gpu_resource=spec.gpu_resource
+            ),
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
         )
+
+    def _ends_soon(self, pod: PodView) -> bool:
+        """Whether it makes sense to wait for the end of a pod that is, or will be, deleted.
+
+        A grace period of years is legal: capacity that nobody else may take meanwhile.
+        """
+        try:
+            end = parse_timestamp(pod.deletion_time) if pod.deletion_time else 0.0
+        except ValueError:
+            return False
+        return end <= self._clock() + LONGEST_GRACE_SECONDS
 
     def _closed(self, name: str) -> str:
         verdict = self._verdicts.get(name)

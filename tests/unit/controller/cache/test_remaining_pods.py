@@ -11,12 +11,14 @@ from msgspec import structs
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Admitted, Node, Policy
 from tests.unit.controller.views import (
     assignment,
+    foreign_pod,
     job_view,
     node_view,
     pod_view,
@@ -202,3 +204,18 @@ def test_no_job_starts_on_quota_whose_pods_still_run(placed: ClusterCache, endin
     snapshot = placed.scheduling.snapshot(now=NOW)
     decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
     assert [start.uid for start in decisions.placed] == ["next"]
+
+
+@pytest.mark.parametrize(("end", "expected"), [(NOW + 3600, True), (NOW + 3601, False)])
+def test_no_job_waits_for_a_pod_whose_grace_period_lasts_for_years(
+    placed: ClusterCache, end: float, *, expected: bool
+) -> None:
+    """A pod of another owner, or one that was made by hand with a job's name and owner."""
+    late = {"terminating": True, "deletion_time": timestamp(end)}
+    placed.on_pod(None, foreign_pod("theirs", node="node-1", **late))
+    assert going(placed)[1] == (1 if expected else 0)
+    placed.jobs.assume(written(placed, version=3, assignment=None))
+    placed.on_pod(pod_view(index=1, node_name="node-1"), None)
+    placed.on_pod(pod_view(index=0), pod_view(index=0, **late))
+    (held,) = residual(placed)
+    assert (held.gpus, held.leaving) == (2, expected)
