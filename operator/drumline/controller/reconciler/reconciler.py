@@ -29,6 +29,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.observed import Observed, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.lifecycle.model.verdict import Refusal
 from drumline.lifecycle.plan.claims import ClaimUnusable
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.lifecycle.plan.slow_start import start_refused
@@ -48,6 +49,9 @@ _FAILED_STARTS = (Reason.START_BLOCKED, Reason.START_DEADLINE_EXCEEDED)
 _NEVER_FREE = (Reason.API_REFUSED, *_FAILED_STARTS)
 """Losses of an assignment that back off from the first one on."""
 MAX_WRITES_A_RECONCILE = 4
+MAX_REFUSED_WRITES = 4
+"""Of jobs that cannot be scheduled as they are written, so many statuses are written at a time."""
+REFUSED_WRITE_SECONDS = 1.0
 """After more writes in a row the plan does not settle: let other jobs go first."""
 
 
@@ -92,6 +96,7 @@ class Reconciler:
         self._job_events = job_events
         self._clock = clock
         self._memory: dict[str, JobMemory] = {}
+        self._refused_writes = 0
 
     async def reconcile(self, key: str) -> float | None:
         """Bring one job forward; returns the seconds until it is due again, or None.
@@ -116,7 +121,7 @@ class Reconciler:
             now = self._clock()
             planned = plan_job(job, observed, now=now, epoch=self._epoch)
             if planned.status is not None:
-                await self._writer.write(job, planned.status)
+                await self._write(job, planned.status)
                 memory.written_at = now
                 self._announce(job, planned.status)
                 continue
@@ -131,6 +136,21 @@ class Reconciler:
                 continue
             return self._requeue_after(job, memory, planned.requeue_at, now=now)
         raise RetryLater(0.1)
+
+    async def _write(self, job: Job, status: TrainingJobStatus) -> None:
+        """Write a status; those of refused jobs never take many workers at a time.
+
+        The API server takes seconds to write the status of an object that holds hundreds of
+        thousands of values, which only what is refused does.
+        """
+        refused = isinstance(job.verdict, Refusal)
+        if refused and self._refused_writes >= MAX_REFUSED_WRITES:
+            raise RetryLater(REFUSED_WRITE_SECONDS)
+        self._refused_writes += refused
+        try:
+            await self._writer.write(job, status)
+        finally:
+            self._refused_writes -= refused
 
     def knows(self, key: str) -> bool:
         """Whether there is a job with this key."""
