@@ -30,16 +30,17 @@ def run_operator() -> int:
     except SettingsError as error:
         print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
         return 2
-    import asyncio  # noqa: PLC0415 - see above
-
-    import uvloop  # noqa: PLC0415 - see above
-
+    from drumline.controller.app import kopf_process  # noqa: PLC0415 - see above
     from drumline.controller.app.operator import Operator  # noqa: PLC0415 - see above
+    from drumline.kube.credentials import discover  # noqa: PLC0415 - see above
     from drumline.telemetry import logs  # noqa: PLC0415 - see above
 
     logs.configure(level=settings.log_level, log_format=settings.log_format)
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(Operator(settings).run())
+    kopf_process.run(
+        Operator(settings, credentials=discover(os.environ)),
+        credentials=lambda: discover(os.environ),
+        identity=settings.identity,
+    )
     return 0
 
 

@@ -30,7 +30,10 @@ class Settings:
     operator_image: str = "drumline/operator:dev"
     """DRUMLINE_OPERATOR_IMAGE: also the image of the join container of gangs with a template."""
     signing_key_file: Path = Path("/var/run/drumline/signing/key")
-    """DRUMLINE_SIGNING_KEY_FILE: the key from which all job tokens are derived."""
+    """DRUMLINE_SIGNING_KEY_FILE: the key from which job tokens are derived; a file `previous`
+    beside it is the key before it, while keys are changed."""
+    signing_key_object: str = ""
+    """DRUMLINE_SIGNING_KEY_OBJECT: the Secret that is created where that file is missing."""
     priority_class: str = "drumline-training-pods"
     """DRUMLINE_PRIORITY_CLASS: of every training pod; the priority of a job is in its spec."""
     lease_seconds: int = 15
@@ -84,6 +87,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         trainer_image=read.text("TRAINER_IMAGE", defaults.trainer_image),
         operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),
         signing_key_file=Path(read.text("SIGNING_KEY_FILE", str(defaults.signing_key_file))),
+        signing_key_object=read.text("SIGNING_KEY_OBJECT", defaults.signing_key_object),
         priority_class=read.text("PRIORITY_CLASS", defaults.priority_class),
         lease_seconds=int(read.number("LEASE_SECONDS", defaults.lease_seconds, low=13)),
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import subprocess
 from collections.abc import Callable, Iterator
@@ -85,12 +84,14 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
         ("CustomResourceDefinition", "trainingqueues.drumline.dev"),
         ("Deployment", "drumline-operator"),
         ("FlowSchema", "drumline-operator"),
+        ("FlowSchema", "drumline-operator-lease"),
         ("NetworkPolicy", "drumline-operator"),
+        ("PodDisruptionBudget", "drumline-operator"),
         ("PriorityClass", "drumline-training-pods"),
         ("PriorityLevelConfiguration", "drumline-operator"),
+        ("PriorityLevelConfiguration", "drumline-operator-lease"),
         ("Role", "drumline-operator"),
         ("RoleBinding", "drumline-operator"),
-        ("Secret", "drumline-signing-key"),
         ("Service", "drumline-operator"),
         ("ServiceAccount", "drumline-operator"),
     ]
@@ -105,6 +106,7 @@ def test_the_deployment_tells_the_operator_what_it_would_assume(defaults: list[J
         identity="pod-0",
         trainer_image="drumline/trainer:0.1.0",
         operator_image="drumline/operator:0.1.0",
+        signing_key_object="drumline-signing-key",
         trainer_pod={
             "volumes": [],
             "volumeMounts": [],
@@ -144,6 +146,7 @@ def test_values_reach_the_operator(render: Render) -> None:
         identity="pod-0",
         trainer_image=f"registry.example.com/trainer@{digest}",
         operator_image="registry.example.com/operator:7",
+        signing_key_object="drumline-signing-key",
         priority_class="other-class",
         lease_seconds=20,
         progress_seconds=5,
@@ -271,25 +274,21 @@ def test_users_roles_are_aggregated(defaults: list[Json]) -> None:
     }
 
 
-def test_the_signing_key_is_random_and_outlives_the_release(
+def test_every_render_is_the_same_and_the_operator_makes_the_signing_key(
     render: Render, defaults: list[Json]
 ) -> None:
-    secrets = [only(objects, "Secret") for objects in (defaults, render())]
-    keys = [base64.b64decode(secret["data"]["key"]) for secret in secrets]
-    assert [len(key) for key in keys] == [32, 32]
-    assert keys[0] != keys[1]
-    assert secrets[0]["immutable"] is True
-    assert secrets[0]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    assert render() == defaults
+    assert "Secret" not in {each_object["kind"] for each_object in defaults}
+    assert environment(defaults)["DRUMLINE_SIGNING_KEY_OBJECT"] == "drumline-signing-key"
+    secret = {"secretName": "drumline-signing-key", "defaultMode": 0o440, "optional": True}
+    assert {"name": "signing-key", "secret": secret} in pod_of(defaults)["spec"]["volumes"]
 
 
-def test_a_secret_of_ones_own_is_mounted_instead(render: Render) -> None:
+def test_a_secret_of_ones_own_is_mounted_and_never_made(render: Render) -> None:
     objects = render(signingKey={"existingSecret": "mine"})
-    assert "Secret" not in {each_object["kind"] for each_object in objects}
-    volumes = pod_of(objects)["spec"]["volumes"]
-    assert {
-        "name": "signing-key",
-        "secret": {"secretName": "mine", "defaultMode": 0o440},
-    } in volumes
+    assert "DRUMLINE_SIGNING_KEY_OBJECT" not in environment(objects)
+    secret = {"secretName": "mine", "defaultMode": 0o440, "optional": False}
+    assert {"name": "signing-key", "secret": secret} in pod_of(objects)["spec"]["volumes"]
 
 
 def test_the_crds_are_those_of_the_models_and_are_kept(
@@ -317,11 +316,57 @@ def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
     assert (result["value"], result["preemptionPolicy"]) == (1_000_000_000, "Never")
 
 
-def test_more_than_one_replica_brings_a_budget(render: Render, defaults: list[Json]) -> None:
-    assert "PodDisruptionBudget" not in {default["kind"] for default in defaults}
-    budget = only(render(replicas=2), "PodDisruptionBudget")
+def test_two_replicas_are_spread_and_one_at_a_time_may_be_evicted(
+    render: Render, defaults: list[Json]
+) -> None:
+    deployment = only(defaults, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    budget = only(defaults, "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
-    assert budget["spec"]["selector"] == only(defaults, "Deployment")["spec"]["selector"]
+    assert budget["spec"]["selector"] == deployment["selector"]
+    spread = pod_of(defaults)["spec"]["topologySpreadConstraints"]
+    assert {entry["topologyKey"]: entry["whenUnsatisfiable"] for entry in spread} == {
+        "kubernetes.io/hostname": "ScheduleAnyway",
+        "topology.kubernetes.io/zone": "ScheduleAnyway",
+    }
+    assert all(entry["labelSelector"] == deployment["selector"] for entry in spread)
+    single = render(replicas=1)
+    assert "PodDisruptionBudget" not in {each_object["kind"] for each_object in single}
+    assert "topologySpreadConstraints" not in pod_of(single)["spec"]
+
+
+def test_the_operator_leaves_a_lost_node_in_seconds(render: Render, defaults: list[Json]) -> None:
+    def seconds(objects: list[Json]) -> dict[str, int]:
+        return {
+            entry["key"]: entry["tolerationSeconds"]
+            for entry in pod_of(objects)["spec"]["tolerations"]
+        }
+
+    lost = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+    assert seconds(defaults) == dict.fromkeys(lost, 5)
+    assert seconds(render(nodeLossSeconds=0)) == dict.fromkeys(lost, 0)
+
+
+def test_the_lease_has_a_lane_to_itself_before_all_other_requests(defaults: list[Json]) -> None:
+    schemas = {
+        each_object["metadata"]["name"]: each_object["spec"]
+        for each_object in defaults
+        if each_object["kind"] == "FlowSchema"
+    }
+    lease, rest = schemas["drumline-operator-lease"], schemas["drumline-operator"]
+    assert lease["matchingPrecedence"] < rest["matchingPrecedence"]
+    assert lease["priorityLevelConfiguration"] != rest["priorityLevelConfiguration"]
+    (rule,) = lease["rules"]
+    assert rule["subjects"] == rest["rules"][0]["subjects"]
+    (resource,) = rule["resourceRules"]
+    assert (resource["apiGroups"], resource["resources"]) == (["coordination.k8s.io"], ["leases"])
+    levels = {
+        each_object["metadata"]["name"]: each_object["spec"]["limited"]
+        for each_object in defaults
+        if each_object["kind"] == "PriorityLevelConfiguration"
+    }
+    assert levels["drumline-operator-lease"]["lendablePercent"] == 0
+    assert levels["drumline-operator-lease"]["nominalConcurrencyShares"] >= 1
 
 
 def test_services_and_policies_select_the_operators_pod(defaults: list[Json]) -> None:
@@ -350,6 +395,7 @@ def test_monitors_of_the_prometheus_operator(render: Render) -> None:
 
 def test_everything_optional_can_be_left_out(render: Render) -> None:
     objects = render(
+        replicas=1,
         crds={"install": False},
         rbac={"create": False, "userRoles": False},
         serviceAccount={"create": False, "name": "given"},
@@ -383,7 +429,7 @@ def test_places_for_additions_of_ones_own(render: Render) -> None:
     assert template["metadata"]["labels"]["team"] == "platform"
     assert template["metadata"]["annotations"] == {"note": "here"}
     assert pod["nodeSelector"] == {"pool": "system"}
-    assert pod["tolerations"] == [{"key": "system", "operator": "Exists"}]
+    assert pod["tolerations"][2:] == [{"key": "system", "operator": "Exists"}]
     assert pod["affinity"] == {"nodeAffinity": {}}
     assert pod["priorityClassName"] == "system-cluster-critical"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]

@@ -100,6 +100,11 @@ class PlatformReason(StrEnum):
     """Why a condition of a GpuPool or a TrainingQueue is what it is."""
 
     NODES_OVERLAP = "NodesOverlap"
+    ACCEPTED = "Accepted"
+    UNREADABLE = "Unreadable"
+    GPU_POOL_NOT_FOUND = "GpuPoolNotFound"
+    PARENT_NOT_FOUND = "ParentNotFound"
+    GPUS_MISSING = "GpusMissing"
 
 
 class DisruptionKind(StrEnum):

@@ -56,10 +56,13 @@ class GpuPoolSpec(ApiModel):
 class GpuPoolStatus(ApiModel):
     """What the operator last saw of the pool."""
 
+    observed_generation: int | None = None
+    """metadata.generation this status is about."""
     conditions: Annotated[
         list[Condition] | None, Field(max_length=8, json_schema_extra=keyed_by("type"))
     ] = None
-    """What is true of it: Overlapping, where another pool selects the same nodes."""
+    """What is true of it: Ready, and Overlapping (another pool selects the same nodes), Degraded or
+    Stalled where they hold."""
     nodes: int | None = None
     """Nodes of the pool."""
     total_gpus: int | None = None

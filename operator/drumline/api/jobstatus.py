@@ -74,6 +74,9 @@ class TrainingJobStatus(ApiModel):
     priority: int | None = None
     """Value of its priority class when it last got its GPUs. While it holds them a lower class
     counts at once, a higher one when it is queued again."""
+    signing_key: Annotated[str | None, Field(max_length=16)] = None
+    """Name of the operator's signing key from which the token of its pods follows; replaced when it
+    next gets GPUs. Absent for jobs whose pods share no token."""
     queued_at: Timestamp | None = None
     """When the job began to wait; kept over preemption."""
     expected_start: Timestamp | None = None

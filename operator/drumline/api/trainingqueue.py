@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from drumline.api.base import DISTINCT, ApiModel, Name, Rule, Timestamp, keyed_by, name_rule
+from drumline.api.conditions import Condition
 
 
 class PoolQuota(ApiModel):
@@ -98,6 +99,12 @@ class PoolUsage(ApiModel):
 class TrainingQueueStatus(ApiModel):
     """What the operator last saw of the queue."""
 
+    observed_generation: int | None = None
+    """metadata.generation this status is about."""
+    conditions: Annotated[
+        list[Condition] | None, Field(max_length=8, json_schema_extra=keyed_by("type"))
+    ] = None
+    """What is true of it: Ready, and Stalled where it holds."""
     admitted_jobs: int | None = None
     """Jobs that hold GPUs."""
     pending_jobs: int | None = None

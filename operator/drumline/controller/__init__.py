@@ -1,1 +1,1 @@
-"""The only room with Kopf: triggers, work queue, reconciler, cache, scheduler loop, app."""
+"""The only room with Kopf: process, work queue, reconciler, cache, scheduler loop, app."""

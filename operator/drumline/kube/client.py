@@ -225,6 +225,8 @@ class KubeClient:
         headers: dict[str, str] = {}
         if (token := await self._credentials.token.current()) is not None:
             headers["Authorization"] = f"Bearer {token}"
+        if request.sending.purpose:
+            headers["User-Agent"] = f"{self._user_agent}/{request.sending.purpose}"
         if request.body is not None:
             headers["Content-Type"] = request.content_type
         query = dict(request.query)

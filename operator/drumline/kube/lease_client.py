@@ -124,7 +124,12 @@ class LeaseClient:
         return written.resource_version
 
     def _sending(self) -> Sending:
-        return Sending(fenced=False, retry=ONCE, deadline_seconds=self.request_seconds)
+        return Sending(
+            fenced=False,
+            retry=ONCE,
+            deadline_seconds=self.request_seconds,
+            purpose="leader-election",  # as kube-scheduler and kube-controller-manager call it
+        )
 
 
 def _record(lease: _Lease) -> LeaseRecord:

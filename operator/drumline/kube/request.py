@@ -47,11 +47,13 @@ class Sending:
         fenced: Whether a write needs the fence; only the lease does not.
         retry: Instead of the client's own policy.
         deadline_seconds: Instead of the client's own deadline for reads or writes.
+        purpose: What it is for, in the User-Agent: the server's logs and audit tell it apart.
     """
 
     fenced: bool = True
     retry: RetryPolicy | None = None
     deadline_seconds: float | None = None
+    purpose: str = ""
 
 
 ORDINARY: Final = Sending()

@@ -199,6 +199,12 @@ class ControllerMetrics:
             ["resource"],
             registry=registry,
         )
+        self.gangs_by_signing_key = Gauge(
+            "drumline_gangs_by_signing_key",
+            "Gangs with agents that hold GPUs, by the signing key of their token.",
+            ["key"],
+            registry=registry,
+        )
         self.leader = Gauge("drumline_leader", "1 while this process leads.", registry=registry)
         version = Gauge(
             "drumline_build_info", "The running version.", ["version"], registry=registry

@@ -237,3 +237,14 @@ async def test_every_attempt_is_observed(serve: Serve, unused_tcp_port: int) -> 
 
 def _credentials(server: str) -> Credentials:
     return Credentials(server=server, token=Token(lambda: None))
+
+
+async def test_what_a_request_is_for_is_told_apart_by_its_user_agent(serve: Serve) -> None:
+    seen: list[web.Request] = []
+    async with KubeClient(await serve(_scripted([_ok(), _ok()], seen))) as client:
+        await reads.get(client, NODES, name="n")
+        await reads.get(client, NODES, name="n", sending=Sending(purpose="leader-election"))
+    assert [request.headers["User-Agent"] for request in seen] == [
+        "drumline",
+        "drumline/leader-election",
+    ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from drumline.controller.agents.client import AgentClient
@@ -36,8 +37,10 @@ from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
+from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.settings import Settings
 from drumline.telemetry import logs
@@ -49,6 +52,7 @@ log = logs.get("drumline.controller.app.leader")
 WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
+CATCH_UP_SECONDS = 5.0
 ANNOUNCEMENT_SECONDS = 5.0
 """At least this often announced disruptions are judged again."""
 
@@ -60,14 +64,14 @@ class Term:
     Attributes:
         client: fenced writes to the API server.
         epoch: the number of the term.
-        signing_key: what the jobs' tokens are derived from.
+        signing_keys: what the jobs' tokens are derived from.
         settings: what the Deployment says.
         metrics: of this process.
     """
 
     client: KubeClient
     epoch: int
-    signing_key: bytes
+    signing_keys: SigningKeys
     settings: Settings
     metrics: Metrics
 
@@ -116,6 +120,7 @@ class LeaderComponents:
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
         self._reconciler = self._wire_reconciler(agents)
+        self._reporter: UsageReporter | None = None
 
     async def fill_caches(self, group: asyncio.TaskGroup) -> None:
         """Start the informers in `group`; returns when every cache holds a whole list."""
@@ -171,7 +176,8 @@ class LeaderComponents:
         group.create_task(
             _check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
         )
-        group.create_task(self._wire_reporter(usage).run())
+        self._reporter = self._wire_reporter(usage)
+        group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
         group.create_task(self._writer.settle_doubts())
         self._wake.set()
@@ -182,6 +188,15 @@ class LeaderComponents:
             self._queue.add(job.key)
             self._wake.set()
 
+    async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
+        """Say what becomes of a new spec once our cache has it; the next look does else."""
+        informer = self.informers.pools if resource is GPU_POOLS else self.informers.queues
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CATCH_UP_SECONDS):
+                await informer.wait_version(version)
+        if self._reporter is not None:
+            await self._reporter.report_spec(resource, name)
+
     def _wire_reconciler(self, agents: AgentAccess) -> Reconciler:
         term, state = self._term, self._state
         return Reconciler(
@@ -191,7 +206,7 @@ class LeaderComponents:
                 agents=agents.client,
                 deliveries=agents.deliveries,
                 pods=self._pods,
-                signing_key=term.signing_key,
+                signing_keys=term.signing_keys,
                 gpu_resource=_gpu_resource(state),
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=time.time,
@@ -211,6 +226,7 @@ class LeaderComponents:
             writer=self._writer,
             pods=self._pods,
             epoch=self._term.epoch,
+            signing_key=self._term.signing_keys.current_id,
             preemption_seconds=self._term.settings.preemption_seconds,
             metrics=self._term.metrics,
             job_events=self._job_events,
@@ -226,6 +242,7 @@ class LeaderComponents:
             pools=self.informers.pools,
             metrics=self._term.metrics,
             usage=usage,
+            signing_keys=self._term.signing_keys,
             clock=time.time,
         )
 

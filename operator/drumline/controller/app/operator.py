@@ -1,4 +1,4 @@
-"""The operator's process: one event loop, from stand-by to leadership to the end.
+"""The operator: one event loop, from stand-by to leadership to the end.
 
 Stand by for the Lease -> list and watch (begun only then, so that the last writes of an earlier
 leader are seen) -> reconcile and schedule. Whatever ends or fails ends the process: the kubelet
@@ -8,24 +8,22 @@ starts a fresh one, and nothing that matters lived only here.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import time
-from collections.abc import Callable
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.app import open_files
-from drumline.controller.app.kopf_thread import watch_jobs
 from drumline.controller.app.leader import AgentAccess, LeaderComponents, Term
+from drumline.controller.app.signing_key_files import find_keys
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
-from drumline.kube.credentials import Credentials, discover
+from drumline.kube.credentials import Credentials
 from drumline.kube.errors import Gone, NotLeader
-from drumline.kube.kinds import TRAINING_JOBS
+from drumline.kube.kinds import TRAINING_JOBS, Resource
 from drumline.kube.lease import LeaderElector, LeaseTiming
+from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.metrics import Metrics
@@ -33,7 +31,6 @@ from drumline.telemetry.metrics import Metrics
 log = logs.get("drumline.controller.app.operator")
 
 LEASE_NAME = "drumline-operator"
-MIN_SIGNING_KEY_BYTES = 16
 
 
 class Stopped(Exception):  # noqa: N818 - the ordinary end
@@ -45,18 +42,12 @@ class Operator:
 
     Args:
         settings: what the Deployment says.
-        discover_credentials: returns credentials for the API server; each caller gets its own.
+        credentials: for the API server; used in this operator's loop alone.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        discover_credentials: Callable[[], Credentials] = lambda: discover(os.environ),
-    ) -> None:
+    def __init__(self, settings: Settings, *, credentials: Credentials) -> None:
         self._settings = settings
-        self._discover = discover_credentials
-        self._credentials = discover_credentials()
+        self._credentials = credentials
         self._metrics = Metrics()
         self._leading = False
         self._leader: LeaderComponents | None = None
@@ -67,12 +58,10 @@ class Operator:
         """Stand by, lead, end when asked to.
 
         Raises:
-            OSError: the signing key cannot be read.
+            OSError: there is no usable signing key.
             ExceptionGroup: what made the process end.
         """
         settings = self._settings
-        signing_key = _signing_key(settings)
-        self._handle_signals()
         fence = _Fence()
         async with (
             KubeClient(
@@ -95,6 +84,12 @@ class Operator:
                 timing=LeaseTiming(duration_seconds=settings.lease_seconds),
             )
             fence.elector = elector
+            keys = await find_keys(
+                client,
+                file=settings.signing_key_file,
+                namespace=settings.namespace,
+                secret=settings.signing_key_object,
+            )
             files = open_files.raise_limit()
             log.info(
                 "operator_started", identity=settings.identity, port=port, open_files_limit=files
@@ -102,17 +97,33 @@ class Operator:
             try:
                 async with asyncio.TaskGroup() as group:
                     group.create_task(self._ended())
-                    group.create_task(self._serve(client, elector, signing_key))
+                    group.create_task(self._serve(client, elector, keys))
             except* Stopped:
                 log.info("operator_stopped")
 
-    def _handle_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGUSR1, self._capture)
+    def stop(self) -> None:
+        """Have `run` end: the lease is released."""
+        self._stop.set()
 
-    async def _serve(self, client: KubeClient, elector: LeaderElector, key: bytes) -> None:
+    def capture(self) -> None:
+        """Have the next cycle written to a file; only a leader has cycles."""
+        if self._leader is None:
+            log.warning("capture_refused", why="this process does not lead")
+        else:
+            self._leader.captures.request()
+
+    async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
+        """Say in the status of a GpuPool or TrainingQueue what becomes of its new spec.
+
+        Args:
+            resource: its kind.
+            name: its name.
+            version: the version in which Kopf saw it; our cache has it first, or soon.
+        """
+        if self._leader is not None:
+            await self._leader.report_spec(resource, name, version=version)
+
+    async def _serve(self, client: KubeClient, elector: LeaderElector, keys: SigningKeys) -> None:
         epoch = await elector.acquire()
         self._metrics.controller.leader.set(1)
         log.info("elected", epoch=epoch)
@@ -120,7 +131,7 @@ class Operator:
         term = Term(
             client=client,
             epoch=epoch,
-            signing_key=key,
+            signing_keys=keys,
             settings=self._settings,
             metrics=self._metrics,
         )
@@ -144,21 +155,6 @@ class Operator:
             await leader.fill_caches(group)
             self._leader = leader
             leader.start(group)
-            await watch_jobs(
-                leader.informers.jobs,
-                queue=queue,
-                credentials=await asyncio.to_thread(self._discover),
-                identity=self._settings.identity,
-                ended=self._stop,
-            )
-            raise Stopped
-
-    def _capture(self) -> None:
-        """Have the next cycle written to a file; only a leader has cycles."""
-        if self._leader is None:
-            log.warning("capture_refused", why="this process does not lead")
-        else:
-            self._leader.captures.request()
 
     async def _ended(self) -> None:
         await self._stop.wait()
@@ -211,10 +207,3 @@ def _epoch_of(raw: bytes) -> int:
         return codec.epoch_of(raw)
     except codec.Undecodable:
         return 0
-
-
-def _signing_key(settings: Settings) -> bytes:
-    key = settings.signing_key_file.read_bytes().strip()
-    if len(key) < MIN_SIGNING_KEY_BYTES:
-        raise OSError(f"{settings.signing_key_file}: the signing key must have 16 bytes or more")
-    return key

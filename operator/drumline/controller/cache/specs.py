@@ -25,6 +25,7 @@ class SpecCache(Generic[Spec]):
         self._specs: dict[str, Spec] = {}
         self._ages: dict[str, tuple[str, str]] = {}
         """By name: when the object was created, and its name."""
+        self._problems: dict[str, str] = {}
 
     @property
     def by_name(self) -> Mapping[str, Spec]:
@@ -35,19 +36,26 @@ class SpecCache(Generic[Spec]):
         """The spec of this object, if it is known."""
         return self._specs.get(name)
 
+    def problem(self, name: str) -> str | None:
+        """Why the newest spec of this object cannot be read; None if it can."""
+        return self._problems.get(name)
+
     def on_object(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take in an event; returns why the spec cannot be read: the last good one stays then."""
         if new is None:
             if old is not None:
                 self._specs.pop(old.name, None)
                 self._ages.pop(old.name, None)
+                self._problems.pop(old.name, None)
             return None
         try:
             self._specs[new.name] = parse(self._model, new.spec, at="spec")
         except ApiError as error:
+            self._problems[new.name] = str(error)
             return str(error)
         self._ages[new.name] = (new.creation_time, new.name)
         self._specs = {name: self._specs[name] for name in sorted(self._specs, key=self._age)}
+        self._problems.pop(new.name, None)
         return None
 
     def _age(self, name: str) -> tuple[str, str]:

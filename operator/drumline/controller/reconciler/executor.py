@@ -43,6 +43,7 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodEvents, PodFacts
+from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
@@ -98,7 +99,7 @@ class Executor:
         agents: the way to the jobs' agents.
         deliveries: where records and notices on their way to agents are held.
         pods: what the platform decides about pods.
-        signing_key: what the jobs' tokens are derived from.
+        signing_keys: what the jobs' tokens are derived from.
         gpu_resource: the GPU resource of a pool, None while the pool is unknown.
         pods_of: the pods of a job as the cache shows them.
         clock: seconds since the epoch.
@@ -111,7 +112,7 @@ class Executor:
         agents: AgentClient,
         deliveries: Deliveries,
         pods: PodSettings,
-        signing_key: bytes,
+        signing_keys: SigningKeys,
         gpu_resource: Callable[[str], str | None],
         pods_of: Callable[[Job], Iterable[PodFacts]],
         clock: Callable[[], float],
@@ -121,14 +122,14 @@ class Executor:
         self._agents = agents
         self._deliveries = deliveries
         self._pods = pods
-        self._signing_key = signing_key
+        self._signing_keys = signing_keys
         self._gpu_resource = gpu_resource
         self._clock = clock
         self._next_events_slot = 0.0
 
     def token(self, job: Job) -> bytes:
         """The token by which this job's agents recognise their operator."""
-        return children.job_token(self._signing_key, job.uid)
+        return children.job_token(self._signing_keys.of(job.status.signing_key), job.uid)
 
     async def act(self, job: Job, action: Action, memory: JobMemory) -> None:
         """Do one action.

@@ -72,6 +72,7 @@ class Committer:
         writer: how a status is written.
         pods: for the image that is pinned at admission.
         epoch: this leader's epoch.
+        signing_key: name of the key that tokens of new gangs follow from.
         preemption_seconds: how long a job that is preempted may take to save.
         metrics: where decisions are counted.
         job_events: the events that users read.
@@ -85,6 +86,7 @@ class Committer:
         writer: StatusWriter,
         pods: PodSettings,
         epoch: int,
+        signing_key: str,
         preemption_seconds: float,
         metrics: Metrics,
         job_events: JobEvents,
@@ -94,6 +96,7 @@ class Committer:
         self._writer = writer
         self._pods = pods
         self._epoch = epoch
+        self._signing_key = signing_key
         self._preemption_seconds = preemption_seconds
         self._metrics = metrics
         self._job_events = job_events
@@ -141,6 +144,7 @@ class Committer:
             image=image_of(job, self._pods),
             priority=self._priority_of(job),
             now=now,
+            signing_key=self._signing_key if job.has_agents else None,
         )
         if not await self._write(job, status):
             return False

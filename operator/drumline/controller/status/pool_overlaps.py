@@ -7,13 +7,10 @@ pool in use. Both are told: the platform team decides which selector is wrong.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
-from drumline.api.conditions import Condition, ConditionType, PlatformReason
-from drumline.api.gpupool import GpuPoolStatus
-from drumline.api.load import ApiError, parse
-from drumline.kube.views import ObjectView
-from drumline.lifecycle.model.conditions import Statement, next_condition
+from drumline.api.conditions import PlatformReason
+from drumline.lifecycle.model.conditions import Statement
 
 SHOWN: Final = 3
 """Nodes that a message names for each other pool."""
@@ -44,31 +41,6 @@ def overlap_of(pool: str, *, contested: Mapping[str, Sequence[str]]) -> Statemen
     ]
     text = f"{'. '.join(parts)}: narrow the nodeSelector of one of them"
     return Statement(truth="True", reason=PlatformReason.NODES_OVERLAP, message=text)
-
-
-def overlap_fields(
-    view: ObjectView, *, contested: Mapping[str, Sequence[str]], now: float
-) -> dict[str, Any]:
-    """The field `conditions` of a pool's status; no field where it has nothing to say."""
-    statement = overlap_of(view.name, contested=contested)
-    if statement is None:
-        return {}
-    entry = next_condition(
-        _conditions(view),
-        ConditionType.OVERLAPPING,
-        statement,
-        generation=view.generation,
-        now=now,
-    )
-    return {"conditions": [entry.model_dump(mode="json", by_alias=True, exclude_none=True)]}
-
-
-def _conditions(view: ObjectView) -> list[Condition]:
-    """The conditions that a pool has; none where they cannot be read."""
-    try:
-        return parse(GpuPoolStatus, view.status, at="status").conditions or []
-    except ApiError:
-        return []
 
 
 def _owner(pool: str, other: str, selected_by: Sequence[str]) -> str:

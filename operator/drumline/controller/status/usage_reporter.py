@@ -1,4 +1,4 @@
-"""Use of queues and pools: their status (for `kubectl get`) and the gauges (for Prometheus).
+"""Status of queues and pools: their use, their conditions, and the gauges (for Prometheus).
 
 Looked at every few seconds, written only when it changed.
 """
@@ -7,20 +7,27 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
-from drumline.controller.status.pool_overlaps import overlap_fields
+from drumline.controller.status.platform_conditions import (
+    Statements,
+    of_pool,
+    of_queue,
+    status_fields,
+)
+from drumline.controller.status.pool_overlaps import overlap_of
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
-from drumline.kube.views import ObjectView
+from drumline.kube.views import Key, ObjectView
+from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
-from drumline.scheduling.model import Snapshot
+from drumline.scheduling.model import Node, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import STATES
 from drumline.telemetry.metrics import Metrics
@@ -42,6 +49,7 @@ class UsageReporter:
         pools: the GpuPools as last seen.
         metrics: where the gauges are.
         usage: the usage history of the queues; it observes what they hold.
+        signing_keys: of this leader: running gangs are counted by theirs.
         clock: seconds since the epoch.
     """
 
@@ -54,6 +62,7 @@ class UsageReporter:
         pools: Informer[ObjectView],
         metrics: Metrics,
         usage: QueueUsageHistory,
+        signing_keys: SigningKeys,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -62,6 +71,7 @@ class UsageReporter:
         self._pools = pools
         self._metrics = metrics
         self._usage = usage
+        self._signing_keys = signing_keys
         self._clock = clock
 
     async def run(self) -> None:
@@ -79,20 +89,53 @@ class UsageReporter:
         """Bring every status and gauge up to date."""
         self._report_goodput()
         self._report_disruptions()
+        self._report_signing_keys()
         now = self._clock()
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
-        statuses = self._queue_statuses(snapshot) | self._pool_statuses(snapshot)
+        figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
+        nodes: dict[str, list[Node]] = defaultdict(list)
+        for node in snapshot.nodes:
+            nodes[node.pool].append(node)
         for resource, informer in ((TRAINING_QUEUES, self._queues), (GPU_POOLS, self._pools)):
             for view in list(informer.values()):
-                status = statuses.get((resource.plural, view.name))
-                if status is not None and resource is TRAINING_QUEUES:
+                statements = self._statements(resource, view, nodes=nodes[view.name])
+                status = figures.get((resource.plural, view.name), {})
+                status |= status_fields(view, statements, now=now)
+                if resource is TRAINING_QUEUES:
                     status |= self._usage_fields(view, status, now=now)
-                if status is not None and resource is GPU_POOLS:
-                    contested = self._state.nodes.contested()
-                    status |= overlap_fields(view, contested=contested, now=now)
-                if status is not None and status != view.status:
+                if status != view.status:
                     await self._write(resource, view, status)
+
+    async def report_spec(self, resource: Resource, name: str) -> None:
+        """Say at once what becomes of a new spec; figures follow with the next look."""
+        informer = self._queues if resource is TRAINING_QUEUES else self._pools
+        view = informer.get(Key("", name))
+        if view is None:
+            return
+        now = self._clock()
+        nodes: list[Node] = []
+        if resource is GPU_POOLS:
+            snapshot = self._state.scheduling.snapshot(now=now)
+            nodes = [node for node in snapshot.nodes if node.pool == name]
+        statements = self._statements(resource, view, nodes=nodes)
+        status = view.status | status_fields(view, statements, now=now)
+        if status != view.status:
+            await self._write(resource, view, status)
+
+    def _statements(
+        self, resource: Resource, view: ObjectView, *, nodes: Iterable[Node]
+    ) -> Statements:
+        pools, queues = self._state.pools, self._state.queues
+        if resource is GPU_POOLS:
+            overlap = overlap_of(view.name, contested=self._state.nodes.contested())
+            return of_pool(problem=pools.problem(view.name), nodes=nodes, overlap=overlap)
+        return of_queue(
+            queues.get(view.name),
+            problem=queues.problem(view.name),
+            is_pool=lambda name: pools.get(name) is not None,
+            is_queue=lambda name: queues.get(name) is not None,
+        )
 
     def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
         """What a queue has had, refreshed rarely by itself, and with whatever else is written."""
@@ -112,6 +155,15 @@ class UsageReporter:
             if held:
                 self._metrics.recovery.goodput.labels(queue).set(productive[queue] / held)
 
+    def _report_signing_keys(self) -> None:
+        gangs = Counter(
+            self._signing_keys.state(job.status.signing_key)
+            for job in self._state.jobs.all()
+            if job.has_agents and job.status.assignment is not None and not job.finished
+        )
+        for state in KeyState:
+            self._metrics.controller.gangs_by_signing_key.labels(state).set(gangs[state])
+
     def _report_disruptions(self) -> None:
         announced = Counter(
             (str(disruption.kind), disruption.confidence.name.lower())
@@ -121,7 +173,7 @@ class UsageReporter:
         for (kind, confidence), nodes in announced.items():
             self._metrics.recovery.node_disruptions.labels(kind, confidence).set(nodes)
 
-    def _queue_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+    def _queue_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         used: dict[str, Counter[str]] = defaultdict(Counter)
         admitted: Counter[str] = Counter()
         for held in snapshot.admitted:
@@ -146,7 +198,7 @@ class UsageReporter:
             }
         return statuses
 
-    def _pool_statuses(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
+    def _pool_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         nodes: Counter[str] = Counter()
         total: Counter[str] = Counter()
         used: Counter[str] = Counter()

@@ -24,6 +24,12 @@ def child_name(job: Job) -> str:
     return f"{job.name}-{job.uid[:8]}"
 
 
+def token_secret_name(job: Job) -> str:
+    """Name of the Secret with the gang's token: another key means another Secret."""
+    key = job.status.signing_key
+    return child_name(job) if key is None else f"{child_name(job)}-{key}"
+
+
 def owner_reference(job: Job) -> Json:
     """The job as controlling owner; it does not block the job's deletion."""
     return {
@@ -49,7 +55,7 @@ def token_secret(job: Job, token: bytes) -> Json:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": _metadata(job),
+        "metadata": {**_metadata(job), "name": token_secret_name(job)},
         "type": "Opaque",
         "immutable": True,
         "data": {"token": base64.b64encode(token).decode()},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.api.podtemplate import Volume
-from drumline.lifecycle.manifests.children import child_name
+from drumline.lifecycle.manifests.children import token_secret_name
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import (
     TOKEN_FILE,
@@ -51,7 +51,7 @@ def token_volume(job: Job) -> Json:
     """The Secret with the job's token; see `children.token_secret`."""
     return {
         "name": "drumline-token",
-        "secret": {"secretName": child_name(job), "defaultMode": 0o440},
+        "secret": {"secretName": token_secret_name(job), "defaultMode": 0o440},
     }
 
 

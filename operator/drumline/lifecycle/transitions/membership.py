@@ -43,6 +43,7 @@ def admitted(
     image: str,
     priority: int,
     now: float,
+    signing_key: str | None = None,
 ) -> TrainingJobStatus:
     """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes.
 
@@ -54,6 +55,7 @@ def admitted(
         image: what its pods run from now on.
         priority: the one that it was ordered by; later ones count up to this.
         now: seconds since the epoch.
+        signing_key: name of the key that its token follows from, where it has agents.
     """
     generation = (job.status.generation or 0) + 1
     members = [
@@ -71,6 +73,7 @@ def admitted(
         expected_start_by=None,
         image=image,
         priority=priority,
+        signing_key=signing_key,
         queued_at=job.status.queued_at or timestamp(job.created_at),
         admitted_at=timestamp(now),
         generation_at=timestamp(now),

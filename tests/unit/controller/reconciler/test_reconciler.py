@@ -27,6 +27,7 @@ from drumline.lifecycle.manifests.children import job_token
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.plan.elastic import growth_notice_id
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
@@ -108,7 +109,7 @@ class Operator:
                 agents=self.agents,
                 deliveries=self.deliveries,
                 pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
-                signing_key=KEY,
+                signing_keys=SigningKeys(current=KEY),
                 gpu_resource=lambda _: "nvidia.com/gpu",
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=lambda: T0 + 6,

@@ -106,6 +106,7 @@ async def site() -> AsyncIterator[Site]:
             ),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             epoch=EPOCH,
+            signing_key="a1b2c3d4",
             preemption_seconds=60.0,
             metrics=Metrics(),
             job_events=JobEvents(EventRecorder(client, instance="test")),

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from msgspec import structs
 
-from drumline.controller.status.pool_overlaps import overlap_fields, overlap_of
+from drumline.controller.status.platform_conditions import of_pool, status_fields
+from drumline.controller.status.pool_overlaps import overlap_of
+from drumline.kube.views import ObjectView
+from drumline.lifecycle.model.conditions import Statement
 from tests.unit.controller.views import pool_view
 
 CONTESTED = {f"n{index}": ("old", "new") for index in range(5)} | {"x": ("third", "old")}
@@ -28,9 +33,13 @@ def test_a_pool_of_its_own_nodes_says_nothing() -> None:
 
 
 def test_the_condition_keeps_its_time_and_goes_with_the_overlap() -> None:
-    first = overlap_fields(pool_view("new"), contested=CONTESTED, now=1_800_000_000.0)
-    (condition,) = first["conditions"]
-    assert (condition["type"], condition["status"]) == ("Overlapping", "True")
+    def fields(view: ObjectView, now: float, overlap: Statement | None) -> dict[str, Any]:
+        return status_fields(view, of_pool(problem=None, nodes=[], overlap=overlap), now=now)
+
+    overlap = overlap_of("new", contested=CONTESTED)
+    first = fields(pool_view("new"), 1_800_000_000.0, overlap)
+    assert [entry["type"] for entry in first["conditions"]] == ["Overlapping", "Ready"]
     stored = structs.replace(pool_view("new"), status=first)
-    assert overlap_fields(stored, contested=CONTESTED, now=1_800_000_900.0) == first
-    assert overlap_fields(stored, contested={}, now=1_800_000_900.0) == {}
+    assert fields(stored, 1_800_000_900.0, overlap) == first
+    after = fields(stored, 1_800_000_900.0, None)
+    assert [entry["type"] for entry in after["conditions"]] == ["Ready"]

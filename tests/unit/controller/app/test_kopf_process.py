@@ -1,0 +1,80 @@
+"""What Kopf watches, which events reach its handlers, and the operator's thread beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import kopf
+import pytest
+
+from drumline.controller.app.kopf_process import is_new_spec, registry_of, settings_of
+from drumline.controller.app.operator_thread import OperatorThread
+from drumline.kube.credentials import Credentials, Token
+from drumline.kube.kinds import Resource
+
+HERE = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
+
+
+async def no_report(resource: Resource, name: str, version: str) -> None:
+    del resource, name, version
+
+
+def test_kopf_watches_the_platform_s_kinds_and_no_job_of_a_tenant() -> None:
+    registry = registry_of(credentials=HERE, report=no_report)
+    watched = {handler.selector.any_name for handler in registry._watching.get_all_handlers()}
+    assert watched == {"gpupools", "trainingqueues"}
+
+
+def test_kopf_writes_nothing() -> None:
+    registry, settings = registry_of(credentials=HERE, report=no_report), settings_of()
+    assert not registry._changing.get_all_handlers()
+    assert not registry._spawning.get_all_handlers()
+    assert (settings.posting.enabled, settings.peering.standalone) == (False, True)
+
+
+def test_more_objects_come_and_go_than_platforms_have() -> None:
+    queueing = settings_of().queueing
+    assert queueing.worker_limit is not None
+    assert queueing.worker_limit / queueing.idle_timeout > 100  # objects a second
+
+
+@pytest.mark.parametrize(
+    ("change", "observed", "expected"),
+    [("ADDED", None, True), ("MODIFIED", 1, True), ("MODIFIED", 2, False), ("DELETED", 1, False)],
+)
+def test_only_a_new_spec_is_news(change: Any, observed: int | None, expected: bool) -> None:
+    status = {} if observed is None else {"observedGeneration": observed}
+    raw: Any = {"metadata": {"generation": 2}, "status": status}
+    event: Any = {"type": change, "object": raw}
+    assert is_new_spec(body=kopf.Body(raw), event=event) is expected
+
+
+async def test_work_is_done_in_the_operator_s_thread() -> None:
+    stop = asyncio.Event()
+
+    async def operate() -> None:
+        await stop.wait()
+
+    async def where() -> str:
+        return threading.current_thread().name
+
+    thread = OperatorThread(operate)
+    thread.start()
+    assert await thread.run(where()) == "operator"
+    thread.call(stop.set)
+    thread.join()
+    assert thread.ended.is_set()
+    thread.call(stop.set)  # a late call is nobody's
+
+
+def test_what_ended_the_operator_ends_the_process() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise OSError("the signing key cannot be read")
+
+    thread = OperatorThread(fail)
+    thread.start()
+    with pytest.raises(OSError, match="signing key"):
+        thread.join()

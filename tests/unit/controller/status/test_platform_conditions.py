@@ -1,0 +1,101 @@
+"""Conditions of pools and queues, and what kstatus makes of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.conversion.nodes import node_of
+from drumline.controller.status.platform_conditions import (
+    Statements,
+    of_pool,
+    of_queue,
+    status_fields,
+)
+from drumline.scheduling.model import Node
+from drumline.scheduling.resources import Resources
+from tests.kstatus import kstatus
+from tests.unit.controller.views import node_view, pool_view, queue_view
+
+NOW = 1_800_000_000.0
+
+
+def node(name: str, *, offers: int, used: int, ready: bool = True) -> Node:
+    spec: Any = {"nodeSelector": {"gpu": "h100"}}
+    view = node_view(name, allocatable={"nvidia.com/gpu": offers}, ready=ready)
+    return node_of(
+        view, pool="h100", spec=parse(GpuPoolSpec, spec, at="spec"), used=Resources(gpus=used)
+    )
+
+
+def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), **spec: Any) -> Any:
+    problem = spec.pop("problem", None)
+    document = {"quotas": [{"gpuPool": "h100", "nominalGpus": 8}], **spec}
+    return of_queue(
+        parse(TrainingQueueSpec, document, at="spec"),
+        problem=problem,
+        is_pool=pools.__contains__,
+        is_queue=queues.__contains__,
+    )
+
+
+@pytest.mark.parametrize(
+    ("statements", "reasons", "expected"),
+    [
+        (of_pool(problem=None, nodes=[]), {"Ready": "Accepted"}, "Current"),
+        (
+            of_pool(problem="spec.nodeSelector: no", nodes=[]),
+            {"Ready": "Unreadable", "Stalled": "Unreadable"},
+            "Failed",
+        ),
+        (
+            of_pool(problem=None, nodes=[node("n1", offers=0, used=8)]),
+            {"Ready": "Accepted", "Degraded": "GpusMissing"},
+            "Current",
+        ),
+        (
+            of_pool(problem=None, nodes=[node("n1", offers=0, used=8, ready=False)]),
+            {"Ready": "Accepted"},
+            "Current",
+        ),
+        (queue(), {"Ready": "Accepted"}, "Current"),
+        (queue(pools=()), {"Ready": "GpuPoolNotFound"}, "InProgress"),
+        (queue(parent="all"), {"Ready": "ParentNotFound"}, "InProgress"),
+        (queue(parent="all", queues=("all",)), {"Ready": "Accepted"}, "Current"),
+        (queue(problem="no"), {"Ready": "Unreadable", "Stalled": "Unreadable"}, "Failed"),
+    ],
+)
+def test_reasons_and_what_kstatus_reads(
+    statements: Statements, reasons: dict[str, str], expected: str
+) -> None:
+    fields = status_fields(queue_view(), statements, now=NOW)
+    assert {entry["type"]: entry["reason"] for entry in fields["conditions"]} == reasons
+    document = {"metadata": {"generation": 0}, "status": fields}
+    assert kstatus(document) == expected
+    document["metadata"]["generation"] = 1
+    assert kstatus(document) == "InProgress"
+
+
+def test_a_zombie_s_return_names_node_and_figures() -> None:
+    nodes = [node(f"n{number}", offers=0, used=8) for number in range(5)]
+    text = of_pool(problem=None, nodes=nodes)
+    (message,) = [entry.message for entry in text.values() if entry.message]
+    assert message.startswith("n0 offers 0 GPUs while its pods hold 8, n1 offers")
+    assert "and 2 more nodes" in message
+
+
+def test_a_condition_keeps_its_time_while_its_truth_stays() -> None:
+    first = status_fields(pool_view(), of_pool(problem=None, nodes=[]), now=NOW)
+    view = pool_view()
+    again = type(view)(
+        namespace="", name="h100", uid="h100", resource_version="2", generation=2, status=first
+    )
+    second = status_fields(again, of_pool(problem=None, nodes=[]), now=NOW + 60)
+    assert [entry["lastTransitionTime"] for entry in second["conditions"]] == [
+        entry["lastTransitionTime"] for entry in first["conditions"]
+    ]
+    assert second["observedGeneration"] == 2
