@@ -99,10 +99,18 @@ class Kube:
         return self._api.request("PATCH", path, {"status": body})
 
     def delete(
-        self, plural: str, name: str, namespace: str | None = None, *, grace: int | None = None
+        self,
+        plural: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace: int | None = None,
+        orphan: bool = False,
     ) -> None:
-        """Delete an object; gone already is fine."""
+        """Delete an object; gone already is fine. `orphan` leaves its children without an owner."""
         body: Json = {"kind": "DeleteOptions", "apiVersion": "v1"}
+        if orphan:
+            body["propagationPolicy"] = "Orphan"
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 import pytest
 
 from tests.integration.operator.conftest import (
+    OperatorProcess,
     Site,
     a_claim,
     ensure_waiting_class,
+    release_lease,
     with_claim,
 )
 from tests.kube import Json, generation_is, phase_is, reason_is
@@ -208,3 +210,21 @@ def test_a_claim_that_waits_for_its_first_consumer_gets_the_node(site: Site) -> 
     selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
     first = site.kube.get("pods", "consumer-0-g1", site.namespace)
     assert selected == first["spec"]["nodeName"]
+
+
+def test_pods_orphaned_while_no_operator_led_are_swept(
+    site: Site, operator: OperatorProcess
+) -> None:
+    for name in ("orphaned", "kept"):
+        site.submit(name, nodes=1, gpusPerNode=8)
+        site.wait(name, phase_is("Running"))
+    operator.kill()
+    site.kube.delete("trainingjobs", "orphaned", site.namespace, orphan=True)
+    site.kube.wait("trainingjobs", "orphaned", site.namespace, lambda job: job is None)
+    (pod,) = site.pods("orphaned")
+    assert "ownerReferences" not in pod["metadata"]
+    release_lease(site.kube)
+    operator.start()
+    labels = "drumline.dev/job=orphaned"
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, labels=labels)
+    assert len(site.pods("kept")) == 1

@@ -24,6 +24,7 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.jobs import platform_tolerations
 from drumline.controller.conversion.queues import policy_of
 from drumline.controller.reconciler.executor import Executor
+from drumline.controller.reconciler.orphan_sweep import OrphanSweep
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.reconciler.workers import work
@@ -179,6 +180,7 @@ class LeaderComponents:
         self._reporter = self._wire_reporter(usage)
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
+        group.create_task(self._wire_orphan_sweep().run())
         group.create_task(self._writer.settle_doubts())
         self._wake.set()
 
@@ -232,6 +234,13 @@ class LeaderComponents:
             job_events=self._job_events,
             enqueue=self._queue.add,
             priority_of=self._state.scheduling.priority_of,
+        )
+
+    def _wire_orphan_sweep(self) -> OrphanSweep:
+        return OrphanSweep(
+            client=self._term.client,
+            pods=self.informers.pods.values,
+            uid_of=lambda key: job.uid if (job := self._state.jobs.get(key)) else None,
         )
 
     def _wire_reporter(self, usage: QueueUsageHistory) -> UsageReporter:
