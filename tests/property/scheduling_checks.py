@@ -92,7 +92,10 @@ class Judge:
         for held in world.snapshot.admitted:
             self._charge(held.gang, held.pool, held.gpus)
         self.quiet = not (
-            any(held.leaving or held.lost or held.giving_up for held in world.snapshot.admitted)
+            any(
+                held.leaving or held.lost or held.giving_up or held.displaced
+                for held in world.snapshot.admitted
+            )
             or any(gang.nominated for gang in world.pending)
             or any(any(amounts(node.terminating).values()) for node in world.snapshot.nodes)
         )

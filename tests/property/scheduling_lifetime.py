@@ -213,12 +213,25 @@ class Life:
 
     def come_back(self) -> None:
         self._change(ready=True, unschedulable=False, closed="")
+        self.held = {uid: replace(held, displaced=frozenset()) for uid, held in self.held.items()}
 
     def cordon(self) -> None:
         self._change(unschedulable=True)
+        self._displace()
 
     def close(self) -> None:
         self._change(closed="spot reclaim")
+        self._displace()
+
+    def _displace(self) -> None:
+        """In every other life the gangs on nodes that are about to go have saved, and may move."""
+        if self.seed % 2:
+            return
+        going = {node.name for node in self.bare if node.unschedulable or node.closed}
+        for uid, held in self.held.items():
+            there = (i for i, name in enumerate(held.assignment) if name in going)
+            if not (held.lost or held.leaving or held.giving_up):
+                self.held[uid] = replace(held, displaced=frozenset(there))
 
     def strangers(self) -> None:
         """Somebody else's pods come to a node, or leave it."""
@@ -239,10 +252,12 @@ class Life:
         for placed in decisions.placed:
             if placed.uid in self.held:
                 before = self.held[placed.uid]
+                self._run_on(before, placed.replaced)
                 self.held[placed.uid] = replace(
                     before,
                     assignment=placed.assignment,
                     lost=frozenset(),
+                    displaced=frozenset(),
                     reserved=before.reserved | frozenset(placed.replaced),
                     nominated={},
                     nominated_pool="",
@@ -425,6 +440,7 @@ def _renumbered(held: Admitted, kept: Sequence[int], added: tuple[str, ...] = ()
         assignment=(*(held.assignment[old] for old in kept), *added),
         reserved=moved(held.reserved),
         lost=moved(held.lost),
+        displaced=moved(held.displaced),
         giving_up=frozenset(),
         nominated={},
     )
