@@ -18,10 +18,11 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.controller.scheduler.waiting_text import text_of
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.decisions import Blocked, Decisions, RemedyKind
+from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -152,13 +153,15 @@ class SchedulerLoop:
         """Hand on why each waiting job waits; a nominated job already has a message."""
         waiting: set[str] = set()
         nominated = {preemption.uid for preemption in decisions.preemptions}
+        before: Counter[str] = Counter()
         for blocked in decisions.blocked:
             job = self._state.jobs.get(blocked.key)
             if job is not None and job.uid == blocked.uid and blocked.uid not in nominated:
                 waiting.add(job.uid)
-                self._messages.set(
-                    job, reason=str(blocked.reason), message=_message_with_remedy(blocked)
-                )
+                position = before[job.spec.queue]
+                before[job.spec.queue] += 1
+                text = text_of(blocked, position=position)
+                self._messages.set(job, reason=str(blocked.reason), message=text, position=position)
         for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)
             name = job.spec.priority_class_name
@@ -174,11 +177,3 @@ class SchedulerLoop:
         reasons = Counter(str(blocked.reason) for blocked in decisions.blocked)
         for reason, count in reasons.items():
             self._metrics.scheduling.pending_jobs.labels(reason=reason).set(count)
-
-
-def _message_with_remedy(blocked: Blocked) -> str:
-    """Why a job waits, and what would let it start."""
-    remedy = blocked.remedy
-    if remedy is None or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}:
-        return blocked.message
-    return f"{blocked.message}; to start it now: {remedy}"

@@ -1,8 +1,9 @@
 """Why a job waits, written to its status: at a pace of its own, so that no cycle waits for it.
 
 The newest text a job is to have replaces one that is not written yet. A new reason is written as
-soon as its turn comes; a message whose numbers moved is refreshed at most once a minute, and so is
-an expected start, if it moved by more than a tenth of what is left until then.
+soon as its turn comes; how soon a message whose numbers moved is refreshed depends on the job's
+position (`waiting_text`). An expected start is refreshed at most once a minute, if it moved by more
+than a tenth of what is left until then. Only jobs near the head of their queue get an event.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.waiting_text import HEAD, refresh_seconds
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import KubeError, NotFound, NotLeader
@@ -41,6 +43,8 @@ class WaitingMessage(NamedTuple):
     start: float | None
     """When it will probably start (seconds since the epoch)."""
     start_by: float | None
+    position: int = 0
+    """Waiting jobs of its queue before it."""
 
 
 class WaitingMessages:
@@ -72,8 +76,15 @@ class WaitingMessages:
         self._written_at: dict[str, float] = {}
         self._wake = asyncio.Event()
 
-    def set(self, job: Job, *, reason: str, message: str) -> None:
-        """Have this written to the job's status, unless it is there already."""
+    def set(self, job: Job, *, reason: str, message: str, position: int = 0) -> None:
+        """Have this written to the job's status, unless it is there already.
+
+        Args:
+            job: waits.
+            reason: why.
+            message: the reason for people; how soon it is refreshed depends on what changed.
+            position: waiting jobs of its queue before it.
+        """
         before, now = job.status, self._clock()
         expected = self._forecasts.of(job.uid)
         start = expected.p50_at if expected else None
@@ -83,11 +94,17 @@ class WaitingMessages:
             return
         # A message of an unknown age counts as written now: a refresh of it may wait.
         written_at = self._written_at.setdefault(job.uid, now)
-        if before.reason == reason and now < written_at + REFRESH_SECONDS:
+        pause = refresh_seconds(before.message or "", message, position=position)
+        if before.reason == reason and now < written_at + pause:
             return
         by = expected.p90_at if expected else None
-        self._due[job.uid] = WaitingMessage(job.key, job.uid, reason, message, start, by)
+        self._due[job.uid] = WaitingMessage(job.key, job.uid, reason, message, start, by, position)
         self._wake.set()
+
+    @property
+    def due(self) -> Collection[str]:
+        """Uids of the jobs whose text is still to be written."""
+        return self._due.keys()
 
     def keep_only(self, uids: Collection[str]) -> None:
         """Forget all jobs but these: no other job waits any more."""
@@ -131,7 +148,8 @@ class WaitingMessages:
         self._written_at[text.uid] = now
         if job.status.reason != text.reason:
             log.info("gang_waits", job=job.key, reason=text.reason, message=text.message)
-            self._job_events.waits(job, reason=text.reason, message=text.message)
+            if text.position < HEAD:  # thousands of jobs may wait behind, for the same reason
+                self._job_events.waits(job, reason=text.reason, message=text.message)
         return True
 
 

@@ -1,0 +1,64 @@
+"""What a waiting job is told, by its position: full text near the head, a steady one behind.
+
+Thousands of jobs wait for the same few GPUs; the figures of why change with every job that starts.
+Written to each of them, they would cost the API server more than the jobs that run. So figures are
+for jobs near the head of their queue, the nearer the fresher; a job far behind gets its reason, and
+what is its own fault (an unknown queue, a gang larger than the pool) in full, wherever it waits.
+
+    position   text                     a message of the same meaning is refreshed after
+    0-9        full                     a minute
+    10-99      full                     ten minutes
+    100-       reason, without figures  never: it does not change
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from drumline.scheduling.decisions import Blocked, BlockReason, RemedyKind
+
+NEXT: Final = 10
+HEAD: Final = 100
+NEXT_SECONDS: Final = 60.0
+HEAD_SECONDS: Final = 600.0
+
+_FOR_OTHERS: Final = frozenset(
+    {
+        BlockReason.QUOTA_EXHAUSTED,
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+        BlockReason.BEHIND_HIGHER_PRIORITY,
+        BlockReason.WOULD_DELAY_RESERVATION,
+        BlockReason.USER_LIMIT,
+    }
+)
+"""What passes as other jobs end."""
+_FIGURES: Final = re.compile(r"[0-9][0-9.,:]*")
+
+
+def is_far(blocked: Blocked, *, position: int) -> bool:
+    """Whether a job only waits for others, with many of its queue before it."""
+    return position >= HEAD and blocked.reason in _FOR_OTHERS
+
+
+def text_of(blocked: Blocked, *, position: int) -> str:
+    """Why a job waits, and what would let it start.
+
+    Args:
+        blocked: the scheduler's answer.
+        position: waiting jobs of its queue before it.
+    """
+    if is_far(blocked, position=position):
+        return f"{HEAD} jobs or more of its queue are before it; figures follow nearer the head"
+    remedy = blocked.remedy
+    if remedy is None or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}:
+        return blocked.message
+    return f"{blocked.message}; to start it now: {remedy}"
+
+
+def refresh_seconds(before: str, after: str, *, position: int) -> float:
+    """At least this long between two writes of a message whose reason stays."""
+    same_meaning = _FIGURES.sub("#", before) == _FIGURES.sub("#", after)
+    return HEAD_SECONDS if same_meaning and position >= NEXT else NEXT_SECONDS

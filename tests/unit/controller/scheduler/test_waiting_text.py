@@ -1,0 +1,69 @@
+"""Waiting jobs cost few writes: figures near the head alone, and seldom for figures alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.controller.scheduler.waiting_text import HEAD, NEXT, refresh_seconds, text_of
+from drumline.lifecycle import transitions
+from drumline.scheduling.decisions import Blocked, BlockReason
+from tests.builders import T0, a_job, with_status
+
+FULL = "needs 8 GPUs in pool h100; 3 of 64 free"
+
+
+def blocked(reason: BlockReason) -> Blocked:
+    return Blocked(key="team/llama", uid="u", reason=reason, message=FULL)
+
+
+def test_figures_are_for_jobs_near_the_head() -> None:
+    waits = blocked(BlockReason.INSUFFICIENT_GPUS)
+    assert text_of(waits, position=HEAD - 1) == FULL
+    far = {text_of(waits, position=position) for position in (HEAD, HEAD + 1, 5000)}
+    assert len(far) == 1
+    assert FULL not in far
+
+
+@pytest.mark.parametrize("reason", [BlockReason.QUEUE_NOT_FOUND, BlockReason.EXCEEDS_CLUSTER])
+def test_what_no_other_job_cures_is_said_in_full_wherever_it_waits(reason: BlockReason) -> None:
+    assert text_of(blocked(reason), position=5000) == FULL
+
+
+@pytest.mark.parametrize(
+    ("after", "position", "seconds"),
+    [
+        (FULL.replace("3 of", "4 of"), 0, 60),
+        (FULL.replace("3 of", "4 of"), NEXT, 600),
+        ("needs 8 GPUs in pool h100; team/other holds 8", NEXT, 60),
+    ],
+)
+def test_a_message_that_means_the_same_is_refreshed_seldom(
+    after: str, position: int, seconds: float
+) -> None:
+    assert refresh_seconds(FULL, after, position=position) == seconds
+
+
+def test_a_change_of_figures_alone_is_not_due_far_from_the_head() -> None:
+    clock = [T0]
+    none: Any = type("Nothing", (), {"of": lambda *_: None})()
+    messages = WaitingMessages(
+        state=none, writer=none, job_events=none, forecasts=none, clock=lambda: clock[0]
+    )
+    reason = str(BlockReason.INSUFFICIENT_GPUS)
+    job = replace(a_job(), resource_version="2")
+    job = with_status(job, transitions.waiting(job, reason=reason, message=FULL, now=T0))
+    moved = FULL.replace("3 of", "4 of")
+
+    def due(position: int) -> bool:
+        messages.set(job, reason=reason, message=moved, position=position)
+        return bool(messages.due)
+
+    assert not due(NEXT)
+    clock[0] += 61
+    assert not due(NEXT)
+    clock[0] += 540
+    assert due(NEXT)
