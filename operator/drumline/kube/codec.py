@@ -134,7 +134,7 @@ _pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
 _node_decoder: Final = msgspec.json.Decoder(wire.Node)
 _priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
 _storage_class_decoder: Final = msgspec.json.Decoder(wire.StorageClass)
-_event_decoder: Final = msgspec.json.Decoder(wire.PodEvent)
+_event_decoder: Final = msgspec.json.Decoder(wire.StoredEvent)
 _object_decoder: Final = msgspec.json.Decoder(wire.Custom)
 _training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
@@ -290,7 +290,7 @@ def _storage_class_view(stored: wire.StorageClass) -> StorageClassView:
     )
 
 
-def _event_view(stored: wire.PodEvent) -> EventView:
+def _event_view(stored: wire.StoredEvent) -> EventView:
     series = stored.series.last_observed_time if stored.series is not None else None
     return EventView(
         reason=stored.reason,

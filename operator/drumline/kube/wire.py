@@ -202,7 +202,7 @@ class EventSeries(_Wire, frozen=True, gc=False):
     last_observed_time: str | None = None
 
 
-class PodEvent(_Wire, frozen=True, gc=False):
+class StoredEvent(_Wire, frozen=True, gc=False):
     """An Event of events.k8s.io; the kubelet still writes the deprecated times."""
 
     reason: str = ""
