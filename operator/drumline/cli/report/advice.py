@@ -15,6 +15,8 @@ from drumline_trainer.contract import FaultClass, plain
 BY_REASON: Final[Mapping[str, str]] = {
     Reason.NO_DURABLE_STORAGE: "Name checkpoint.claimName: without it a restart of all pods begins"
     " at step 0.",
+    Reason.STARTING_PODS: "If it lasts, look at its pods with kubectl describe: a kubelet says there"
+    " which claim, Secret or image is missing.",
     Reason.PULLING_IMAGES: "If the pull lasts, look at its pods with kubectl describe.",
     Reason.WAITING_FOR_AGENTS: "If it lasts, look at the pods that are named with kubectl logs: a"
     " slow import, a volume that is being attached.",
@@ -46,6 +48,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "InsufficientResources": "Lower resources, or make room on the nodes.",
     "NodesUnavailable": "Uncordon nodes, or fix nodeSelector and tolerations; the message has the"
     " counts.",
+    "BackingOff": "It tries again by itself. If it comes back here, fix what the message names: the"
+    " same cause stops every try.",
     "BehindHigherPriority": "Wait, or raise its priority.",
     "WouldDelayReservation": "Wait, or state activeDeadlineSeconds: a job that is known to be short"
     " may go first.",
@@ -62,6 +66,29 @@ BY_REASON: Final[Mapping[str, str]] = {
     "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",
 }
 """Reasons that need a person. All other reasons resolve by themselves, or are as they should be."""
+
+_IN_THE_SPEC: Final = frozenset(
+    {
+        "InvalidConfig",
+        "TopologyDoesNotFit",
+        "InsufficientResources",
+        "NodesUnavailable",
+        "WaitingForGroup",
+        "ExceedsQuota",
+        "ExceedsCluster",
+        "QueueNotFound",
+        "PoolNotFound",
+        "NoQuotaInPool",
+        "NamespaceNotAllowed",
+        "TopologyLevelUnknown",
+    }
+)
+"""Reasons whose remedy may be a field that `api.mutability` lets change only while the job is
+suspended, whether or not it holds nodes."""
+_SUSPEND_FIRST: Final = (
+    "Its spec can be changed while it is suspended: set suspend to true, change the field, and set"
+    " suspend to false."
+)
 
 _BY_CLASS: Final[Mapping[str, str]] = {
     FaultClass.APPLICATION: "the next error of the training code ends the job: fix its cause, or"
@@ -93,8 +120,11 @@ def _advice(
             " kubectl get lease --namespace drumline-system."
         )
         return
-    if (advice := BY_REASON.get(plain(status.reason or ""))) is not None:
+    reason = plain(status.reason or "")
+    if (advice := BY_REASON.get(reason)) is not None:
         yield advice
+    if reason in _IN_THE_SPEC and not job.spec.suspend:
+        yield _SUSPEND_FIRST
     if status.phase in {Phase.SUCCEEDED, Phase.FAILED}:
         return
     reasons = {condition.reason for condition in status.conditions or []}

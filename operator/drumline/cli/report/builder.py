@@ -13,6 +13,7 @@ from drumline.cli.report.incidents import budgets_of, gpu_second_shares, inciden
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.report.model import Health, JobReport, SummaryRow
 from drumline.cli.report.timeline import timeline
+from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline_trainer.contract import plain
 
 _HEALTH: Final = {
@@ -46,7 +47,7 @@ def build_report(job_input: JobInput) -> JobReport:
             if value
         ),
         incidents=incidents,
-        shares=gpu_second_shares(status.gpu_seconds),
+        shares=gpu_second_shares(account_at(job.spec, status, now=job_input.as_of)),
         budgets=budgets,
         timeline=timeline(
             status, created_at=job_input.created_at, incidents=incidents, now=job_input.as_of
@@ -72,13 +73,22 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
         case Phase.RECOVERING:
             yield f"Training is paused while it recovers. {message}"
         case Phase.SUSPENDED:
-            yield (
-                "It is suspended by its user, holds no GPUs, and resumes at its newest checkpoint."
-            )
+            yield f"It is suspended by its user and holds no GPUs. {_resumption(job)}"
         case Phase.SUCCEEDED | Phase.FAILED:
             yield message or f"It has {status.phase.lower()}."
     if status.disruption is not None:
         yield _disruption(status)
+
+
+def _resumption(job: TrainingJob) -> str:
+    if job.spec.template is not None:
+        return (
+            "Its pods start anew when it goes on: what a template's program saved, only the"
+            " program knows."
+        )
+    if job.spec.checkpoint is None:
+        return "It names no checkpoint.claimName, so it begins at step 0 when it goes on."
+    return "It resumes at its newest checkpoint."
 
 
 def _running(job: TrainingJob, status: TrainingJobStatus) -> str:

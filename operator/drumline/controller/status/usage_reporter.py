@@ -25,6 +25,7 @@ from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
+from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.model import Node, Snapshot
@@ -87,7 +88,7 @@ class UsageReporter:
 
     async def report(self) -> None:
         """Bring every status and gauge up to date."""
-        self._report_goodput()
+        self._report_goodput(now=self._clock())
         self._report_disruptions()
         self._report_signing_keys()
         now = self._clock()
@@ -142,11 +143,11 @@ class UsageReporter:
         changed = any(view.status.get(field) != value for field, value in status.items())
         return self._usage.status_fields(view.name, before=view.status, changed=changed, now=now)
 
-    def _report_goodput(self) -> None:
+    def _report_goodput(self, *, now: float) -> None:
         productive: Counter[str] = Counter()
         every: Counter[str] = Counter()
         for job in self._state.jobs.all():
-            account = job.status.gpu_seconds
+            account = account_at(job.spec, job.status, now=now)
             if account is not None:
                 productive[job.spec.queue] += account.productive
                 every[job.spec.queue] += sum(getattr(account, state) for state in STATES)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from drumline.api.conditions import ConditionType
 from drumline.api.incidents import GpuSeconds
 from drumline.api.jobstatus import TrainingJobStatus
+from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
@@ -22,18 +23,29 @@ def counting_started(status: TrainingJobStatus, *, now: float) -> TrainingJobSta
 
 def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
     """The job's status with the time since the last count added, if it holds GPUs."""
-    status, account = job.status, job.status.gpu_seconds
-    if status.assignment is None or account is None:
-        return status
+    account = account_at(job.spec, job.status, now=now)
+    return job.status if account is None else changed(job.status, gpu_seconds=account)
+
+
+def account_at(
+    spec: TrainingJobSpec, status: TrainingJobStatus, *, now: float
+) -> GpuSeconds | None:
+    """What a job has had until `now`; None before its first GPU.
+
+    The status of a job with a template is not written while it runs, because such a job reports no
+    figures: what it shows is older than what was held.
+    """
+    account, assignment = status.gpu_seconds, status.assignment
+    if account is None or assignment is None:
+        return account
     elapsed = max(0, int(now) - int(parse_timestamp(account.until)))
-    lost = len(status.assignment.lost or ())
-    joining = len(status.assignment.joining or ())
-    held = (job.size - lost - joining) * job.spec.gpus_per_node
+    lost, joining = len(assignment.lost or ()), len(assignment.joining or ())
+    held = (len(assignment.nodes) - lost - joining) * spec.gpus_per_node
     seconds = {state: getattr(account, state) for state in ("starting", _state(status))}
-    seconds["starting"] += joining * job.spec.gpus_per_node * elapsed
+    seconds["starting"] += joining * spec.gpus_per_node * elapsed
     seconds[_state(status)] += held * elapsed
     until = timestamp(parse_timestamp(account.until) + elapsed)
-    return changed(status, gpu_seconds=account.model_copy(update={**seconds, "until": until}))
+    return account.model_copy(update={**seconds, "until": until})
 
 
 def reclassified(

@@ -68,7 +68,7 @@ def test_a_training_job_is_reported_with_its_figures() -> None:
         (
             {"phase": "Suspended"},
             Health.WAITS,
-            "It is suspended by its user, holds no GPUs, and resumes at its newest checkpoint.",
+            ("It is suspended by its user and holds no GPUs. It resumes at its newest checkpoint."),
         ),
         ({"phase": "Failed"}, Health.FAILED, "It has failed."),
         (
@@ -137,7 +137,7 @@ def test_every_phase_has_a_sentence() -> None:
 
 
 HEALTHY = {
-    *(Reason.PLACED, Reason.STARTING_PODS, Reason.TRAINING, Reason.MANIFEST_VERIFIED),
+    *(Reason.PLACED, Reason.TRAINING, Reason.MANIFEST_VERIFIED),
     *(Reason.RESUMED, Reason.COMPLETED, Reason.RESIZED, Reason.WITHDRAWN, Reason.GROWS),
 }
 MENDS_ITSELF = {
@@ -147,7 +147,6 @@ MENDS_ITSELF = {
         Reason.MEMBERS_CHANGED,
         Reason.PREEMPTED,
         Reason.NODE_DISRUPTED,
-        BlockReason.BACKING_OFF,
         BlockReason.WAITING_FOR_VICTIMS,
     ),
 }
@@ -159,6 +158,38 @@ def test_every_reason_either_has_advice_or_needs_none() -> None:
     assert known - silent - advice.BY_REASON.keys() == set()
     assert silent & advice.BY_REASON.keys() == set()
     assert advice.BY_REASON.keys() - known == {"InvalidConfig", "PriorityClassNotFound"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "resumption"),
+    [
+        ({"checkpoint": None}, "It names no checkpoint.claimName, so it begins at step 0"),
+        (
+            {"trainer": None, "checkpoint": None, "template": {"image": "mine:1"}},
+            "Its pods start anew when it goes on: what a template's program saved",
+        ),
+    ],
+)
+def test_only_a_trainer_with_a_claim_is_said_to_resume_at_a_checkpoint(
+    spec: dict[str, Any], resumption: str
+) -> None:
+    report = a_report(a_manifest(status={"phase": "Suspended"}, **spec))
+    assert resumption in report.summary
+    assert "newest checkpoint" not in report.summary
+
+
+@pytest.mark.parametrize("reason", ["QueueNotFound", "PoolNotFound", "ExceedsQuota"])
+def test_a_remedy_in_the_spec_says_that_the_job_has_to_be_suspended_first(reason: str) -> None:
+    status = {"phase": "Pending", "reason": reason}
+    waiting = a_report(a_manifest(status=status))
+    suspended = a_report(a_manifest(status=status, suspend=True))
+    assert [step for step in waiting.next_steps if "set suspend to true" in step]
+    assert suspended.next_steps == (advice.BY_REASON[reason],)
+
+
+def test_a_remedy_outside_of_the_spec_does_not() -> None:
+    report = a_report(a_manifest(status={"phase": "Pending", "reason": "QuotaExhausted"}))
+    assert report.next_steps == (advice.BY_REASON["QuotaExhausted"],)
 
 
 def test_a_job_without_durable_storage_is_advised_to_name_a_claim() -> None:

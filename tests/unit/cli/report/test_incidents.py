@@ -121,13 +121,29 @@ def test_only_faults_inside_the_window_count_against_a_budget() -> None:
 
 def test_gpu_seconds_are_shares_of_all_that_were_held() -> None:
     held = {"until": "2026-11-21T06:55:12Z", "productive": 900, "starting": 75, "recovering": 25}
-    report = story_of(gpuSeconds=held)
+    report = story_of(gpuSeconds=held, assignment=None)
     assert report.shares == (
         GpuSecondsShare(state="Productive", gpu_seconds=900, share=0.9, productive=True),
         GpuSecondsShare(state="Starting", gpu_seconds=75, share=0.075, productive=False),
         GpuSecondsShare(state="Recovering", gpu_seconds=25, share=0.025, productive=False),
     )
     assert report.goodput == 0.9
+
+
+def test_what_was_held_since_the_last_status_write_counts_too() -> None:
+    """The status of a job with a template is not written while it runs."""
+    running = {
+        "type": "Running",
+        "status": "True",
+        "reason": "Training",
+        "lastTransitionTime": "2026-11-21T06:55:00Z",
+    }
+    held = {"until": "2026-11-21T06:55:00Z", "starting": 40}
+    report = story_of(gpuSeconds=held, conditions=[running])
+    assert report.shares == (
+        GpuSecondsShare(state="Productive", gpu_seconds=960, share=0.96, productive=True),
+        GpuSecondsShare(state="Starting", gpu_seconds=40, share=0.04, productive=False),
+    )
 
 
 def test_a_job_that_has_held_no_gpu_has_no_goodput() -> None:
