@@ -19,6 +19,7 @@ _SETTINGS = AgentSettings(
     address="0.0.0.0",
     port=29400,
     store_port=29500,
+    store_is_open=False,
     gang_folder=Path("/var/run/drumline/gang"),
     termination_log=Path("/dev/termination-log"),
     grace_seconds=30,

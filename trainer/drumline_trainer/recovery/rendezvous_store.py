@@ -1,43 +1,73 @@
 """The server of the rendezvous store (torch's TCPStore), which the ranks of a gang meet at.
 
-With an agent it runs in a process of its own, so the store outlives every rank.
+With an agent it runs in a process of its own, so the store outlives every rank, and hears the
+addresses of the gang alone: the store itself asks nobody who they are.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import ip_network
 
 from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage] - documented
 
+from drumline_trainer.host import peer_filter
 from drumline_trainer.recovery.rendezvous import JOIN_TIMEOUT
 
 
 def serve_store(
-    port: int, *, address: str = "127.0.0.1", ready: Callable[[int], None] | None = None
+    port: int,
+    *,
+    address: str = "127.0.0.1",
+    peers: Sequence[str] = (),
+    ready: Callable[[int], None] | None = None,
 ) -> None:
     """Serve the rendezvous store and never return; for a process of its own.
 
     Args:
         port: TCP port; 0 lets the kernel choose.
         address: the one address it listens on.
+        peers: networks, beside loopback, whose connections are heard; none: everybody's.
         ready: called with the port once it accepts connections.
 
     Raises:
         OSError: the port is taken or the address is not this machine's.
     """
-    listener = listen(port, address=address)
+    listener = listen(port, address=address, peers=peers)
     store = store_on(listener)
     if ready is not None:
         ready(store.port)
     threading.Event().wait()
 
 
-def listen(port: int, *, address: str) -> socket.socket:
-    """A listening socket for `store_on`; connections wait in its backlog until then."""
+def listen(port: int, *, address: str, peers: Sequence[str] = ()) -> socket.socket:
+    """A listening socket for `store_on`; connections wait in its backlog until then.
+
+    Where the kernel takes no filter the socket hears everybody, and says so in the output: the
+    job's NetworkPolicy is then the only fence.
+    """
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    return socket.create_server((address, port), family=family, backlog=1024)
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((address, port))
+        if peers:  # before it listens: no connection waits in the backlog that was not filtered
+            _hear_only(listener, peers)
+        listener.listen(1024)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def _hear_only(listener: socket.socket, peers: Sequence[str]) -> None:
+    try:
+        peer_filter.attach(listener, [ip_network(peer) for peer in peers])
+    except OSError as error:
+        sys.stdout.write(f"the store hears every address: no socket filter here ({error})\n")
 
 
 def store_on(listener: socket.socket) -> TCPStore:

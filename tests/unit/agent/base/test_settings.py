@@ -37,6 +37,7 @@ def test_a_pod_needs_only_what_the_operator_sets(environ: dict[str, str], tmp_pa
         address="0.0.0.0",
         port=29400,
         store_port=29500,
+        store_is_open=False,
         gang_folder=Path("/var/run/drumline/gang"),
         termination_log=Path("/dev/termination-log"),
         grace_seconds=30,

@@ -29,6 +29,8 @@ class AgentEnv(StrEnum):
     """Port of the HTTP API, the same in all agents of a job."""
     STORE_PORT = "DRUMLINE_STORE_PORT"
     """First of the rendezvous store's ports."""
+    STORE_IS_OPEN = "DRUMLINE_STORE_IS_OPEN"
+    """Not empty: the store hears every address. For networks that rewrite the addresses of pods."""
     TOKEN_FILE = "DRUMLINE_TOKEN_FILE"  # noqa: S105 - a variable's name, not a secret
     GANG_FOLDER = "DRUMLINE_GANG_FOLDER"
     TERMINATION_LOG = "DRUMLINE_TERMINATION_LOG"
@@ -61,6 +63,7 @@ class AgentSettings:
     address: str
     port: int
     store_port: int
+    store_is_open: bool
     gang_folder: Path
     termination_log: Path
     grace_seconds: float
@@ -92,6 +95,7 @@ class AgentSettings:
             address=environ.get(AgentEnv.ADDRESS, everywhere),
             port=_integer(environ, AgentEnv.PORT, default=AGENT_PORT, low=1),
             store_port=_integer(environ, AgentEnv.STORE_PORT, default=STORE_PORT, low=1),
+            store_is_open=bool(environ.get(AgentEnv.STORE_IS_OPEN)),
             gang_folder=Path(environ.get(AgentEnv.GANG_FOLDER, GANG_FOLDER)),
             termination_log=Path(environ.get(AgentEnv.TERMINATION_LOG, "/dev/termination-log")),
             grace_seconds=_integer(environ, AgentEnv.GRACE_SECONDS, default=30, low=1),

@@ -39,7 +39,7 @@ from drumline_trainer.agent.leader.root_cause import (
     root_causes_by_class,
 )
 from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.processes.store_process import RendezvousStore
+from drumline_trainer.agent.processes.store_process import RendezvousStore, peers_of
 from drumline_trainer.agent.protocol.inventory import Inventory
 from drumline_trainer.agent.protocol.leader_orders import (
     NOTICE_PATH,
@@ -180,6 +180,7 @@ class Leader:
         log(AgentEvent.ROUND_BEGUN, generation=membership[0], attempt=membership[1])
         store_port = await self._store.open(
             self._record.store_member.address,
+            peers=() if self._service.settings.store_is_open else peers_of(self._record),
             on_end=lambda reason: self.report(self._store_fault(membership, reason)),
         )
         inventories = await self._orders.prepare(membership)

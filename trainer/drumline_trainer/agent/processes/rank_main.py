@@ -8,11 +8,13 @@ must not run in it, and no teardown of a library can hang it.
 from __future__ import annotations
 
 import faulthandler
+import inspect
 import json
 import os
 import signal
 import sys
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from io import TextIOWrapper
 from types import ModuleType
@@ -29,9 +31,9 @@ HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that the zygote blocks and its children unblock."""
 
 
-def store_request(address: str, *, port: int) -> dict[str, Any]:
-    """The request to the zygote for a store."""
-    return {"kind": "store", "address": address, "port": port}
+def store_request(address: str, *, port: int, peers: Sequence[str] = ()) -> dict[str, Any]:
+    """The request to the zygote for a store, which hears these networks alone, or everybody."""
+    return {"kind": "store", "address": address, "port": port, "peers": list(peers)}
 
 
 def rank_request(placement: Placement) -> dict[str, Any]:
@@ -47,6 +49,14 @@ def preload(module: ModuleType) -> None:
             imports(_config())
 
 
+def serve_store(module: ModuleType, order: dict[str, Any]) -> None:
+    """Serve the store that was requested; never returns."""
+    parameters = inspect.signature(module.serve_store).parameters
+    # A module of a user's own may have been written before the store knew its peers.
+    known = {"peers": order["peers"]} if "peers" in parameters else {}
+    module.serve_store(order["port"], address=order["address"], **known)
+
+
 def run_child(
     *, module: ModuleType, order: dict[str, Any], descriptors: list[int], parent_pid: int
 ) -> NoReturn:
@@ -55,7 +65,7 @@ def run_child(
     try:
         _become_session(output=descriptors[0], parent_pid=parent_pid)
         if order["kind"] == "store":
-            module.serve_store(order["port"], address=order["address"])
+            serve_store(module, order)
             code = ExitCode.OK
         else:
             placement = Placement.from_json(order["placement"])

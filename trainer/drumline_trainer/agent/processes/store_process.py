@@ -1,21 +1,37 @@
 """The rendezvous store of an attempt: a process beside the ranks of the leader's pod.
 
 Each attempt has its own store on its own port, so no rank of an earlier attempt can reach it. It
-ends when the next attempt begins, or with the pod.
+ends when the next attempt begins, or with the pod. It hears the addresses of the record's members
+alone.
 """
 
 from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.exit_codes import describe_exit_code
 from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
 from drumline_trainer.agent.processes.rank_main import store_request
 from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, Child, ZygoteClient
-from drumline_trainer.contract import STORE_PORTS
+from drumline_trainer.contract import STORE_PORTS, GenerationRecord
+from drumline_trainer.host.peer_filter import networks_of
+
+
+def peers_of(record: GenerationRecord) -> list[str]:
+    """The networks from which the members of a record reach its store.
+
+    Members connect from their address of the store's family. A record without IP addresses, which
+    no operator makes, has no peers: its store hears everybody.
+    """
+    ipv6 = ":" in record.store_member.address
+    addresses = [member.address for member in record.members if (":" in member.address) == ipv6]
+    try:
+        return [str(network) for network in networks_of(addresses)]
+    except ValueError:
+        return []
 
 
 class RendezvousStore:
@@ -28,11 +44,14 @@ class RendezvousStore:
         self._child: Child | None = None
         self._reader: LineReader | None = None
 
-    async def open(self, address: str, *, on_end: Callable[[str], None]) -> int:
+    async def open(
+        self, address: str, *, peers: Sequence[str], on_end: Callable[[str], None]
+    ) -> int:
         """Replace the store of the previous attempt.
 
         Args:
             address: the store listens on it.
+            peers: networks whose connections it hears; none: everybody's.
             on_end: called with a reason if the store ends without `close`.
 
         Returns:
@@ -43,7 +62,9 @@ class RendezvousStore:
         self._opened += 1
         self._reader, output_end = await open_line_pipe(PrefixedOutput("store").line)
         child = self._zygote.fork(
-            f"store-{self._opened}", store_request(address, port=port), descriptors=[output_end]
+            f"store-{self._opened}",
+            store_request(address, port=port, peers=peers),
+            descriptors=[output_end],
         )
         self._child = child
 
