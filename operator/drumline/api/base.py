@@ -21,6 +21,10 @@ LABEL_NODES = f"{GROUP}/nodes"
 """Size of the pod's gang: there is one PodDisruptionBudget for each size."""
 LABEL_QUEUE = f"{GROUP}/queue"
 
+TOKEN_SECRET_SUFFIX = "-drumline-token"  # noqa: S105 - a name's end, not a secret
+"""Secrets whose names end like this hold the tokens of jobs: no template may name one. Who has a
+job's token speaks to its agents as the operator does."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from drumline.api.base import (
     DISTINCT,
+    TOKEN_SECRET_SUFFIX,
     ApiModel,
     LabelKey,
     LabelValue,
@@ -114,6 +115,13 @@ class EnvVarSource(ApiModel):
             rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",
             message="valueFrom needs exactly one of secretKeyRef and configMapKeyRef",
         ),
+        Rule(
+            rule="!has(self.secretKeyRef)"
+            f" || !self.secretKeyRef.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
+            message=f"secretKeyRef: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
+            " name another Secret",
+            field_path=".secretKeyRef",
+        ),
     )
 
 
@@ -182,7 +190,8 @@ class PodTemplate(ApiModel):
     ] = None
     """Where the volumes appear. /dev/shm is there already, as large as the memory limit."""
     run_as_user: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
-    """Numeric user of the process, never 0. Default: 65532."""
+    """Numeric user of the process, never 0. Default: 65532, with HOME in scratch space of the pod.
+    With a user of your own, HOME is the image's."""
     termination_grace_period_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """Seconds between SIGTERM and SIGKILL; at most what the installation gives a preempted job to
     save (preemptionSeconds). Default: 30."""
@@ -198,6 +207,13 @@ class PodTemplate(ApiModel):
             message="volumeMounts: each name must be one of volumes; add the volume or fix the"
             " name",
             field_path=".volumeMounts",
+        ),
+        Rule(
+            rule="!has(self.imagePullSecrets) || self.imagePullSecrets.all(name,"
+            f" !name.endsWith('{TOKEN_SECRET_SUFFIX}'))",
+            message=f"imagePullSecrets: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of"
+            " jobs; remove them",
+            field_path=".imagePullSecrets",
         ),
         Rule(
             rule="!has(self.annotations) || self.annotations.all(key,"

@@ -10,7 +10,14 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, Name, Quantity, Rule, relative_path
+from drumline.api.base import (
+    TOKEN_SECRET_SUFFIX,
+    ApiModel,
+    Name,
+    Quantity,
+    Rule,
+    relative_path,
+)
 
 RESERVED_MOUNTS: Final = (
     "/etc/hosts",
@@ -76,6 +83,12 @@ class Volume(ApiModel):
             rule="!self.name.startsWith('drumline-')",
             message="name: volumes starting with drumline- are the operator's; choose another name",
             field_path=".name",
+        ),
+        Rule(
+            rule=f"!has(self.secret) || !self.secret.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
+            message=f"secret: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs; name"
+            " another Secret",
+            field_path=".secret",
         ),
     )
 

@@ -467,6 +467,27 @@ TEMPLATES = [
         "exactly one of",
         volumes=[{"name": "a", "emptyDir": {}, "secret": {"name": "s"}}],
     ),
+    own(
+        "the token of a job as a volume",
+        "spec.template.volumes[0].secret",
+        "name another Secret",
+        volumes=[{"name": "a", "secret": {"name": "other-1a2b3c4d-drumline-token"}}],
+    ),
+    env(
+        "the token of a job as a variable",
+        {
+            "name": "A",
+            "valueFrom": {"secretKeyRef": {"name": "other-1a2b3c4d-drumline-token", "key": "k"}},
+        },
+        field=f"{ENV0}.valueFrom.secretKeyRef",
+        fix="name another Secret",
+    ),
+    own(
+        "the token of a job as a registry's credentials",
+        "spec.template.imagePullSecrets",
+        "remove them",
+        imagePullSecrets=["other-1a2b3c4d-drumline-token"],
+    ),
     own("volume of no source", "spec.template.volumes[0]", "exactly one", volumes=[{"name": "a"}]),
     own(
         "volume of ours",

@@ -51,7 +51,7 @@ def test_the_token_secret() -> None:
     assert secret == {
         "apiVersion": "v1",
         "kind": "Secret",
-        "metadata": METADATA,
+        "metadata": {**METADATA, "name": f"{METADATA['name']}-drumline-token"},
         "type": "Opaque",
         "immutable": True,
         "data": {"token": base64.b64encode(b"the token").decode()},

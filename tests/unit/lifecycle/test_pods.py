@@ -173,7 +173,7 @@ def test_a_pod_of_the_bundled_trainer() -> None:
                 {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}},
                 {
                     "name": "drumline-token",
-                    "secret": {"secretName": "llama-11111111", "defaultMode": 0o440},
+                    "secret": {"secretName": "llama-11111111-drumline-token", "defaultMode": 0o440},
                 },
                 {
                     "name": "checkpoints",
@@ -304,7 +304,7 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
                 {"name": "drumline-gang", "emptyDir": {}},
                 {
                     "name": "drumline-token",
-                    "secret": {"secretName": "llama-11111111", "defaultMode": 0o440},
+                    "secret": {"secretName": "llama-11111111-drumline-token", "defaultMode": 0o440},
                 },
             ],
         },
@@ -315,9 +315,13 @@ def test_a_single_template_pod_waits_for_no_record() -> None:
     job = admitted(a_job(template=TEMPLATE, nodes=1), nodes=("node-a",))
     spec = manifest(job)["spec"]
     assert "initContainers" not in spec
-    assert spec["volumes"] == [{"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}]
+    assert spec["volumes"] == [
+        {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}},
+        {"name": "drumline-home", "emptyDir": {}},
+    ]
     assert spec["containers"][0]["volumeMounts"] == [
-        {"name": "drumline-shm", "mountPath": "/dev/shm"}
+        {"name": "drumline-shm", "mountPath": "/dev/shm"},
+        {"name": "drumline-home", "mountPath": "/home/drumline"},
     ]
 
 
@@ -328,7 +332,8 @@ def test_a_users_own_shared_memory_is_not_covered() -> None:
         "volumeMounts": [{"name": "mem", "mountPath": "/dev/shm"}],
     }
     job = admitted(a_job(template=template, nodes=1), nodes=("node-a",))
-    assert [mount["name"] for mount in container(job)["volumeMounts"]] == ["mem"]
+    mounts = [mount["name"] for mount in container(job)["volumeMounts"]]
+    assert mounts == ["mem", "drumline-home"]
 
 
 def test_a_job_without_a_claim_has_no_checkpoint_folder() -> None:
@@ -498,3 +503,39 @@ def test_no_template_outlasts_the_time_that_a_preemption_gives(wanted: int, give
     job = admitted(a_job(trainer=None, template=template))
     settings = PodSettings(trainer_image="t", join_image="j", max_grace_seconds=120)
     assert manifest(job, settings=settings)["spec"]["terminationGracePeriodSeconds"] == given
+
+
+HOME = {"name": "HOME", "value": "/home/drumline"}
+HOME_MOUNT = {"name": "drumline-home", "mountPath": "/home/drumline"}
+
+
+@pytest.mark.parametrize(
+    ("template", "variables", "mounts"),
+    [
+        ({}, [HOME], [HOME_MOUNT]),
+        (
+            {"env": [{"name": "HOME", "value": "/work"}]},
+            [{"name": "HOME", "value": "/work"}],
+            [],
+        ),
+        ({"runAsUser": 1000}, [], []),
+        (
+            {
+                "volumes": [{"name": "mine", "emptyDir": {}}],
+                "volumeMounts": [{"name": "mine", "mountPath": "/home/drumline"}],
+            },
+            [HOME],
+            [{"name": "mine", "mountPath": "/home/drumline", "readOnly": False}],
+        ),
+    ],
+)
+def test_a_template_s_default_user_has_a_home_that_it_can_write(
+    template: dict[str, Any], variables: list[Any], mounts: list[Any]
+) -> None:
+    made = manifest(admitted(a_job(template={"image": "mine:1", **template})))["spec"]
+    (container,) = made["containers"]
+    assert [each for each in container["env"] if each["name"] == "HOME"] == variables
+    assert [each for each in container["volumeMounts"] if "home" in each["mountPath"]] == mounts
+    volumes = {volume["name"] for volume in made["volumes"]}
+    assert volumes >= {each["name"] for each in mounts}
+    assert ("drumline-home" in volumes) == (HOME_MOUNT in mounts)

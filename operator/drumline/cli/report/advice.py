@@ -15,8 +15,8 @@ from drumline_trainer.contract import FaultClass, plain
 BY_REASON: Final[Mapping[str, str]] = {
     Reason.NO_DURABLE_STORAGE: "Name checkpoint.claimName: without it a restart of all pods begins"
     " at step 0.",
-    Reason.STARTING_PODS: "If it lasts, look at its pods with kubectl describe: a kubelet says there"
-    " which claim, Secret or image is missing.",
+    Reason.STARTING_PODS: "If it lasts, look at its pods with kubectl describe: a kubelet says"
+    " there which claim, Secret or image is missing.",
     Reason.PULLING_IMAGES: "If the pull lasts, look at its pods with kubectl describe.",
     Reason.WAITING_FOR_AGENTS: "If it lasts, look at the pods that are named with kubectl logs: a"
     " slow import, a volume that is being attached.",

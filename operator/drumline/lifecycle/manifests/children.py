@@ -9,7 +9,14 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from drumline.api.base import GROUP, LABEL_JOB, LABEL_JOB_UID, LABEL_NODES, VERSION
+from drumline.api.base import (
+    GROUP,
+    LABEL_JOB,
+    LABEL_JOB_UID,
+    LABEL_NODES,
+    TOKEN_SECRET_SUFFIX,
+    VERSION,
+)
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import AGENT_PORT, sign
 
@@ -17,7 +24,7 @@ Json = dict[str, Any]
 
 
 def child_name(job: Job) -> str:
-    """Name of the job's children; the budget's name also has the size of the gang.
+    """Name of the job's policy, and the beginning of its Secret's and its budgets' names.
 
     It contains the uid, so that children of an earlier job of the same name are never reused.
     """
@@ -25,9 +32,13 @@ def child_name(job: Job) -> str:
 
 
 def token_secret_name(job: Job) -> str:
-    """Name of the Secret with the gang's token: another key means another Secret."""
+    """Name of the Secret with the gang's token: another key means another Secret.
+
+    The API refuses templates that name it.
+    """
     key = job.status.signing_key
-    return child_name(job) if key is None else f"{child_name(job)}-{key}"
+    name = child_name(job) if key is None else f"{child_name(job)}-{key}"
+    return f"{name}{TOKEN_SECRET_SUFFIX}"
 
 
 def owner_reference(job: Job) -> Json:

@@ -33,6 +33,7 @@ from drumline_trainer.contract import (
 Json = dict[str, Any]
 
 TRAINER_CONTAINER = "trainer"
+HOME_FOLDER = "/home/drumline"
 JOIN_CONTAINER = "drumline-join"
 JOIN_RESOURCES = {"cpu": "500m", "memory": "128Mi"}
 """Requests and limits of the join container. Both are equal, because the QoS class of a pod counts
@@ -112,6 +113,12 @@ def _template_containers(
         variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
     ]
     variables = launcher_variables(job, index=member.index)
+    if template.run_as_user is None and all(each["name"] != "HOME" for each in user_env):
+        # No image knows user 65532: its home would be `/`, where no library can write its cache.
+        variables["HOME"] = HOME_FOLDER
+        if not any(mount["mountPath"] == HOME_FOLDER for mount in mounts):
+            volumes.append(scratch_volume("drumline-home"))
+            mounts.append({"name": "drumline-home", "mountPath": HOME_FOLDER})
     container: Json = {
         "name": TRAINER_CONTAINER,
         "image": image_of(job, settings),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from drumline.api.conditions import ConditionType, Reason
 from drumline.api.trainingjob import TrainingJobSpec
+from drumline.lifecycle.manifests.template_secrets import template_error
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
@@ -13,7 +14,10 @@ from drumline_trainer.contract import plain
 
 MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500
-_JUDGED = ("trainer", "nodes", "min_nodes", "gpus_per_node", "topology", "checkpoint")
+_JUDGED = (
+    *("trainer", "template", "nodes", "min_nodes"),
+    *("gpus_per_node", "topology", "checkpoint"),
+)
 
 
 def is_ours(job: Job) -> bool:
@@ -23,6 +27,8 @@ def is_ours(job: Job) -> bool:
 
 def judge(spec: TrainingJobSpec) -> Schedulable | Refusal:
     """Whether a spec can be scheduled. Bounded by its schema, and for any spec a verdict."""
+    if spec.template is not None and (error := template_error(spec.template)) is not None:
+        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:
         return Schedulable()
     try:
