@@ -34,14 +34,14 @@ FAULTS = (
     ),
 )
 STRUCK = {
-    "SIGKILL": ("Application", {3}),
+    "SIGKILL": ("Infrastructure", {3}),
     "SIGSEGV": ("Application", {2}),
     "exception": ("Application", {1}),
-    "two at once": ("Application", {1, 3}),
-    "rank 0, while a checkpoint is written": ("Application", {0}),
+    "two at once": ("Infrastructure", {1, 3}),
+    "rank 0, while a checkpoint is written": ("Infrastructure", {0}),
     "SIGSTOP": ("Hang", {2}),
     "out of memory": ("OutOfMemory", {3}),
-    "while another recovery runs": ("Application", {1}),
+    "while another recovery runs": ("Infrastructure", {1}),
 }
 """What befell the job, in this order: class and culprits. Each is an attempt of its own."""
 

@@ -272,6 +272,8 @@ def _class_of(cell: Cell) -> FaultClass:
         return FaultClass.INFRASTRUCTURE
     if cell.fault is Fault.OUT_OF_MEMORY:
         return FaultClass.OUT_OF_MEMORY
+    if cell.fault in {Fault.SIGKILL, Fault.SIGTERM}:
+        return FaultClass.INFRASTRUCTURE
     return FaultClass.HANG if cell.fault in HANGS else FaultClass.APPLICATION
 
 

@@ -67,7 +67,7 @@ def incident(**changes: Any) -> Incident:
         Incident(
             generation=1,
             attempt=1,
-            fault_class=FaultClass.APPLICATION,
+            fault_class=FaultClass.INFRASTRUCTURE,
             cause="rank 3: killed by SIGKILL",
             culprit_rank=HIT,
             culprit_index=1,

@@ -33,7 +33,7 @@ STAGES = ("fault", "detected", "decided", "replaced", "joined", "restored", "fir
             "Application",
             "ended with exit code 0 before its work was done",
         ),
-        ("import os; os.kill(os.getpid(), 9)", "Application", "rank 1: killed by SIGKILL"),
+        ("import os; os.kill(os.getpid(), 9)", "Infrastructure", "rank 1: killed by SIGKILL"),
         ("import sys; sys.exit(0)", "Application", "rank 1: SystemExit: 0 [exit code 1"),
     ],
     ids=["exception", "out of memory", "exit 0", "SIGKILL", "sys.exit(0)"],

@@ -15,9 +15,9 @@ pytestmark = pytest.mark.gloo
 
 STEPS = 40
 KILLED = {
-    "one rank": [(3, signal.SIGKILL)],
-    "rank 0": [(0, signal.SIGSEGV)],
-    "two at once": [(1, signal.SIGKILL), (2, signal.SIGKILL)],
+    "one rank": ([(3, signal.SIGKILL)], "Infrastructure"),
+    "rank 0": ([(0, signal.SIGSEGV)], "Application"),
+    "two at once": ([(1, signal.SIGKILL), (2, signal.SIGKILL)], "Infrastructure"),
 }
 
 Result = tuple[dict[int, float | None], str]
@@ -61,9 +61,9 @@ async def at_work(gang: Gang, *, snapshot_every_steps: int = 10) -> dict[int, in
     return pids
 
 
-@pytest.mark.parametrize("killed", KILLED.values(), ids=KILLED)
+@pytest.mark.parametrize(("killed", "fault_class"), KILLED.values(), ids=KILLED)
 async def test_only_killed_ranks_are_forked_again(
-    gang: Gang, undisturbed: Result, killed: list[tuple[int, int]]
+    gang: Gang, undisturbed: Result, killed: list[tuple[int, int]], fault_class: str
 ) -> None:
     before = await at_work(gang)
     for rank, number in killed:
@@ -73,7 +73,7 @@ async def test_only_killed_ranks_are_forked_again(
     incident = await gang.incident()
     assert {rank for rank in before if before[rank] != after[rank]} == {rank for rank, _ in killed}
     assert (incident["generation"], incident["attempt"]) == (1, 1)
-    assert (incident["fault_class"], incident["tier"]) == ("Application", "Memory")
+    assert (incident["fault_class"], incident["tier"]) == (fault_class, "Memory")
     assert incident["culprit_rank"] in {rank for rank, _ in killed}
     assert await trained(gang) == undisturbed
 

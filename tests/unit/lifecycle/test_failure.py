@@ -322,6 +322,17 @@ def test_members_that_join_are_not_known_to_agents_that_give_up() -> None:
             "OutOfMemory",
         ),
         (ended(exit_code=1, message=words(fault_class=FaultClass.HANG)), Reason.HANG, "Hang"),
+        (ended(exit_code=137), Reason.POD_FAILED, "Infrastructure"),
+        (
+            ended(exit_code=137, message=words(fault_class=FaultClass.INFRASTRUCTURE)),
+            Reason.POD_FAILED,
+            "Infrastructure",
+        ),
+        (
+            ended(exit_code=137, message=words(fault_class=FaultClass.APPLICATION)),
+            Reason.POD_FAILED,
+            "Application",
+        ),
     ],
 )
 def test_each_failure_counts_against_its_own_budget(end: Any, reason: Reason, charged: str) -> None:
@@ -399,9 +410,31 @@ def test_faults_with_progress_between_them_do_not() -> None:
 def test_ends_that_name_no_step_are_no_row() -> None:
     job = a_gang(recovery={"maxRestarts": 100})
     for _ in range(5):
-        end = ended(exit_code=137)
+        end = ended(exit_code=139)
         job = running(with_status(job, decided(job, standing_with(job, 1, end=end))))
     assert job.status.restarts == 5
+
+
+def killed(job: Job, *, step: int) -> Job:
+    message = words(
+        step=step, error="rank 1: killed by SIGKILL", fault_class=FaultClass.INFRASTRUCTURE
+    )
+    end = ended(exit_code=137, message=message)
+    return with_status(job, decided(job, standing_with(job, 1, end=end)))
+
+
+def test_ranks_that_are_killed_from_outside_never_use_up_the_program_s_restarts() -> None:
+    job = a_gang(recovery={"maxRestarts": 0})
+    for step in range(5, 15):
+        job = running(killed(job, step=step))
+    assert (job.status.phase, used(job.status)) == (Phase.RUNNING, {"Infrastructure": 10})
+
+
+def test_what_kills_a_rank_again_and_again_before_it_finishes_a_step_ends_the_job() -> None:
+    job = a_gang()
+    for _ in range(3):
+        job = killed(job, step=5)
+    assert (job.status.phase, job.status.reason) == (Phase.FAILED, Reason.NO_PROGRESS)
 
 
 def test_members_that_peers_blame_and_that_show_no_end_are_lost_after_a_while() -> None:

@@ -60,7 +60,8 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"end": ended(exit_code=ExitCode.CORRUPT_CHECKPOINT)}, FailureClass.CORRUPT_CHECKPOINT),
         ({"end": ended(exit_code=ExitCode.PEER_LOST)}, FailureClass.PEER_LOST),
         ({"end": ended(exit_code=1)}, FailureClass.APPLICATION),
-        ({"end": ended(exit_code=137)}, FailureClass.APPLICATION),
+        ({"end": ended(exit_code=137)}, FailureClass.KILLED),
+        ({"end": ended(exit_code=143)}, FailureClass.KILLED),
         ({"end": ended(exit_code=137, reason="OOMKilled")}, FailureClass.OUT_OF_MEMORY),
         ({"end": ended(exit_code=ExitCode.PREEMPTED)}, FailureClass.LEFT_ON_REQUEST),
         (

@@ -111,6 +111,15 @@ def test_a_lost_or_refused_pod_requeues_a_gang_with_a_template_at_no_cost(
     assert planned(released, observed(pods[0])).actions == (DeleteGenerations(generations=(1,)),)
 
 
+def test_a_template_s_process_that_ends_as_by_a_signal_is_its_own_failure() -> None:
+    """A launcher ends with 137 when a process that it started was killed, for memory perhaps."""
+    job = running(admitted(a_job(template=TEMPLATE, recovery={"maxRestarts": 0})))
+    pods = [a_pod(job, 0, end=ended(exit_code=137)), a_pod(job, 1, ready=True, ip="1.1.1.1")]
+    status = planned(job, observed(*pods)).status
+    assert status is not None
+    assert (status.phase, status.reason) == (Phase.FAILED, Reason.RESTARTS_EXHAUSTED)
+
+
 def test_a_pod_that_vanished_while_running_is_a_lost_pod() -> None:
     job = running(admitted(a_job(template=TEMPLATE)))
     status = planned(job, observed(a_pod(job, 0, ready=True, ip="1.1.1.1"))).status

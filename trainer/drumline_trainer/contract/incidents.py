@@ -20,7 +20,7 @@ class FaultClass(StrEnum):
     HANG = "Hang"
     """A rank was silent while all others waited for it."""
     INFRASTRUCTURE = "Infrastructure"
-    """A pod, a node or a link was lost."""
+    """A pod, a node or a link was lost, storage failed, or a signal from outside ended a rank."""
     PREEMPTION = "Preemption"
     """Preempted; never charged."""
 

@@ -1,12 +1,14 @@
 """Failures of pods: how a pod ended is classified, and each class has one consequence.
 
-Exit codes are those of the contract. An exit by a signal (128+n) does not prove an infrastructure
-fault, so it is charged to the application unless the pod itself was evicted or deleted. An eviction
-through the API is charged to no budget.
+Exit codes are those of the contract. SIGKILL and SIGTERM without an out-of-memory record come from
+outside: nothing in a pod can kill its process 1, and the agent knows its own signals. Of a
+template's process, which is no agent of ours, they prove nothing (`plan.failure`). An
+eviction through the API is charged to no budget.
 """
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -40,6 +42,8 @@ class FailureClass(StrEnum):
     """A rank made no progress and could not be restarted in place: restarted on its node."""
     APPLICATION = "Application"
     """The training program failed: restarted on its node."""
+    KILLED = "Killed"
+    """A signal from outside ended a rank or its agent: restarted on its node."""
     PEER_LOST = "PeerLost"
     """A consequence of another member's failure: restarted on its node."""
 
@@ -57,6 +61,7 @@ CHARGED_TO: Final = {
     FailureClass.OUT_OF_MEMORY: FaultClass.OUT_OF_MEMORY,
     FailureClass.HANG: FaultClass.HANG,
     FailureClass.APPLICATION: FaultClass.APPLICATION,
+    FailureClass.KILLED: FaultClass.INFRASTRUCTURE,
     FailureClass.PEER_LOST: FaultClass.INFRASTRUCTURE,
 }
 """The budget a failure of this class is charged to; classes that are missing are not charged."""
@@ -71,8 +76,10 @@ _REASONS: Final = {
     FailureClass.OUT_OF_MEMORY: Reason.OUT_OF_MEMORY,
     FailureClass.HANG: Reason.HANG,
     FailureClass.APPLICATION: Reason.POD_FAILED,
+    FailureClass.KILLED: Reason.POD_FAILED,
     FailureClass.PEER_LOST: Reason.POD_FAILED,
 }
+_SIGNALS_FROM_OUTSIDE: Final = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
 
 REFUSALS = (
     "OutOf",
@@ -204,7 +211,11 @@ def _class_of_code(end: PodEnd) -> FailureClass:
     reported = report.fault_class if report is not None else None
     if end.reason == "OOMKilled" or reported is FaultClass.OUT_OF_MEMORY:
         return FailureClass.OUT_OF_MEMORY
-    return FailureClass.HANG if reported is FaultClass.HANG else FailureClass.APPLICATION
+    if reported is FaultClass.HANG:
+        return FailureClass.HANG
+    unreported = reported is None and end.exit_code in _SIGNALS_FROM_OUTSIDE
+    killed = unreported or reported is FaultClass.INFRASTRUCTURE
+    return FailureClass.KILLED if killed else FailureClass.APPLICATION
 
 
 def root_cause(failures: Sequence[Failure]) -> Failure:

@@ -154,8 +154,9 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     failure = _uncharged(situation, failure)
     if job.runs_trainer:
         return failure
-    if failure.failure_class is FailureClass.LEFT_ON_REQUEST:
-        # The exit codes are the bundled trainer's: no notice was sent to a pod of a template.
+    if failure.failure_class in {FailureClass.LEFT_ON_REQUEST, FailureClass.KILLED}:
+        # The exit codes are the bundled trainer's: no notice was sent to a pod of a template, and
+        # its process may end with 137 because a process that it started was killed.
         kind = FailureClass.APPLICATION
         return replace(failure, failure_class=kind, reason=Reason.POD_FAILED)
     return failure

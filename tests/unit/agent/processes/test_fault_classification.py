@@ -13,7 +13,11 @@ from drumline_trainer.contract import FaultClass
     [
         (1, "ValueError: boom", False, FaultClass.APPLICATION),
         (-11, "", False, FaultClass.APPLICATION),
-        (-9, "", False, FaultClass.APPLICATION),
+        (-6, "", False, FaultClass.APPLICATION),
+        (-9, "", False, FaultClass.INFRASTRUCTURE),
+        (-15, "", False, FaultClass.INFRASTRUCTURE),
+        (-15, "", True, FaultClass.INFRASTRUCTURE),
+        (-9, "MemoryError", False, FaultClass.OUT_OF_MEMORY),
         (-9, "", True, FaultClass.OUT_OF_MEMORY),
         (1, "MemoryError", False, FaultClass.OUT_OF_MEMORY),
         (1, "OutOfMemoryError: CUDA out of memory.", False, FaultClass.OUT_OF_MEMORY),

@@ -35,10 +35,10 @@ def test_all_that_is_killed_in_an_attempt_short_of_memory_was_killed_for_memory(
     counts = tmp_path / "memory.events"
     counts.write_text("oom_kill 3\n")
     faults = RankFaults(status=RankStatusStore(agent_settings()), index=0, cgroup=tmp_path)
-    assert faults.process_ended(a_rank(0, attempt=0), -9).fault_class is FaultClass.APPLICATION
+    assert faults.process_ended(a_rank(0, attempt=0), -9).fault_class is FaultClass.INFRASTRUCTURE
 
     counts.write_text("oom_kill 5\n")
     both = [faults.process_ended(a_rank(number, attempt=1), -9).fault_class for number in (0, 1)]
     assert both == [FaultClass.OUT_OF_MEMORY] * 2
     assert faults.process_ended(a_rank(1, attempt=1), -11).fault_class is FaultClass.APPLICATION
-    assert faults.process_ended(a_rank(0, attempt=2), -9).fault_class is FaultClass.APPLICATION
+    assert faults.process_ended(a_rank(0, attempt=2), -9).fault_class is FaultClass.INFRASTRUCTURE

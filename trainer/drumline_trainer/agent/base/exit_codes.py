@@ -7,6 +7,9 @@ from typing import Final
 
 from drumline_trainer.contract import ExitCode
 
+SIGNALS_FROM_OUTSIDE: Final = (-signal.SIGKILL, -signal.SIGTERM)
+"""Ends of a process that no program brings upon itself: a person, a node's agent or the kernel sent
+the signal. (A rank handles neither, and the agent knows its own signals.)"""
 STOPPED_EXIT_CODE: Final = 128 + signal.SIGTERM
 """Of a pod that was stopped before its ranks were done."""
 

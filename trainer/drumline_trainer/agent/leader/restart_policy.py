@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from drumline_trainer.agent.base.exit_codes import describe_exit_code
+from drumline_trainer.agent.base.exit_codes import SIGNALS_FROM_OUTSIDE, describe_exit_code
 from drumline_trainer.agent.protocol.member_reports import Fault
 from drumline_trainer.contract import ExitCode, FaultClass, Incident
 
@@ -17,7 +16,6 @@ STUCK_LIMIT = 3
 MAX_CORE_CHARS = 256
 NEVER_RESTARTED: Final = (ExitCode.CONFIG, ExitCode.CORRUPT_CHECKPOINT)
 """Exit codes after which another start cannot help."""
-_SIGNALS_FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +51,7 @@ def objection_to_restart(fault: Fault, history: RestartHistory) -> str | None:
 
 def _same_failures_before(fault: Fault, *, incidents: Sequence[Incident]) -> int:
     """How many of the newest incidents were this very error at this very step."""
-    if any(describe_exit_code(code) in fault.cause for code in _SIGNALS_FROM_OUTSIDE):
+    if any(describe_exit_code(code) in fault.cause for code in SIGNALS_FROM_OUTSIDE):
         return 0  # a signal from outside says nothing about the program
     count = 0
     for incident in reversed(incidents):

@@ -10,7 +10,7 @@ import signal
 from contextlib import suppress
 from pathlib import Path
 
-from drumline_trainer.agent.base.exit_codes import describe_exit_code
+from drumline_trainer.agent.base.exit_codes import SIGNALS_FROM_OUTSIDE, describe_exit_code
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
@@ -21,6 +21,9 @@ _KILL_COUNTERS = ("memory.events", "memory.oom_control")
 def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
     """Fault class of the end of a rank's process.
 
+    A SIGKILL or SIGTERM that no record of an out-of-memory kill explains came from outside, and is
+    no fault of the program: it is charged to the infrastructure.
+
     Args:
         code: exit code, negative for a signal.
         error: the exception it raised, as `Type: message`; empty where it reported none.
@@ -29,7 +32,7 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
     """
     if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
         return FaultClass.OUT_OF_MEMORY
-    if code == ExitCode.PEER_LOST:
+    if code == ExitCode.PEER_LOST or code in SIGNALS_FROM_OUTSIDE:
         return FaultClass.INFRASTRUCTURE
     return FaultClass.APPLICATION
 
