@@ -1,5 +1,8 @@
 """The agent's HTTP listener: one request a connection, bounded in number, size and time.
 
+Connections that are refused or displaced (`connection_limits`) are reset before anything is made
+for them: a flood of them must not take the time of the event loop.
+
 Handlers are plain coroutines `Request -> Response`; they never see a socket. The body of a request
 below `http_message.FILES` is streamed into a file that its handler names once it knows the head.
 """
@@ -7,6 +10,7 @@ below `http_message.FILES` is streamed into a file that its handler names once i
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
@@ -14,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
+from drumline_trainer.agent.http.connection_limits import ConnectionLimits, Refused
 from drumline_trainer.agent.http.file_stream import (
     CHUNK_BYTES,
     receive_file,
@@ -33,6 +38,11 @@ from drumline_trainer.contract import MAX_BODY_BYTES
 MAX_CONNECTIONS = 128
 RESERVED_CONNECTIONS = 16
 """Beyond MAX_CONNECTIONS, only for probes: a busy agent must not appear unready."""
+CONNECTIONS_OF_ADDRESS = 48
+"""A member sends copies of its ranks' snapshots beside its heartbeats; the operator has a few."""
+BACKLOG = 1024
+ACCEPTED_AT_ONCE = 32
+"""Connections that are taken from the backlog before anything else of the event loop runs."""
 PROBES = ("/healthz", "/readyz")
 HEAD_SECONDS = 5.0
 BODY_SECONDS = 20.0
@@ -66,14 +76,22 @@ class HttpServer:
         self._uploads = uploads
         self._address = address
         self._port = port
-        self._connections: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._limits = ConnectionLimits[asyncio.WriteTransport](
+            total=MAX_CONNECTIONS,
+            reserve=RESERVED_CONNECTIONS,
+            of_address=CONNECTIONS_OF_ADDRESS,
+        )
         self._server: asyncio.Server | None = None
 
     async def __aenter__(self) -> Self:
         """Bind and listen. Raises OSError when the address is taken."""
-        self._server = await asyncio.start_server(
-            self._serve, self._address, self._port, limit=CHUNK_BYTES, backlog=1024
+        family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
+        listener = socket.create_server((self._address, self._port), family=family)
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: _Connection(self), sock=listener, backlog=ACCEPTED_AT_ONCE
         )
+        listener.listen(BACKLOG)  # asyncio takes its `backlog` for both
         return self
 
     async def __aexit__(
@@ -85,31 +103,46 @@ class HttpServer:
         """Stop listening, then give open connections a moment to get their answer."""
         if self._server is not None:
             self._server.close()
-        if self._connections:
-            _, late = await asyncio.wait(self._connections, timeout=2.0)
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=2.0)
             for task in late:
                 task.cancel()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def admit(self, transport: asyncio.Transport) -> bool | None:
+        """Whether a new connection is crowded; None where it is refused."""
+        peer = transport.get_extra_info("peername")
+        verdict = self._limits.admit(transport, address=peer[0] if peer else "")
+        if isinstance(verdict, Refused):
+            return None
+        if verdict.displaced is not None:
+            verdict.displaced.abort()
+        return verdict.crowded
+
+    def remove(self, transport: asyncio.Transport) -> None:
+        """A connection is lost or closed."""
+        self._limits.remove(transport)
+
+    async def serve(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, crowded: bool
+    ) -> None:
+        """Answer the request of one connection and close it."""
         task = asyncio.current_task()
-        open_now = len(self._connections)
-        if task is None or open_now >= MAX_CONNECTIONS + RESERVED_CONNECTIONS:
-            writer.write(HttpResponse(status=HTTPStatus.SERVICE_UNAVAILABLE).encode())
-            writer.close()
-            return
-        self._connections.add(task)
+        assert task is not None  # noqa: S101 - a coroutine runs in a task
+        self._tasks.add(task)
         try:
-            response = await self._respond(reader, crowded=open_now >= MAX_CONNECTIONS)
+            response = await self._respond(reader, writer.transport, crowded=crowded)
             await _send(writer, response)
         except (TimeoutError, OSError, asyncio.IncompleteReadError):
             pass  # the client is too slow or has disconnected: there is no one to answer
         finally:
-            self._connections.discard(task)
+            self._tasks.discard(task)
             writer.close()
             with suppress(OSError):
                 await writer.wait_closed()
 
-    async def _respond(self, reader: asyncio.StreamReader, *, crowded: bool) -> HttpResponse:
+    async def _respond(
+        self, reader: asyncio.StreamReader, transport: asyncio.WriteTransport, *, crowded: bool
+    ) -> HttpResponse:
         try:
             head = await _read_head(reader, crowded=crowded)
             if (
@@ -117,12 +150,43 @@ class HttpServer:
                 and head.method == "PUT"
                 and head.path.startswith(FILES_PATH)
             ):
-                return await _take_file(reader, head, self._uploads)
-            return await self._answer(await _read_body(reader, head))
+                path = self._uploads.begin(head)  # checks the signature
+                self._limits.has_request(transport)
+                return await _take_file(reader, head, self._uploads, path=path)
+            request = await _read_body(reader, head)
+            self._limits.has_request(transport)
+            return await self._answer(request)
         except HttpError as error:
             return HttpResponse(
                 status=error.status, body=error.reason.encode(), content_type="text/plain"
             )
+
+
+class _Connection(asyncio.StreamReaderProtocol):
+    """A connection that is served if it is admitted, and reset before it costs anything if not."""
+
+    def __init__(self, server: HttpServer) -> None:
+        self._http = server
+        self._crowded = False
+        loop = asyncio.get_running_loop()
+        super().__init__(asyncio.StreamReader(limit=CHUNK_BYTES, loop=loop), self._serve, loop=loop)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - of a TCP listener
+        self._admitted = transport
+        crowded = self._http.admit(transport)
+        if crowded is None:
+            transport.abort()
+            return
+        self._crowded = crowded
+        super().connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._http.remove(self._admitted)
+        super().connection_lost(exc)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._http.serve(reader, writer, crowded=self._crowded)
 
 
 async def _read_head(reader: asyncio.StreamReader, *, crowded: bool) -> RequestHead:
@@ -146,15 +210,14 @@ async def _read_body(reader: asyncio.StreamReader, head: RequestHead) -> HttpReq
 
 
 async def _take_file(
-    reader: asyncio.StreamReader, head: RequestHead, uploads: UploadHandler
+    reader: asyncio.StreamReader, head: RequestHead, uploads: UploadHandler, *, path: Path
 ) -> HttpResponse:
-    path = uploads.begin(head)
     try:
         with path.open("wb") as file:
             await receive_file(reader, file=file, size=head.content_length)
         return uploads.finish(head, path)
     except BaseException:
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # noqa: ASYNC240 - a file in memory
         raise
 
 
