@@ -57,6 +57,7 @@ class Reason(StrEnum):
     PULLING_IMAGES = "PullingImages"
     WAITING_FOR_AGENTS = "WaitingForAgents"
     TRAINING = "Training"
+    STORAGE_UNAVAILABLE = "StorageUnavailable"
     # Checkpointed
     MANIFEST_VERIFIED = "ManifestVerified"
     NO_DURABLE_STORAGE = "NoDurableStorage"

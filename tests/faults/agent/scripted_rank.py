@@ -124,5 +124,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.CONFIG
         case ConnectionError():
             return ExitCode.PEER_LOST
+        case OSError(errno=28):
+            return ExitCode.STORAGE
         case _:
             return ExitCode.APPLICATION

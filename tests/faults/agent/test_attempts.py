@@ -264,3 +264,20 @@ async def test_no_attempt_restores_less_than_an_earlier_attempt_saved(gang: Gang
     floors = [line for line in gang.leader.printed(0) if line.startswith("floor")]
     assert floors == ["floor 4 four", "floor 7 seven", "floor 7 seven"]
     assert gang.agents[1].printed(1) == ["floor 7 seven"]
+
+
+async def test_where_the_storage_fails_the_gang_waits_says_so_and_goes_on(gang: Gang) -> None:
+    gang.record_fields = {"restarts_left": {"Infrastructure": 1}}
+    full = "if placement.attempt < 2:\n    raise OSError(28, 'No space left on device')"
+    waits = ["beat(3)", "hang(until=2)", "done(9)"]
+    await gang.start(1, ranks=2, variables=script(r0=[full, "beat(3); done(9)"], r1=waits))
+    await gang.push()
+    status = await gang.leader.status()
+    while not status.waiting_for:
+        status = await gang.leader.status(since=status.version)
+    assert "rank 0: OSError: [Errno 28] No space left on device" in status.waiting_for
+
+    assert await gang.ended() == [0]
+    incidents = [event["incident"] for event in gang.leader.events("incident")]
+    assert {each["fault_class"] for each in incidents} == {"Infrastructure"}
+    assert len(gang.leader.events("round_begun")) == 3

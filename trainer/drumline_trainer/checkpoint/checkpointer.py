@@ -14,6 +14,7 @@ from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
+    StorageFailed,
     Superseded,
     commit,
     decode,
@@ -24,6 +25,8 @@ from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
     SaveError,
     StaleMembershipError,
+    StorageError,
+    is_storage_fault,
 )
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
@@ -86,6 +89,7 @@ class Checkpointer:
             StaleMembershipError: a newer membership of this job owns it.
             CorruptCheckpointError: its owner cannot be read, or a step was acknowledged and there
                 is no folder to restore it from.
+            StorageError: the storage fails; it may work later.
             CheckpointError: rank 0 cannot use the folder.
         """
         if placement.checkpoint_folder is None:
@@ -130,7 +134,8 @@ class Checkpointer:
             trainer: JSON values of the trainer's own state, the same on every rank.
 
         Raises:
-            SaveError: a rank could not write; nothing was committed.
+            SaveError: a rank could not write; nothing was committed. StorageError: because the
+                storage fails.
             StaleMembershipError: another membership or job owns the folder; nothing was
                 committed.
         """
@@ -216,6 +221,8 @@ class Checkpointer:
         match outcome:
             case Rejected(reason):
                 raise SaveError(f"checkpoint of step {step}: {reason}")
+            case StorageFailed(reason):
+                raise StorageError(f"checkpoint of step {step}: {reason}")
             case Superseded(reason):
                 raise StaleMembershipError(reason)
             case Committed(digest, size_bytes):
@@ -238,7 +245,8 @@ class Checkpointer:
 
 def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
     """Rank 0 claims the folder and broadcasts its error, if any, which all ranks raise."""
-    kinds = {kind.__name__: kind for kind in (StaleMembershipError, CorruptCheckpointError)}
+    known = (StaleMembershipError, CorruptCheckpointError, StorageError)
+    kinds = {kind.__name__: kind for kind in known}
     message = _CLAIMED
     if dist.get_rank() == 0:
         try:
@@ -246,8 +254,9 @@ def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
         except CheckpointError as error:
             message = f"{type(error).__name__} {error}"
         except OSError as error:
-            message = f"OSError checkpoint folder {folder.path}: {error.strerror}"
+            kind = StorageError if is_storage_fault(error) else CheckpointError
+            message = f"{kind.__name__} checkpoint folder {folder.path}: {error.strerror}"
     message = broadcast_bytes(message.encode(), device=device).decode()
     if message != _CLAIMED:
-        kind, _, reason = message.partition(" ")
-        raise kinds.get(kind, CheckpointError)(reason)
+        name, _, reason = message.partition(" ")
+        raise kinds.get(name, CheckpointError)(reason)

@@ -13,11 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drumline_trainer.checkpoint.errors import SaveError
+from drumline_trainer.checkpoint.errors import SaveError, StorageError, is_storage_fault
 from drumline_trainer.checkpoint.folder import CheckpointFolder, sync_folder, write_durably
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
     MANIFEST_FILE,
+    MAX_MANIFEST_BYTES,
     FileRecord,
     Manifest,
     Piece,
@@ -46,7 +47,14 @@ class Superseded:
     reason: str
 
 
-CommitOutcome = Committed | Rejected | Superseded
+@dataclass(frozen=True, slots=True)
+class StorageFailed:
+    """Nothing was committed: the storage is full or does not answer."""
+
+    reason: str
+
+
+CommitOutcome = Committed | Rejected | StorageFailed | Superseded
 """Rejected: nothing was committed, as a rank could not write."""
 
 
@@ -69,10 +77,17 @@ def commit(
     errors = [part["error"] for part in parts if "error" in part]
     try:
         if errors:
-            raise SaveError("; ".join(errors))
+            failed = any(part.get("storage") for part in parts)
+            raise (StorageError if failed else SaveError)("; ".join(errors))
         manifest = _manifest(folder, step=step, trainer=trainer, parts=parts)
         body = manifest.encode()
-        Manifest.parse(body)  # what could not be restored must not be committed
+        # What could not be restored must not be committed.
+        if len(body) > MAX_MANIFEST_BYTES:
+            raise SaveError(
+                f"the manifest of {len(body)} bytes is over {MAX_MANIFEST_BYTES}, the most that a"
+                " restore reads; train with fewer ranks or larger shards"
+            )
+        Manifest.parse(body)
         target = folder.unfinished_folder(step)
         write_durably(target / MANIFEST_FILE, body)
         write_durably(target / MANIFEST_DIGEST_FILE, digest_line(body))
@@ -82,7 +97,12 @@ def commit(
         folder.discard(step)
         # a new owner removes what this membership writes: then that is the cause of the error
         stale = folder.ownership_error()
-        return Rejected(str(error)) if stale is None else Superseded(str(stale))
+        if stale is not None:
+            return Superseded(str(stale))
+        by_storage = isinstance(error, OSError) and is_storage_fault(error)
+        if by_storage or isinstance(error, StorageError):
+            return StorageFailed(str(error))
+        return Rejected(str(error))
     return Committed(digest=digest_of(body), size_bytes=manifest.size_bytes)
 
 
@@ -93,6 +113,8 @@ def encode(outcome: CommitOutcome) -> bytes:
             fields: dict[str, Any] = {"digest": digest, "bytes": size_bytes}
         case Rejected(reason):
             fields = {"error": reason}
+        case StorageFailed(reason):
+            fields = {"storage": reason}
         case Superseded(reason):
             fields = {"stale": reason}
     return json.dumps(fields).encode()
@@ -105,6 +127,8 @@ def decode(encoded: bytes) -> CommitOutcome:
             return Committed(digest=digest, size_bytes=size_bytes)
         case {"stale": str(reason)}:
             return Superseded(reason)
+        case {"storage": str(reason)}:
+            return StorageFailed(reason)
         case {"error": str(reason)}:
             return Rejected(reason)
         case message:

@@ -3,10 +3,14 @@
 CheckpointError
 ├── CorruptCheckpointError    nothing on storage verifies, or only what is too old
 ├── SaveError                 a rank could not write its part; nothing was committed
+│   └── StorageError          because the storage fails; it may work later
 └── StaleMembershipError      a newer membership or another job owns the folder
 """
 
 from __future__ import annotations
+
+import errno
+from typing import Final
 
 
 class CheckpointError(RuntimeError):
@@ -19,6 +23,26 @@ class CorruptCheckpointError(CheckpointError):
 
 class SaveError(CheckpointError):
     """A checkpoint could not be written."""
+
+
+class StorageError(SaveError):
+    """The storage is full, over its quota or does not answer: nothing of the program's making."""
+
+
+_STORAGE_ERRORS: Final = frozenset(
+    {
+        *(errno.ENOSPC, errno.EDQUOT, errno.EROFS),
+        *(errno.EIO, errno.ESTALE, errno.EREMOTEIO, errno.ETIMEDOUT),
+        *(errno.ENOTCONN, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETUNREACH),
+    }
+)
+"""What a file system answers when it is full or cannot reach its disks. Missing rights (EACCES) and
+wrong paths are not among them: nothing mends them but a person who knows the job."""
+
+
+def is_storage_fault(error: OSError) -> bool:
+    """Whether this is the storage's fault, and may go away without a change of the job."""
+    return error.errno in _STORAGE_ERRORS
 
 
 class StaleMembershipError(CheckpointError):

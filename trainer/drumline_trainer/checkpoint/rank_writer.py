@@ -27,7 +27,7 @@ from typing import Any
 from torch import Tensor
 
 from drumline_trainer.checkpoint.digests import hasher
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError, is_storage_fault
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.shard_file import (
@@ -99,7 +99,8 @@ class RankWriter:
                 files.append(_report(file, record, unchanged))
                 kept = self.folder.step_folder(step) / file.name, record
         except OSError as error:
-            return json.dumps({"error": f"rank {self.rank}: {error}"}).encode()
+            report = {"error": f"rank {self.rank}: {error}", "storage": is_storage_fault(error)}
+            return json.dumps(report).encode()
         self._samples, self._unchanged = samples, kept
         return json.dumps({"files": files}).encode()
 

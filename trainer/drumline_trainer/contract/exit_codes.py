@@ -16,6 +16,9 @@ class ExitCode(IntEnum):
     """The configuration can never work: not restarted."""
     CORRUPT_CHECKPOINT = 65
     """No checkpoint of those on storage verifies: not restarted, nothing is overwritten."""
+    STORAGE = 74
+    """The storage of checkpoints fails (full, over quota, unreachable): tried again until it works,
+    charged to infrastructure. An operator that does not know it takes it for APPLICATION."""
     PEER_LOST = 75
     """Another member of the gang was lost: charged to infrastructure."""
     PREEMPTED = 77

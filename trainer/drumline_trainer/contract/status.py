@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any, Final, cast
 
 from drumline_trainer.contract import json_fields as read
-from drumline_trainer.contract.incidents import FaultClass, Incident
+from drumline_trainer.contract.incidents import MAX_CAUSE_CHARS, FaultClass, Incident
 from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
 
@@ -87,6 +87,9 @@ class AgentStatus:
     incidents: tuple[Incident, ...] = ()
     """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
     notice: NoticeAnswer | None = None
+    waiting_for: str = ""
+    """Why the gang waits instead of training, a sentence; empty while it trains or recovers. An
+    operator that does not know the field goes without."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
@@ -123,6 +126,7 @@ class AgentStatus:
                 Incident.parse(item) for item in read.objects(raw, "incidents", limit=MAX_INCIDENTS)
             ),
             notice=notice_answer(raw.get("notice")),
+            waiting_for=read.text(raw, "waiting_for")[:MAX_CAUSE_CHARS],
         )
 
 

@@ -6,6 +6,7 @@ The reduced loss is the same on every rank. Only rank 0 writes files, and lines 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -195,7 +198,11 @@ class RunReporter:
     def flush_losses(self) -> None:
         """Write the losses to the file."""
         if self.unwritten and self.losses_file is not None and self.placement.rank == 0:
-            append_losses(self.losses_file, self.unwritten)
+            try:
+                append_losses(self.losses_file, self.unwritten)
+            except OSError as error:  # figures must not end a run that can go on without them
+                logger.warning("%s: %s; tried again later", self.losses_file, error.strerror)
+                return
         self.unwritten.clear()
 
     @property

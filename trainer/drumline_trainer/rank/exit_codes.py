@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
+from drumline_trainer.checkpoint.errors import (
+    CorruptCheckpointError,
+    StaleMembershipError,
+    StorageError,
+)
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
@@ -29,6 +33,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.CONFIG
         case CorruptCheckpointError():
             return ExitCode.CORRUPT_CHECKPOINT
+        case StorageError():
+            return ExitCode.STORAGE
         case StaleMembershipError() | ConnectionError():
             return ExitCode.PEER_LOST
         case dist.DistNetworkError() | dist.DistStoreError():

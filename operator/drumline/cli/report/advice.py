@@ -22,6 +22,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     " slow import, a volume that is being attached.",
     Reason.START_BLOCKED: "Do what the message says: the kubelet names what does not exist or"
     " cannot be had.",
+    Reason.STORAGE_UNAVAILABLE: "Make room on the checkpoint claim or repair its storage: the job"
+    " tries again at least once a minute and goes on by itself, and holds its GPUs meanwhile.",
     Reason.START_DEADLINE_EXCEEDED: "Look at the pods that are named, and raise"
     " startDeadlineSeconds where programs are slow to start.",
     Reason.START_FAILED: "Do what the message says, and create the job again.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from drumline.api.conditions import DisruptionKind, Phase
+from drumline.api.conditions import DisruptionKind, Phase, Reason
 from drumline.api.trainingjob import TrainingJob, TrainingJobStatus
 from drumline.cli.formatting import clock, count, duration, many, moment
 from drumline.cli.report import advice
@@ -64,6 +64,8 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
     match status.phase:
         case None:
             yield "The operator has not looked at it yet."
+        case Phase.RUNNING if status.reason == Reason.STORAGE_UNAVAILABLE:
+            yield f"Training waits for the storage of its checkpoints. {message}"
         case Phase.RUNNING:
             yield _running(job, status)
         case Phase.PENDING:

@@ -360,4 +360,7 @@ def _leader(gang: WatchedGang) -> str | None:
 def _news(report: GangReport) -> tuple[object, ...]:
     """The parts of a report whose change wakes the reconciler; progress is not among them."""
     status = report.status
-    return (status.generation, status.phase, status.incidents, status.notice, report.lost)
+    return (
+        *(status.generation, status.phase, status.incidents, status.notice),
+        *(status.waiting_for, report.lost),
+    )

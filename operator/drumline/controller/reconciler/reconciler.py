@@ -175,6 +175,7 @@ class Reconciler:
             node_disruptions=self._state.nodes.disruptions_of(sorted(nodes)),
             incidents=report.status.incidents if report else (),
             notice=report.status.notice if report else None,
+            waiting_for=report.status.waiting_for if report else None,
             notified=memory.notified,
             withdrawn=memory.withdrawn,
         )

@@ -124,6 +124,9 @@ class Observed:
     """Uids of pods whose agents answer neither their peers nor the operator."""
     gone_nodes: frozenset[str] = frozenset()
     """Nodes that were deleted or are marked out of service."""
+    waiting_for: str | None = None
+    """Why the gang waits instead of training, in its agents' words; empty: it does not wait; None:
+    no agent has reported."""
     node_disruptions: tuple[NodeDisruption, ...] = ()
     """Announced disruptions of nodes on which the job has members, at most one a node."""
     incidents: tuple[Incident, ...] = ()

@@ -7,6 +7,8 @@ that changes the status returns at once: the controller writes it, durably, and 
 
 from __future__ import annotations
 
+from typing import Final
+
 from drumline.api.conditions import ConditionType, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
@@ -26,6 +28,9 @@ from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPl
 from drumline.lifecycle.plan.deadlines import active_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.situation import Situation
+
+SENTENCE_SECONDS: Final = 10.0
+"""After so long the write budget allows another sentence of the agents."""
 
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
@@ -158,13 +163,19 @@ def _continue_training(situation: Situation) -> JobPlan:
     """During training only figures change, as often as the write budget allows."""
     job, gang = situation.job, situation.gang
     status = _with_figures(situation)
+    said = transitions.with_storage(status, waiting_for=situation.observed.waiting_for)
+    if situation.observed.refresh_due:
+        status = said
     if status != job.status:
         return JobPlan(status=status)
     actions = (
         *notices.withdraw_notice(job, situation.observed),
         *delete_actions(gang.orphans, members=gang.members),
     )
-    due = [at for at in (active_deadline(job), node_disruption.due_at(situation)) if at is not None]
+    # An agent may change its mind at every request: a write each takes its time.
+    again = situation.now + SENTENCE_SECONDS if said != status else None
+    times = (active_deadline(job), node_disruption.due_at(situation), again)
+    due = [at for at in times if at is not None]
     return JobPlan(actions=actions, requeue_at=min(due, default=None))
 
 

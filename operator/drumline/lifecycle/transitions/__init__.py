@@ -38,6 +38,7 @@ from drumline.lifecycle.transitions.phases import (
     with_epoch,
     with_expected_start,
     with_progress,
+    with_storage,
 )
 
 __all__ = [
@@ -67,4 +68,5 @@ __all__ = [
     "with_epoch",
     "with_expected_start",
     "with_progress",
+    "with_storage",
 ]

@@ -194,6 +194,21 @@ def with_progress(
     return status if step is None else with_checkpoint(job, status, step, digest, now=now)
 
 
+def with_storage(status: TrainingJobStatus, *, waiting_for: str | None) -> TrainingJobStatus:
+    """The status of a running job whose agents wait for the storage of its checkpoints, or no more.
+
+    Args:
+        status: of the job; a summary of something else stays.
+        waiting_for: the agents' sentence; empty: they do not wait; None: they did not report.
+    """
+    shown = status.reason == Reason.STORAGE_UNAVAILABLE
+    if waiting_for and (shown or status.reason == Reason.TRAINING):
+        return with_summary(status, Phase.RUNNING, Reason.STORAGE_UNAVAILABLE, waiting_for)
+    if waiting_for == "" and shown:
+        return with_summary(status, Phase.RUNNING, Reason.TRAINING, "")
+    return status
+
+
 def with_checkpoint(
     job: Job, status: TrainingJobStatus, step: int, digest: str, *, now: float
 ) -> TrainingJobStatus:

@@ -66,3 +66,10 @@ def test_the_same_error_of_all_ranks_at_once_is_recognized_again() -> None:
 def test_attempts_that_finish_nothing_end() -> None:
     assert objection(fault(), stuck_attempts=2) is None
     assert objection(fault(), stuck_attempts=3) is not None
+
+
+def test_a_storage_that_fails_is_tried_again_however_often() -> None:
+    full = {"exit_code": ExitCode.STORAGE, "fault_class": FaultClass.INFRASTRUCTURE}
+    row = [earlier(**full)] * 9
+    assert objection(fault(**full), *row, stuck_attempts=9) is None
+    assert objection(fault(**full), *row, restarts_left={"Infrastructure": 0}) is not None

@@ -23,6 +23,7 @@ from drumline_trainer.contract import FaultClass
         (1, "OutOfMemoryError: CUDA out of memory.", False, FaultClass.OUT_OF_MEMORY),
         (1, "torch.OutOfMemoryError: CUDA", False, FaultClass.OUT_OF_MEMORY),
         (1, "ValueError: not a MemoryError", True, FaultClass.APPLICATION),
+        (74, "StorageError: No space left on device", False, FaultClass.INFRASTRUCTURE),
         (75, "ConnectionError: gone", False, FaultClass.INFRASTRUCTURE),
     ],
 )

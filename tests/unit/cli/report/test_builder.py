@@ -187,6 +187,15 @@ def test_a_remedy_in_the_spec_says_that_the_job_has_to_be_suspended_first(reason
     assert suspended.next_steps == (advice.BY_REASON[reason],)
 
 
+def test_a_job_whose_storage_is_full_says_what_it_waits_for() -> None:
+    waiting = a_running_status(reason="StorageUnavailable", message="no space left on device")
+    report = a_report(a_manifest(status=waiting))
+    assert report.summary == (
+        "Training waits for the storage of its checkpoints. No space left on device."
+    )
+    assert report.next_steps == (advice.BY_REASON[Reason.STORAGE_UNAVAILABLE],)
+
+
 def test_a_remedy_outside_of_the_spec_does_not() -> None:
     report = a_report(a_manifest(status={"phase": "Pending", "reason": "QuotaExhausted"}))
     assert report.next_steps == (advice.BY_REASON["QuotaExhausted"],)

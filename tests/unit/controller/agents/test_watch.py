@@ -109,6 +109,13 @@ async def test_a_fault_that_was_mended_in_place_wakes_the_job(
     await eye.until(lambda heard: heard.status.incidents == (INCIDENT,))
 
 
+async def test_what_a_gang_waits_for_wakes_the_job(eye: Eye, agents: list[FakeAgent]) -> None:
+    eye.watch.follow(gang(agents))
+    await eye.until(lambda heard: heard.status.waiting_for == "")
+    agents[0].change(waiting_for="no space left on device")
+    await eye.until(lambda heard: heard.status.waiting_for == "no space left on device")
+
+
 async def test_progress_is_kept_and_wakes_no_job(eye: Eye, agents: list[FakeAgent]) -> None:
     eye.watch.follow(gang(agents))
     await eye.until(lambda heard: heard.status.progress.step == 0)

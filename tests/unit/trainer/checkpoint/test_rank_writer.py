@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from drumline_trainer.checkpoint import rank_writer
 from drumline_trainer.checkpoint.background_save import SaveCanceledError
 from drumline_trainer.checkpoint.commit import Committed, commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
@@ -169,3 +172,19 @@ def test_a_canceled_save_ends_within_a_chunk(run: Run) -> None:
     with pytest.raises(SaveCanceledError):
         run.writer.write(1, [whole("frozen", run.frozen)], check=check)
     assert run.folder.steps() == []
+
+
+@pytest.mark.parametrize(
+    ("number", "by_storage"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EACCES, False)]
+)
+def test_a_report_says_whether_the_storage_is_to_blame(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, *, by_storage: bool
+) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    run = Run(tmp_path)
+    monkeypatch.setattr(rank_writer, "write_shard_file", fails)
+    report = json.loads(run.writer.write(1, slices_to_write([whole("trained", run.trained)])))
+    assert report["storage"] is by_storage
+    assert report["error"] == f"rank 0: [Errno {number}] {os.strerror(number)}"

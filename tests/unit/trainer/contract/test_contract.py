@@ -40,7 +40,20 @@ def said(**progress: Any) -> bytes:
 
 
 def test_what_is_encoded_is_read_back() -> None:
-    assert AgentStatus.parse(STATUS.encode()) == STATUS
+    waiting = replace(STATUS, waiting_for="no space left on device")
+    for status in (STATUS, waiting):
+        assert AgentStatus.parse(status.encode()) == status
+
+
+def test_a_field_that_an_older_agent_does_not_know_is_empty() -> None:
+    raw = json.loads(STATUS.encode())
+    del raw["waiting_for"]
+    assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
+
+
+def test_a_field_of_a_newer_agent_is_passed_over() -> None:
+    raw = {**json.loads(STATUS.encode()), "mood": "good"}
+    assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
 
 
 @pytest.mark.parametrize(("letter", "kept"), [("\U0001f600", 16), ("\x01", 12)])

@@ -7,6 +7,7 @@ from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
     SaveError,
     StaleMembershipError,
+    StorageError,
 )
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
@@ -27,6 +28,7 @@ from drumline_trainer.rank import exit_code_of
         (RuntimeError("Timed out waiting 600000ms for recv operation"), ExitCode.PEER_LOST),
         (ConnectionResetError("reset"), ExitCode.PEER_LOST),
         (SaveError("rank 1: disk full"), ExitCode.APPLICATION),
+        (StorageError("rank 1: No space left on device"), ExitCode.STORAGE),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ExitCode.APPLICATION),
         (MemoryError(), ExitCode.APPLICATION),
     ],

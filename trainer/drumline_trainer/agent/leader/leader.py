@@ -38,6 +38,7 @@ from drumline_trainer.agent.leader.root_cause import (
     root_cause_of,
     root_causes_by_class,
 )
+from drumline_trainer.agent.leader.storage_outage import StorageOutage
 from drumline_trainer.agent.member.member import MemberAgent
 from drumline_trainer.agent.processes.store_process import RendezvousStore, peers_of
 from drumline_trainer.agent.protocol.inventory import Inventory
@@ -60,6 +61,7 @@ from drumline_trainer.contract import (
     Member,
     sign,
 )
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
 FAREWELL_SECONDS = 5.0
 """How long the last order is repeated to a member that does not answer."""
@@ -87,6 +89,7 @@ class Leader:
         self._heartbeats = MemberHeartbeats(signed.record, own_index=service.settings.index)
         self._restarts = RestartAccount(signed.record, incidents=incidents, status=service.status)
         self._faults = FaultCollector(incidents=incidents, restarts=self._restarts)
+        self._outage = StorageOutage(service.status)
         self._unrestorable: set[int] = set()
         """Steps that could not be restored from snapshots."""
         self._restore_step: int | None = None
@@ -154,19 +157,25 @@ class Leader:
             outcome = await self._attempt(membership, incident)
             self._hang_monitor.membership = None
             if isinstance(outcome, Finish):
+                self._outage.training_goes_on()
                 return outcome
-            self._restarts.end_attempt(
-                stepped=self._recovery is not None and self._recovery.stepped
-            )
+            stepped = self._recovery is not None and self._recovery.stepped
+            attempt += 1
+            if self._outage.caused(outcome) and self._outage.lasts:
+                incident = incident_of(outcome, now=time.time())
+                await self._outage.wait(root_cause_of(outcome))
+                continue
+            self._restarts.end_attempt(stepped=stepped)
             for fault in root_causes_by_class(outcome):
                 objection = self._restarts.objection(fault)
                 if objection is not None:
                     return abandon_order(fault, objection=objection)
             incident = incident_of(outcome, now=time.time())
             self._restarts.count(incident.fault_classes)
-            if root_cause_of(outcome).in_restore and self._restore_step is not None:
+            if self._outage.caused(outcome):
+                await self._outage.wait(root_cause_of(outcome))
+            elif root_cause_of(outcome).in_restore and self._restore_step is not None:
                 self._unrestorable.add(self._restore_step)
-            attempt += 1
 
     async def _attempt(
         self, membership: Membership, incident: Incident | None
@@ -241,8 +250,14 @@ class Leader:
             ranks=range(first_rank, first_rank + self._record.store_member.ranks),
             fetched=plan.fetches_any,
         )
-        self._member.on_rank_heartbeat = self._recovery.follow
+        self._member.on_rank_heartbeat = self._follow
         return plan
+
+    def _follow(self, heartbeat: Heartbeat) -> None:
+        assert self._recovery is not None  # noqa: S101 - made where this is registered
+        self._recovery.follow(heartbeat)
+        if self._recovery.stepped:
+            self._outage.training_goes_on()
 
     async def _run(self, membership: Membership, orders: dict[int, Go]) -> Finish:
         """Start all ranks, then wait until cancelled: faults or the end arrive elsewhere."""

@@ -44,13 +44,15 @@ def objection_to_restart(fault: Fault, history: RestartHistory) -> str | None:
         return f"no restart of class {fault.fault_class} is left"
     if _same_failures_before(fault, incidents=history.incidents) >= SAME_ERROR_LIMIT - 1:
         return f"the same error {SAME_ERROR_LIMIT} times in a row at step {fault.step}"
-    if history.stuck_attempts >= STUCK_LIMIT:
+    if history.stuck_attempts >= STUCK_LIMIT and fault.exit_code != ExitCode.STORAGE:
         return f"{STUCK_LIMIT} attempts in a row finished no step"
     return None
 
 
 def _same_failures_before(fault: Fault, *, incidents: Sequence[Incident]) -> int:
     """How many of the newest incidents were this very error at this very step."""
+    if fault.exit_code == ExitCode.STORAGE:
+        return 0  # a storage that is full is full for all
     if any(describe_exit_code(code) in fault.cause for code in SIGNALS_FROM_OUTSIDE):
         return 0  # a signal from outside says nothing about the program
     count = 0

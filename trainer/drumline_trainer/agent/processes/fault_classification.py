@@ -32,7 +32,7 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
     """
     if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
         return FaultClass.OUT_OF_MEMORY
-    if code == ExitCode.PEER_LOST or code in SIGNALS_FROM_OUTSIDE:
+    if code in (ExitCode.PEER_LOST, ExitCode.STORAGE, *SIGNALS_FROM_OUTSIDE):
         return FaultClass.INFRASTRUCTURE
     return FaultClass.APPLICATION
 

@@ -59,6 +59,8 @@ class RankStatusStore:
         self.silent_members: tuple[SilentMember, ...] = ()
         self.incidents: tuple[Incident, ...] = ()
         self.notice: NoticeAnswer | None = None
+        self.waiting_for = ""
+        """Why the gang waits instead of training; empty while it does not."""
         self.restarts: dict[FaultClass, int] = {}
         """Attempts that this agent, as the leader, started after a fault of this class."""
 
@@ -118,6 +120,7 @@ class RankStatusStore:
             [(member.index, int(member.seconds)) for member in self.silent_members],
             self.incidents,
             self.notice,
+            self.waiting_for,
             self.progress.checkpoint_step,
         )
         if published != self._published:
@@ -176,4 +179,5 @@ class RankStatusStore:
             silent=self.silent_members,
             incidents=self.incidents[-SHOWN_INCIDENTS:],
             notice=self.notice,
+            waiting_for=self.waiting_for,
         )

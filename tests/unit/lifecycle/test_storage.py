@@ -1,0 +1,49 @@
+"""A running gang whose agents wait for the storage of its checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from drumline.api.conditions import Phase, Reason
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
+from drumline.lifecycle.plan.planner import SENTENCE_SECONDS, plan_job
+from tests.builders import EPOCH, T0, a_job, a_pod, admitted, observed, running, with_status
+
+FULL = "rank 0: StorageError: checkpoint folder /checkpoints/a: No space left on device"
+
+
+def summary(status: TrainingJobStatus | None) -> tuple[Any, ...]:
+    assert status is not None
+    return status.phase, status.reason, status.message
+
+
+def seen(job: Job, waiting_for: str | None, **rest: Any) -> Observed:
+    pods = [a_pod(job, index, ready=True, ip=f"10.0.0.{index}") for index in range(job.size)]
+    return replace(observed(*pods, **rest), waiting_for=waiting_for)
+
+
+def test_the_agents_sentence_is_in_status_and_goes_when_training_goes_on() -> None:
+    job = running(admitted(a_job()))
+    status = plan_job(job, seen(job, FULL), now=T0, epoch=EPOCH).status
+    assert summary(status) == (Phase.RUNNING, Reason.STORAGE_UNAVAILABLE, FULL)
+    waiting = with_status(job, status)
+    for waiting_for in (FULL, None):
+        assert plan_job(waiting, seen(job, waiting_for), now=T0, epoch=EPOCH).status is None
+    status = plan_job(waiting, seen(job, ""), now=T0, epoch=EPOCH).status
+    assert summary(status) == (Phase.RUNNING, Reason.TRAINING, "")
+
+
+def test_a_sentence_that_changes_all_the_time_is_written_as_the_budget_allows() -> None:
+    job = running(admitted(a_job()))
+    planned = plan_job(job, seen(job, FULL, refresh_due=False), now=T0, epoch=EPOCH)
+    assert (planned.status, planned.requeue_at) == (None, T0 + SENTENCE_SECONDS)
+
+
+def test_a_summary_of_something_else_stays() -> None:
+    job = running(admitted(a_job()))
+    suspended = transitions.suspended(job, now=T0)
+    assert transitions.with_storage(suspended, waiting_for=FULL) is suspended
