@@ -107,8 +107,9 @@ def test_pods_of_a_job_whose_assignment_cannot_be_read_are_not_leaving(state: Cl
     state.on_job(None, job_view(status={**assignment("node-0"), "assignment": {"nodes": "x"}}))
     assert refusal(state).message.startswith("status.assignment.")
     state.on_pod(None, pod_view())
-    nodes = state.scheduling.snapshot(now=NOW).nodes
-    assert [(node.used.gpus, node.terminating.gpus) for node in nodes] == [(2, 0), (0, 0)]
+    snapshot = state.scheduling.snapshot(now=NOW)
+    assert [(node.used.gpus, node.terminating.gpus) for node in snapshot.nodes] == [(2, 0), (0, 0)]
+    assert [(held.gang.queue, held.leaving) for held in snapshot.admitted] == [("research", False)]
 
 
 def test_a_spec_is_judged_when_it_changes_and_not_in_a_cycle(
