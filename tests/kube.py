@@ -59,7 +59,7 @@ class Kube:
     def create(self, manifest: Json) -> Json:
         """Create an object."""
         metadata = manifest["metadata"]
-        path = _path(_PLURALS[manifest["kind"]], metadata.get("namespace"))
+        path = path_of(_PLURALS[manifest["kind"]], metadata.get("namespace"))
         return self._api.request("POST", path, manifest)
 
     def ensure(self, manifest: Json) -> None:
@@ -72,7 +72,7 @@ class Kube:
 
     def get(self, plural: str, name: str, namespace: str | None = None) -> Json:
         """Read one object."""
-        return self._api.request("GET", _path(plural, namespace, name))
+        return self._api.request("GET", path_of(plural, namespace, name))
 
     def exists(self, plural: str, name: str, namespace: str | None = None) -> bool:
         """Whether an object is there."""
@@ -87,15 +87,15 @@ class Kube:
     def list(self, plural: str, namespace: str | None = None, *, labels: str = "") -> list[Json]:
         """Read the objects of a kind."""
         query = f"?{urlencode({'labelSelector': labels})}" if labels else ""
-        return self._api.request("GET", _path(plural, namespace) + query)["items"]
+        return self._api.request("GET", path_of(plural, namespace) + query)["items"]
 
     def patch(self, plural: str, name: str, body: Json, namespace: str | None = None) -> Json:
         """Merge-patch an object."""
-        return self._api.request("PATCH", _path(plural, namespace, name), body)
+        return self._api.request("PATCH", path_of(plural, namespace, name), body)
 
     def patch_status(self, plural: str, name: str, body: Json, namespace: str | None) -> Json:
         """Merge-patch an object's status."""
-        path = f"{_path(plural, namespace, name)}/status"
+        path = f"{path_of(plural, namespace, name)}/status"
         return self._api.request("PATCH", path, {"status": body})
 
     def delete(
@@ -114,7 +114,7 @@ class Kube:
         if grace is not None:
             body["gracePeriodSeconds"] = grace
         try:
-            self._api.request("DELETE", _path(plural, namespace, name), body)
+            self._api.request("DELETE", path_of(plural, namespace, name), body)
         except ApiStatusError as error:
             if error.code != 404:
                 raise
@@ -130,7 +130,7 @@ class Kube:
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
         }
-        self._api.request("POST", f"{_path('pods', namespace, name)}/eviction", body, patience=0)
+        self._api.request("POST", f"{path_of('pods', namespace, name)}/eviction", body, patience=0)
 
     def wait(
         self,
@@ -170,7 +170,7 @@ class Kube:
         deadline = time.monotonic() + seconds
         selector = {"labelSelector": labels, "fieldSelector": fields}
         query = {key: value for key, value in selector.items() if value}
-        path = _path(plural, namespace)
+        path = path_of(plural, namespace)
         while True:
             answer = self._api.request("GET", f"{path}?{urlencode(query)}")
             objects = {item["metadata"]["uid"]: item for item in answer["items"]}
@@ -207,7 +207,7 @@ class Kube:
         self._api.close()
 
 
-def _path(plural: str, namespace: str | None = None, name: str | None = None) -> str:
+def path_of(plural: str, namespace: str | None = None, name: str | None = None) -> str:
     group = _GROUPS.get(plural)
     root = "/api/v1" if group is None else f"/apis/{group}"
     scope = f"/namespaces/{quote(namespace)}" if namespace else ""

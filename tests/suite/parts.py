@@ -81,7 +81,7 @@ PARTS = (
         group="binaries",
     ),
     # side by side as they follow: integration's waits would end late beside eight ranks
-    Part(name="integration", budget_minutes=9, paths=("tests/integration",), needs_binaries=True),
+    Part(name="integration", budget_minutes=12, paths=("tests/integration",), needs_binaries=True),
     Part(
         name="trainer",
         budget_minutes=12,

@@ -64,6 +64,16 @@ WHOLES = {
         command=(*PYTEST, "-rP", "--timeout=3600", "tests/property/test_hostile_objects.py"),
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
+    "crash": Whole(
+        summary="the operator ends at every write of every life of a job, in four ways; 40 min",
+        command=(*PYTEST, "-rP", "tests/integration/operator/loss/test_crash_points.py"),
+        environment={"DRUMLINE_CRASH_POINTS": "all"},
+    ),
+    "loss": Whole(
+        summary="each kind of object with each distortion on its way and three seeds; 20 min",
+        command=(*PYTEST, "-rP", "tests/integration/operator/loss/test_distortions.py"),
+        environment={"DRUMLINE_DISTORTIONS": "all"},
+    ),
     "samples": Whole(
         summary="five times as many damaged checkpoints, twice as many recoveries in a row",
         command=(

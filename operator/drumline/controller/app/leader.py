@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
@@ -59,6 +59,19 @@ ANNOUNCEMENT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Clocks:
+    """Where a leader reads the time.
+
+    Attributes:
+        wall: seconds since the epoch; it may be wrong, and may be set back.
+        monotonic: seconds; never goes back.
+    """
+
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
     """What one term of leadership is given.
 
@@ -68,6 +81,7 @@ class Term:
         signing_keys: what the jobs' tokens are derived from.
         settings: what the Deployment says.
         metrics: of this process.
+        clocks: where the time is read.
     """
 
     client: KubeClient
@@ -75,6 +89,7 @@ class Term:
     signing_keys: SigningKeys
     settings: Settings
     metrics: Metrics
+    clocks: Clocks = field(default_factory=Clocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +112,7 @@ class LeaderComponents:
 
     def __init__(self, term: Term, *, queue: WorkQueue, agents: AgentAccess) -> None:
         settings = term.settings
+        self._clocks = clocks = term.clocks
         self._term = term
         self._queue = queue
         self._watch = agents.watch
@@ -104,7 +120,7 @@ class LeaderComponents:
         self._pods = _pod_settings(settings)
         self._judge = Judge(settle=self._settle)
         self._state = ClusterCache(
-            nodes=NodeCache(clock=time.time),
+            nodes=NodeCache(clock=clocks.wall),
             progress=agents.watch.progress,
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
             judge_later=self._judge.add,
@@ -115,8 +131,8 @@ class LeaderComponents:
             client=term.client,
             state=self._state,
             wake_scheduler=self._wake.set,
-            clock=time.monotonic,
-            wall=time.time,
+            clock=clocks.monotonic,
+            wall=clocks.wall,
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
@@ -144,23 +160,27 @@ class LeaderComponents:
         policy = policy_of(self._term.settings.scheduling)
         usage = QueueUsageHistory(half_life=policy.history_seconds)
         statuses = {queue.name: queue.status for queue in self.informers.queues.values()}
-        usage.restore(statuses, now=time.time())
+        usage.restore(statuses, now=self._clocks.wall())
         forecasts = Forecasts(
-            state=self._state, usage=usage, policy=policy, clock=time.time, wake=self._wake.set
+            state=self._state,
+            usage=usage,
+            policy=policy,
+            clock=self._clocks.wall,
+            wake=self._wake.set,
         )
         messages = WaitingMessages(
             state=self._state,
             writer=self._writer,
             job_events=self._job_events,
             forecasts=forecasts,
-            clock=time.time,
+            clock=self._clocks.wall,
         )
         scheduler = SchedulerLoop(
             state=self._state,
             committer=self._wire_committer(),
             messages=messages,
             metrics=self._term.metrics,
-            clock=time.time,
+            clock=self._clocks.wall,
             wake=self._wake,
             policy=policy,
             usage=usage,
@@ -211,7 +231,7 @@ class LeaderComponents:
                 signing_keys=term.signing_keys,
                 gpu_resource=_gpu_resource(state),
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
-                clock=time.time,
+                clock=self._clocks.wall,
             ),
             watch=self._watch,
             state=state,
@@ -220,7 +240,7 @@ class LeaderComponents:
             metrics=term.metrics,
             ledger=IncidentCounters(term.metrics),
             job_events=self._job_events,
-            clock=time.time,
+            clock=self._clocks.wall,
         )
 
     def _wire_committer(self) -> Committer:
@@ -252,7 +272,7 @@ class LeaderComponents:
             metrics=self._term.metrics,
             usage=usage,
             signing_keys=self._term.signing_keys,
-            clock=time.time,
+            clock=self._clocks.wall,
         )
 
 

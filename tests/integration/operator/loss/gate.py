@@ -1,0 +1,145 @@
+"""Every write of an operator passes a gate, which may end the operator there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Never
+
+from drumline.kube.errors import KubeError
+from drumline.kube.kinds import EVENTS, GPU_POOLS, LEASES, PODS, TRAINING_QUEUES
+from drumline.kube.request import Request
+
+UNCOUNTED = frozenset({LEASES, EVENTS, GPU_POOLS, TRAINING_QUEUES})
+"""Written by the clock, or for people alone: nothing follows from them."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Spot:
+    """One write of a life: what it is about, and how many of its like came before."""
+
+    method: str
+    path: str
+    """The corner's name is "~"."""
+    nth: int
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path} #{self.nth + 1}"
+
+
+class Flavor(StrEnum):
+    """How an operator ends at a write."""
+
+    BEFORE = "before"
+    """The write is never sent."""
+    AFTER = "after"
+    """The write is committed, its answer is lost with the operator."""
+    LATE = "late"
+    """The write is under way when the operator ends, and committed after its successor has read
+    the cluster and written: no clock protects from it."""
+    TWICE = "twice"
+    """As AFTER; and the successor ends before its first write."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Point:
+    """Where an operator ends, and how."""
+
+    spot: Spot
+    flavor: Flavor
+
+    def __str__(self) -> str:
+        return f"{self.flavor} {self.spot}"
+
+
+@dataclass(kw_only=True)
+class Gate:
+    """The writes of one corner's operators, in one life of its jobs."""
+
+    corner: str
+    point: Point | None = None
+    writes: list[Spot] = field(default_factory=list[Spot])
+    """As they were sent, answered or not."""
+    struck: int = 0
+    """How many operators have ended here."""
+    late: Request | None = None
+    """What the last operator had under way."""
+    trouble: tuple[Spot, Callable[[], None]] | None = None
+    """What is done once, as soon as one write was sent."""
+    wrote: asyncio.Event = field(default_factory=asyncio.Event)
+    """A write was committed since an operator began."""
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    """The present operator has ended."""
+    _like: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+
+    def begin(self, point: Point | None) -> None:
+        """A new life."""
+        self.trouble = None
+        self.point, self.struck, self.late = point, 0, None
+        self.writes.clear()
+        self._like.clear()
+
+    async def pass_write(self, request: Request, send: Callable[[], Awaitable[bytes]]) -> bytes:
+        """Send a write, if the operator lives on; what ends here never returns."""
+        if self.ended.is_set():
+            await never()
+        spot = self._note(request)
+        if self._ends_before(spot):
+            if self.point and self.point.flavor is Flavor.LATE:
+                self.late = request
+            await self._end()
+        try:
+            answer = await send()
+        except KubeError:
+            if self._ends_after(spot):
+                await self._end()
+            raise
+        if self._ends_after(spot):
+            await self._end()
+        if spot is not None:
+            self.wrote.set()
+            if self.trouble is not None and spot == self.trouble[0]:
+                cause, self.trouble = self.trouble[1], None
+                cause()
+        return answer
+
+    def _ends_before(self, spot: Spot | None) -> bool:
+        if spot is None or self.point is None:
+            return False
+        if self.point.flavor is Flavor.TWICE:
+            return self.struck == 1
+        before = self.point.flavor in {Flavor.BEFORE, Flavor.LATE}
+        return before and not self.struck and spot == self.point.spot
+
+    def _ends_after(self, spot: Spot | None) -> bool:
+        if spot is None or self.point is None or self.struck:
+            return False
+        after = self.point.flavor in {Flavor.AFTER, Flavor.TWICE}
+        return after and spot == self.point.spot
+
+    async def _end(self) -> Never:
+        self.struck += 1
+        self.ended.set()
+        await never()
+
+    def _note(self, request: Request) -> Spot | None:
+        if request.resource in UNCOUNTED:
+            return None
+        path = request.path.replace(self.corner, "~")
+        if request.resource is PODS and request.method == "POST" and request.body is not None:
+            path += "/" + json.loads(request.body)["metadata"]["name"]
+        like = request.method, path
+        spot = Spot(*like, self._like[like])
+        self._like[like] += 1
+        self.writes.append(spot)
+        return spot
+
+
+async def never() -> Never:
+    """Wait until cancelled."""
+    while True:
+        await asyncio.Event().wait()

@@ -1,0 +1,302 @@
+"""Lives side by side, each in a corner of its own with operators of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from drumline.kube.lease import LeaseTiming
+from tests.integration.operator.loss.agents import AgentHost
+from tests.integration.operator.loss.api import AsyncKube
+from tests.integration.operator.loss.corner import GPUS, Corner, open_corner
+from tests.integration.operator.loss.faults import Fault, FaultProxy
+from tests.integration.operator.loss.gate import Flavor, Point, Spot
+from tests.integration.operator.loss.incarnations import Connections, Operators, Surroundings
+from tests.integration.operator.loss.scenarios import LIVES
+from tests.integration.operator.loss.truth import Limits, violations
+from tests.kube import Json
+
+CONVERGE_SECONDS = 30.0
+EAGER = LeaseTiming(duration_seconds=9, renew_seconds=0.3, request_seconds=3.0)
+"""A lease that is renewed many times in a life."""
+Picture = dict[str, Any]
+Work = TypeVar("Work")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undisturbed:
+    """A life in which no operator ended."""
+
+    picture: Picture
+    points: tuple[Point, ...]
+    """Every write of it with every way to end there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What became of one life."""
+
+    life: str
+    case: str
+    """What was done to it."""
+    flavor: Flavor | None = None
+    struck: bool = False
+    wrong: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.life}: {self.case}: {'; '.join(self.wrong)}"
+
+
+@dataclass(kw_only=True)
+class Lane:
+    """One corner and its operators."""
+
+    corner: Corner
+    operators: Operators
+    proxy: FaultProxy
+    """Not on the way, unless there is a fault."""
+    patience: float = CONVERGE_SECONDS
+    """Until the end of a life is that of an undisturbed one."""
+
+    async def observe(self, life: str) -> tuple[Undisturbed, Outcome]:
+        """Live without a crash."""
+        gate = self.operators.gate
+        gate.begin(None)
+        await LIVES[life](self.corner)
+        await self._rest()
+        seen = picture(self.corner)
+        spots = list(dict.fromkeys(gate.writes))
+        outcome = await self._end(life, None)
+        points = tuple(Point(spot, flavor) for spot in spots for flavor in Flavor)
+        return Undisturbed(picture=seen, points=points), outcome
+
+    async def crash(self, life: str, point: Point, expected: Picture) -> Outcome:
+        """Live, and end an operator at one write."""
+        return await self._live(life, point, expected)
+
+    async def distort(self, life: str, fault: Fault, expected: Picture) -> Outcome:
+        """Live, and distort what is said about one kind."""
+        lease = EAGER if fault.plural == "leases" else LeaseTiming()
+        self.operators.surroundings = Surroundings(server=self.proxy.url, lease=lease)
+        self.proxy.fault = fault
+        self.operators.replace()
+        outcome = await self._live(life, None, expected)
+        self.proxy.fault = None
+        return replace(outcome, case=str(fault), struck=fault.hits > 0)
+
+    async def trouble(
+        self,
+        life: str,
+        seen: Undisturbed,
+        *,
+        case: str,
+        seed: int,
+        surroundings: Surroundings,
+        cause: Callable[[], None],
+    ) -> Outcome:
+        """Live in these surroundings, and cause trouble after one of the writes."""
+        happened = asyncio.Event()
+
+        def happen() -> None:
+            happened.set()
+            cause()
+
+        self.operators.surroundings = surroundings
+        self.operators.replace()
+        spot = random.Random(seed).choice(seen.points).spot
+        outcome = await self._live(life, None, seen.picture, trouble=(spot, happen))
+        return replace(outcome, case=f"{case} after {spot}, seed {seed}", struck=happened.is_set())
+
+    async def _live(
+        self,
+        life: str,
+        point: Point | None,
+        expected: Picture,
+        *,
+        trouble: tuple[Spot, Callable[[], None]] | None = None,
+    ) -> Outcome:
+        self.operators.gate.begin(point)
+        self.operators.gate.trouble = trouble
+        try:
+            await LIVES[life](self.corner)
+            await self.corner.mirror.wait(
+                lambda: picture(self.corner) == expected,
+                seconds=self.patience,
+                what=lambda: f"ends otherwise: {differences(expected, picture(self.corner))}",
+            )
+        except TimeoutError as error:
+            return await self._end(life, point, str(error))
+        return await self._end(life, point)
+
+    async def _rest(self) -> None:
+        """The last writes of a life are there once nothing was written for a while."""
+        mirror, quiet = self.corner.mirror, False
+        while not quiet:
+            known = len(mirror.history)
+            try:
+                await mirror.wait(lambda known=known: len(mirror.history) > known, seconds=1.0)
+            except TimeoutError:
+                quiet = True
+
+    async def _end(self, life: str, point: Point | None, *wrong: str) -> Outcome:
+        created = self.corner.mirror.created["pods"]
+        await self.corner.clear()
+        limits = Limits(gpus_per_node=GPUS, quota=self.corner.quota)
+        problems = [*wrong, *violations(self.corner.mirror.history, limits)]
+        if created != self.corner.mirror.created["pods"]:
+            problems.append("pods were created after the end")
+        for gang in self.corner.gangs.values():
+            problems += gang.wrong
+        await self.corner.forget()
+        struck = self.operators.gate.struck > 0
+        return Outcome(
+            life=life,
+            case=str(point or "undisturbed"),
+            flavor=point and point.flavor,
+            struck=struck,
+            wrong=tuple(problems),
+        )
+
+
+def picture(corner: Corner) -> Picture:
+    """What a life left behind, without what differs from life to life."""
+    return {
+        "jobs": {name: canonical(job.get("status", {})) for name, job in corner.jobs.items()},
+        "pods": {
+            name: pod["status"].get("phase") for name, pod in corner.mirror.objects["pods"].items()
+        },
+        "children": {
+            plural: dict(Counter(_job_of(child) for child in objects.values()))
+            for plural, objects in corner.mirror.objects.items()
+            if plural not in {"pods", "trainingjobs"}
+        },
+        "pods ever created": corner.mirror.created["pods"],
+        "notices": sorted(
+            len({notice.id for notice in gang.notices if not notice.withdraw})
+            for gang in corner.gangs.values()
+        ),
+    }
+
+
+def _job_of(child: Json) -> str:
+    return child["metadata"].get("labels", {}).get("drumline.dev/job", "?")
+
+
+KEPT = ("phase", "reason", "generation", "restarts", "ready", "checkpoint", "image")
+
+
+def canonical(status: Json) -> Json:
+    """A status without times, epochs, names of nodes and sentences."""
+    places = status.get("assignment")
+    return {
+        **{key: status[key] for key in KEPT if key in status},
+        "conditions": sorted(
+            (each["type"], each["status"], each.get("reason"))
+            for each in status.get("conditions", [])
+        ),
+        "budgets": sorted((each["faultClass"], each["used"]) for each in status.get("budgets", [])),
+        "assignment": places
+        and {
+            **{
+                key: each
+                for key, each in places.items()
+                if key not in {"prefix", "nodes", "gpuPool"}
+            },
+            "nodes": len(places["nodes"]),
+        },
+        "open": sorted(status.keys() & {"nominated", "disruption", "finishedAt", "startedAt"}),
+    }
+
+
+def differences(expected: Any, actual: Any, at: str = "") -> list[str]:
+    """Where two pictures differ."""
+    if isinstance(expected, dict) and isinstance(actual, dict):
+        return [
+            text
+            for key in sorted({*expected, *actual}, key=str)
+            for text in differences(expected.get(key), actual.get(key), f"{at}/{key}")
+        ]
+    return [] if expected == actual else [f"{at}: {expected} expected, {actual} there"]
+
+
+@asynccontextmanager
+async def lanes(kubeconfig: Path, *, count: int) -> AsyncIterator[list[Lane]]:
+    async with (
+        AsyncKube(kubeconfig) as kube,
+        Connections(kubeconfig) as connections,
+        AgentHost() as host,
+        asyncio.TaskGroup() as group,
+    ):
+        corners = await asyncio.gather(*(open_corner(kube, host, group) for _ in range(count)))
+        among = [
+            Lane(
+                corner=corner,
+                operators=Operators(connections, kube, corner),
+                proxy=FaultProxy(session=kube.session, server=kube.server),
+            )
+            for corner in corners
+        ]
+        running = [group.create_task(lane.operators.run()) for lane in among]
+        for lane in among:
+            ready = asyncio.Event()
+            running.append(group.create_task(lane.proxy.run(ready.set)))
+            await ready.wait()
+        yield among
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*(corner.close() for corner in corners))
+
+
+async def share(
+    among: Sequence[Lane], work: Iterable[Work], do: Callable[[Lane, Work], Awaitable[None]]
+) -> None:
+    """Do all work, each lane one after the other."""
+    waiting = list(work)
+
+    async def go_on(lane: Lane) -> None:
+        while waiting:
+            await do(lane, waiting.pop())
+
+    await asyncio.gather(*map(go_on, among))
+
+
+async def observe_all(among: Sequence[Lane], lives: Iterable[str]) -> dict[str, Undisturbed]:
+    """Every life, undisturbed."""
+    seen: dict[str, Undisturbed] = {}
+
+    async def observe(lane: Lane, life: str) -> None:
+        seen[life], outcome = await lane.observe(life)
+        assert not outcome.wrong, str(outcome)
+
+    await share(among, lives, observe)
+    return seen
+
+
+@dataclass(kw_only=True)
+class Campaign:
+    """Crash points that are worked through."""
+
+    among: Sequence[Lane]
+    undisturbed: dict[str, Undisturbed]
+    outcomes: list[Outcome] = field(default_factory=list[Outcome])
+
+    @property
+    def points(self) -> list[tuple[str, Point]]:
+        return [(life, point) for life, seen in self.undisturbed.items() for point in seen.points]
+
+    def sample(self, size: int, *, seed: int) -> list[tuple[str, Point]]:
+        return random.Random(seed).sample(self.points, min(size, len(self.points)))
+
+    async def run(self, points: Iterable[tuple[str, Point]]) -> None:
+        async def crash(lane: Lane, where: tuple[str, Point]) -> None:
+            life, point = where
+            expected = self.undisturbed[life].picture
+            self.outcomes.append(await lane.crash(life, point, expected))
+
+        await share(self.among, points, crash)

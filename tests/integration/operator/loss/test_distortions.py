@@ -1,0 +1,85 @@
+"""Whatever is lost, late or told twice between the API server and the operator: the same ends.
+
+Each kind of object x each distortion x three seeds; `make test-all WHAT=loss` plays all of them,
+this plays a slice.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+
+import pytest
+
+from tests.integration.operator.conftest import HIGH_CLASS
+from tests.integration.operator.loss.faults import ON_READS, ON_WRITES, Fault
+from tests.integration.operator.loss.lanes import (
+    Lane,
+    Outcome,
+    lanes,
+    observe_all,
+    share,
+)
+from tests.integration.operator.loss.scenarios import LIVES
+from tests.kube import Kube
+from tests.seeds import seed_of_the_day
+
+pytestmark = [
+    pytest.mark.usefixtures("no_operator"),
+    # connections of operators that ended in mid-air are closed by nobody
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+ALL = os.environ.get("DRUMLINE_DISTORTIONS") == "all"
+SEEDS = 3
+SLICE = 40
+LANES = 12
+READ = ("trainingjobs", "pods", "nodes", "gpupools", "trainingqueues", "priorityclasses")
+WRITTEN = (
+    *("trainingjobs", "pods", "secrets", "networkpolicies", "poddisruptionbudgets"),
+    *("events", "leases"),
+)
+TELLING = {
+    "nodes": ("recover: node (trainer)", "drain", "resize: smaller and larger"),
+    "priorityclasses": ("preempt: trainer and back", "preempt: withdrawn"),
+}
+"""Lives in which these kinds change."""
+
+
+def faults(*, seed: int) -> list[Fault]:
+    pairs = dict.fromkeys(
+        [(plural, each) for plural in READ for each in ON_READS]
+        + [(plural, each) for plural in WRITTEN for each in ON_WRITES]
+    )
+    return [
+        Fault(plural=plural, distortion=each, seed=seed + number)
+        for plural, each in pairs
+        for number in range(SEEDS)
+    ]
+
+
+@pytest.mark.timeout(7200 if ALL else 600)
+async def test_no_distortion_changes_how_a_life_ends(api: Kube) -> None:
+    api.ensure(HIGH_CLASS)
+    seed = seed_of_the_day("LOSS_SEED")
+    chosen = faults(seed=seed)
+    if not ALL:
+        chosen = random.Random(seed).sample(chosen, SLICE)
+    async with lanes(api.kubeconfig, count=LANES) as among:
+        lives = {id(fault): life_for(fault) for fault in chosen}
+        undisturbed = await observe_all(among, dict.fromkeys(lives.values()))
+        outcomes: list[Outcome] = []
+
+        async def play(lane: Lane, fault: Fault) -> None:
+            life = lives[id(fault)]
+            outcomes.append(await lane.distort(life, fault, undisturbed[life].picture))
+
+        await share(among, chosen, play)
+    hit = sum(outcome.struck for outcome in outcomes)
+    print(f"{len(outcomes)} of {len(faults(seed=seed))} distortions, {hit} hit, LOSS_SEED={seed}")
+    assert not [str(outcome) for outcome in outcomes if outcome.wrong]
+
+
+def life_for(fault: Fault) -> str:
+    lives = TELLING.get(fault.plural, tuple(LIVES))
+    return random.Random(f"{fault}").choice(lives)
