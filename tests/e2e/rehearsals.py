@@ -130,7 +130,7 @@ class Rehearsal:
         lines = self.written()
         return lines[-1][0] if lines else 0
 
-    def reach(self, step: int, *, seconds: float = 60) -> int:
+    def reach(self, step: int, *, seconds: float = 180) -> int:
         """Wait until a step is finished; returns the newest."""
         return self._until(
             lambda: newest if (newest := self.last_step()) >= step else None,
@@ -138,7 +138,7 @@ class Rehearsal:
             seconds=seconds,
         )
 
-    def struck(self, fault: str, *, seconds: float = 60) -> float:
+    def struck(self, fault: str, *, seconds: float = 180) -> float:
         """Wait until a planned fault has struck; returns when it did (seconds since the epoch)."""
         note = self.folder / "struck" / fault
         return self._until(
@@ -161,7 +161,7 @@ class Rehearsal:
         """Train as fast as it goes from here on."""
         (self.folder / "paced").unlink()
 
-    def goes_on(self, *, seconds: float = 60) -> None:
+    def goes_on(self, *, seconds: float = 180) -> None:
         """Wait until training finished two more steps, new ones or old ones again."""
         lines = len(self.written()) + 2
         self._until(
@@ -170,7 +170,7 @@ class Rehearsal:
             seconds=seconds,
         )
 
-    def hear(self, event: str, *, times: int = 1, seconds: float = 60) -> str:
+    def hear(self, event: str, *, times: int = 1, seconds: float = 180) -> str:
         """Wait until some agent has logged an event so often; returns when it was the last time."""
 
         def heard() -> str | None:
