@@ -58,6 +58,8 @@ TRAINER = Target(
         f"{UNIT}/parallelism/pipeline_parallel/test_tied.py",
         f"{GLOO}/test_checkpoint.py",
         f"{GLOO}/test_resume.py",
+        f"{GLOO}/test_notices.py",
+        f"{GLOO}/test_background_saves.py",
     ),
     options=(
         f"--timeout={MISSING_RANK_SECONDS}",
