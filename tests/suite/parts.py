@@ -89,7 +89,7 @@ PARTS = (
     ),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
-    # on one cluster and alone: two clusters side by side took longer than one after the other
+    # on one cluster: two side by side took longer than one after the other
     Part(
         name="e2e",
         budget_minutes=20,
