@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -12,6 +13,11 @@ from tests.cluster import Cluster, ClusterSpec, load, start, stop, update_images
 from tests.e2e.rehearsals import REHEARSED, Outcome, rehearse
 from tests.e2e.site import POOL, QUEUE, VALUES, Site, close_site, open_site
 from tests.kube import Kube
+
+
+def pytest_configure() -> None:
+    """SIGTERM interrupts as Ctrl-C does: fixtures take their clusters down."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

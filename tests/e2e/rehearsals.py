@@ -22,6 +22,8 @@ from tests.cluster.inside import Inhabitant, inhabitants
 from tests.e2e.site import Site
 from tests.kube import Json
 
+STEP_SECONDS = 180.0
+"""A bound for a busy machine; nobody waits for it to pass."""
 INDEX, BIRTH = "drumline.dev/index", "drumline.dev/generation"
 RESOURCES = {"cpu": "1500m", "memory": "2Gi"}
 """Of a pod: its share of a busy machine, and a limit to outgrow."""
@@ -130,7 +132,7 @@ class Rehearsal:
         lines = self.written()
         return lines[-1][0] if lines else 0
 
-    def reach(self, step: int, *, seconds: float = 60) -> int:
+    def reach(self, step: int, *, seconds: float = STEP_SECONDS) -> int:
         """Wait until a step is finished; returns the newest."""
         return self._until(
             lambda: newest if (newest := self.last_step()) >= step else None,
@@ -138,7 +140,7 @@ class Rehearsal:
             seconds=seconds,
         )
 
-    def struck(self, fault: str, *, seconds: float = 60) -> float:
+    def struck(self, fault: str, *, seconds: float = STEP_SECONDS) -> float:
         """Wait until a planned fault has struck; returns when it did (seconds since the epoch)."""
         note = self.folder / "struck" / fault
         return self._until(
@@ -161,7 +163,7 @@ class Rehearsal:
         """Train as fast as it goes from here on."""
         (self.folder / "paced").unlink()
 
-    def goes_on(self, *, seconds: float = 60) -> None:
+    def goes_on(self, *, seconds: float = STEP_SECONDS) -> None:
         """Wait until training finished two more steps, new ones or old ones again."""
         lines = len(self.written()) + 2
         self._until(
@@ -170,7 +172,7 @@ class Rehearsal:
             seconds=seconds,
         )
 
-    def hear(self, event: str, *, times: int = 1, seconds: float = 60) -> str:
+    def hear(self, event: str, *, times: int = 1, seconds: float = STEP_SECONDS) -> str:
         """Wait until some agent has logged an event so often; returns when it was the last time."""
 
         def heard() -> str | None:
@@ -193,7 +195,7 @@ class Rehearsal:
         value = self.site.kube.get("trainingjobs", self.name, self.site.namespace)
         return value["status"]["generation"]
 
-    def finish(self, *, seconds: float = 180) -> Json:
+    def finish(self, *, seconds: float = STEP_SECONDS) -> Json:
         """Wait for the job's success; returns its status."""
         return self.site.finish(self.name, seconds=seconds)
 

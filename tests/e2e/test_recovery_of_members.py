@@ -120,14 +120,14 @@ def _have_a_zombie(each_story: Story) -> None:
 
 
 def _lose_power(each_story: Story) -> None:
-    """The operator is away for the first five seconds of it."""
+    """The operator is away for the first ten seconds of it."""
     job, cluster = each_story.job, each_story.job.site.cluster
     index, node = _member_on_a_mortal_node(job)
 
     def cut(_: Json) -> None:
         with away(job.site.kube):
             power_off(node, folder=cluster.folder)
-            time.sleep(5)
+            time.sleep(10)
 
     lost = _lose(each_story, "node without power", index, cut)
     name = lost.before[index]["metadata"]["name"]

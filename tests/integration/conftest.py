@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cluster import Cluster, ClusterSpec, start, stop
+
+
+def pytest_configure() -> None:
+    """SIGTERM interrupts as Ctrl-C does: fixtures take their clusters down."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -58,12 +58,14 @@ TRAINER = Target(
         f"{UNIT}/parallelism/pipeline_parallel/test_tied.py",
         f"{GLOO}/test_checkpoint.py",
         f"{GLOO}/test_resume.py",
+        f"{GLOO}/test_notices.py",
+        f"{GLOO}/test_background_saves.py",
     ),
     options=(
         f"--timeout={MISSING_RANK_SECONDS}",
         f"--deselect={GLOO}/test_checkpoint.py::test_every_flipped_bit_and_every_cut_is_seen",
     ),
-    goal=0.6,
+    goal=0.7,
     memory_bytes=24 << 30,
     prepare=fork_ranks_here,
 )

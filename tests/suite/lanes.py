@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import subprocess
 import time
 from collections import deque
@@ -21,7 +20,6 @@ FOLDER = ROOT / "build" / "suite"
 LANES = 2
 LOOK_SECONDS = 0.2
 PROGRESS_SECONDS = 15
-INTERRUPT_SECONDS = 60
 _PERCENT = re.compile(r"\[ *(\d+)%\]")
 
 
@@ -113,12 +111,9 @@ def _ended(parts: Sequence[Part]) -> Iterator[Result]:
                 print(f"[{(shown - started) / 60:5.1f} min] {far}", flush=True)
     finally:
         for left in running:  # this process was interrupted
-            left.process.send_signal(signal.SIGINT)  # pytest takes its clusters down
+            left.process.terminate()
         for left in running:
-            try:
-                left.process.wait(timeout=INTERRUPT_SECONDS)
-            except subprocess.TimeoutExpired:  # or ignores it, as a shell's background job does
-                left.process.terminate()
+            left.process.wait()
 
 
 def _fits(part: Part, *, beside: Sequence[Running]) -> bool:

@@ -89,7 +89,7 @@ PARTS = (
     ),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
-    # on one cluster and alone: two clusters side by side took longer than one after the other
+    # on one cluster: two side by side took longer than one after the other
     Part(
         name="e2e",
         budget_minutes=20,
@@ -103,7 +103,7 @@ PARTS = (
     # real nodes leave almost half of two cores: what one process computes runs there
     Part(
         name="unit",
-        budget_minutes=8,
+        budget_minutes=12,
         paths=(
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
@@ -114,7 +114,7 @@ PARTS = (
     ),
     Part(
         name="lint",
-        budget_minutes=3,
+        budget_minutes=4,
         command=(sys.executable, "-m", "tests.lint"),
         checks=len(lint.CHECKS),
         group="nodes",

@@ -316,7 +316,7 @@ def _burst_rows() -> Iterator[Row]:
         execution=_AT_ONCE,
     )
     waves = len({job.started_at for job in outcome.jobs})
-    held = sum(span.gpus * (span.ends_at - span.begins_at) for span in outcome.spans)
+    held = sum(period.gpus * (period.ends_at - period.begins_at) for period in outcome.allocations)
     there = outcome.gpus * (outcome.ended_at - outcome.began_at)
     yield Row(
         name="knavigator: 53 jobs of 288 nodes on 32 nodes, waves",

@@ -115,3 +115,31 @@ def test_one_that_was_to_move_to_a_node_that_is_gone_is_in_the_way_again() -> No
     other = admitted(gang("r", gpus=2, priority=1), "n1")
     snapshot = cluster(*racks(count=1), running=[mover, other])
     assert run(snapshot, gang("x", gpus=2)).blocked[0].blockers == ("training/m",)
+
+
+def test_a_mover_that_stays_does_not_hide_those_who_leave() -> None:
+    mover = admitted(gang("m", gpus=2, priority=9), "n0", leaving=True, nominated={0: "gone"})
+    snapshot = cluster(*racks(count=1), running=[mover, leaver("r1", "n1")], queues=ALONE)
+    decisions = run(snapshot, nominee("x", "n1"))
+    assert decisions.stay == ("uid-m",)
+    assert decisions.blocked[0].blockers == ("training/r1",)
+
+
+def test_pods_that_are_being_deleted_on_all_nodes_count_beside_a_victim() -> None:
+    nodes = (
+        node("n0", "rack-0", used=pod(2), terminating=pod(2)),
+        node("n1", "rack-0", gpus=3, used=pod(1), terminating=pod(1)),
+    )
+    snapshot = cluster(*nodes, running=[admitted(gang("low", gpus=2), "n1")], queues=ALONE)
+    decisions = run(snapshot, gang("x", nodes=2, gpus=2, priority=5))
+    assert [victim.key for victim in decisions.preemptions[0].victims] == ["training/low"]
+
+
+def test_the_nodes_of_roles_are_kept_too_for_a_gang_that_waits() -> None:
+    """`late` would fit where the launcher is to run."""
+    roles = (Role(name="launcher", pods=1, per_pod=pod(2)),)
+    waits = gang(
+        "x", gpus=2, priority=5, roles=roles, nominated=("n0", "n1"), nominated_pool="h100"
+    )
+    snapshot = cluster(*racks(count=1), running=[leaver("r0", "n0")], queues=ALONE)
+    assert not run(snapshot, waits, gang("late", gpus=2, at=1.0)).placed

@@ -1,0 +1,62 @@
+"""What a run says of the state it goes on from, and what state it refuses."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import create_autospec
+
+import pytest
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import RestoreTier
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.recovery.tiered_checkpointer import FROM_NOTHING, StartingPoint
+from drumline_trainer.recovery.train_state import data_cursor_of, report_start
+
+CONFIG = TrainerConfig(steps=10, global_batch_size=4, seed=3)
+SAVED = {"cursor": 8, "seed": 3, "data": "same text", "loss": 1.5}
+WARNING = "the text or the seed changed: samples before and after may overlap"
+
+
+def reported(start: StartingPoint) -> Any:
+    dataset = create_autospec(Dataset, instance=True)
+    dataset.fingerprint.return_value = "same text"
+    reporter = create_autospec(RunReporter, instance=True)
+    report_start(start, config=CONFIG, dataset=dataset, reporter=reporter)
+    return reporter
+
+
+def restored(tier: RestoreTier = RestoreTier.STORAGE, **changes: object) -> StartingPoint:
+    return StartingPoint(step=2, tier=tier, trainer={**SAVED, **changes}, digest="d" * 64)
+
+
+def lines(reporter: Any) -> list[str]:
+    return [call.args[0] for call in reporter.print_line.call_args_list]
+
+
+def test_a_run_from_nothing_restores_nothing() -> None:
+    reporter = reported(FROM_NOTHING)
+    assert lines(reporter) == []
+    reporter.checkpointed.assert_not_called()
+
+
+def test_a_step_from_storage_is_a_checkpoint_and_a_step_from_memory_is_none() -> None:
+    reporter = reported(restored())
+    assert lines(reporter) == ["restored step 2 (dddddddddddd)"]
+    reporter.checkpointed.assert_called_once_with(step=2, digest="d" * 64, seconds=None)
+    reporter = reported(restored(RestoreTier.MEMORY))
+    reporter.checkpointed.assert_not_called()
+
+
+@pytest.mark.parametrize("changes", [{"data": "another text"}, {"seed": 4}])
+def test_another_text_or_seed_is_said(changes: dict[str, object]) -> None:
+    assert lines(reported(restored(**changes)))[1:] == [WARNING]
+
+
+@pytest.mark.parametrize("cursor", [None, -1, "8", 8.0])
+def test_a_cursor_that_counts_no_samples_is_refused(cursor: object) -> None:
+    with pytest.raises(CorruptCheckpointError, match="step 2: cursor"):
+        data_cursor_of(restored(cursor=cursor))
+    assert data_cursor_of(restored(cursor=0)) == 0
