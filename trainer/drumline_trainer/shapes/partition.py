@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.metrics.flops import flops_per_token
+from drumline_trainer.shapes.flops import flops_per_token
 
 Partition = tuple[range, ...]
 """The layers of each stage, by stage."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig
-from drumline_trainer.parallelism.pipeline_parallel.partition import (
+from drumline_trainer.shapes.partition import (
     Partition,
     StageCosts,
     model_costs,
