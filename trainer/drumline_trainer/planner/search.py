@@ -239,7 +239,8 @@ class _Finder:
 
     def _refuse(self, rejected: Rejected) -> None:
         self.refusals[rejected.reason.partition(":")[0]] += 1
-        if len(self.rejected) < 20:
+        seen = {each.choice.outer for each in self.rejected}
+        if len(seen) < 20 and rejected.choice.outer not in seen:
             self.rejected.append(rejected)
 
     def _worked_out(self, choice: Choice) -> Planned | None:

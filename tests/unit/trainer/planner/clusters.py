@@ -10,13 +10,12 @@ from drumline_trainer.config import (
     Family,
     ModelConfig,
     Precision,
-    Recompute,
     TrainerConfig,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, Cluster, Link
+from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, Cluster
 from drumline_trainer.planner.network import cluster_of
-from drumline_trainer.planner.setup import MEGATRON, Setup
+from drumline_trainer.planner.setup import Setup
 from drumline_trainer.planner.space import Goal
 
 SMALL = ModelConfig(
@@ -26,12 +25,6 @@ SMALL = ModelConfig(
 
 def cluster(gpus: int, *, gpu: str = "H100", network: str = "infiniband-ndr") -> Cluster:
     return cluster_of(GPU_MODELS[gpu], gpus=gpus, network=LINKS[network])
-
-
-def ampere(gpus: int) -> Cluster:
-    """Of DGX A100 with eight HDR ports a node, as NVIDIA's Selene."""
-    network = Link(name="hdr", bandwidth=25e9, latency=8e-6)
-    return cluster_of(GPU_MODELS["A100-80GB"], gpus=gpus, network=network)
 
 
 def goal(gpus: int, *, batch: int = 32, model: ModelConfig = SMALL, **more: Any) -> Goal:
@@ -63,10 +56,4 @@ def gpt(*, hidden: int, heads: int, layers: int) -> ModelConfig:
         kv_heads=heads,
         max_positions=2048,
         dropout=0.1,
-    )
-
-
-def megatron(**changed: Any) -> Setup:
-    return replace(
-        setup(sequence_length=2048, recompute=Recompute.FULL, software=MEGATRON), **changed
     )

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, Schedule
+from drumline_trainer.config import DataParallel, MemoryConfig, Offload
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import Cluster
 from drumline_trainer.planner.setup import Setup
 from drumline_trainer.planner.step_time import Bottleneck, step_time
 
-from .clusters import ampere, cluster, gpt, megatron, setup
+from .clusters import cluster, setup
 from .test_memory import random_setup
 
 
@@ -82,54 +82,3 @@ def test_an_offloaded_optimizer_takes_its_time() -> None:
     of = setup(layout=Layout())
     host = replace(of, memory=MemoryConfig(offload_optimizer=Offload.CPU))
     assert step_time(host, cluster(1)).seconds > step_time(of, cluster(1)).seconds
-
-
-MEGATRON_2021 = [
-    # heads, hidden, layers, tensor, pipeline, GPUs, batch, measured TFLOP/s of a GPU
-    (24, 2304, 24, 1, 1, 32, 512, 137),
-    (32, 3072, 30, 2, 1, 64, 512, 138),
-    (32, 4096, 36, 4, 1, 128, 512, 142),
-    (48, 6144, 40, 8, 1, 256, 1024, 135),
-    (64, 8192, 48, 8, 2, 512, 1536, 138),
-    (80, 10240, 60, 8, 4, 1024, 1792, 140),
-    (96, 12288, 80, 8, 8, 1536, 2304, 148),
-    (128, 16384, 96, 8, 16, 1920, 2160, 155),
-    (128, 20480, 105, 8, 35, 2520, 2520, 163),
-    (160, 25600, 128, 8, 64, 3072, 3072, 163),
-]
-"""Narayanan et al. 2021, table 1; the paper leaves micro-batch and stages a rank out, so they are
-the fastest by the model."""
-
-
-@pytest.mark.parametrize("row", MEGATRON_2021)
-def test_megatron_s_ten_models_are_met_within_ten_percent(row: tuple[int, ...]) -> None:
-    heads, hidden, layers, tensor, pipeline, gpus, batch, teraflops = row
-    share = 1 + 2048 / (6 * hidden) + 51_200 / (16 * layers * hidden)
-    measured = 96 * batch * 2048 * layers * hidden**2 * share / (gpus * teraflops * 1e12)
-    copies = gpus // tensor // pipeline
-    times: list[float] = []
-    for rows in (1, 2, 4, 8):
-        for stages in (1, 2, 3, 4):
-            count = batch // copies // rows
-            if batch % (copies * rows) or count < pipeline or layers % (pipeline * stages):
-                continue
-            if stages > 1 and (pipeline == 1 or count % pipeline):
-                continue
-            layout = Layout(
-                data_parallel=DataParallel.DDP,
-                replicate=copies,
-                tensor=tensor,
-                pipeline=pipeline,
-                sequence_parallel=False,
-                schedule=Schedule.INTERLEAVED if stages > 1 else Schedule.ONE_F_ONE_B,
-                stages_per_rank=stages,
-            )
-            of = megatron(
-                model=gpt(hidden=hidden, heads=heads, layers=layers),
-                layout=layout,
-                micro_batch=rows,
-                micro_batches=count,
-                recompute=Recompute.FULL,
-            )
-            times.append(step_time(of, ampere(gpus)).seconds)
-    assert min(times) == pytest.approx(measured, rel=0.10)
