@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Final
+from typing import Any, Final
+
+_Group = Any
+"""What `ArgumentParser.add_argument_group` gives; argparse does not name its type."""
 
 DESCRIPTION: Final = """\
 Find the fastest layout of a model on GPUs and show its bill: memory line by line, the parts of a

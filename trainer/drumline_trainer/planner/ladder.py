@@ -122,7 +122,7 @@ def _rung(goal: Goal, name: str, outer: Outer, kind: DataParallel) -> Rung:
 
 def _too_big(rungs: tuple[Rung, ...]) -> list[str]:
     first = rungs[0]
-    if first.fits:
+    if first.fits or first.size is None:  # not possible: it is the batch that is too small
         return []
     helping = next((rung for rung in rungs if rung.fits), None)
     if helping is None:
