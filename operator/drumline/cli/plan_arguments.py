@@ -53,7 +53,7 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
     _add_cluster(plan.add_argument_group("on what"))
 
 
-def _add_work(group: argparse._ArgumentGroup) -> None:
+def _add_work(group: _Group) -> None:
     group.add_argument("--batch", type=int, metavar="N", help="sequences of a step; default: 256")
     group.add_argument("--sequence", type=int, metavar="N", help="tokens of one; default: 4096")
     group.add_argument("--precision", choices=("bf16", "fp16", "fp32"), help="default: bf16")
@@ -66,7 +66,7 @@ def _add_work(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--price", type=float, metavar="X", help="of a GPU for an hour")
 
 
-def _add_cluster(group: argparse._ArgumentGroup) -> None:
+def _add_cluster(group: _Group) -> None:
     group.add_argument(
         "--gpu", metavar="NAME", default="H100", help="A100, H100, H200, B200, GB200, MI300X"
     )

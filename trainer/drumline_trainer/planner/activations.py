@@ -20,7 +20,7 @@ import math
 from dataclasses import dataclass
 
 from drumline_trainer.config import Family, Recompute
-from drumline_trainer.planner.setup import Setup
+from drumline_trainer.planner.setup import TrainingSetup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Kept:
         return self.norms + self.attention + self.feed_forward + self.dropout
 
 
-def layer_kept(setup: Setup) -> Kept:
+def layer_kept(setup: TrainingSetup) -> Kept:
     """What a layer keeps without recompute."""
     model, tensor, width = setup.model, setup.layout.tensor, setup.width
     tokens, own, hidden = setup.tokens, setup.own_tokens, model.hidden_size
@@ -55,7 +55,7 @@ def layer_kept(setup: Setup) -> Kept:
     )
 
 
-def _attention(setup: Setup) -> float:
+def _attention(setup: TrainingSetup) -> float:
     """Queries, keys, values, the result; the logarithm of the sum, or the scores."""
     model, tokens = setup.model, setup.tokens
     head = model.features_per_head
@@ -69,7 +69,7 @@ def _attention(setup: Setup) -> float:
     return kept + pairs * (2.0 * setup.width + 1.0 if model.dropout else setup.width)
 
 
-def _feed_forward(setup: Setup) -> float:
+def _feed_forward(setup: TrainingSetup) -> float:
     model, tokens, width = setup.model, setup.tokens, setup.width
     if model.family is not Family.LLAMA:
         return 2.0 * width * tokens * model.ffn_size
@@ -82,12 +82,12 @@ def _feed_forward(setup: Setup) -> float:
     return inner + outside * setup.layout.tensor
 
 
-def layer_input(setup: Setup) -> float:
+def layer_input(setup: TrainingSetup) -> float:
     """The residual stream that comes into a layer."""
     return setup.width * setup.own_tokens * setup.model.hidden_size
 
 
-def products_kept(setup: Setup) -> float:
+def products_kept(setup: TrainingSetup) -> float:
     """What selective recompute keeps of a layer besides its input: results of products."""
     model, tokens, width = setup.model, setup.tokens, setup.width
     head, tensor = model.features_per_head, setup.layout.tensor
@@ -105,7 +105,7 @@ def products_kept(setup: Setup) -> float:
     return cut / tensor + 2.0 * width * tokens * model.hidden_size
 
 
-def layers_kept(setup: Setup, layers: int) -> float:
+def layers_kept(setup: TrainingSetup, layers: int) -> float:
     """What a stage's layers keep of one micro-batch from forward to backward."""
     match setup.recompute:
         case Recompute.NONE:
@@ -118,12 +118,12 @@ def layers_kept(setup: Setup, layers: int) -> float:
             return math.ceil(layers / run_length(setup, layers)) * layer_input(setup)
 
 
-def run_length(setup: Setup, layers: int) -> int:
+def run_length(setup: TrainingSetup, layers: int) -> int:
     """Layers of a run, with blocks."""
     return setup.memory.recompute_every or max(1, math.isqrt(layers))
 
 
-def recompute_peak(setup: Setup, layers: int) -> float:
+def recompute_peak(setup: TrainingSetup, layers: int) -> float:
     """What lives besides while a layer is computed again and goes backward."""
     match setup.recompute:
         case Recompute.NONE:
@@ -137,7 +137,7 @@ def recompute_peak(setup: Setup, layers: int) -> float:
             return layer_kept(setup).total - layer_input(setup)
 
 
-def embedding_kept(setup: Setup) -> float:
+def embedding_kept(setup: TrainingSetup) -> float:
     """The tokens, and rotary tables or positions."""
     model, tokens = setup.model, setup.tokens
     length = setup.sequence_length // setup.layout.context
@@ -148,7 +148,7 @@ def embedding_kept(setup: Setup) -> float:
     return 8.0 * tokens + cut + places + (tokens * model.hidden_size if model.dropout else 0)
 
 
-def head_kept(setup: Setup) -> float:
+def head_kept(setup: TrainingSetup) -> float:
     """The last norm, what the head takes in, and what the loss keeps of the logits."""
     model, tokens, own = setup.model, setup.tokens, setup.own_tokens
     hidden, width, tensor = model.hidden_size, setup.width, setup.layout.tensor
@@ -161,7 +161,7 @@ def head_kept(setup: Setup) -> float:
     return norm + width * tokens * model.outputs / tensor + 14.0 * tokens
 
 
-def loss_peak(setup: Setup) -> float:
+def loss_peak(setup: TrainingSetup) -> float:
     """What lives besides while the loss is computed and goes backward: logits and their slopes."""
     logits = setup.tokens * setup.model.outputs / setup.layout.tensor
     return logits * (4.0 + setup.width)

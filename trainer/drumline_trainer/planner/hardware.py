@@ -122,7 +122,7 @@ class Level:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class GpuCluster:
     """GPUs of one kind on levels from the inside to the outside."""
 
     gpu: GpuModel

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from drumline_trainer.config import DataParallel, Recompute, Schedule
 from drumline_trainer.planner.search import Planned, evaluate
 from drumline_trainer.planner.space import Choice, Goal, Outer
-from drumline_trainer.planner.step_time import Bottleneck
+from drumline_trainer.planner.step_time import StepBottleneck
 from drumline_trainer.shapes.flops import weights
 
 _UNLIMITED = 1 << 62
@@ -167,23 +167,23 @@ def _too_long(best: Planned | None, total_tokens: float | None) -> list[str]:
 
 
 _REMEDIES = {
-    Bottleneck.PRODUCTS: "It computes most of the time, as it should; fp8 or more GPUs make it"
+    StepBottleneck.PRODUCTS: "It computes most of the time, as it should; fp8 or more GPUs make it"
     " faster.",
-    Bottleneck.MEMORY: "Memory traffic and kernel starts weigh most beside products: larger"
+    StepBottleneck.MEMORY: "Memory traffic and kernel starts weigh most beside products: larger"
     " micro-batches, less tensor parallelism, or no recompute.",
-    Bottleneck.TENSOR: "Tensor messages weigh most: a lower tensor degree with a pipeline or FSDP"
-    " instead, or a faster domain.",
-    Bottleneck.CONTEXT: "The ring weighs most: a lower context degree, or more key-value heads on a"
-    " rank.",
-    Bottleneck.EXPERT: "The exchange of experts' rows weighs most: keep the expert axis in the"
+    StepBottleneck.TENSOR: "Tensor messages weigh most: a lower tensor degree with a pipeline or"
+    " FSDP instead, or a faster domain.",
+    StepBottleneck.CONTEXT: "The ring weighs most: a lower context degree, or more key-value heads"
+    " on a rank.",
+    StepBottleneck.EXPERT: "The exchange of experts' rows weighs most: keep the expert axis in the"
     " domain.",
-    Bottleneck.BUBBLE: "The pipeline's bubble weighs most: more micro-batches (a larger batch),"
+    StepBottleneck.BUBBLE: "The pipeline's bubble weighs most: more micro-batches (a larger batch),"
     " more stages a rank, or fewer ranks in the pipeline.",
-    Bottleneck.STAGES: "Messages between stages weigh most: fewer stages.",
-    Bottleneck.DATA: "Data parallel messages weigh most: more micro-batches a step, HSDP, or a"
+    StepBottleneck.STAGES: "Messages between stages weigh most: fewer stages.",
+    StepBottleneck.DATA: "Data parallel messages weigh most: more micro-batches a step, HSDP, or a"
     " larger share of the model on each rank.",
-    Bottleneck.OPTIMIZER: "The optimizer weighs most: ZeRO-1 shares its work out.",
-    Bottleneck.REST: "The step is short: a larger batch makes it pay.",
+    StepBottleneck.OPTIMIZER: "The optimizer weighs most: ZeRO-1 shares its work out.",
+    StepBottleneck.REST: "The step is short: a larger batch makes it pay.",
 }
 
 

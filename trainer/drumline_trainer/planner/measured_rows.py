@@ -22,10 +22,16 @@ from drumline_trainer.config import (
     Schedule,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.hardware import Cluster, Link, named_gpu, unknown
+from drumline_trainer.planner.hardware import GpuCluster, Link, named_gpu, unknown
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.network import cluster_of
-from drumline_trainer.planner.setup import MEGATRON, MEGATRON_CORE, SOFTWARE, Setup, Software
+from drumline_trainer.planner.setup import (
+    MEGATRON,
+    MEGATRON_CORE,
+    SOFTWARE,
+    Software,
+    TrainingSetup,
+)
 
 REQUIRED = (
     "gpus",
@@ -65,8 +71,8 @@ class Measured:
     """A row of the file."""
 
     line: int
-    setup: Setup
-    cluster: Cluster
+    setup: TrainingSetup
+    cluster: GpuCluster
     code_base: str
     seconds: float | None
     """None: it was not measured, or did not fit."""
@@ -125,7 +131,7 @@ def _measured(cells: Mapping[str, str], line: int) -> Measured:
             f"global_batch: {numbers['global_batch']} does not give {layout.batch_ranks} ranks"
             f" micro-batches of {numbers['micro_batch']}"
         )
-    setup = Setup(
+    setup = TrainingSetup(
         model=_model(cells, numbers),
         layout=layout,
         sequence_length=numbers["sequence"],
@@ -217,7 +223,9 @@ def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
     )
 
 
-def _with_recompute(cells: Mapping[str, str], setup: Setup, cluster: Cluster) -> Setup:
+def _with_recompute(
+    cells: Mapping[str, str], setup: TrainingSetup, cluster: GpuCluster
+) -> TrainingSetup:
     name = cells.get("recompute", "")
     modes = {mode.value: mode for mode in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)}
     if name and name not in modes:

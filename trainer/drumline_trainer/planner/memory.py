@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from drumline_trainer.config import DataParallel, Offload, OptimizerKind, Precision, Recompute
 from drumline_trainer.planner import activations
 from drumline_trainer.planner.schedules import in_flight
-from drumline_trainer.planner.setup import Setup, parameters
+from drumline_trainer.planner.setup import TrainingSetup, parameters
 
 CONTEXT_BYTES = 0.75 * 2**30
 """Of a process on a GPU: the CUDA context, cuBLAS and its workspaces."""
@@ -57,14 +57,14 @@ class Bill:
         return self.total <= self.capacity
 
 
-def memory_bill(setup: Setup, *, capacity: int) -> Bill:
+def memory_bill(setup: TrainingSetup, *, capacity: int) -> Bill:
     """The bill of the rank that needs most."""
     bills = {place: rank_lines(setup, place) for place in _full_places(setup)}
     fullest = max(bills, key=lambda place: sum(line.size for line in bills[place]))
     return Bill(lines=bills[fullest], capacity=capacity, place=fullest)
 
 
-def moving_bytes(setup: Setup) -> float:
+def moving_bytes(setup: TrainingSetup) -> float:
     """What of it does not depend on the kind of data parallelism, of the fullest rank."""
     return CONTEXT_BYTES + max(
         (1 + FRAGMENTATION) * sum(line.size for line in _activations(setup, place))
@@ -72,12 +72,12 @@ def moving_bytes(setup: Setup) -> float:
     )
 
 
-def memory_total(setup: Setup) -> float:
+def memory_total(setup: TrainingSetup) -> float:
     """Bytes of the fullest rank; what the search compares."""
     return memory_bill(setup, capacity=0).total
 
 
-def _full_places(setup: Setup) -> list[int]:
+def _full_places(setup: TrainingSetup) -> list[int]:
     """Places of the pipeline of which one is the fullest.
 
     Of those that have as many layers and the same ends of the model, only the one with most
@@ -98,7 +98,7 @@ def _full_places(setup: Setup) -> list[int]:
     return [place for _, place in best.values()]
 
 
-def _in_flight(setup: Setup) -> tuple[tuple[int, ...], ...]:
+def _in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
     layout = setup.layout
     if layout.pipeline == 1:
         return ((1,),)
@@ -110,7 +110,7 @@ def _in_flight(setup: Setup) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def rank_parameters(setup: Setup, place: int) -> tuple[float, float]:
+def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
     """Weights of the rank at this place of the pipeline before they are sharded; of experts."""
     model, layout = setup.model, setup.layout
     parts, tensor = parameters(model), layout.tensor
@@ -128,13 +128,13 @@ def rank_parameters(setup: Setup, place: int) -> tuple[float, float]:
     return dense, experts
 
 
-def largest_rank(setup: Setup) -> tuple[float, float]:
+def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
     """Weights of the rank with most of them: at one of the two ends of the pipeline."""
     ends = {0, setup.layout.pipeline - 1}
     return max((rank_parameters(setup, place) for place in ends), key=sum)
 
 
-def trained_by_lora(setup: Setup) -> float:
+def trained_by_lora(setup: TrainingSetup) -> float:
     """Weights of the adapters on the fullest rank."""
     if setup.lora is None:
         return 0.0
@@ -156,7 +156,7 @@ def trained_by_lora(setup: Setup) -> float:
     return each * layers / setup.layout.tensor
 
 
-def rank_lines(setup: Setup, place: int) -> tuple[Line, ...]:
+def rank_lines(setup: TrainingSetup, place: int) -> tuple[Line, ...]:
     """Every line of the rank at this place of the pipeline."""
     dense, experts = rank_parameters(setup, place)
     lines = [*_state(setup, dense, experts), *_activations(setup, place)]
@@ -190,7 +190,7 @@ _MOVING = frozenset(
 )
 
 
-def _state(setup: Setup, dense: float, experts: float) -> list[Line]:
+def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
     """Weights, copies, gradients, optimizer state: bytes of each and what divides them."""
     if setup.software.mixed_state is not None:
         return _foreign_state(setup, dense + experts)
@@ -231,7 +231,7 @@ def _state(setup: Setup, dense: float, experts: float) -> list[Line]:
     ]
 
 
-def _gathered(setup: Setup, whole: float) -> float:
+def _gathered(setup: TrainingSetup, whole: float) -> float:
     """With FSDP: two units in use with the gradients of a third, or all where they are kept."""
     if setup.layout.keeps_gathered:
         return setup.width * whole
@@ -246,7 +246,7 @@ def _gathered(setup: Setup, whole: float) -> float:
     return setup.width * (2 * unit + ends) + 4 * max(unit, ends)
 
 
-def _lora_state(setup: Setup, whole: float) -> list[Line]:
+def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
     assert setup.lora is not None  # noqa: S101 - the caller looked
     trained = trained_by_lora(setup)
     ranks = setup.shard_ranks
@@ -263,7 +263,7 @@ def _lora_state(setup: Setup, whole: float) -> list[Line]:
     ]
 
 
-def _foreign_state(setup: Setup, whole: float) -> list[Line]:
+def _foreign_state(setup: TrainingSetup, whole: float) -> list[Line]:
     assert setup.software.mixed_state is not None  # noqa: S101 - the caller looked
     weight, gradient, state = setup.software.mixed_state
     ranks = setup.shard_ranks
@@ -274,7 +274,7 @@ def _foreign_state(setup: Setup, whole: float) -> list[Line]:
     ]
 
 
-def _activations(setup: Setup, place: int) -> list[Line]:
+def _activations(setup: TrainingSetup, place: int) -> list[Line]:
     layout = setup.layout
     partition = setup.stage_layers()
     stages = layout.stages_of(place)
@@ -309,7 +309,7 @@ def _activations(setup: Setup, place: int) -> list[Line]:
     ]
 
 
-def _buffers(setup: Setup) -> float:
+def _buffers(setup: TrainingSetup) -> float:
     layout = setup.layout
     degrees = (layout.tensor, layout.context, layout.pipeline, setup.data_ranks, layout.expert)
     groups = sum(degree > 1 for degree in degrees)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drumline_trainer.config import ConfigError
-from drumline_trainer.planner.hardware import LINK_LATENCY, Cluster, GpuModel, Level, Link
+from drumline_trainer.planner.hardware import LINK_LATENCY, GpuCluster, GpuModel, Level, Link
 
 
 class Topology(StrEnum):
@@ -56,7 +56,7 @@ def cluster_of(
     gpus_per_node: int = 8,
     domain: int | None = None,
     wiring: Wiring | None = None,
-) -> Cluster:
+) -> GpuCluster:
     """A cluster of `gpus` devices.
 
     Args:
@@ -99,7 +99,7 @@ def cluster_of(
             latency=network.latency * hops,
         )
     )
-    return Cluster(gpu=gpu, gpus=gpus, levels=tuple(levels), gpus_per_node=gpus_per_node)
+    return GpuCluster(gpu=gpu, gpus=gpus, levels=tuple(levels), gpus_per_node=gpus_per_node)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +146,7 @@ class LinkEfficiency:
 
 
 def span(
-    cluster: Cluster, *, ranks: int, stride: int, efficiency: LinkEfficiency | None = None
+    cluster: GpuCluster, *, ranks: int, stride: int, efficiency: LinkEfficiency | None = None
 ) -> Span:
     """Where `ranks` ranks lie that are `stride` apart."""
     efficiency = efficiency or LinkEfficiency()

@@ -29,7 +29,7 @@ from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import violations
 from drumline_trainer.planner import activations
 from drumline_trainer.planner.memory import CONTEXT_BYTES, Bill, memory_bill, moving_bytes
-from drumline_trainer.planner.setup import Setup, stage_layers
+from drumline_trainer.planner.setup import TrainingSetup, stage_layers
 from drumline_trainer.planner.space import (
     Choice,
     Goal,
@@ -52,13 +52,13 @@ class Planned:
     choice: Choice
     config: TrainerConfig
     layout: Layout
-    setup: Setup
+    setup: TrainingSetup
     time: StepTime
     bill: Bill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rejected:
+class RejectedLayout:
     """A choice that cannot, and why."""
 
     choice: Choice
@@ -72,7 +72,7 @@ class SearchResult:
     """The best layouts, best first."""
 
     planned: tuple[Planned, ...]
-    rejected: tuple[Rejected, ...]
+    rejected: tuple[RejectedLayout, ...]
     """The most promising of those that were refused, the one with the lowest bound first."""
     refusals: dict[str, int]
     """How many were refused, by the first words of the reason."""
@@ -116,22 +116,24 @@ def pareto(goal: Goal, *, most: int = 12) -> tuple[Planned, ...]:
     return tuple(front)
 
 
-def evaluate(goal: Goal, choice: Choice, *, capacity: int | None = None) -> Planned | Rejected:
+def evaluate(
+    goal: Goal, choice: Choice, *, capacity: int | None = None
+) -> Planned | RejectedLayout:
     """Work one choice out."""
     try:
         config = configured(goal.config, choice)
     except ConfigError as error:
-        return Rejected(choice=choice, reason=str(error))
+        return RejectedLayout(choice=choice, reason=str(error))
     world = goal.cluster.gpus
     against = violations(config, world_size=world)
     if against:
-        return Rejected(choice=choice, reason=against[0].text)
+        return RejectedLayout(choice=choice, reason=against[0].text)
     layout = Layout.of(config.parallelism, world_size=world)
-    setup = Setup.of(config, layout, software=goal.software)
+    setup = TrainingSetup.of(config, layout, software=goal.software)
     allowed = goal.capacity if capacity is None else capacity
     bill = memory_bill(setup, capacity=allowed)
     if not bill.fits:
-        return Rejected(
+        return RejectedLayout(
             choice=choice,
             reason=_too_much(bill.total, allowed),
             bill=bill,
@@ -146,7 +148,7 @@ class _Finder:
 
     goal: Goal
     capacity: int | None = None
-    rejected: list[Rejected] = field(default_factory=list[Rejected])
+    rejected: list[RejectedLayout] = field(default_factory=list[RejectedLayout])
     refusals: Counter[str] = field(default_factory=Counter[str])
     examined: int = 0
     space: int = 0
@@ -221,14 +223,14 @@ class _Finder:
             return 0.0  # the inner choice says it
         against = violations(config, world_size=goal.cluster.gpus)
         if against:
-            self._refuse(Rejected(choice=choice, reason=against[0].text))
+            self._refuse(RejectedLayout(choice=choice, reason=against[0].text))
             return None
         layout = Layout.of(config.parallelism, world_size=goal.cluster.gpus)
-        setup = Setup.of(config, layout, software=goal.software)
+        setup = TrainingSetup.of(config, layout, software=goal.software)
         least = moving_bytes(setup) + _least_state(setup, ranks=goal.cluster.gpus)
         allowed = self.allowed
         if least > allowed:
-            self._refuse(Rejected(choice=choice, reason=_too_much(least, allowed)))
+            self._refuse(RejectedLayout(choice=choice, reason=_too_much(least, allowed)))
             return None
         return pipeline_bound(setup, goal.cluster, constants=goal.constants)
 
@@ -237,7 +239,7 @@ class _Finder:
         """Bytes that a layout may use."""
         return self.goal.capacity if self.capacity is None else self.capacity
 
-    def _refuse(self, rejected: Rejected) -> None:
+    def _refuse(self, rejected: RejectedLayout) -> None:
         self.refusals[rejected.reason.partition(":")[0]] += 1
         seen = {each.choice.outer for each in self.rejected}
         if len(seen) < 20 and rejected.choice.outer not in seen:
@@ -270,12 +272,12 @@ class _Finder:
         work += head.forward.total + head.input.total + head.weight.total
         return setup.micro_batches * work / pipeline + goal.constants.step
 
-    def _outline(self, outer: Outer, data: int) -> Setup:
+    def _outline(self, outer: Outer, data: int) -> TrainingSetup:
         config = self.goal.config
         recompute = outer.recompute
         if recompute is Recompute.BLOCKS:  # never less than full
             recompute = Recompute.FULL
-        return Setup(
+        return TrainingSetup(
             model=config.model,
             layout=Layout(
                 data_parallel=DataParallel.DDP,
@@ -303,7 +305,7 @@ def _too_much(needed: float, allowed: float) -> str:
     return f"memory: {needed / 2**30:.1f} GiB of {allowed / 2**30:.1f}"
 
 
-def _least_memory(setup: Setup, *, ranks: int) -> float:
+def _least_memory(setup: TrainingSetup, *, ranks: int) -> float:
     """Bytes that the fullest rank has at least, whatever the inner choice."""
     layers, pipeline = setup.model.layers, setup.layout.pipeline
     kept = 0.0
@@ -313,7 +315,7 @@ def _least_memory(setup: Setup, *, ranks: int) -> float:
     return kept + _least_state(setup, ranks=ranks) + CONTEXT_BYTES
 
 
-def _least_state(setup: Setup, *, ranks: int) -> float:
+def _least_state(setup: TrainingSetup, *, ranks: int) -> float:
     """Of weights and moments, shared out over all ranks."""
     host = setup.memory
     on_device = host.offload_parameters == "none" and host.offload_optimizer == "none"

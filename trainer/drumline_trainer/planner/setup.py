@@ -69,7 +69,7 @@ SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRO
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setup:
+class TrainingSetup:
     """What one step is made of."""
 
     model: ModelConfig
@@ -87,7 +87,9 @@ class Setup:
     software: Software = DRUMLINE
 
     @classmethod
-    def of(cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE) -> Setup:
+    def of(
+        cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE
+    ) -> TrainingSetup:
         """From a configuration on a layout that `layout_validation` accepts."""
         count = micro_batch_count(layout, config)
         share = config.global_batch_size // layout.batch_ranks

@@ -23,7 +23,7 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.hardware import Cluster
+from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.setup import DRUMLINE, Software
 
 
@@ -33,7 +33,7 @@ class Goal:
 
     config: TrainerConfig
     """Model, batch, precision and whatever else is given; degrees and micro-batch are replaced."""
-    cluster: Cluster
+    cluster: GpuCluster
     software: Software = DRUMLINE
     constants: Constants = CALIBRATED
     reserve: float = 0.06

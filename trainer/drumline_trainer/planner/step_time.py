@@ -15,12 +15,12 @@ from enum import StrEnum
 
 from drumline_trainer.config import DataParallel, Offload, OptimizerKind
 from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.hardware import Cluster
+from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.memory import largest_rank, trained_by_lora
 from drumline_trainer.planner.network import LinkEfficiency, Span, span
 from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
 from drumline_trainer.planner.schedules import Pass
-from drumline_trainer.planner.setup import Setup, parameters
+from drumline_trainer.planner.setup import TrainingSetup, parameters
 from drumline_trainer.planner.work import (
     NOTHING,
     Passes,
@@ -36,7 +36,7 @@ HOST_BANDWIDTH = 20e9
 """Bytes per second of what is kept on the host: its memory, and the way there."""
 
 
-class Bottleneck(StrEnum):
+class StepBottleneck(StrEnum):
     """What most of a step's time above the ideal goes to."""
 
     PRODUCTS = "compute"
@@ -56,7 +56,7 @@ class StepTime:
     """A step's prediction."""
 
     seconds: float
-    parts: dict[Bottleneck, float]
+    parts: dict[StepBottleneck, float]
     """Seconds of the slowest rank by what it did; they add up to the step."""
     tokens: int
     """Of all ranks."""
@@ -77,11 +77,13 @@ class StepTime:
         return self.model_flops / self.seconds / (self.gpus * self.peak)
 
     @property
-    def bottleneck(self) -> Bottleneck:
+    def bottleneck(self) -> StepBottleneck:
         """The largest part; products where they take most of the step."""
-        if self.parts[Bottleneck.PRODUCTS] >= 0.6 * self.seconds:
-            return Bottleneck.PRODUCTS
-        rest = {part: value for part, value in self.parts.items() if part != Bottleneck.PRODUCTS}
+        if self.parts[StepBottleneck.PRODUCTS] >= 0.6 * self.seconds:
+            return StepBottleneck.PRODUCTS
+        rest = {
+            part: value for part, value in self.parts.items() if part != StepBottleneck.PRODUCTS
+        }
         return max(rest, key=lambda part: rest[part])
 
 
@@ -96,7 +98,7 @@ class Fabric:
     stages: Span
 
 
-def fabric(setup: Setup, cluster: Cluster, constants: Constants) -> Fabric:
+def fabric(setup: TrainingSetup, cluster: GpuCluster, constants: Constants) -> Fabric:
     """Where each axis lies; ranks are counted with the tensor axis fastest (`layout`)."""
     layout = setup.layout
     efficiency = LinkEfficiency(
@@ -121,16 +123,18 @@ def fabric(setup: Setup, cluster: Cluster, constants: Constants) -> Fabric:
     )
 
 
-def step_time(setup: Setup, cluster: Cluster, *, constants: Constants = CALIBRATED) -> StepTime:
+def step_time(
+    setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants = CALIBRATED
+) -> StepTime:
     """Predict."""
     speeds = Speeds.of(cluster.gpu, constants, setup)
     axes = fabric(setup, cluster, constants)
     stages = stage_passes(setup, axes, speeds)
     parts = _pipeline(setup, stages)
     backward = sum(p.input.total + p.weight.total for p in _of_rank(setup, stages, 0))
-    parts[Bottleneck.DATA] += _data_parallel(setup, axes, backward)
-    parts[Bottleneck.OPTIMIZER] = _optimizer(setup, cluster)
-    parts[Bottleneck.REST] = constants.step
+    parts[StepBottleneck.DATA] += _data_parallel(setup, axes, backward)
+    parts[StepBottleneck.OPTIMIZER] = _optimizer(setup, cluster)
+    parts[StepBottleneck.REST] = constants.step
     length = setup.sequence_length
     return StepTime(
         seconds=sum(parts.values()),
@@ -143,7 +147,7 @@ def step_time(setup: Setup, cluster: Cluster, *, constants: Constants = CALIBRAT
     )
 
 
-def stage_passes(setup: Setup, axes: Fabric, speeds: Speeds) -> list[Passes]:
+def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Passes]:
     """What a micro-batch takes on each stage."""
     layer = layer_passes(setup, speeds, axes.inner)
     if setup.sharded and setup.shard_ranks > 1:
@@ -173,11 +177,11 @@ def stage_passes(setup: Setup, axes: Fabric, speeds: Speeds) -> list[Passes]:
     return result
 
 
-def _of_rank(setup: Setup, stages: Sequence[Passes], rank: int) -> list[Passes]:
+def _of_rank(setup: TrainingSetup, stages: Sequence[Passes], rank: int) -> list[Passes]:
     return [stages[stage] for stage in setup.layout.stages_of(rank)]
 
 
-def _gathered(setup: Setup, layer: Passes, axes: Fabric) -> Passes:
+def _gathered(setup: TrainingSetup, layer: Passes, axes: Fabric) -> Passes:
     """With what of gathering a layer's weights the layer before does not hide."""
     parts = parameters(setup.model)
     size = setup.width * parts.layer / setup.layout.tensor
@@ -192,7 +196,7 @@ def _gathered(setup: Setup, layer: Passes, axes: Fabric) -> Passes:
     )
 
 
-def _stage_message(setup: Setup, between: Span) -> float:
+def _stage_message(setup: TrainingSetup, between: Span) -> float:
     if between.ranks == 1:
         return 0.0
     size = setup.width * setup.own_tokens * setup.model.hidden_size
@@ -201,7 +205,7 @@ def _stage_message(setup: Setup, between: Span) -> float:
     return between.latency / max(1, between.ranks - 1) + size / between.direct
 
 
-def pipeline_bound(setup: Setup, cluster: Cluster, *, constants: Constants) -> float:
+def pipeline_bound(setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants) -> float:
     """Seconds that a step takes without any message of data parallelism: its least."""
     plain = replace(setup, layout=replace(setup.layout, data_parallel=DataParallel.DDP, shard=1))
     axes = fabric(setup, cluster, constants)
@@ -209,7 +213,7 @@ def pipeline_bound(setup: Setup, cluster: Cluster, *, constants: Constants) -> f
     return _replayed(setup, stages)[0] + constants.step
 
 
-def _replayed(setup: Setup, stages: Sequence[Passes]) -> tuple[float, int]:
+def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, int]:
     """Seconds of all micro-batches, and the busiest rank."""
     layout, count = setup.layout, setup.micro_batches
     costs = tuple(
@@ -222,7 +226,7 @@ def _replayed(setup: Setup, stages: Sequence[Passes]) -> tuple[float, int]:
     return replay.seconds, max(range(layout.pipeline), key=lambda rank: replay.busy[rank])
 
 
-def _pipeline(setup: Setup, stages: Sequence[Passes]) -> dict[Bottleneck, float]:
+def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottleneck, float]:
     """The parts of the busiest rank, with its waiting."""
     seconds, busiest = _replayed(setup, stages)
     count = setup.micro_batches
@@ -231,18 +235,18 @@ def _pipeline(setup: Setup, stages: Sequence[Passes]) -> dict[Bottleneck, float]
         for each in (passes.forward, passes.input, passes.weight):
             own = own.plus(each, count=count)
     return {
-        Bottleneck.PRODUCTS: own.products,
-        Bottleneck.MEMORY: own.memory,
-        Bottleneck.TENSOR: own.tensor,
-        Bottleneck.CONTEXT: own.context,
-        Bottleneck.EXPERT: own.expert,
-        Bottleneck.BUBBLE: max(0.0, seconds - own.total),
-        Bottleneck.STAGES: own.stages,
-        Bottleneck.DATA: own.data,
+        StepBottleneck.PRODUCTS: own.products,
+        StepBottleneck.MEMORY: own.memory,
+        StepBottleneck.TENSOR: own.tensor,
+        StepBottleneck.CONTEXT: own.context,
+        StepBottleneck.EXPERT: own.expert,
+        StepBottleneck.BUBBLE: max(0.0, seconds - own.total),
+        StepBottleneck.STAGES: own.stages,
+        StepBottleneck.DATA: own.data,
     }
 
 
-def _data_parallel(setup: Setup, axes: Fabric, backward: float) -> float:
+def _data_parallel(setup: TrainingSetup, axes: Fabric, backward: float) -> float:
     """What the last backward pass does not hide of summing gradients, and of sharing weights."""
     layout, software = setup.layout, setup.software
     dense, experts = largest_rank(setup)
@@ -271,7 +275,7 @@ def _data_parallel(setup: Setup, axes: Fabric, backward: float) -> float:
     return max(0.02 * summing, summing - hidden) + sharing + _tied(setup, axes, dense)
 
 
-def _tied(setup: Setup, axes: Fabric, dense: float) -> float:
+def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:
     """Summing the two copies of a tied embedding."""
     layout, model = setup.layout, setup.model
     if layout.pipeline == 1 or not model.head_is_embedding or dense == 0:
@@ -281,7 +285,7 @@ def _tied(setup: Setup, axes: Fabric, dense: float) -> float:
     return 2 * size / axes.stages.direct
 
 
-def _optimizer(setup: Setup, cluster: Cluster) -> float:
+def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
     """Reading and writing the weights' whole state, and the gradients once more for their norm."""
     dense, experts = largest_rank(setup)
     if setup.lora is not None:

@@ -16,7 +16,7 @@ from drumline_trainer.planner.activations import layer_kept, run_length
 from drumline_trainer.planner.constants import Constants
 from drumline_trainer.planner.hardware import GpuModel
 from drumline_trainer.planner.network import Span
-from drumline_trainer.planner.setup import Setup, layer_products
+from drumline_trainer.planner.setup import TrainingSetup, layer_products
 
 _FORWARD_KERNELS = 24
 """Of a layer; backward twice as many."""
@@ -107,7 +107,7 @@ class Speeds:
     passes: float
 
     @classmethod
-    def of(cls, gpu: GpuModel, constants: Constants, setup: Setup) -> Speeds:
+    def of(cls, gpu: GpuModel, constants: Constants, setup: TrainingSetup) -> Speeds:
         """For the precision that the setup multiplies in."""
         dense = gpu.bf16_flops * gpu.sustained * constants.matmul
         if setup.width == 4:  # TF32 at best
@@ -125,7 +125,7 @@ class Speeds:
         )
 
 
-def layer_passes(setup: Setup, speeds: Speeds, spans: Spans) -> Passes:
+def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
     """A layer's passes over one micro-batch."""
     tensor = setup.layout.tensor
     weights = layer_products(setup.model)
@@ -162,7 +162,7 @@ def layer_passes(setup: Setup, speeds: Speeds, spans: Spans) -> Passes:
     )
 
 
-def head_passes(setup: Setup, speeds: Speeds, spans: Spans) -> Passes:
+def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
     """Of the last stage besides its layers: the head and the loss."""
     model, tensor = setup.model, setup.layout.tensor
     if model.family is Family.VIT:
@@ -178,7 +178,7 @@ def head_passes(setup: Setup, speeds: Speeds, spans: Spans) -> Passes:
     )
 
 
-def _speed(setup: Setup, speeds: Speeds) -> float:
+def _speed(setup: TrainingSetup, speeds: Speeds) -> float:
     """FLOP/s of a layer's products on one rank."""
     model, tensor = setup.model, setup.layout.tensor
     inner = model.features_per_expert if model.experts else model.ffn_size
@@ -190,7 +190,7 @@ def _speed(setup: Setup, speeds: Speeds) -> float:
     return speeds.products * filled / (filled + speeds.half_width)
 
 
-def _attention_seconds(setup: Setup, speeds: Speeds) -> float:
+def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
     """Scores and values, forward."""
     model = setup.model
     size = model.heads * model.features_per_head / setup.layout.tensor
@@ -201,7 +201,7 @@ def _attention_seconds(setup: Setup, speeds: Speeds) -> float:
     return flops * causal / speeds.attention / _FUSED_ATTENTION
 
 
-def _again(setup: Setup, forward: PassSeconds, attention: float) -> PassSeconds:
+def _again(setup: TrainingSetup, forward: PassSeconds, attention: float) -> PassSeconds:
     """What recompute adds to a backward pass."""
     match setup.recompute:
         case Recompute.NONE:
@@ -217,14 +217,14 @@ def _again(setup: Setup, forward: PassSeconds, attention: float) -> PassSeconds:
             return NOTHING.plus(forward, count=2 - 1 / run_length(setup, layers))
 
 
-def _tensor_message(setup: Setup, span: Span) -> float:
+def _tensor_message(setup: TrainingSetup, span: Span) -> float:
     """Of the four that a layer sends forward and backward: an all-reduce or its halves."""
     if span.ranks == 1:
         return 0.0
     return span.all_reduce(setup.width * setup.tokens * setup.model.hidden_size)
 
 
-def _ring(setup: Setup, span: Span) -> float:
+def _ring(setup: TrainingSetup, span: Span) -> float:
     """Keys and values once around the ring."""
     if span.ranks == 1:
         return 0.0
@@ -234,7 +234,7 @@ def _ring(setup: Setup, span: Span) -> float:
     return (span.ranks - 1) * (block / span.direct + span.latency / span.ranks)
 
 
-def _merging(setup: Setup) -> float:
+def _merging(setup: TrainingSetup) -> float:
     """Bytes of joining every block's result to those before it, in fp32; half are masked."""
     context, model = setup.layout.context, setup.model
     if context == 1:
@@ -243,7 +243,7 @@ def _merging(setup: Setup) -> float:
     return 12.0 * size * (context + 1) / 2
 
 
-def _exchange(setup: Setup, span: Span) -> float:
+def _exchange(setup: TrainingSetup, span: Span) -> float:
     """Rows to their experts, or back."""
     if span.ranks == 1 or not setup.model.experts:
         return 0.0

@@ -9,7 +9,7 @@ from typing import Any
 from drumline.cli.plan.model import Plan
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.score import ErrorSummary, Scored
-from drumline_trainer.planner.search import Planned, Rejected
+from drumline_trainer.planner.search import Planned, RejectedLayout
 
 
 def plan_json(plan: Plan) -> dict[str, Any]:
@@ -90,5 +90,5 @@ def score_json(scored: Sequence[Scored], errors: ErrorSummary) -> dict[str, Any]
     }
 
 
-def _rejected(rejected: Rejected) -> dict[str, Any]:
+def _rejected(rejected: RejectedLayout) -> dict[str, Any]:
     return {"choice": asdict(rejected.choice), "reason": rejected.reason}

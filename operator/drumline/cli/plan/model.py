@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from drumline.cli.plan.request import PlanRequest
 from drumline_trainer.planner.ladder import Advice
 from drumline_trainer.planner.memory import Bill
-from drumline_trainer.planner.search import Planned, Rejected, SearchResult
+from drumline_trainer.planner.search import Planned, RejectedLayout, SearchResult
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +17,7 @@ class Plan:
     request: PlanRequest
     result: SearchResult
     advice: Advice
-    compared: tuple[Planned | Rejected, ...]
+    compared: tuple[Planned | RejectedLayout, ...]
     written: Bill | None
     """Of the layout that a TrainingJob has now."""
     curve: tuple[tuple[int, Planned | None], ...]

@@ -28,9 +28,9 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner import model_source
-from drumline_trainer.planner.hardware import Cluster, named_gpu, named_link, unknown
+from drumline_trainer.planner.hardware import GpuCluster, named_gpu, named_link, unknown
 from drumline_trainer.planner.network import Topology, Wiring, cluster_of
-from drumline_trainer.planner.setup import Setup
+from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.space import Choice, Goal, Outer
 
 _MOST_GPUS = 1 << 20
@@ -57,7 +57,7 @@ class PlanRequest:
     """Of the largest number of GPUs."""
     sizes: tuple[int, ...]
     compared: tuple[Choice, ...]
-    written: Setup | None
+    written: TrainingSetup | None
     """The layout that a TrainingJob has now."""
 
 
@@ -73,7 +73,7 @@ def read_request(chosen: argparse.Namespace) -> PlanRequest:
         raise BadInput(str(error)) from None
 
 
-def cluster_for(chosen: argparse.Namespace, gpus: int) -> Cluster:
+def cluster_for(chosen: argparse.Namespace, gpus: int) -> GpuCluster:
     """The cluster of the arguments with so many GPUs. Raises ConfigError."""
     wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
     if chosen.group is not None:
@@ -100,7 +100,7 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
     written = None
     if job_gpus is not None:
         layout = Layout.of(config.parallelism, world_size=sizes[-1])
-        written = Setup.of(config, layout)
+        written = TrainingSetup.of(config, layout)
     return PlanRequest(
         title=f"{name} on {sizes[-1]} x {goal.cluster.gpu.name}",
         goal=goal,

@@ -10,7 +10,7 @@ from drumline.cli.plan.model import Plan
 from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.score import ErrorSummary, Scored
-from drumline_trainer.planner.search import Planned, Rejected
+from drumline_trainer.planner.search import Planned, RejectedLayout
 from drumline_trainer.planner.step_time import StepTime
 
 _GIB: Final = 2**30
@@ -161,13 +161,13 @@ def _cost(plan: Plan, best: Planned) -> list[str]:
     return lines
 
 
-def _compared(compared: Sequence[Planned | Rejected]) -> list[str]:
+def _compared(compared: Sequence[Planned | RejectedLayout]) -> list[str]:
     if not compared:
         return []
     lines = ["COMPARED"]
     possible = [each for each in compared if isinstance(each, Planned)]
     lines += layouts(possible) if possible else []
-    lines += [plain(each.reason) for each in compared if isinstance(each, Rejected)]
+    lines += [plain(each.reason) for each in compared if isinstance(each, RejectedLayout)]
     return [*lines, ""]
 
 

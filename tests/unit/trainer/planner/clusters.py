@@ -13,9 +13,9 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, Cluster
+from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, GpuCluster
 from drumline_trainer.planner.network import cluster_of
-from drumline_trainer.planner.setup import Setup
+from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.space import Goal
 
 SMALL = ModelConfig(
@@ -23,7 +23,7 @@ SMALL = ModelConfig(
 )
 
 
-def cluster(gpus: int, *, gpu: str = "H100", network: str = "infiniband-ndr") -> Cluster:
+def cluster(gpus: int, *, gpu: str = "H100", network: str = "infiniband-ndr") -> GpuCluster:
     return cluster_of(GPU_MODELS[gpu], gpus=gpus, network=LINKS[network])
 
 
@@ -37,8 +37,8 @@ def goal(gpus: int, *, batch: int = 32, model: ModelConfig = SMALL, **more: Any)
     return Goal(config=config, cluster=cluster(gpus), **more)
 
 
-def setup(**changed: Any) -> Setup:
-    plain = Setup(
+def setup(**changed: Any) -> TrainingSetup:
+    plain = TrainingSetup(
         model=SMALL, layout=Layout(shard=8), sequence_length=2048, micro_batch=1, micro_batches=4
     )
     return replace(plain, **changed)

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from drumline_trainer.config import MODEL_PRESETS, DataParallel, Recompute, Schedule
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner import activations
-from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, Cluster, Link
+from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, GpuCluster, Link
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.network import cluster_of
 from drumline_trainer.planner.schedules import in_flight
-from drumline_trainer.planner.setup import DRUMLINE, MEGATRON, MEGATRON_CORE, Setup
+from drumline_trainer.planner.setup import DRUMLINE, MEGATRON, MEGATRON_CORE, TrainingSetup
 from drumline_trainer.planner.step_time import step_time
 from drumline_trainer.shapes.flops import flops_per_token
 
@@ -30,8 +30,8 @@ class Published:
     """One measurement."""
 
     name: str
-    setup: Setup
-    cluster: Cluster
+    setup: TrainingSetup
+    cluster: GpuCluster
     seconds: float
     memory_gib: float | None = None
 
@@ -48,7 +48,7 @@ class Published:
         return self.predicted / self.seconds - 1
 
 
-def a100(gpus: int) -> Cluster:
+def a100(gpus: int) -> GpuCluster:
     return cluster_of(GPU_MODELS["A100-80GB"], gpus=gpus, network=HDR)
 
 
@@ -95,7 +95,7 @@ def megatron_2021() -> list[Published]:
                     continue
                 if stages > 1 and (pipeline == 1 or count % pipeline):
                     continue
-                of = Setup(
+                of = TrainingSetup(
                     model=gpt(hidden=hidden, heads=heads, layers=layers),
                     layout=pipelined(
                         copies=copies,
@@ -139,7 +139,7 @@ def korthikanti(
     row: tuple[str | float, ...], *, mode: Recompute, by_position: bool, seconds: float
 ) -> Published:
     heads, hidden, layers, tensor, pipeline, stages, gpus, rows, batch = map(int, row[1:10])
-    of = Setup(
+    of = TrainingSetup(
         model=gpt(hidden=hidden, heads=heads, layers=layers),
         layout=pipelined(
             copies=1, tensor=tensor, pipeline=pipeline, stages=stages, by_position=by_position
@@ -198,7 +198,7 @@ def mt_nlg() -> list[Published]:
     return [
         Published(
             name=f"{gpus} GPUs",
-            setup=Setup(
+            setup=TrainingSetup(
                 model=gpt(hidden=20480, heads=128, layers=105),
                 layout=pipelined(
                     copies=gpus // 280, tensor=8, pipeline=35, stages=1, by_position=False
@@ -216,7 +216,7 @@ def mt_nlg() -> list[Published]:
     ]
 
 
-def h100(gpus: int) -> Cluster:
+def h100(gpus: int) -> GpuCluster:
     return cluster_of(GPU_MODELS["H100"], gpus=gpus, network=LINKS["infiniband-ndr"])
 
 
@@ -236,7 +236,7 @@ def llama_3() -> list[Published]:
         rows.append(
             Published(
                 name=f"{gpus} GPUs, sequences of {length}",
-                setup=Setup(
+                setup=TrainingSetup(
                     model=model,
                     layout=replace(layout, context=context),
                     sequence_length=length,
@@ -270,7 +270,7 @@ def torchtitan() -> list[Published]:
     result: list[Published] = []
     for name, preset, layout, length, rows_each, count, mode, fp8, speed, memory in rows:
         gpus = layout.world_size
-        of = Setup(
+        of = TrainingSetup(
             model=MODEL_PRESETS[preset],
             layout=layout,
             sequence_length=length,

@@ -28,7 +28,7 @@ from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.planner import activations
-from drumline_trainer.planner.setup import Setup, Software
+from drumline_trainer.planner.setup import Software, TrainingSetup
 from drumline_trainer.sharding.world import World
 
 CPU = Software(name="torch on CPU", fused_norms=False)
@@ -121,7 +121,7 @@ def test_saved_activations_are_predicted_to_two_percent(
     ranks, by_position = axis
     model = MODELS[name]
     counted = kept_by_autograd(model, mode, ranks, by_position=by_position, stored=stored)
-    setup = Setup(
+    setup = TrainingSetup(
         model=model,
         layout=Layout(tensor=ranks, sequence_parallel=by_position),
         sequence_length=LENGTH,

@@ -18,13 +18,13 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.memory import memory_bill, memory_total, rank_parameters
-from drumline_trainer.planner.setup import Setup, parameters
+from drumline_trainer.planner.setup import TrainingSetup, parameters
 from drumline_trainer.shapes.flops import weights
 
 from .clusters import SMALL, setup
 
 
-def line(of: Setup, name: str) -> float:
+def line(of: TrainingSetup, name: str) -> float:
     bill = memory_bill(of, capacity=1)
     return sum(each.size for each in bill.lines if each.name == name)
 
@@ -87,7 +87,7 @@ def test_the_kinds_of_data_parallelism_are_ordered() -> None:
         assert ranks == 2 or sizes == sorted(sizes, reverse=True)
 
 
-def random_setup(draw: random.Random) -> Setup:
+def random_setup(draw: random.Random) -> TrainingSetup:
     tensor, pipeline = draw.choice([1, 2, 4]), draw.choice([1, 2, 4])
     kind = draw.choice([DataParallel.DDP, DataParallel.ZERO1, DataParallel.FSDP])
     data = draw.choice([1, 4])

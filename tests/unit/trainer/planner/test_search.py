@@ -16,7 +16,7 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.layout_validation import violations
-from drumline_trainer.planner.search import Planned, Rejected, evaluate, pareto, search
+from drumline_trainer.planner.search import Planned, RejectedLayout, evaluate, pareto, search
 from drumline_trainer.planner.space import (
     Choice,
     Goal,
@@ -61,7 +61,7 @@ def test_no_legal_layout_at_random_is_better() -> None:
         choices = every_choice(of)
         for choice in draw.sample(choices, 60):
             tried = evaluate(of, choice)
-            assert isinstance(tried, Rejected) or tried.time.seconds >= best - 1e-9
+            assert isinstance(tried, RejectedLayout) or tried.time.seconds >= best - 1e-9
 
 
 def test_what_comes_out_is_legal_and_fits() -> None:

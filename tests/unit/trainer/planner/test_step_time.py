@@ -10,15 +10,15 @@ import pytest
 from drumline_trainer.config import DataParallel, MemoryConfig, Offload
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.hardware import Cluster
-from drumline_trainer.planner.setup import Setup
-from drumline_trainer.planner.step_time import Bottleneck, step_time
+from drumline_trainer.planner.hardware import GpuCluster
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.step_time import StepBottleneck, step_time
 
 from .clusters import cluster, setup
 from .test_memory import random_setup
 
 
-def faster(of: Cluster, times: float, *, links_only: bool = False) -> Cluster:
+def faster(of: GpuCluster, times: float, *, links_only: bool = False) -> GpuCluster:
     levels = tuple(
         replace(level, bandwidth=level.bandwidth * times, latency=level.latency / times)
         for level in of.levels
@@ -33,7 +33,7 @@ def faster(of: Cluster, times: float, *, links_only: bool = False) -> Cluster:
     return replace(of, gpu=gpu, levels=levels)
 
 
-def sized(of: Setup) -> Cluster:
+def sized(of: TrainingSetup) -> GpuCluster:
     return cluster(of.layout.world_size)
 
 
@@ -72,10 +72,10 @@ def test_parts_add_up_and_the_largest_is_named() -> None:
     of = setup(layout=Layout(data_parallel=DataParallel.DDP, pipeline=8), micro_batches=8)
     result = step_time(of, cluster(8))
     assert sum(result.parts.values()) == pytest.approx(result.seconds)
-    assert result.bottleneck is Bottleneck.BUBBLE
+    assert result.bottleneck is StepBottleneck.BUBBLE
     slow = faster(cluster(16), 0.01, links_only=True)
     over_nodes = setup(layout=Layout(data_parallel=DataParallel.ZERO1, replicate=16))
-    assert step_time(over_nodes, slow).bottleneck is Bottleneck.DATA
+    assert step_time(over_nodes, slow).bottleneck is StepBottleneck.DATA
 
 
 def test_an_offloaded_optimizer_takes_its_time() -> None:
