@@ -166,12 +166,14 @@ class Layout:
         return tuple(range(pipeline, self.stages, self.pipeline))
 
     def __str__(self) -> str:
-        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`."""
+        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`, `ZERO1x8`."""
         parts = [f"PP{self.pipeline} ({self.schedule})"] if self.pipeline > 1 else []
         hybrid = self.data_parallel is DataParallel.FSDP and self.replicate > 1
         parts += [f"HSDP{self.replicate}x{self.shard}"] if hybrid else []
         data = self.replicate * self.shard
-        parts += [f"{self.data_parallel.upper()}{data}"] if data > 1 and not hybrid else []
+        kind = self.data_parallel.upper()
+        times = "x" if kind[-1].isdecimal() else ""
+        parts += [f"{kind}{times}{data}"] if data > 1 and not hybrid else []
         for name, degree in (("CP", self.context), ("TP", self.tensor), ("EP", self.expert)):
             parts += [f"{name}{degree}"] if degree > 1 else []
         return " · ".join(parts) or "one rank"

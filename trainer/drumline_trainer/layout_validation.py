@@ -96,7 +96,7 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     Where nothing is asked for: in one, or in a pipeline in two for each of its ranks, or the next
     number that divides the share.
     """
-    share = config.global_batch_size // layout.batch_ranks
+    share = max(1, config.global_batch_size // layout.batch_ranks)  # fewer samples are a violation
     if config.micro_batch_size is not None:
         return -(-share // config.micro_batch_size)
     if layout.pipeline == 1:

@@ -20,7 +20,7 @@ from typing import Any, Final
 from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig, TrainerConfig
 from drumline_trainer.config.decoding import field_kinds
 from drumline_trainer.contract import ExitCode
-from drumline_trainer.metrics.flops import weights
+from drumline_trainer.shapes.flops import weights
 
 FILE: Final = Path("docs/trainer-reference.md")
 EXAMPLE: Final = """\

@@ -9,6 +9,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from drumline.cli import plan_arguments
+
 _Commands = Any
 """What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
 
@@ -70,6 +72,15 @@ def parser(program: str) -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_replay(commands)
     _add_simulate(commands)
+    plan_arguments.add_arguments(
+        _add(
+            commands,
+            "plan",
+            summary="the fastest layout of a model on GPUs, with its memory and time",
+            description=plan_arguments.DESCRIPTION,
+            epilog=plan_arguments.EXAMPLES,
+        )
+    )
     return whole
 
 

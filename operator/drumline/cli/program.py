@@ -1,7 +1,7 @@
 """The command line: arguments in, text and an exit code out.
 
-Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, or a
-replayed cycle differs; 2 the arguments, a file or the kubeconfig are not usable.
+Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, a
+replayed cycle differs, or no layout fits; 2 the arguments, a file or the kubeconfig are not usable.
 
 A command's module is imported when it is run, here and nowhere else; the modules below import what
 they need at their top.
@@ -48,6 +48,10 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             return command.run(chosen)
         case "replay":
             from drumline.cli.replay import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen)
+        case "plan":
+            from drumline.cli.plan import command  # noqa: PLC0415 - 0.5 s that --help saves
 
             return command.run(chosen)
         case _:

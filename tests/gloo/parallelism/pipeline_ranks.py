@@ -20,7 +20,6 @@ from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.llama import Llama
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
-from drumline_trainer.parallelism.pipeline_parallel.partition import model_costs, partition
 from drumline_trainer.parallelism.pipeline_parallel.schedule import (
     Pipeline,
     stage_modules,
@@ -33,6 +32,7 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
 )
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
+from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.dtensor import local_shard, sharded_slices_of
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World

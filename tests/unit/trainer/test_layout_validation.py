@@ -157,6 +157,19 @@ def test_every_reason_is_in_the_table_above() -> None:
     assert {case[0] for case in marks[0].args[1]} == set(ViolationReason)
 
 
+@pytest.mark.parametrize("micro_batch_size", [None, 1])
+@pytest.mark.parametrize("schedule", ["1f1b", "interleaved"])
+def test_fewer_samples_than_ranks_are_refused_in_a_pipeline_too(
+    micro_batch_size: int | None, schedule: str
+) -> None:
+    trainer = config(
+        parallelism={"pipeline": 2, "schedule": schedule},
+        global_batch_size=2,
+        micro_batch_size=micro_batch_size,
+    )
+    assert violations(trainer, world_size=8)[0].reason is ViolationReason.BATCH
+
+
 def test_parts_of_a_share_are_counted_up() -> None:
     trainer = config(parallelism={}, global_batch_size=28, micro_batch_size=3)
     layout = Layout(shard=4)

@@ -41,7 +41,6 @@ from drumline_trainer.parallelism.data_parallel.precision import compute_type
 from drumline_trainer.parallelism.data_parallel.weights import CutStages
 from drumline_trainer.parallelism.expert_parallel.apply import expert_names, expert_parallel
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
-from drumline_trainer.parallelism.pipeline_parallel.partition import model_costs, partition
 from drumline_trainer.parallelism.pipeline_parallel.tied import (
     check_tied_weights,
     tied_copies,
@@ -49,6 +48,7 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
 )
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
+from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 

@@ -30,15 +30,15 @@ from drumline_trainer.checkpoint.restore import read_manifest
 from drumline_trainer.config import StageBalance, TrainerConfig
 from drumline_trainer.metrics.cuda_clock import CudaClock
 from drumline_trainer.metrics.step_timer import StepTimer
-from drumline_trainer.parallelism.pipeline_parallel.partition import (
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.rank_protocol.snapshot_file import SnapshotError, read_header, snapshot_file
+from drumline_trainer.shapes.partition import (
     Partition,
     StageCosts,
     model_costs,
     partition,
     repartition,
 )
-from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.rank_protocol.snapshot_file import SnapshotError, read_header, snapshot_file
 from drumline_trainer.sharding.byte_collectives import broadcast_bytes
 from drumline_trainer.sharding.world import World
 

@@ -19,7 +19,6 @@ from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.bottleneck import BottleneckDiagnosis, diagnose
-from drumline_trainer.metrics.flops import mfu_of_run
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
@@ -30,6 +29,7 @@ from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.shapes.flops import mfu_of_run
 
 logger = logging.getLogger(__name__)
 

@@ -27,7 +27,6 @@ from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.console import Console
-from drumline_trainer.metrics.flops import peak_flops
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
@@ -40,6 +39,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import PATIENCE_SECONDS, abort_collectives, leave_membership
 from drumline_trainer.recovery.rendezvous import backend_of, join
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
+from drumline_trainer.shapes.flops import peak_flops
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.train import train
 

@@ -64,7 +64,7 @@ class Heartbeat:
     memory_bytes: Mapping[str, int] | None = None
     """Of this rank by category (`metrics.memory`)."""
     mfu: float | None = None
-    """Model FLOP utilization (`metrics.flops`); None on a device without a known peak."""
+    """Model FLOP utilization (`shapes.flops`); None on a device without a known peak."""
     checkpoint_step: int | None = None
     """Newest checkpoint that this attempt committed or restored."""
     checkpoint_digest: str = ""

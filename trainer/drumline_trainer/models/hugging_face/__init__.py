@@ -1,15 +1,15 @@
 """Exchange with Hugging Face: folders of config.json and safetensors, read and written.
 
-Llama, Qwen 3, Qwen 3 MoE and GPT-2 as `transformers` lays them out. `shapes` translates
-configurations, `names` says which of their tensors is made of which of ours, `files` knows the
-format, `exchange` does both directions. Never pickle.
+Llama, Qwen 3, Qwen 3 MoE and GPT-2 as `transformers` lays them out. `shapes.hugging_face`, outside,
+translates configurations, `names` says which of their tensors is made of which of ours, `files`
+knows the format, `exchange` does both directions. Never pickle.
 """
 
-from drumline_trainer.models.hugging_face.errors import HuggingFaceError
 from drumline_trainer.models.hugging_face.exchange import (
     export_hugging_face,
     import_hugging_face,
     load_hugging_face,
 )
+from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
 __all__ = ["HuggingFaceError", "export_hugging_face", "import_hugging_face", "load_hugging_face"]

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.hugging_face.errors import HuggingFaceError
 from drumline_trainer.models.hugging_face.files import (
     CONFIG_FILE,
     opened,
@@ -22,7 +21,7 @@ from drumline_trainer.models.hugging_face.files import (
     write_tensors,
 )
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
-from drumline_trainer.models.hugging_face.shapes import to_ours, to_theirs
+from drumline_trainer.shapes.hugging_face import HuggingFaceError, to_ours, to_theirs
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 

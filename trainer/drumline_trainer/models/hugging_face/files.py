@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
-from drumline_trainer.models.hugging_face.errors import HuggingFaceError
+from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
 CONFIG_FILE = "config.json"
 _WEIGHTS_FILE = "model.safetensors"

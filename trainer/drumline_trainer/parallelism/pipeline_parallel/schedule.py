@@ -41,8 +41,8 @@ from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
-from drumline_trainer.parallelism.pipeline_parallel.partition import Partition
 from drumline_trainer.parallelism.pipeline_parallel.stage import TimedStage, working
+from drumline_trainer.shapes.partition import Partition
 from drumline_trainer.sharding.world import World
 
 _CLASSES = {

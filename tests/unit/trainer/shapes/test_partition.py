@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline_trainer.config import MODEL_PRESETS, Family, ModelConfig
-from drumline_trainer.parallelism.pipeline_parallel.partition import (
+from drumline_trainer.shapes.partition import (
     Partition,
     StageCosts,
     model_costs,
@@ -42,7 +42,15 @@ def badness(candidate: Partition, costs: StageCosts) -> tuple[float, float]:
     return max(each), sum(cost**2 for cost in each)
 
 
-@given(problems())
+@st.composite
+def equal_layers(draw: st.DrawFn) -> tuple[StageCosts, int]:
+    layers = draw(st.integers(1, 10))
+    each = draw(st.integers(1, 20).map(float))
+    costs = StageCosts(layers=(each,) * layers, embedding=draw(PRICES), head=draw(PRICES))
+    return costs, draw(st.integers(1, layers))
+
+
+@given(st.one_of(problems(), equal_layers()))
 def test_no_partition_has_a_smaller_largest_stage_nor_a_more_even_rest(
     problem: tuple[StageCosts, int],
 ) -> None:

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ModelConfig, TrainerConfig
-from drumline_trainer.metrics.flops import (
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.shapes.flops import (
     flops_per_token,
     matmul_weights,
     mfu,
@@ -13,7 +14,6 @@ from drumline_trainer.metrics.flops import (
     peak_flops,
     weights,
 )
-from drumline_trainer.models.build import build_on_meta
 
 
 @pytest.mark.parametrize("name", ["tiny", "llama-8b", "gpt2-124m"])

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.metrics.flops import flops_per_token
+from drumline_trainer.shapes.flops import flops_per_token
 
 Partition = tuple[range, ...]
 """The layers of each stage, by stage."""
@@ -57,13 +57,15 @@ def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:
 
 
 def partition(costs: StageCosts, *, stages: int) -> Partition:
-    """Share the layers out; O(stages · layers²).
+    """Share the layers out; O(stages · layers²), where all layers cost the same O(layers²).
 
     Raises:
         ValueError: there are fewer layers than stages.
     """
     if not 1 <= stages <= len(costs.layers):
         raise ValueError(f"{len(costs.layers)} layers do not fill {stages} stages")
+    if len(set(costs.layers)) == 1:
+        return _of_equal_layers(costs, stages=stages)
     # 1. how small the largest stage can be
     price = _prices(costs, stages=stages)
     limit, _ = _best(price, max, layers=len(costs.layers), stages=stages)
@@ -73,6 +75,39 @@ def partition(costs: StageCosts, *, stages: int) -> Partition:
         return total + stage**2 if stage <= limit else float("inf")
 
     _, ends = _best(price, most_even, layers=len(costs.layers), stages=stages)
+    return tuple(range(*bounds) for bounds in zip((0, *ends), ends, strict=False))
+
+
+def _of_equal_layers(costs: StageCosts, *, stages: int) -> Partition:
+    """The same for layers of one cost: only how many the two ends have is to be tried.
+
+    Between the ends, stages differ by one layer at most, the smaller ones first.
+    """
+    layers, each = len(costs.layers), costs.layers[0]
+    if stages == 1:
+        return (range(layers),)
+
+    def judged(first: int | None, last: int) -> tuple[float, float, tuple[int, ...]]:
+        middle = stages - (1 if first is None else 2)
+        rest = layers - last - (first or 0)
+        share, more = divmod(rest, middle) if middle else (0, 0)
+        sizes = [share] * (middle - more) + [share + 1] * more
+        sizes = [*(() if first is None else (first,)), *sizes, last]
+        prices = [each * size for size in sizes]
+        prices[0] += costs.embedding
+        prices[-1] += costs.head
+        return max(prices), sum(price**2 for price in prices), tuple(accumulate(sizes))
+
+    between = 1 if costs.embedding and stages > 2 else 0
+    choices: list[tuple[int | None, int]] = []
+    for last in range(1, layers - stages + 2):
+        if between or stages == 2:
+            room = layers - last - (stages - 2)
+            firsts = [room] if stages == 2 else range(1, room + 1)
+            choices += [(first, last) for first in firsts]
+        else:
+            choices.append((None, last))
+    ends = min(judged(*choice) for choice in choices)[2]
     return tuple(range(*bounds) for bounds in zip((0, *ends), ends, strict=False))
 
 

@@ -12,7 +12,11 @@ from typing import Any
 
 from drumline_trainer.config import ConfigError, Family, ModelConfig
 from drumline_trainer.config.decoding import decode
-from drumline_trainer.models.hugging_face.errors import HuggingFaceError
+
+
+class HuggingFaceError(ConfigError):
+    """A folder that cannot be read, or a model that has no layout there; says which part."""
+
 
 _MISSING: Any = object()
 _OTHER_NAMES = {"num_experts": "num_local_experts"}

@@ -1,0 +1,1 @@
+"""`drumline plan`: from a model and a cluster to a layout."""

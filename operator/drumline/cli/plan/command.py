@@ -1,0 +1,84 @@
+"""Runs `drumline plan`: the planner's answer, rendered."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+
+from drumline.cli.errors import BadInput
+from drumline.cli.manifests import read_text
+from drumline.cli.output import Output
+from drumline.cli.plan import html, json_output, text
+from drumline.cli.plan.model import Plan
+from drumline.cli.plan.request import cluster_for, read_request
+from drumline_trainer.config import ConfigError
+from drumline_trainer.planner.ladder import advice
+from drumline_trainer.planner.measured_rows import read_rows
+from drumline_trainer.planner.memory import memory_bill
+from drumline_trainer.planner.score import score
+from drumline_trainer.planner.search import Planned, evaluate, pareto, search
+
+_UNLIMITED = 1 << 62
+
+
+def run(chosen: argparse.Namespace) -> Output:
+    """The plan, or the score, rendered.
+
+    Raises:
+        BadInput: a file or a value is not usable.
+    """
+    if chosen.score is not None:
+        return _score(chosen)
+    if chosen.top < 1:
+        raise BadInput(f"--top must be at least 1, not {chosen.top}")
+    for name in ("tokens", "price"):
+        value = getattr(chosen, name)
+        if value is not None and not 0 < value < float("inf"):
+            raise BadInput(f"--{name} must be above 0, not {value:g}")
+    plan = _plan(chosen)
+    if chosen.output == "json":
+        shown = json.dumps(json_output.plan_json(plan), indent=1) + "\n"
+    elif chosen.output == "html":
+        shown = html.page(plan)
+    else:
+        shown = text.plan_text(plan)
+    return Output(text=shown, exit_code=0 if plan.result.planned else 1)
+
+
+def _plan(chosen: argparse.Namespace) -> Plan:
+    request = read_request(chosen)
+    goal = request.goal
+    result = search(goal, best=chosen.top)
+    best = result.planned[0] if result.planned else None
+    curve: list[tuple[int, Planned | None]] = []
+    if len(request.sizes) > 1:
+        for gpus in request.sizes:
+            sized = replace(goal, cluster=cluster_for(chosen, gpus))
+            curve.append((gpus, next(iter(search(sized, best=1).planned), None)))
+    written = request.written
+    return Plan(
+        request=request,
+        result=result,
+        advice=advice(goal, best, total_tokens=chosen.tokens),
+        compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
+        written=None if written is None else memory_bill(written, capacity=goal.capacity),
+        curve=tuple(curve),
+        front=pareto(goal) if chosen.output == "html" and best is not None else (),
+        price=chosen.price,
+        tokens=chosen.tokens,
+    )
+
+
+def _score(chosen: argparse.Namespace) -> Output:
+    if chosen.output == "html":
+        raise BadInput("--score prints a table or JSON; leave out -o html")
+    content, _ = read_text(chosen.score)
+    try:
+        rows = read_rows(content)
+    except ConfigError as error:
+        raise BadInput(f"{chosen.score}: {error}") from None
+    scored, errors = score(rows)
+    if chosen.output == "json":
+        return Output(text=json.dumps(json_output.score_json(scored, errors), indent=1) + "\n")
+    return Output(text=text.score_text(scored, errors))

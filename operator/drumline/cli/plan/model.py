@@ -1,0 +1,27 @@
+"""Everything that a plan shows, whatever renders it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline.cli.plan.request import PlanRequest
+from drumline_trainer.planner.ladder import Advice
+from drumline_trainer.planner.memory import Bill
+from drumline_trainer.planner.search import Planned, RejectedLayout, SearchResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """The answer to a request."""
+
+    request: PlanRequest
+    result: SearchResult
+    advice: Advice
+    compared: tuple[Planned | RejectedLayout, ...]
+    written: Bill | None
+    """Of the layout that a TrainingJob has now."""
+    curve: tuple[tuple[int, Planned | None], ...]
+    """By number of GPUs, where a range was asked for."""
+    front: tuple[Planned, ...]
+    price: float | None
+    tokens: float | None

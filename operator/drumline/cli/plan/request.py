@@ -1,0 +1,251 @@
+"""What the arguments ask for, as a goal of the planner."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from drumline.api.load import ApiError, parse
+from drumline.api.trainingjob import TrainingJobSpec
+from drumline.cli.errors import BadInput
+from drumline.cli.manifests import read_manifests, read_text
+from drumline.lifecycle.manifests.trainer_config import trainer_config
+from drumline_trainer.config import (
+    ConfigError,
+    DataConfig,
+    DataParallel,
+    LoraConfig,
+    MemoryConfig,
+    ModelConfig,
+    Offload,
+    Precision,
+    Recompute,
+    Schedule,
+    TrainerConfig,
+)
+from drumline_trainer.layout import Layout
+from drumline_trainer.planner import model_source
+from drumline_trainer.planner.hardware import GpuCluster, named_gpu, named_link, unknown
+from drumline_trainer.planner.network import Topology, Wiring, cluster_of
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.space import Choice, Goal, Outer
+
+_MOST_GPUS = 1 << 20
+_COMPARED = {
+    "data_parallel": DataParallel.FSDP.value,
+    "replicate": "1",
+    "tensor": "1",
+    "pipeline": "1",
+    "schedule": Schedule.ONE_F_ONE_B.value,
+    "stages_per_rank": "",
+    "context": "1",
+    "expert": "1",
+    "micro_batch": "1",
+    "recompute": Recompute.NONE.value,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanRequest:
+    """What to plan, for how many GPUs."""
+
+    title: str
+    goal: Goal
+    """Of the largest number of GPUs."""
+    sizes: tuple[int, ...]
+    compared: tuple[Choice, ...]
+    written: TrainingSetup | None
+    """The layout that a TrainingJob has now."""
+
+
+def read_request(chosen: argparse.Namespace) -> PlanRequest:
+    """Read files and check values.
+
+    Raises:
+        BadInput: a file or a value is not usable; names the field and what would work.
+    """
+    try:
+        return _request(chosen)
+    except ConfigError as error:
+        raise BadInput(str(error)) from None
+
+
+def cluster_for(chosen: argparse.Namespace, gpus: int) -> GpuCluster:
+    """The cluster of the arguments with so many GPUs. Raises ConfigError."""
+    wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
+    if chosen.group is not None:
+        wiring = replace(wiring, group=_positive("--group", chosen.group))
+    return cluster_of(
+        named_gpu(chosen.gpu),
+        gpus=gpus,
+        network=named_link(chosen.network),
+        inside=None if chosen.inside is None else named_link(chosen.inside),
+        gpus_per_node=_positive("--gpus-per-node", chosen.gpus_per_node),
+        domain=None if chosen.domain is None else _positive("--domain", chosen.domain),
+        wiring=wiring,
+    )
+
+
+def _request(chosen: argparse.Namespace) -> PlanRequest:
+    name, config, job_gpus = _config(chosen)
+    sizes = _sizes(chosen.gpus or str(job_gpus or 8))
+    if not 0 <= chosen.reserve < 1:
+        raise ConfigError(f"--reserve must be at least 0 and below 1, not {chosen.reserve:g}")
+    goal = Goal(
+        config=config, cluster=cluster_for(chosen, sizes[-1]), reserve=float(chosen.reserve)
+    )
+    written = None
+    if job_gpus is not None:
+        layout = Layout.of(config.parallelism, world_size=sizes[-1])
+        written = TrainingSetup.of(config, layout)
+    return PlanRequest(
+        title=f"{name} on {sizes[-1]} x {goal.cluster.gpu.name}",
+        goal=goal,
+        sizes=sizes,
+        compared=tuple(_choice(text) for text in chosen.compare),
+        written=written,
+    )
+
+
+def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, int | None]:
+    """A name, the configuration, and the GPUs of a job."""
+    if (chosen.model is None) == (chosen.dimensions is None):
+        raise ConfigError("give a MODEL or --dimensions, and not both")
+    if chosen.dimensions is not None:
+        return "a model", _adjusted(chosen, model_source.from_sizes(chosen.dimensions)), None
+    name: str = chosen.model
+    if name.endswith((".yaml", ".yml")):
+        config, gpus = _job(name)
+        return name, _overridden(chosen, config), gpus
+    if name.endswith(".json"):
+        return name, _adjusted(chosen, model_source.from_hugging_face(_json(name))), None
+    return name, _adjusted(chosen, model_source.preset(name)), None
+
+
+def _adjusted(chosen: argparse.Namespace, model: ModelConfig) -> TrainerConfig:
+    base = TrainerConfig(
+        model=model,
+        data=DataConfig(sequence_length=4096),
+        global_batch_size=256,
+        precision=Precision.BF16,
+    )
+    return _overridden(chosen, base)
+
+
+def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerConfig:
+    memory = config.memory
+    if chosen.offload_optimizer:
+        memory = MemoryConfig(recompute=memory.recompute, offload_optimizer=Offload.CPU)
+    data = config.data
+    if chosen.sequence is not None:
+        data = replace(data, sequence_length=_positive("--sequence", chosen.sequence))
+    batch = config.global_batch_size
+    if chosen.batch is not None:
+        batch = _positive("--batch", chosen.batch)
+    lora = config.lora
+    if chosen.lora is not None:
+        lora = LoraConfig(rank=_positive("--lora", chosen.lora))
+    return replace(
+        config,
+        data=data,
+        global_batch_size=batch,
+        precision=Precision(chosen.precision) if chosen.precision else config.precision,
+        fp8=config.fp8 or chosen.fp8,
+        lora=lora,
+        memory=memory,
+    )
+
+
+def _job(name: str) -> tuple[TrainerConfig, int]:
+    jobs = [document for document in read_manifests([name]) if document.kind == "TrainingJob"]
+    if len(jobs) != 1:
+        raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
+    raw = jobs[0].raw.get("spec")
+    try:
+        spec = parse(TrainingJobSpec, cast("Mapping[str, Any]", raw or {}), at="spec")
+        config = trainer_config(spec)
+    except ApiError as error:
+        raise jobs[0].blame(error.path, str(error)) from None
+    except ConfigError as error:
+        raise jobs[0].blame("spec.trainer", str(error)) from None
+    return config, spec.nodes * spec.gpus_per_node
+
+
+def _json(name: str) -> Mapping[str, Any]:
+    text, _ = read_text(name)
+    if len(text) > 1 << 20:
+        raise BadInput(f"{name}: a config.json has less than 1 MiB, this has {len(text)} bytes")
+    try:
+        raw: object = json.loads(text)
+    except ValueError as error:
+        raise BadInput(f"{name}: not JSON: {error}") from None
+    if not isinstance(raw, dict):
+        raise BadInput(f"{name}: a config.json is an object")
+    return cast("Mapping[str, Any]", raw)
+
+
+def _sizes(text: str) -> tuple[int, ...]:
+    """`64`, or `8..1024`: doubled from the first to the last."""
+    first, dots, last = text.partition("..")
+    try:
+        low, high = int(first), int(last) if dots else int(first)
+    except ValueError:
+        raise ConfigError(
+            f"--gpus must be a number or a range like 8..1024, not {text!r}"
+        ) from None
+    if not 1 <= low <= high <= _MOST_GPUS:
+        raise ConfigError(f"--gpus must be between 1 and {_MOST_GPUS} and rise, not {text}")
+    sizes: list[int] = []
+    while low <= high:
+        sizes.append(low)
+        low *= 2
+    return tuple(sizes)
+
+
+def _choice(text: str) -> Choice:
+    """A layout written as `tensor=8,pipeline=4`."""
+    values = dict(_COMPARED)
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, equals, value = part.partition("=")
+        if name not in values or not equals:
+            raise ConfigError(unknown("--compare", name, _COMPARED))
+        values[name] = value
+    schedule = _member(Schedule, "schedule", values)
+    stages = values["stages_per_rank"] or ("2" if schedule.interleaves else "1")
+
+    def number(name: str) -> int:
+        if not values[name].isdecimal() or int(values[name]) < 1:
+            raise ConfigError(f"--compare {name}: must be a number above 0, not {values[name]!r}")
+        return int(values[name])
+
+    values["stages_per_rank"] = stages
+    return Choice(
+        outer=Outer(
+            tensor=number("tensor"),
+            pipeline=number("pipeline"),
+            context=number("context"),
+            expert=number("expert"),
+            micro_batch=number("micro_batch"),
+            recompute=_member(Recompute, "recompute", values),
+        ),
+        schedule=schedule,
+        stages_per_rank=number("stages_per_rank"),
+        kind=_member(DataParallel, "data_parallel", values),
+        replicate=number("replicate"),
+    )
+
+
+def _member(kind: Any, name: str, values: Mapping[str, str]) -> Any:
+    legal = [member.value for member in kind]
+    if values[name] not in legal:
+        raise ConfigError(unknown(f"--compare {name}", values[name], legal))
+    return kind(values[name])
+
+
+def _positive(name: str, value: int) -> int:
+    if value < 1:
+        raise ConfigError(f"{name} must be at least 1, not {value}")
+    return value

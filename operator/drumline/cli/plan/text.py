@@ -1,0 +1,220 @@
+"""A plan, and a score, as columns for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from drumline.cli.formatting import count, duration, percent, plain
+from drumline.cli.plan.model import Plan
+from drumline_trainer.planner.ladder import Rung
+from drumline_trainer.planner.memory import Bill
+from drumline_trainer.planner.score import ErrorSummary, Scored
+from drumline_trainer.planner.search import Planned, RejectedLayout
+from drumline_trainer.planner.step_time import StepTime
+
+_GIB: Final = 2**30
+_HEADINGS: Final = (
+    "LAYOUT",
+    "MICRO-BATCH",
+    "RECOMPUTE",
+    "STEP",
+    "TOKENS/S/GPU",
+    "MFU",
+    "MEMORY",
+    "WAITS FOR",
+)
+
+
+def plan_text(plan: Plan) -> str:
+    """The whole answer."""
+    goal = plan.request.goal
+    config = goal.config
+    length = config.tokens_per_sample
+    lines = [
+        plain(plan.request.title),
+        (
+            f"batch {count(config.global_batch_size)} x {count(length)} tokens, {config.precision}"
+            f"{' with fp8' if config.fp8 else ''}; {gib(goal.capacity)} of"
+            f" {gib(goal.cluster.gpu.memory_bytes)} to use"
+        ),
+        "",
+    ]
+    if plan.written is not None:
+        verb = "fits" if plan.written.fits else "does NOT fit"
+        lines += [f"As written it needs {gib(plan.written.total)} and {verb}.", ""]
+    if not plan.result.planned:
+        lines += ["No layout fits.", ""]
+    else:
+        lines += [*layouts(plan.result.planned), ""]
+        best = plan.result.planned[0]
+        lines += ["MEMORY of the fullest rank of the first", *bill(best.bill), ""]
+        lines += ["STEP of the first", *parts(best.time), *_cost(plan, best), ""]
+    lines += _compared(plan.compared)
+    lines += _curve(plan.curve, price=plan.price)
+    lines += [
+        "MEASURES, cheap ones first",
+        f"  {plan.advice.rule}",
+        *_ladder(plan.advice.rungs),
+        "",
+    ]
+    lines += [*plan.advice.sentences, "", *_refusals(plan)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
+    """Every row, and the errors in short."""
+    rows = [("LINE", "MODEL", "LAYOUT", "MEASURED", "PREDICTED", "ERROR", "MEMORY", "FITS")]
+    for each in scored:
+        measured, setup = each.measured, each.measured.setup
+        model = setup.model
+        ran = "" if measured.ran == each.bill.fits else " (it did)" if measured.ran else " (no)"
+        rows.append(
+            (
+                str(measured.line),
+                f"{model.layers}x{model.hidden_size}",
+                f"{setup.layout} b{setup.micro_batch}",
+                "-" if measured.seconds is None else duration(measured.seconds),
+                duration(each.predicted.seconds),
+                "-" if each.error is None else f"{100 * each.error:+.1f} %",
+                gib(each.bill.total),
+                ("yes" if each.bill.fits else "no") + ran,
+            )
+        )
+    lines = columns(rows)
+    lines += [
+        "",
+        (
+            f"{errors.rows} measured: mean absolute error {percent(errors.mean_absolute)},"
+            f" nine of ten within {percent(errors.ninetieth)},"
+            f" rank correlation {errors.spearman:.3f}, plan regret {percent(errors.regret)}"
+        ),
+    ]
+    for name, value in (
+        ("with one anchor row a code base", errors.anchored),
+        ("fits-or-not right", errors.fits),
+        ("memory: mean absolute error", errors.memory),
+    ):
+        lines += [] if value is None else [f"{name}: {percent(value)}"]
+    return "\n".join(lines) + "\n"
+
+
+def layouts(planned: Sequence[Planned]) -> list[str]:
+    """One row a layout."""
+    return columns([_HEADINGS, *(_cells(each) for each in planned)])
+
+
+def bill(of: Bill) -> list[str]:
+    """Every line, and the sum."""
+    rows = [(f"  {line.name}", gib(line.size), line.note) for line in of.lines]
+    return columns([*rows, ("  sum", gib(of.total), f"of {gib(of.capacity)}")], left=(0, 2))
+
+
+def parts(of: StepTime) -> list[str]:
+    """Every part of a step that takes a thousandth of it."""
+    rows = [
+        (f"  {part}", duration(seconds), percent(seconds / of.seconds))
+        for part, seconds in sorted(of.parts.items(), key=lambda entry: -entry[1])
+        if seconds >= of.seconds / 1000
+    ]
+    return columns(rows)
+
+
+def gib(size: float) -> str:
+    """Bytes as GiB, small ones as MiB."""
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size * 1024 / _GIB:.1f} MiB"
+
+
+def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -> list[str]:
+    """Cells below each other; those of the columns `left` from the left."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "   ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def _cells(planned: Planned) -> tuple[str, ...]:
+    time = planned.time
+    return (
+        str(planned.layout),
+        str(planned.setup.micro_batch),
+        str(planned.setup.recompute),
+        duration(time.seconds),
+        count(time.tokens_per_second / time.gpus),
+        percent(time.mfu),
+        gib(planned.bill.total),
+        str(time.bottleneck),
+    )
+
+
+def _cost(plan: Plan, best: Planned) -> list[str]:
+    if plan.price is None:
+        return []
+    each = plan.price * best.time.gpus / 3600 / best.time.tokens_per_second * 1e6
+    lines = [f"  {each:.3g} for a million tokens"]
+    if plan.tokens is not None:
+        lines.append(f"  {each * plan.tokens / 1e6:.3g} for {plan.tokens:.3g} tokens")
+    return lines
+
+
+def _compared(compared: Sequence[Planned | RejectedLayout]) -> list[str]:
+    if not compared:
+        return []
+    lines = ["COMPARED"]
+    possible = [each for each in compared if isinstance(each, Planned)]
+    lines += layouts(possible) if possible else []
+    lines += [plain(each.reason) for each in compared if isinstance(each, RejectedLayout)]
+    return [*lines, ""]
+
+
+def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) -> list[str]:
+    if not curve:
+        return []
+    rows = [("GPUS", "LAYOUT", "STEP", "TOKENS/S", "MFU", "COST OF 1 M TOKENS")]
+    for gpus, planned in curve:
+        if planned is None:
+            rows.append((count(gpus), "does not fit", "-", "-", "-", "-"))
+            continue
+        speed = planned.time.tokens_per_second
+        cost = "-" if price is None else f"{price * gpus / 3600 / speed * 1e6:.3g}"
+        rows.append(
+            (
+                count(gpus),
+                str(planned.layout),
+                duration(planned.time.seconds),
+                count(speed),
+                percent(planned.time.mfu),
+                cost,
+            )
+        )
+    return ["CURVE", *columns(rows, left=(1,)), ""]
+
+
+def _ladder(rungs: Sequence[Rung]) -> list[str]:
+    rows: list[tuple[str, ...]] = []
+    for rung in rungs:
+        if rung.size is None:
+            rows.append((f"  {rung.name}", "-", "-", plain(rung.why_not)))
+            continue
+        step = "-" if rung.seconds is None else duration(rung.seconds)
+        rows.append((f"  {rung.name}", gib(rung.size), step, "fits" if rung.fits else "too much"))
+    return columns(rows, left=(0, 3))
+
+
+def _refusals(plan: Plan) -> list[str]:
+    result = plan.result
+    lines = [f"{result.space} shapes considered, {result.examined} layouts worked out."]
+    refused = ", ".join(f"{name}: {number}" for name, number in sorted(result.refusals.items()))
+    lines += [f"Refused: {refused}."] if refused else []
+    for rejected in result.rejected[:3]:
+        outer = rejected.choice.outer
+        lines.append(
+            f"  for instance tensor {outer.tensor}, pipeline {outer.pipeline}, context"
+            f" {outer.context}, micro-batch {outer.micro_batch}, recompute {outer.recompute}:"
+            f" {plain(rejected.reason)}"
+        )
+    return lines

@@ -1,0 +1,93 @@
+"""The grammar of `drumline plan`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any, Final
+
+_Group = Any
+"""What `ArgumentParser.add_argument_group` gives; argparse does not name its type."""
+
+DESCRIPTION: Final = """\
+Find the fastest layout of a model on GPUs and show its bill: memory line by line, the parts of a
+step, what it waits for, which measures would help, and why other layouts were refused. Nothing is
+asked of any cluster and no GPU is needed. How far predictions are off: docs/planner.md.
+"""
+EXAMPLES: Final = """\
+examples:
+  drumline plan llama-8b --gpu H100 --gpus 8 --sequence 8192 --batch 64
+  drumline plan config.json --gpu H200 --gpus 64 --batch 512 -o html > plan.html
+  drumline plan --dimensions layers=48,hidden=6144,heads=48 --gpu A100 --gpus 256 --batch 1024
+  drumline plan job.yaml --gpu H100
+  drumline plan llama-70b --gpus 64 --batch 512 --compare tensor=8,recompute=full,micro_batch=2
+  drumline plan llama-8b --gpus 8..1024 --batch 1024
+  drumline plan --score measured.csv
+"""
+
+
+def add_arguments(plan: argparse.ArgumentParser) -> None:
+    """Every option of the command."""
+    plan.add_argument(
+        "model",
+        nargs="?",
+        metavar="MODEL",
+        help="a preset (llama-8b), Hugging Face's config.json, or a TrainingJob's YAML",
+    )
+    plan.add_argument(
+        "--dimensions", metavar="FIELD=N,...", help="instead of MODEL: layers, hidden, heads, ..."
+    )
+    plan.add_argument("--score", metavar="FILE", help="predict measured iterations of a CSV file")
+    plan.add_argument(
+        "-o", "--output", choices=("table", "json", "html"), default="table", help="default: table"
+    )
+    plan.add_argument("--top", type=int, default=5, metavar="N", help="layouts to show; default: 5")
+    plan.add_argument(
+        "--compare",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE,...",
+        help="a layout of your own beside them: data_parallel, replicate, tensor, pipeline,"
+        " schedule, stages_per_rank, context, expert, micro_batch, recompute; may be repeated",
+    )
+    _add_work(plan.add_argument_group("what is trained"))
+    _add_cluster(plan.add_argument_group("on what"))
+
+
+def _add_work(group: _Group) -> None:
+    group.add_argument("--batch", type=int, metavar="N", help="sequences of a step; default: 256")
+    group.add_argument("--sequence", type=int, metavar="N", help="tokens of one; default: 4096")
+    group.add_argument("--precision", choices=("bf16", "fp16", "fp32"), help="default: bf16")
+    group.add_argument("--fp8", action="store_true", help="projections multiply in 8-bit floats")
+    group.add_argument("--lora", type=int, metavar="RANK", help="train adapters of this rank only")
+    group.add_argument(
+        "--offload-optimizer", action="store_true", help="keep the optimizer's state on the host"
+    )
+    group.add_argument("--tokens", type=float, metavar="N", help="of the whole run, for its days")
+    group.add_argument("--price", type=float, metavar="X", help="of a GPU for an hour")
+
+
+def _add_cluster(group: _Group) -> None:
+    group.add_argument(
+        "--gpu", metavar="NAME", default="H100", help="A100, H100, H200, B200, GB200, MI300X"
+    )
+    group.add_argument(
+        "--gpus", metavar="N|A..B", help="how many, or a range for a curve; default: 8"
+    )
+    group.add_argument(
+        "--network", metavar="NAME", default="infiniband-ndr", help="default: infiniband-ndr"
+    )
+    group.add_argument(
+        "--inside", metavar="NAME", help="link inside a node, such as pcie5; default: the GPU's own"
+    )
+    group.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
+    group.add_argument("--domain", type=int, metavar="N", help="GPUs of one NVLink domain")
+    group.add_argument(
+        "--topology", choices=("fat-tree", "rail", "dragonfly"), default="fat-tree", help="of nodes"
+    )
+    group.add_argument("--group", type=int, metavar="N", help="GPUs below a leaf, or of a group")
+    group.add_argument(
+        "--oversubscription", type=float, default=1.0, metavar="X", help="out of a group; default 1"
+    )
+    group.add_argument(
+        "--reserve", type=float, default=0.06, metavar="SHARE", help="memory left free; 0.06"
+    )

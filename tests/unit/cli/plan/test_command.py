@@ -1,0 +1,178 @@
+"""`drumline plan` as people use it."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.cli import program
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.layout_validation import violations
+
+SMALL = ["--gpus", "8", "--batch", "32", "--sequence", "2048"]
+JOB = """\
+apiVersion: drumline.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: llama}
+spec:
+  queue: research
+  nodes: 2
+  gpusPerNode: 8
+  trainer:
+    model: llama-8b
+    precision: bf16
+    sequenceLength: 8192
+    globalBatchSize: 32
+    parallelism: {dataParallel: ddp}
+"""
+
+
+def plan(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> str:
+    assert program.main(["plan", *arguments]) == code
+    shown = capsys.readouterr()
+    return shown.err if code == 2 else shown.out
+
+
+def test_the_table_has_layouts_the_bill_the_step_and_the_measures(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = plan(capsys, "llama-8b", *SMALL, "--tokens", "1e12", "--price", "2.5")
+    assert shown.startswith("llama-8b on 8 x H100\n")
+    for part in ("LAYOUT", "MEMORY of the fullest rank", "STEP of the first", "cheap ones first"):
+        assert part in shown
+    assert "8.03 G parameters x 16 bytes" in shown
+    assert re.search(r"a copy on every GPU \(DDP\) .* too much", shown)
+    assert "the first measure that fits is" in shown
+    assert "for a million tokens" in shown
+    assert "tokens take" in shown
+
+
+def test_json_says_what_to_write_into_a_job(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = json.loads(plan(capsys, "llama-8b", *SMALL, "-o", "json", "--top", "2"))
+    assert len(shown["layouts"]) == 2
+    first = shown["layouts"][0]
+    assert sum(line["bytes"] for line in first["bill"]) == pytest.approx(first["memory_bytes"])
+    assert sum(first["parts_seconds"].values()) == pytest.approx(first["step_seconds"])
+    raw: dict[str, Any] = {
+        "parallelism": first["trainer"]["parallelism"],
+        "memory": first["trainer"]["memory"],
+        "global_batch_size": first["trainer"]["globalBatchSize"],
+        "micro_batch_size": first["trainer"]["microBatchSize"],
+        "precision": "bf16",
+    }
+    assert not violations(TrainerConfig.from_dict(raw), world_size=8)
+
+
+def test_html_draws_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    page = plan(capsys, "llama-8b", *SMALL, "-o", "html", "--gpus", "8..16")
+    titles = ("Memory by line", "Parts of a step", "Memory against time", "Speed by number of GPUs")
+    assert all(f"<title>{title}</title>" in page for title in titles)
+    assert "<script" not in page
+    assert "cheap ones first" in page
+
+
+def test_a_curve_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = plan(capsys, "llama-70b", "--gpus", "8..32", "--batch", "64", "--price", "2")
+    rows = shown.partition("CURVE\n")[2].splitlines()[1:4]
+    assert [row.split()[0] for row in rows] == ["8", "16", "32"]
+    assert "does not fit" in rows[0]
+
+
+def test_layouts_of_one_s_own_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = plan(
+        capsys,
+        "llama-8b",
+        *SMALL,
+        "--compare",
+        "tensor=8,micro_batch=4,recompute=full",
+        "--compare",
+        "pipeline=3",
+    )
+    compared = shown.partition("COMPARED\n")[2]
+    assert "TP8" in compared
+    assert "parallelism: 8 ranks do not divide by 3" in compared
+
+
+def test_a_job_is_judged_as_it_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    shown = plan(capsys, str(file))
+    assert shown.startswith(f"{file} on 16 x H100")
+    assert re.search(r"As written it needs [\d.]+ GiB and does NOT fit", shown)
+
+
+def test_hugging_face_s_config_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "config.json"
+    raw = {
+        "model_type": "llama",
+        "vocab_size": 32_000,
+        "hidden_size": 2048,
+        "intermediate_size": 5632,
+        "num_hidden_layers": 22,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+    }
+    file.write_text(json.dumps(raw))
+    assert "1.10 G parameters" in plan(capsys, str(file), *SMALL)
+    file.write_text(json.dumps({**raw, "model_type": "mamba"}))
+    assert "model_type is 'mamba'; one of llama, " in plan(capsys, str(file), *SMALL, code=2)
+
+
+def test_where_nothing_fits_the_exit_code_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = plan(capsys, "llama-405b", "--gpus", "8", "--batch", "8", code=1)
+    assert "No layout fits." in shown
+    assert "too big for every rung" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["llama-9b"], "model: 'llama-9b' is not known; did you mean llama-8b?"),
+        (["llama-8b", "--gpu", "H1000"], "gpu: 'H1000' is not known; did you mean H100?"),
+        (["--dimensions", "layers=2,hidden=6144,heads=47"], "use 32 or 48"),
+        (["--dimensions", "layers=2,hidden=64"], "dimensions: heads is missing"),
+        (["--dimensions", "layers=2,hiden=64,heads=4"], "dimensions: hidden_size is missing"),
+        (["--dimensions", "layers=-2,hidden=64,heads=4"], "model.layers: must be greater than 0"),
+        ([], "give a MODEL or --dimensions"),
+        (["llama-8b", "--gpus", "0"], "--gpus must be between 1 and"),
+        (["llama-8b", "--gpus", "many"], "--gpus must be a number or a range"),
+        (["llama-8b", "--batch", "-4"], "--batch must be at least 1, not -4"),
+        (["llama-8b", "--reserve", "1"], "--reserve must be at least 0 and below 1"),
+        (["llama-8b", "--compare", "tensr=2"], "did you mean tensor?"),
+        (["llama-8b", "--compare", "schedule=gpip"], "did you mean gpipe?"),
+        (["llama-8b", "--network", "infiniband"], "network: 'infiniband' is not known"),
+        (["llama-8b", "--price", "0"], "--price must be above 0"),
+        (["nowhere.json"], "nowhere.json: No such file"),
+        (["--score", "nowhere.csv"], "nowhere.csv: No such file"),
+    ],
+)
+def test_bad_input_names_the_field(
+    arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert says in plan(capsys, *arguments, code=2)
+
+
+SCORED = """\
+gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline,iteration_ms
+64,512,8,3072,32,30,2048,1,64,1,3566.5
+64,512,8,3072,32,30,2048,2,32,1,3975.2
+64,512,4,3072,32,30,2048,4,16,1,4764
+"""
+
+
+def test_measured_rows_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(SCORED)
+    assert "3 measured: mean absolute error " in plan(capsys, "--score", str(file))
+    shown = json.loads(plan(capsys, "--score", str(file), "-o", "json"))
+    assert len(shown["rows"]) == 3
+    assert shown["summary"]["mean_absolute"] < 0.1
+    assert all(abs(row["predicted_ms"] / row["measured_ms"] - 1) < 0.1 for row in shown["rows"])
+    file.write_text(SCORED.replace("3072", "wide"))
+    assert "line 2: hidden: must be a number" in plan(capsys, "--score", str(file), code=2)

@@ -1,0 +1,60 @@
+"""The measures in the field's order, and words for the failure modes."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline_trainer.config import MODEL_PRESETS, ConfigError
+from drumline_trainer.planner import model_source
+from drumline_trainer.planner.ladder import advice
+from drumline_trainer.planner.search import search
+
+from .clusters import goal
+
+
+def test_each_measure_of_sharding_needs_less_and_the_first_that_fits_is_named() -> None:
+    of = goal(8, batch=8, model=MODEL_PRESETS["llama-8b"])
+    says = advice(of, None)
+    sizes = [rung.size or 0.0 for rung in says.rungs[:7]]
+    assert sizes == sorted(sizes, reverse=True)
+    helping = next(rung.name for rung in says.rungs if rung.fits)
+    assert helping in says.sentences[0]
+    assert "16 bytes" in says.rule
+
+
+def test_a_small_model_needs_no_measure() -> None:
+    of = goal(8, batch=32)
+    says = advice(of, search(of, best=1).planned[0])
+    assert says.rungs[0].fits
+    assert not any("too big" in sentence for sentence in says.sentences)
+
+
+def test_a_batch_smaller_than_the_cluster_is_said() -> None:
+    assert "The batch is too small: 4 sequences" in advice(goal(16, batch=4), None).sentences[0]
+
+
+def test_a_long_run_is_said_in_days() -> None:
+    of = goal(8)
+    says = advice(of, search(of, best=1).planned[0], total_tokens=1e13)
+    assert any(sentence.startswith("1e+13 tokens take") for sentence in says.sentences)
+
+
+def test_experts_are_a_measure_where_there_are_some() -> None:
+    says = advice(goal(8, batch=8, model=MODEL_PRESETS["qwen-moe"]), None)
+    assert any("experts over 8" in rung.name for rung in says.rungs)
+
+
+def test_sizes_fill_in_what_follows() -> None:
+    model = model_source.from_sizes("layers=2,hidden=256,heads=4")
+    assert (model.kv_heads, model.ffn_size) == (4, 768)
+    assert model_source.from_sizes("family=gpt2,layers=2,hidden=256,heads=4").ffn_size == 1024
+
+
+@pytest.mark.parametrize(("number", "says"), [(47, "46 or 48"), (1, "2"), (99, "50")])
+def test_the_nearest_legal_values_are_on_both_sides(number: int, says: str) -> None:
+    assert model_source.nearest(number, [2, 46, 48, 50]) == says
+
+
+def test_a_part_without_a_value_is_refused() -> None:
+    with pytest.raises(ConfigError, match="'layers' is not written as field=value"):
+        model_source.from_sizes("layers")

@@ -1,0 +1,134 @@
+"""The bill: known sums, published activations, and what must not fall."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from drumline_trainer.config import (
+    MODEL_PRESETS,
+    DataParallel,
+    LoraConfig,
+    MemoryConfig,
+    Offload,
+    Precision,
+    Recompute,
+)
+from drumline_trainer.layout import Layout
+from drumline_trainer.planner.memory import memory_bill, memory_total, rank_parameters
+from drumline_trainer.planner.setup import TrainingSetup, parameters
+from drumline_trainer.shapes.flops import weights
+
+from .clusters import SMALL, setup
+
+
+def line(of: TrainingSetup, name: str) -> float:
+    bill = memory_bill(of, capacity=1)
+    return sum(each.size for each in bill.lines if each.name == name)
+
+
+@pytest.mark.parametrize("preset", MODEL_PRESETS)
+def test_the_parts_of_a_model_are_the_whole(preset: str) -> None:
+    model = MODEL_PRESETS[preset]
+    parts = parameters(model)
+    whole = model.layers * (parts.layer + parts.experts) + parts.embedding + parts.head
+    assert whole == weights(model)
+
+
+def test_a_pipeline_has_every_weight_once_and_a_tied_embedding_twice() -> None:
+    model = replace(SMALL, tied_embeddings=True)
+    of = setup(model=model, layout=Layout(pipeline=4), micro_batches=8)
+    held = sum(sum(rank_parameters(of, place)) for place in range(4))
+    assert held == weights(model) + model.vocab_size * model.hidden_size
+
+
+@pytest.mark.parametrize(
+    ("kind", "each"),
+    [
+        (DataParallel.DDP, 18.0),
+        (DataParallel.ZERO1, 6 + 12 / 8),
+        (DataParallel.ZERO2, 2 + 16 / 8),
+    ],
+)
+def test_the_state_is_what_each_kind_s_module_says(kind: DataParallel, each: float) -> None:
+    of = setup(layout=Layout(data_parallel=kind, replicate=8))
+    names = ("parameters", "gathered weights", "gradients", "optimizer state")
+    assert sum(line(of, name) for name in names) == pytest.approx(each * weights(SMALL))
+
+
+def test_fsdp_shards_sixteen_bytes_but_keeps_whole_gradients_between_micro_batches() -> None:
+    names = ("parameters", "gradients", "optimizer state")
+    once, often = setup(micro_batches=1), setup(micro_batches=2)
+    assert sum(line(once, n) for n in names) == pytest.approx(2 * weights(SMALL))
+    assert line(often, "gradients") == pytest.approx(4 * weights(SMALL))
+
+
+def test_the_kinds_of_data_parallelism_are_ordered() -> None:
+    kinds = (DataParallel.DDP, DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.FSDP)
+    for ranks in (2, 8, 64):
+        sizes = [
+            memory_total(
+                setup(
+                    model=MODEL_PRESETS["llama-8b"],
+                    layout=Layout(
+                        data_parallel=kind,
+                        replicate=1 if kind is DataParallel.FSDP else ranks,
+                        shard=ranks if kind is DataParallel.FSDP else 1,
+                    ),
+                    micro_batches=1,
+                )
+            )
+            for kind in kinds
+        ]
+        # with two ranks FSDP's gathered units weigh more than what it shards besides
+        assert sizes[:3] == sorted(sizes[:3], reverse=True)
+        assert ranks == 2 or sizes == sorted(sizes, reverse=True)
+
+
+def random_setup(draw: random.Random) -> TrainingSetup:
+    tensor, pipeline = draw.choice([1, 2, 4]), draw.choice([1, 2, 4])
+    kind = draw.choice([DataParallel.DDP, DataParallel.ZERO1, DataParallel.FSDP])
+    data = draw.choice([1, 4])
+    return setup(
+        layout=Layout(
+            data_parallel=kind,
+            shard=data if kind is DataParallel.FSDP else 1,
+            replicate=1 if kind is DataParallel.FSDP else data,
+            tensor=tensor,
+            pipeline=pipeline,
+            sequence_parallel=draw.random() < 0.5,
+        ),
+        micro_batches=pipeline * draw.randint(1, 4),
+        micro_batch=draw.randint(1, 4),
+        recompute=draw.choice(list(Recompute)),
+        precision=draw.choice([Precision.BF16, Precision.FP32]),
+    )
+
+
+def test_memory_never_falls_when_a_size_grows() -> None:
+    draw = random.Random(11)
+    for _ in range(150):
+        plain = random_setup(draw)
+        model, before = plain.model, memory_total(plain)
+        larger = [
+            replace(plain, micro_batch=plain.micro_batch + 1),
+            replace(plain, sequence_length=2 * plain.sequence_length),
+            replace(plain, model=replace(model, layers=model.layers + plain.layout.pipeline)),
+            replace(plain, model=replace(model, hidden_size=2 * model.hidden_size)),
+            replace(plain, model=replace(model, ffn_size=2 * model.ffn_size)),
+            replace(plain, model=replace(model, vocab_size=2 * model.vocab_size)),
+            replace(plain, model=replace(model, kv_heads=model.heads)),
+        ]
+        assert all(memory_total(each) >= before for each in larger)
+
+
+def test_every_offload_and_adapters_cost_less() -> None:
+    alone = setup(layout=Layout(shard=1), micro_batches=1)
+    full = memory_total(alone)
+    for name in ("offload_optimizer", "offload_parameters", "offload_activations"):
+        cheaper = replace(alone, memory=MemoryConfig(**{name: Offload.CPU}))
+        assert memory_total(cheaper) < full
+    adapters = [memory_total(replace(alone, lora=LoraConfig(base_bits=bits))) for bits in (16, 4)]
+    assert full > adapters[0] > adapters[1]

@@ -1,0 +1,44 @@
+"""Predictions beside published measurements, and docs/planner.md prints them as they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from . import published
+
+PAGE = (Path(__file__).parents[4] / "docs" / "planner.md").read_text()
+
+
+def test_megatron_s_ten_models_are_met_within_ten_percent() -> None:
+    rows = published.megatron_2021()
+    assert len(rows) == 10
+    assert all(abs(row.error) < 0.10 for row in rows)
+
+
+def test_published_activations_are_met_within_five_percent() -> None:
+    for _, measured, predicted in published.korthikanti_activations():
+        assert predicted == pytest.approx(measured, rel=0.05)
+
+
+def test_times_of_the_same_group_a_year_later_are_met_within_twelve_percent() -> None:
+    assert all(abs(row.error) < 0.12 for row in published.korthikanti_times())
+
+
+@pytest.mark.parametrize("title", ["MT-NLG 530B", "Llama 3 405B", "Korthikanti 2022, times"])
+def test_with_an_anchor_other_code_bases_are_met_within_twelve_percent(title: str) -> None:
+    rows = published.TABLES[title]()
+    scale = rows[0].seconds / rows[0].predicted
+    errors = [abs(row.predicted * scale / row.seconds - 1) for row in rows[1:]]
+    assert max(errors) < 0.12
+
+
+@pytest.mark.parametrize("title", published.TABLES)
+def test_the_page_shows_what_is_predicted_now(title: str) -> None:
+    """`python -m tests.unit.trainer.planner.published` prints the tables."""
+    assert published.table(published.TABLES[title]()) in PAGE
+
+
+def test_the_page_shows_the_activations() -> None:
+    assert published.activations_table() in PAGE

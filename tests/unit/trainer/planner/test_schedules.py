@@ -1,0 +1,155 @@
+"""The orders are torch's, and walking them gives the bubbles that are known."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch.distributed.pipelining.schedules as theirs
+
+from drumline_trainer.config import Schedule
+from drumline_trainer.layout import Layout
+from drumline_trainer.layout_validation import min_micro_batches
+from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds, replayed
+from drumline_trainer.planner.schedules import (
+    Action,
+    Pass,
+    in_flight,
+    order,
+)
+
+PASSES = {
+    "FORWARD": Pass.FORWARD,
+    "FULL_BACKWARD": Pass.BACKWARD,
+    "BACKWARD_INPUT": Pass.INPUT,
+    "BACKWARD_WEIGHT": Pass.WEIGHT,
+}
+CLASSES = {
+    Schedule.GPIPE: theirs.ScheduleGPipe,
+    Schedule.ONE_F_ONE_B: theirs.Schedule1F1B,
+    Schedule.INTERLEAVED: theirs.ScheduleInterleaved1F1B,
+    Schedule.ZERO_BUBBLE: theirs.ScheduleInterleavedZeroBubble,
+    Schedule.ZBV: theirs.ScheduleZBVZeroBubble,
+    Schedule.DUAL_PIPE_V: theirs.ScheduleDualPipeV,
+}
+EVEN = StageSeconds(forward=1.0, input=1.0, weight=1.0)
+
+
+def stages_of(schedule: Schedule) -> list[int]:
+    if not schedule.interleaves:
+        return [1]
+    return [2] if schedule.is_v_shaped else [2, 3, 4]
+
+
+def torch_s(schedule: Schedule, *, ranks: int, stages: int, micro_batches: int) -> Any:
+    """Their lists, from an object that has only what makes them: no process group."""
+    rounds = max(1, micro_batches // ranks)
+    made = SimpleNamespace(
+        _n_microbatches=micro_batches,
+        pp_group_size=ranks,
+        n_local_stages=stages,
+        _num_stages=ranks * stages,
+        num_stages=ranks * stages,
+        number_of_rounds=rounds,
+        microbatches_per_round=micro_batches // rounds,
+    )
+    if schedule.interleaves:
+        single: Any = CLASSES[schedule]._calculate_single_rank_operations
+        return [plain(single(made, rank)) for rank in range(ranks)]
+    whole: Any = CLASSES[schedule]._get_pipeline_order
+    lists = whole(made)
+    return [plain(lists[rank]) for rank in range(ranks)]
+
+
+def plain(actions: Any) -> list[Action]:
+    return [
+        (part.stage_index, PASSES[part.computation_type.name], part.microbatch_index)
+        for action in actions
+        if action is not None
+        for part in (action.sub_actions or (action,))
+        if part.computation_type.name in PASSES
+    ]
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_the_orders_are_torch_s(schedule: Schedule) -> None:
+    compared = 0
+    for ranks in (2, 3, 4, 8):
+        for stages in stages_of(schedule):
+            layout = Layout(pipeline=ranks, schedule=schedule, stages_per_rank=stages)
+            for count in range(min_micro_batches(layout), 5 * ranks + 1):
+                if count % max(1, count // ranks) and schedule.interleaves:
+                    continue  # refused by layout_validation, or not cut into rounds
+                want = torch_s(schedule, ranks=ranks, stages=stages, micro_batches=count)
+                have = order(schedule, ranks=ranks, stages_per_rank=stages, micro_batches=count)
+                if schedule is Schedule.ONE_F_ONE_B:
+                    # torch's list (not its step) numbers the last rank's forwards from 1
+                    want[-1] = [(s, way, m - (way is Pass.FORWARD)) for s, way, m in want[-1]]
+                assert list(map(list, have)) == want
+                compared += 1
+    assert compared >= 25
+
+
+@pytest.mark.parametrize(
+    ("schedule", "stages", "bubble"),
+    [
+        (Schedule.GPIPE, 1, lambda p, m: (p - 1) / m),
+        (Schedule.ONE_F_ONE_B, 1, lambda p, m: (p - 1) / m),
+        (Schedule.INTERLEAVED, 2, lambda p, m: (p - 1) / (2 * m)),
+        (Schedule.INTERLEAVED, 4, lambda p, m: (p - 1) / (4 * m)),
+        (Schedule.ZBV, 2, lambda p, m: (p - 1) / (6 * m)),
+    ],
+)
+def test_bubbles_of_equal_stages_are_those_of_the_literature(
+    schedule: Schedule, stages: int, bubble: Any
+) -> None:
+    for ranks, count in ((2, 8), (4, 16), (8, 32)):
+        costs = [EVEN] * (ranks * stages)
+        actions = order(schedule, ranks=ranks, stages_per_rank=stages, micro_batches=count)
+        seconds = replayed(actions, costs).seconds
+        ideal = 3.0 * stages * count
+        assert seconds / ideal - 1 == pytest.approx(bubble(ranks, count))
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_a_long_run_goes_on_as_it_went(schedule: Schedule) -> None:
+    draw = random.Random(3)
+    for _ in range(12):
+        ranks, stages = draw.choice([2, 4, 6]), draw.choice(stages_of(schedule))
+        count = ranks * draw.randint(5, 9)
+        uneven = draw.random() < 0.5
+        costs = [
+            StageSeconds(forward=f, input=1.2 * f, weight=f)
+            for f in (draw.choice([3.0, 4.0 if uneven else 3.0]) for _ in range(ranks * stages))
+        ]
+        costs[-1] = StageSeconds(forward=4.5, input=4.5, weight=4.5)
+        actions = order(schedule, ranks=ranks, stages_per_rank=stages, micro_batches=count)
+        whole = replayed(actions, costs)
+        quick = pipeline_seconds(schedule, tuple(costs), ranks=ranks, micro_batches=count)
+        # what a head makes uneven settles at once, what has no pattern slowly
+        assert quick.seconds == pytest.approx(whole.seconds, rel=0.02 if uneven else 1e-9)
+        assert quick.busy == pytest.approx(whole.busy)
+
+
+@pytest.mark.parametrize("schedule", Schedule)
+def test_micro_batches_in_flight_are_counted_in_the_order(schedule: Schedule) -> None:
+    for ranks, stages in ((2, stages_of(schedule)[0]), (4, stages_of(schedule)[-1])):
+        for count in (2 * ranks, 3 * ranks, 8 * ranks):
+            actions = order(schedule, ranks=ranks, stages_per_rank=stages, micro_batches=count)
+            most: list[int] = []
+            for own in actions:
+                alive, top = 0, 0
+                for _, way, _ in own:
+                    alive += {Pass.FORWARD: 1, Pass.INPUT: 0}.get(way, -1)
+                    top = max(top, alive)
+                most.append(top)
+            have = in_flight(schedule, ranks=ranks, stages_per_rank=stages, micro_batches=count)
+            assert [sum(own) for own in have] == most
+
+
+def test_an_order_that_waits_for_itself_is_refused() -> None:
+    never = (((0, Pass.BACKWARD, 0), (0, Pass.FORWARD, 0)),)
+    with pytest.raises(ValueError, match="waits for itself"):
+        replayed(never, [EVEN])

@@ -1,0 +1,110 @@
+"""Scoring: rows in, predictions beside measurements out, and no way from one to the other."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import drumline_trainer.planner
+from drumline_trainer.config import ConfigError, Recompute
+from drumline_trainer.planner.calibration import BOUNDS, loss, rescaled
+from drumline_trainer.planner.constants import CALIBRATED, Constants
+from drumline_trainer.planner.measured_rows import calibration_rows, read_rows
+from drumline_trainer.planner.score import score
+from drumline_trainer.planner.step_time import step_time
+
+HEADER = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline"
+ROW = "64,512,8,3072,32,30,2048,1,64,1"
+
+
+def test_the_calibration_rows_are_met() -> None:
+    rows = calibration_rows()
+    scored, errors = score(rows)
+    assert len(scored) == 41
+    assert errors.mean_absolute < 0.065
+    assert errors.spearman > 0.95
+    assert errors.regret < 0.03
+    assert errors.fits == 1.0
+
+
+def test_no_change_of_a_constant_makes_the_calibration_much_better() -> None:
+    rows = calibration_rows()[::2]
+    now = loss(rows, CALIBRATED)
+    for name, (low, high) in BOUNDS.items():
+        for factor in (0.9, 1.1):
+            value = min(high, max(low, getattr(CALIBRATED, name) * factor))
+            assert loss(rows, replace(CALIBRATED, **{name: value})) > now - 0.004
+
+
+def test_the_constants_are_few_and_none_is_of_a_row() -> None:
+    fields = Constants.__dataclass_fields__
+    assert len(fields) <= 9
+    assert set(fields) == set(BOUNDS)
+    assert all(isinstance(getattr(CALIBRATED, name), float) for name in fields)
+
+
+def test_measurements_do_not_reach_predictions() -> None:
+    """The same rows with other measured times, or none, are predicted the same."""
+    plain = calibration_rows()
+    text = (Path(drumline_trainer.planner.__file__).parent / "data/vtrain_a100.csv").read_text()
+    other = read_rows(re.sub(r",[\d.]+$", ",1.0", text, flags=re.MULTILINE))
+    assert [each.predicted.seconds for each in score(other)[0]] == [
+        each.predicted.seconds for each in score(plain)[0]
+    ]
+
+
+def test_no_prediction_and_no_published_time_is_stored() -> None:
+    """The planner's code holds no table of results: a changed constant changes every prediction."""
+    slower = replace(CALIBRATED, matmul=CALIBRATED.matmul * 0.5)
+    for row in calibration_rows():
+        before = step_time(row.setup, row.cluster).seconds
+        assert step_time(row.setup, row.cluster, constants=slower).seconds > 1.1 * before
+    folder = Path(drumline_trainer.planner.__file__).parent
+    measured = {f"{each.seconds * 1000:g}" for each in calibration_rows() if each.seconds}
+    for path in folder.rglob("*.py"):
+        assert not measured & set(re.findall(r"\d+\.\d+|\d{4,}", path.read_text()))
+    assert [path.name for path in (folder / "data").iterdir()] == ["vtrain_a100.csv"]
+
+
+def test_a_pool_s_own_measurement_scales_every_part() -> None:
+    row = calibration_rows()[0]
+    before = step_time(row.setup, row.cluster).seconds
+    slow = rescaled(CALIBRATED, measured_over_predicted=1.25)
+    after = step_time(row.setup, row.cluster, constants=slow).seconds
+    assert after == pytest.approx(1.25 * before, rel=0.02)
+
+
+def test_rows_that_did_not_fit_are_scored_by_whether_they_do() -> None:
+    oom = read_rows(f"{HEADER},iteration_ms\n64,512,512,25600,32,64,2048,1,1,64,OOM\n{ROW},3566\n")
+    scored, errors = score(oom)
+    assert [each.bill.fits for each in scored] == [False, True]
+    assert errors.fits == 1.0
+    assert errors.rows == 1
+
+
+def test_later_software_recomputes_the_least_that_fits() -> None:
+    small, large = "8,8,1,4096,32,32,2048,8,1,1,H100", "8,16,16,4096,32,32,8192,8,1,1,H100"
+    rows = read_rows(f"{HEADER},gpu\n{small}\n{large}\n")
+    assert rows[0].setup.recompute is Recompute.NONE
+    assert rows[1].setup.recompute is not Recompute.NONE
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("gpus,heads\n1,2\n", "lacks column global_batch"),
+        (f"{HEADER},tokens\n{ROW},1\n", "column: 'tokens' is not known"),
+        (f"{HEADER}\n{ROW.replace('3072', '3073')}\n", "line 2: heads: hidden 3073"),
+        (f"{HEADER}\n{ROW.replace('64,512', '-64,512')}\n", "line 2: gpus: must be greater than 0"),
+        (f"{HEADER}\n{ROW.replace(',1,64,1', ',2,64,1')}\n", "gpus: 64 are not tensor 2 times"),
+        (f"{HEADER},gpu\n{ROW},H1000\n", "gpu: 'H1000' is not known; did you mean H100"),
+        (f"{HEADER},zero\n{ROW},7\n", "zero: must be 0, 1 or 3"),
+        (f"{HEADER}\n{ROW.replace('3072', 'wide')}\n", "hidden: must be a number"),
+    ],
+)
+def test_a_row_that_cannot_be_names_the_field(text: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        read_rows(text)

@@ -1,0 +1,84 @@
+"""The time model: what must hold whatever the constants are, and what papers measured."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from drumline_trainer.config import DataParallel, MemoryConfig, Offload
+from drumline_trainer.layout import Layout
+from drumline_trainer.planner.constants import CALIBRATED, Constants
+from drumline_trainer.planner.hardware import GpuCluster
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.step_time import StepBottleneck, step_time
+
+from .clusters import cluster, setup
+from .test_memory import random_setup
+
+
+def faster(of: GpuCluster, times: float, *, links_only: bool = False) -> GpuCluster:
+    levels = tuple(
+        replace(level, bandwidth=level.bandwidth * times, latency=level.latency / times)
+        for level in of.levels
+    )
+    if links_only:
+        return replace(of, levels=levels)
+    gpu = replace(
+        of.gpu,
+        bf16_flops=of.gpu.bf16_flops * times,
+        memory_bandwidth=of.gpu.memory_bandwidth * times,
+    )
+    return replace(of, gpu=gpu, levels=levels)
+
+
+def sized(of: TrainingSetup) -> GpuCluster:
+    return cluster(of.layout.world_size)
+
+
+def test_more_bandwidth_is_never_slower() -> None:
+    draw = random.Random(5)
+    for _ in range(100):
+        of = random_setup(draw)
+        on = sized(of)
+        before = step_time(of, on).seconds
+        assert step_time(of, faster(on, 1.3, links_only=True)).seconds <= before * (1 + 1e-9)
+        assert step_time(of, faster(on, 1.3)).seconds < before
+
+
+def test_the_time_follows_from_the_hardware_and_the_constants_alone() -> None:
+    """A stored prediction would not scale: everything twice as fast is half the time, exactly."""
+    draw = random.Random(8)
+    half = replace(CALIBRATED, kernel=CALIBRATED.kernel / 2, step=CALIBRATED.step / 2)
+    for _ in range(50):
+        of = random_setup(draw)
+        on = sized(of)
+        whole = step_time(of, on).seconds
+        assert step_time(of, faster(on, 2.0), constants=half).seconds == pytest.approx(whole / 2)
+
+
+def test_every_constant_matters() -> None:
+    of = setup(layout=Layout(shard=4, tensor=4), micro_batches=2)
+    on = cluster(16)
+    before = step_time(of, on).seconds
+    for name in Constants.__dataclass_fields__:
+        changed = replace(CALIBRATED, **{name: getattr(CALIBRATED, name) * 1.1})
+        if name != "network":  # this layout hides what crosses nodes
+            assert step_time(of, on, constants=changed).seconds != before
+
+
+def test_parts_add_up_and_the_largest_is_named() -> None:
+    of = setup(layout=Layout(data_parallel=DataParallel.DDP, pipeline=8), micro_batches=8)
+    result = step_time(of, cluster(8))
+    assert sum(result.parts.values()) == pytest.approx(result.seconds)
+    assert result.bottleneck is StepBottleneck.BUBBLE
+    slow = faster(cluster(16), 0.01, links_only=True)
+    over_nodes = setup(layout=Layout(data_parallel=DataParallel.ZERO1, replicate=16))
+    assert step_time(over_nodes, slow).bottleneck is StepBottleneck.DATA
+
+
+def test_an_offloaded_optimizer_takes_its_time() -> None:
+    of = setup(layout=Layout())
+    host = replace(of, memory=MemoryConfig(offload_optimizer=Offload.CPU))
+    assert step_time(host, cluster(1)).seconds > step_time(of, cluster(1)).seconds

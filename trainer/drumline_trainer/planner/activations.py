@@ -1,0 +1,167 @@
+"""What a micro-batch leaves in memory between its forward and its backward pass, kind by kind.
+
+Counted tensor by tensor as autograd keeps them in this trainer's models (a test compares with
+`saved_tensors_hooks`), not by a formula of a paper; with other software the differences are those
+that `setup.Software` names. Bytes on one rank, of one micro-batch. O(1).
+
+N tokens, D hidden, Q heads · head size, K key-value heads · head size, F feed-forward, w bytes:
+
+    llama layer, no recompute      w·N·(4D + 3Q + 2K + 4F) + 4N·(2 + heads)
+    GPT-2 layer                    w·N·(4D + 2Q + 2K + 2F) + 4N·(4 + heads)
+    tensor parallelism of t        Q, K, F, heads by t; of the four D, two by t with sequence
+                                   parallelism (residuals), two never (what blocks take in)
+    full                           w·N·D, by t with sequence parallelism
+    selective                      that, and what products and attention gave
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from drumline_trainer.config import Family, Recompute
+from drumline_trainer.planner.setup import TrainingSetup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """Bytes of one layer by kind."""
+
+    norms: float
+    attention: float
+    feed_forward: float
+    dropout: float
+
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.norms + self.attention + self.feed_forward + self.dropout
+
+
+def layer_kept(setup: TrainingSetup) -> Kept:
+    """What a layer keeps without recompute."""
+    model, tensor, width = setup.model, setup.layout.tensor, setup.width
+    tokens, own, hidden = setup.tokens, setup.own_tokens, model.hidden_size
+    llama = model.family is Family.LLAMA
+    gathered = own if setup.software.gathers_again else tokens
+    statistics = 4 if llama else 8
+    again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
+    norms = 2 * (width * hidden * (own + gathered) + statistics * own + again)
+    return Kept(
+        norms=norms,
+        attention=_attention(setup) / tensor,
+        feed_forward=_feed_forward(setup) / tensor,
+        dropout=2.0 * own * hidden if model.dropout else 0.0,
+    )
+
+
+def _attention(setup: TrainingSetup) -> float:
+    """Queries, keys, values, the result; the logarithm of the sum, or the scores."""
+    model, tokens = setup.model, setup.tokens
+    head = model.features_per_head
+    kept = setup.width * tokens * head * 2.0 * (model.heads + model.kv_heads)
+    if setup.software.fused_attention:
+        # rotated queries lie head by head, so their result is copied once to lie token by token
+        copied = model.heads * head if model.family is Family.LLAMA else 0
+        return kept + setup.width * tokens * copied + 4.0 * tokens * model.heads
+    pairs = tokens * setup.sequence_length * model.heads
+    # softmax's result; with dropout what it left, and its mask
+    return kept + pairs * (2.0 * setup.width + 1.0 if model.dropout else setup.width)
+
+
+def _feed_forward(setup: TrainingSetup) -> float:
+    model, tokens, width = setup.model, setup.tokens, setup.width
+    if model.family is not Family.LLAMA:
+        return 2.0 * width * tokens * model.ffn_size
+    if not model.experts:
+        return 4.0 * width * tokens * model.ffn_size
+    rows = tokens * model.experts_per_token
+    inner = 4.0 * width * (rows + model.shared_experts * tokens) * model.features_per_expert
+    # the rows before and after the experts are on every tensor rank, and so is the router
+    outside = 2.0 * width * rows * model.hidden_size + 4.0 * tokens * model.experts + 56.0 * rows
+    return inner + outside * setup.layout.tensor
+
+
+def layer_input(setup: TrainingSetup) -> float:
+    """The residual stream that comes into a layer."""
+    return setup.width * setup.own_tokens * setup.model.hidden_size
+
+
+def products_kept(setup: TrainingSetup) -> float:
+    """What selective recompute keeps of a layer besides its input: results of products."""
+    model, tokens, width = setup.model, setup.tokens, setup.width
+    head, tensor = model.features_per_head, setup.layout.tensor
+    if not setup.software.fused_attention:  # all but the attention core (Korthikanti et al. 2022)
+        kept = layer_kept(setup)
+        scores = tokens * setup.sequence_length * model.heads
+        dropped = scores * (2.0 * width + 1.0 if model.dropout else width) / tensor
+        return kept.total - dropped - layer_input(setup)
+    wide = {Family.LLAMA: 2}.get(model.family, 1) * model.ffn_size
+    if model.experts:
+        active = model.experts_per_token + model.shared_experts
+        wide = active * (2 * model.features_per_expert + model.hidden_size * tensor)
+    attention = 2.0 * (model.heads + model.kv_heads) * head
+    cut = width * tokens * (attention + wide) + 4.0 * tokens * model.heads
+    return cut / tensor + 2.0 * width * tokens * model.hidden_size
+
+
+def layers_kept(setup: TrainingSetup, layers: int) -> float:
+    """What a stage's layers keep of one micro-batch from forward to backward."""
+    match setup.recompute:
+        case Recompute.NONE:
+            return layers * layer_kept(setup).total
+        case Recompute.SELECTIVE:
+            return layers * (layer_input(setup) + products_kept(setup))
+        case Recompute.FULL:
+            return layers * layer_input(setup)
+        case Recompute.BLOCKS:
+            return math.ceil(layers / run_length(setup, layers)) * layer_input(setup)
+
+
+def run_length(setup: TrainingSetup, layers: int) -> int:
+    """Layers of a run, with blocks."""
+    return setup.memory.recompute_every or max(1, math.isqrt(layers))
+
+
+def recompute_peak(setup: TrainingSetup, layers: int) -> float:
+    """What lives besides while a layer is computed again and goes backward."""
+    match setup.recompute:
+        case Recompute.NONE:
+            return 0.0
+        case Recompute.BLOCKS:
+            inside = run_length(setup, layers) * layer_input(setup)
+            return inside + layer_kept(setup).total
+        case Recompute.SELECTIVE:
+            return max(0.0, layer_kept(setup).total - products_kept(setup))
+        case Recompute.FULL:
+            return layer_kept(setup).total - layer_input(setup)
+
+
+def embedding_kept(setup: TrainingSetup) -> float:
+    """The tokens, and rotary tables or positions."""
+    model, tokens = setup.model, setup.tokens
+    length = setup.sequence_length // setup.layout.context
+    places = 8.0 * length
+    if model.family is Family.LLAMA:
+        places = setup.width * length * model.features_per_head
+    cut = tokens if setup.layout.tensor > 1 else 0
+    return 8.0 * tokens + cut + places + (tokens * model.hidden_size if model.dropout else 0)
+
+
+def head_kept(setup: TrainingSetup) -> float:
+    """The last norm, what the head takes in, and what the loss keeps of the logits."""
+    model, tokens, own = setup.model, setup.tokens, setup.own_tokens
+    hidden, width, tensor = model.hidden_size, setup.width, setup.layout.tensor
+    llama = model.family is Family.LLAMA
+    gathered = own if setup.software.gathers_again else tokens
+    again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
+    norm = width * hidden * (own + gathered) + (4.0 if llama else 8.0) * own + again
+    if tensor == 1 or setup.software.gathers_again:
+        return norm + 4.0 * tokens * model.outputs / tensor
+    return norm + width * tokens * model.outputs / tensor + 14.0 * tokens
+
+
+def loss_peak(setup: TrainingSetup) -> float:
+    """What lives besides while the loss is computed and goes backward: logits and their slopes."""
+    logits = setup.tokens * setup.model.outputs / setup.layout.tensor
+    return logits * (4.0 + setup.width)

@@ -1,0 +1,317 @@
+"""The memory bill of the fullest rank, line by line, and whether it fits.
+
+Every line says what it is made of. Weights, gradients and optimizer state are those that the data
+parallelism's kind keeps (`parallelism.data_parallel`); activations are `activations`' times the
+micro-batches in flight that the schedule's order gives. What cannot be counted is reserved: the
+CUDA context, NCCL's buffers, and a share of everything that comes and goes for fragmentation.
+O(ranks of the pipeline).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline_trainer.config import DataParallel, Offload, OptimizerKind, Precision, Recompute
+from drumline_trainer.planner import activations
+from drumline_trainer.planner.schedules import in_flight
+from drumline_trainer.planner.setup import TrainingSetup, parameters
+
+CONTEXT_BYTES = 0.75 * 2**30
+"""Of a process on a GPU: the CUDA context, cuBLAS and its workspaces."""
+GROUP_BYTES = 0.12 * 2**30
+"""NCCL's buffers of one group of ranks."""
+FRAGMENTATION = 0.05
+"""Of activations, gathered weights and buffers: what the allocator cannot use again."""
+BUCKET_BYTES = 25 * 2**20
+"""Of gradients that travel together; two at a time, packed and received."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of a bill."""
+
+    name: str
+    size: float
+    """Bytes."""
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bill:
+    """What the fullest rank holds at its worst moment."""
+
+    lines: tuple[Line, ...]
+    capacity: int
+    """Bytes of the device."""
+    place: int
+    """Of the rank in the pipeline."""
+
+    @property
+    def total(self) -> float:
+        """Bytes."""
+        return sum(line.size for line in self.lines)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the device holds it."""
+        return self.total <= self.capacity
+
+
+def memory_bill(setup: TrainingSetup, *, capacity: int) -> Bill:
+    """The bill of the rank that needs most."""
+    bills = {place: rank_lines(setup, place) for place in _full_places(setup)}
+    fullest = max(bills, key=lambda place: sum(line.size for line in bills[place]))
+    return Bill(lines=bills[fullest], capacity=capacity, place=fullest)
+
+
+def moving_bytes(setup: TrainingSetup) -> float:
+    """What of it does not depend on the kind of data parallelism, of the fullest rank."""
+    return CONTEXT_BYTES + max(
+        (1 + FRAGMENTATION) * sum(line.size for line in _activations(setup, place))
+        for place in _full_places(setup)
+    )
+
+
+def memory_total(setup: TrainingSetup) -> float:
+    """Bytes of the fullest rank; what the search compares."""
+    return memory_bill(setup, capacity=0).total
+
+
+def _full_places(setup: TrainingSetup) -> list[int]:
+    """Places of the pipeline of which one is the fullest.
+
+    Of those that have as many layers and the same ends of the model, only the one with most
+    micro-batches in flight can be.
+    """
+    layout = setup.layout
+    if layout.pipeline == 1:
+        return [0]
+    partition, alive = setup.stage_layers(), _in_flight(setup)
+    best: dict[tuple[object, ...], tuple[int, int]] = {}
+    for place in range(layout.pipeline):
+        stages = sorted(layout.stages_of(place))
+        sizes = tuple(len(partition[stage]) for stage in stages)
+        key = (sizes, stages[0] == 0, stages[-1] == layout.stages - 1)
+        held = sum(count * size for count, size in zip(alive[place], sizes, strict=True))
+        if key not in best or held > best[key][0]:
+            best[key] = (held, place)
+    return [place for _, place in best.values()]
+
+
+def _in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
+    layout = setup.layout
+    if layout.pipeline == 1:
+        return ((1,),)
+    return in_flight(
+        layout.schedule,
+        ranks=layout.pipeline,
+        stages_per_rank=layout.stages_per_rank,
+        micro_batches=setup.micro_batches,
+    )
+
+
+def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
+    """Weights of the rank at this place of the pipeline before they are sharded; of experts."""
+    model, layout = setup.model, setup.layout
+    parts, tensor = parameters(model), layout.tensor
+    partition = setup.stage_layers()
+    dense = experts = 0.0
+    for stage in layout.stages_of(place):
+        count = len(partition[stage])
+        cut = parts.layer - parts.layer_replicated
+        dense += count * (cut / tensor + parts.layer_replicated)
+        experts += count * parts.experts / (tensor * layout.expert)
+        if stage == 0:
+            dense += parts.embedding / tensor
+        if stage == layout.stages - 1:
+            dense += (parts.head + (parts.tied if layout.stages > 1 else 0)) / tensor
+    return dense, experts
+
+
+def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
+    """Weights of the rank with most of them: at one of the two ends of the pipeline."""
+    ends = {0, setup.layout.pipeline - 1}
+    return max((rank_parameters(setup, place) for place in ends), key=sum)
+
+
+def trained_by_lora(setup: TrainingSetup) -> float:
+    """Weights of the adapters on the fullest rank."""
+    if setup.lora is None:
+        return 0.0
+    model, rank = setup.model, setup.lora.rank
+    query = model.heads * model.features_per_head
+    keys = model.kv_heads * model.features_per_head
+    hidden, inner = model.hidden_size, model.ffn_size
+    sizes = {
+        "query": hidden + query,
+        "key": hidden + keys,
+        "value": hidden + keys,
+        "output": hidden + query,
+        "gate": hidden + inner,
+        "up": hidden + inner,
+        "down": hidden + inner,
+    }
+    each = sum(sizes[name] for name in setup.lora.projections) * rank
+    layers = max(len(own) for own in setup.stage_layers()) * setup.layout.stages_per_rank
+    return each * layers / setup.layout.tensor
+
+
+def rank_lines(setup: TrainingSetup, place: int) -> tuple[Line, ...]:
+    """Every line of the rank at this place of the pipeline."""
+    dense, experts = rank_parameters(setup, place)
+    lines = [*_state(setup, dense, experts), *_activations(setup, place)]
+    lines.append(
+        Line(
+            name="communication buffers",
+            size=_buffers(setup),
+            note="buckets of gradients, and NCCL's buffers of each group",
+        )
+    )
+    moving = sum(line.size for line in lines if line.name in _MOVING)
+    lines.append(
+        Line(
+            name="fragmentation",
+            size=FRAGMENTATION * moving,
+            note=f"{FRAGMENTATION:.0%} of what comes and goes in a step",
+        )
+    )
+    lines.append(Line(name="CUDA context", size=CONTEXT_BYTES, note="the process on the device"))
+    return tuple(line for line in lines if line.size)
+
+
+_MOVING = frozenset(
+    {
+        "gathered weights",
+        "activations",
+        "recomputed layer",
+        "embedding and head",
+        "logits and their slopes",
+    }
+)
+
+
+def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
+    """Weights, copies, gradients, optimizer state: bytes of each and what divides them."""
+    if setup.software.mixed_state is not None:
+        return _foreign_state(setup, dense + experts)
+    if setup.lora is not None:
+        return _lora_state(setup, dense + experts)
+    moments = {OptimizerKind.ADAMW: 8, OptimizerKind.SGD: 4, OptimizerKind.MUON: 4}[setup.optimizer]
+    dense_ranks = setup.shard_ranks
+    expert_ranks = max(1, dense_ranks // setup.layout.expert)
+    whole, shared = dense + experts, dense / dense_ranks + experts / expert_ranks
+    low = setup.width == 2
+    kind, pipeline = setup.layout.data_parallel, setup.layout.pipeline
+    copy, note = 0.0, ""
+    if kind is DataParallel.FSDP:
+        weights, gradients, state = 4 * shared, 4 * shared, moments * shared
+        if dense_ranks > 1 and setup.micro_batches > 1:
+            gradients, note = 4 * whole, ", whole until the last micro-batch"
+        copy = _gathered(setup, whole)
+    elif kind in (DataParallel.ZERO1, DataParallel.ZERO2):
+        weights = 4 * shared if low else 4 * whole
+        copy = 2 * whole if low else 0.0
+        first = kind is DataParallel.ZERO1 or pipeline > 1
+        gradients, state = 4 * (whole if first else shared), moments * shared
+    else:
+        weights, gradients, state = 4 * whole, 4 * whole, moments * whole
+        copy = 2 * whole if low else 0.0
+    on_host = setup.memory
+    if on_host.offload_parameters is not Offload.NONE:
+        weights = gradients = state = 0.0
+    elif on_host.offload_optimizer is not Offload.NONE:
+        state = 0.0
+        weights = 0.0 if low and kind is not DataParallel.FSDP else weights
+    shards = f"over {dense_ranks} ranks" if dense_ranks > 1 else "on every rank"
+    return [
+        Line(name="parameters", size=weights, note=f"fp32, {shards}"),
+        Line(name="gathered weights", size=copy, note=f"{setup.precision}, in use or copied"),
+        Line(name="gradients", size=gradients, note=f"fp32{note}"),
+        Line(name="optimizer state", size=state, note=f"{setup.optimizer}, {shards}"),
+    ]
+
+
+def _gathered(setup: TrainingSetup, whole: float) -> float:
+    """With FSDP: two units in use with the gradients of a third, or all where they are kept."""
+    if setup.layout.keeps_gathered:
+        return setup.width * whole
+    parts, tensor = parameters(setup.model), setup.layout.tensor
+    unit = parts.layer / tensor + parts.experts / (tensor * setup.layout.expert)
+    if setup.shard_ranks == 1:
+        if setup.precision is Precision.FP32:
+            return 0.0
+        forgets = setup.recompute in (Recompute.FULL, Recompute.BLOCKS)
+        return setup.width * (unit if forgets else whole)
+    ends = max(parts.embedding, parts.head + parts.tied) / tensor
+    return setup.width * (2 * unit + ends) + 4 * max(unit, ends)
+
+
+def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
+    assert setup.lora is not None  # noqa: S101 - the caller looked
+    trained = trained_by_lora(setup)
+    ranks = setup.shard_ranks
+    base = setup.width if setup.lora.base_bits == 16 else 0.56
+    held = base * whole / (ranks if setup.sharded else 1)
+    return [
+        Line(name="parameters", size=held, note=f"frozen, {setup.lora.base_bits} bits"),
+        Line(name="adapters", size=(4 + 4 + 8) * trained / ranks, note="fp32 with Adam's state"),
+        Line(
+            name="gathered weights",
+            size=_gathered(setup, whole) if setup.sharded and ranks > 1 else 0.0,
+            note=f"{setup.precision}, in use",
+        ),
+    ]
+
+
+def _foreign_state(setup: TrainingSetup, whole: float) -> list[Line]:
+    assert setup.software.mixed_state is not None  # noqa: S101 - the caller looked
+    weight, gradient, state = setup.software.mixed_state
+    ranks = setup.shard_ranks
+    return [
+        Line(name="parameters", size=weight * whole, note="16 bits"),
+        Line(name="gradients", size=gradient * whole, note="summed over the micro-batches"),
+        Line(name="optimizer state", size=state * whole / ranks, note="fp32 weights and moments"),
+    ]
+
+
+def _activations(setup: TrainingSetup, place: int) -> list[Line]:
+    layout = setup.layout
+    partition = setup.stage_layers()
+    stages = layout.stages_of(place)
+    alive = _in_flight(setup)[place]
+    by_stage = list(zip(sorted(stages), alive, strict=True))
+    kept = sum(
+        count * activations.layers_kept(setup, len(partition[stage])) for stage, count in by_stage
+    )
+    most = max(len(partition[stage]) for stage in stages)
+    if setup.memory.offload_activations is not Offload.NONE:
+        kept = min(kept, 2 * kept / max(1, most))
+    ends = logits = 0.0
+    for stage, count in by_stage:
+        if stage == 0:
+            ends += count * activations.embedding_kept(setup)
+        if stage == layout.stages - 1:
+            ends += activations.head_kept(setup)
+            logits = activations.loss_peak(setup)
+    return [
+        Line(
+            name="activations",
+            size=kept,
+            note=f"recompute {setup.recompute}, {sum(alive)} micro-batch(es) in flight",
+        ),
+        Line(
+            name="recomputed layer",
+            size=activations.recompute_peak(setup, most),
+            note="while it goes backward",
+        ),
+        Line(name="embedding and head", size=ends, note="tokens, last norm, loss"),
+        Line(name="logits and their slopes", size=logits, note="while the loss is computed"),
+    ]
+
+
+def _buffers(setup: TrainingSetup) -> float:
+    layout = setup.layout
+    degrees = (layout.tensor, layout.context, layout.pipeline, setup.data_ranks, layout.expert)
+    groups = sum(degree > 1 for degree in degrees)
+    buckets = 0 if setup.sharded or setup.data_ranks == 1 else 4 * BUCKET_BYTES
+    return groups * GROUP_BYTES + buckets

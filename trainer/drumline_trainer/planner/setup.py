@@ -1,0 +1,221 @@
+"""A model on a layout, with all that memory and time depend on; and whose software runs it."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+from drumline_trainer.config import (
+    DataParallel,
+    Family,
+    LoraConfig,
+    MemoryConfig,
+    ModelConfig,
+    OptimizerKind,
+    Precision,
+    Recompute,
+    TrainerConfig,
+)
+from drumline_trainer.layout import Layout
+from drumline_trainer.layout_validation import micro_batch_count
+from drumline_trainer.shapes.flops import matmul_weights, weights
+from drumline_trainer.shapes.partition import Partition, model_costs, partition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Software:
+    """What differs between code bases that train the same model on the same layout."""
+
+    name: str
+    fused_attention: bool = True
+    """Scores never reach memory (FlashAttention, Dao et al. 2022), and causal halves are left out;
+    otherwise they are written, and all of them are computed."""
+    fused_norms: bool = True
+    """A norm keeps its input and a number for each token; otherwise its result once more, in fp32
+    (RMSNorm of torch's CPU kernels)."""
+    gathers_again: bool = False
+    """With sequence parallelism the gathered input of a block is not kept but gathered again."""
+    gradient_bytes: int = 4
+    """Of a parameter's gradient when it travels."""
+    overlaps_data: bool = True
+    """Gradients travel while the last backward pass runs, gathered weights while layers compute."""
+    overlaps_tensor: bool = True
+    """The sum of a block's input gradients travels while weights' gradients are computed."""
+    splits_messages: bool = True
+    """Between stages each tensor rank sends its part only."""
+    mixed_state: tuple[int, int, int] | None = None
+    """Bytes of a parameter, its gradient and its optimizer state; None: as this trainer holds them
+    (`memory`)."""
+
+
+DRUMLINE = Software(name="drumline", splits_messages=False)
+"""This trainer."""
+MEGATRON = Software(
+    name="megatron-2021",
+    fused_attention=False,
+    gathers_again=True,
+    gradient_bytes=2,
+    overlaps_data=False,
+    overlaps_tensor=False,
+    mixed_state=(2, 4, 12),
+)
+"""Megatron-LM of 2021 (Narayanan et al.): fp16, attention in separate kernels, dropout, gradients
+summed after the last backward pass."""
+MEGATRON_CORE = Software(
+    name="megatron-core", gathers_again=True, splits_messages=False, mixed_state=(2, 4, 12)
+)
+"""Megatron-LM since 2023: fused attention, overlapped sums, bf16 with fp32 gradients."""
+SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRON_CORE)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSetup:
+    """What one step is made of."""
+
+    model: ModelConfig
+    layout: Layout
+    sequence_length: int
+    micro_batch: int
+    """Sequences."""
+    micro_batches: int
+    recompute: Recompute = Recompute.NONE
+    memory: MemoryConfig = MemoryConfig()  # noqa: RUF009 - it is frozen
+    precision: Precision = Precision.BF16
+    fp8: bool = False
+    optimizer: OptimizerKind = OptimizerKind.ADAMW
+    lora: LoraConfig | None = None
+    software: Software = DRUMLINE
+
+    @classmethod
+    def of(
+        cls, config: TrainerConfig, layout: Layout, *, software: Software = DRUMLINE
+    ) -> TrainingSetup:
+        """From a configuration on a layout that `layout_validation` accepts."""
+        count = micro_batch_count(layout, config)
+        share = config.global_batch_size // layout.batch_ranks
+        return cls(
+            model=config.model,
+            layout=layout,
+            sequence_length=config.tokens_per_sample,
+            micro_batch=-(-share // count),
+            micro_batches=count,
+            recompute=config.memory.recompute,
+            memory=config.memory,
+            precision=config.precision,
+            fp8=config.fp8,
+            optimizer=config.optimizer.kind,
+            lora=config.lora,
+            software=software,
+        )
+
+    @property
+    def tokens(self) -> int:
+        """Of a micro-batch on one rank, that attention and products see."""
+        return self.micro_batch * self.sequence_length // self.layout.context
+
+    @property
+    def own_tokens(self) -> float:
+        """Of these, the ones whose residuals and norms this rank holds."""
+        layout = self.layout
+        return self.tokens / (layout.tensor if layout.sequence_parallel else 1)
+
+    @property
+    def width(self) -> int:
+        """Bytes of an activation."""
+        return 4 if self.precision is Precision.FP32 else 2
+
+    @property
+    def global_tokens(self) -> int:
+        """Of a step."""
+        samples = self.micro_batch * self.micro_batches * self.layout.batch_ranks
+        return samples * self.sequence_length
+
+    @property
+    def sharded(self) -> bool:
+        """Whether the weights are sharded by data parallelism."""
+        return self.layout.data_parallel is DataParallel.FSDP
+
+    @property
+    def data_ranks(self) -> int:
+        """Ranks whose gradients are summed."""
+        return self.layout.replicate * self.layout.shard * self.layout.context
+
+    @property
+    def shard_ranks(self) -> int:
+        """Ranks that share out what data parallelism shards."""
+        match self.layout.data_parallel:
+            case DataParallel.FSDP:
+                return self.layout.shard * self.layout.context
+            case DataParallel.ZERO1 | DataParallel.ZERO2:
+                return self.data_ranks
+            case _:
+                return 1
+
+    def stage_layers(self) -> Partition:
+        """The layers of each stage, as the trainer shares them out."""
+        return stage_layers(self.model, self.layout.stages, self.sequence_length)
+
+
+@functools.lru_cache(maxsize=1024)
+def stage_layers(model: ModelConfig, stages: int, sequence_length: int) -> Partition:
+    """The trainer's own partition."""
+    costs = model_costs(model, sequence_length=sequence_length)
+    return partition(costs, stages=stages)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Weights of a model by where they are; all counts, no bytes."""
+
+    layer: int
+    """Of a layer, without experts."""
+    layer_replicated: int
+    """Of these, the ones that every tensor rank holds: norms, biases of rows, routers."""
+    experts: int
+    """Of a layer's experts."""
+    embedding: int
+    """Of the first stage: word and learned position vectors, or patches."""
+    head: int
+    """Of the last stage, where it is not the embedding."""
+    tied: int
+    """Of the last stage, where it is the embedding."""
+
+
+@functools.lru_cache(maxsize=1024)
+def parameters(model: ModelConfig) -> Parameters:
+    """How the model's weights lie; their sum is `shapes.flops.weights`."""
+    hidden = model.hidden_size
+    gpt = model.family is not Family.LLAMA
+    experts = 3 * hidden * model.features_per_expert * model.experts
+    norms = 4 * hidden if gpt else 2 * hidden
+    norms += 2 * model.features_per_head if model.query_key_norm else 0
+    rows = 2 * hidden if gpt else 0
+    router = hidden * model.experts
+    words = model.vocab_size * hidden
+    if model.family is Family.VIT:
+        embedding = hidden * (model.channels * model.patch_size**2 + 1 + model.patches)
+        head = (hidden + 1) * model.classes
+        tied = 0
+    else:
+        embedding = words + (model.max_positions * hidden if gpt else 0)
+        head = 0 if model.tied_embeddings else words
+        tied = words if model.tied_embeddings else 0
+    final = 2 * hidden if gpt else hidden
+    whole = weights(model) - embedding - head - final
+    layer = whole // model.layers
+    return Parameters(
+        layer=layer - experts,
+        layer_replicated=norms + rows + router,
+        experts=experts,
+        embedding=embedding,
+        head=head + final,
+        tied=tied,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def layer_products(model: ModelConfig) -> float:
+    """Weights of the products that one token takes part in, of one layer."""
+    vision = model.family is Family.VIT
+    rows = model.channels * model.patch_size**2 if vision else model.vocab_size
+    return (matmul_weights(model) - rows * model.hidden_size) / model.layers

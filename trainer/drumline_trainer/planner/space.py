@@ -1,0 +1,201 @@
+"""What there is to choose from: every point of the search's space, from the outside in.
+
+    outer       degrees, micro-batch, recompute: how much a rank computes
+    scheduled   and the order of a pipeline
+    choice      and the kind of data parallelism
+
+Only divisibility that needs no configuration is looked at here; whether a choice can be trained is
+`layout_validation`'s word.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from drumline_trainer.config import (
+    DataParallel,
+    Family,
+    ParallelismConfig,
+    Recompute,
+    Schedule,
+    TrainerConfig,
+)
+from drumline_trainer.planner.constants import CALIBRATED, Constants
+from drumline_trainer.planner.hardware import GpuCluster
+from drumline_trainer.planner.setup import DRUMLINE, Software
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Goal:
+    """What is to be planned."""
+
+    config: TrainerConfig
+    """Model, batch, precision and whatever else is given; degrees and micro-batch are replaced."""
+    cluster: GpuCluster
+    software: Software = DRUMLINE
+    constants: Constants = CALIBRATED
+    reserve: float = 0.06
+    """Share of the device's memory that a layout has to leave free."""
+    max_micro_batch: int = 32
+    recomputes: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    schedules: tuple[Schedule, ...] = tuple(Schedule)
+    kinds: tuple[DataParallel, ...] = (
+        DataParallel.DDP,
+        DataParallel.ZERO1,
+        DataParallel.ZERO2,
+        DataParallel.FSDP,
+    )
+    max_stages_per_rank: int = 4
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that a layout may use."""
+        return int(self.cluster.gpu.memory_bytes * (1 - self.reserve))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Outer:
+    """What decides how much a rank computes."""
+
+    tensor: int
+    pipeline: int
+    context: int
+    expert: int
+    micro_batch: int
+    recompute: Recompute
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Scheduled:
+    """And in which order."""
+
+    outer: Outer
+    schedule: Schedule
+    stages_per_rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Choice:
+    """One point of the space."""
+
+    outer: Outer
+    schedule: Schedule
+    stages_per_rank: int
+    kind: DataParallel
+    replicate: int
+
+
+def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
+    """The configuration with this choice made. Raises ConfigError."""
+    outer = choice.outer
+    return replace(
+        config,
+        parallelism=ParallelismConfig(
+            data_parallel=choice.kind,
+            replicate=choice.replicate,
+            tensor=outer.tensor,
+            sequence_parallel=config.parallelism.sequence_parallel,
+            context=outer.context,
+            pipeline=outer.pipeline,
+            schedule=choice.schedule,
+            stages_per_rank=choice.stages_per_rank if choice.schedule.interleaves else None,
+            expert=outer.expert,
+        ),
+        memory=replace(config.memory, recompute=outer.recompute),
+        micro_batch_size=outer.micro_batch,
+    )
+
+
+def outer_choices(goal: Goal) -> Iterator[Outer]:
+    """All outer choices; divisibility that needs no configuration is looked at here."""
+    config, world = goal.config, goal.cluster.gpus
+    model = config.model
+    experts = _divisors(model.experts) if model.experts else [1]
+    for tensor in _divisors(math.gcd(math.gcd(model.heads, model.kv_heads), world)):
+        for context in _contexts(config, world // tensor):
+            for pipeline in _divisors(world // tensor // context):
+                data = world // tensor // context // pipeline
+                if pipeline > model.layers or config.global_batch_size % data:
+                    continue
+                share = config.global_batch_size // data
+                for micro_batch in _divisors(share):
+                    if micro_batch > goal.max_micro_batch:
+                        break
+                    for expert in experts:
+                        if data * context % expert:
+                            continue
+                        for recompute in goal.recomputes:
+                            yield Outer(
+                                tensor=tensor,
+                                pipeline=pipeline,
+                                context=context,
+                                expert=expert,
+                                micro_batch=micro_batch,
+                                recompute=recompute,
+                            )
+
+
+def scheduled_choices(goal: Goal, outer: Outer) -> Iterator[Scheduled]:
+    """All orders of an outer choice."""
+    for schedule, stages in _schedules(goal, outer):
+        yield Scheduled(outer=outer, schedule=schedule, stages_per_rank=stages)
+
+
+def inner_choices(goal: Goal, scheduled: Scheduled) -> Iterator[Choice]:
+    """All kinds of data parallelism below an order."""
+    outer = scheduled.outer
+    data = goal.cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
+    for kind in goal.kinds:
+        if data == 1 and outer.context == 1 and kind is not goal.kinds[0]:
+            continue
+        copies = _copies(goal, outer, data) if kind is DataParallel.FSDP else [1]
+        for replicate in copies:
+            yield Choice(
+                outer=outer,
+                schedule=scheduled.schedule,
+                stages_per_rank=scheduled.stages_per_rank,
+                kind=kind,
+                replicate=replicate,
+            )
+
+
+def _schedules(goal: Goal, outer: Outer) -> Iterator[tuple[Schedule, int]]:
+    if outer.pipeline == 1:
+        yield Schedule.ONE_F_ONE_B, 1
+        return
+    for schedule in goal.schedules:
+        if not schedule.interleaves:
+            yield schedule, 1
+        elif schedule.is_v_shaped:
+            yield schedule, 2
+        else:
+            for stages in range(2, goal.max_stages_per_rank + 1):
+                if stages * outer.pipeline <= goal.config.model.layers:
+                    yield schedule, stages
+
+
+def _copies(goal: Goal, outer: Outer, data: int) -> list[int]:
+    """HSDP: shards within a node or within a domain, copies across; or no copies."""
+    inner = outer.tensor * outer.context
+    sizes = {goal.cluster.gpus_per_node, goal.cluster.domain}
+    shards = {size // inner for size in sizes if size % inner == 0}
+    return [1, *sorted(data // s for s in shards if s > 1 and data % s == 0 and data > s)]
+
+
+def _divisors(number: int) -> list[int]:
+    return [n for n in range(1, number + 1) if number % n == 0] if number < 64 else _large(number)
+
+
+def _large(number: int) -> list[int]:
+    low = [n for n in range(1, math.isqrt(number) + 1) if number % n == 0]
+    return sorted({*low, *(number // n for n in low)})
+
+
+def _contexts(config: TrainerConfig, ranks: int) -> list[int]:
+    """Sequences are not cut below 2048 positions."""
+    if config.model.family is Family.VIT:
+        return [1]
+    most = max(1, config.data.sequence_length // 2048)
+    return [n for n in _divisors(ranks) if n <= most]

@@ -1,0 +1,297 @@
+"""How long a step takes, part by part, and what it waits for.
+
+    step = pipeline (`replay`) + exposed messages of data parallelism + optimizer + rest
+
+A pipeline of one stage is micro-batches one after the other. Messages between stages are waited
+for; those of data parallelism hide behind the last backward pass as far as the software lets them;
+FSDP's gathers behind the layer before. O(actions of the replay).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from drumline_trainer.config import DataParallel, Offload, OptimizerKind
+from drumline_trainer.planner.constants import CALIBRATED, Constants
+from drumline_trainer.planner.hardware import GpuCluster
+from drumline_trainer.planner.memory import largest_rank, trained_by_lora
+from drumline_trainer.planner.network import LinkEfficiency, Span, span
+from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
+from drumline_trainer.planner.schedules import Pass
+from drumline_trainer.planner.setup import TrainingSetup, parameters
+from drumline_trainer.planner.work import (
+    NOTHING,
+    Passes,
+    PassSeconds,
+    Spans,
+    Speeds,
+    head_passes,
+    layer_passes,
+)
+from drumline_trainer.shapes.flops import flops_per_token
+
+HOST_BANDWIDTH = 20e9
+"""Bytes per second of what is kept on the host: its memory, and the way there."""
+
+
+class StepBottleneck(StrEnum):
+    """What most of a step's time above the ideal goes to."""
+
+    PRODUCTS = "compute"
+    MEMORY = "memory bandwidth and kernel starts"
+    TENSOR = "tensor parallel communication"
+    CONTEXT = "context parallel communication"
+    EXPERT = "expert exchange"
+    BUBBLE = "pipeline bubble"
+    STAGES = "messages between stages"
+    DATA = "data parallel communication"
+    OPTIMIZER = "optimizer"
+    REST = "fixed cost of a step"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepTime:
+    """A step's prediction."""
+
+    seconds: float
+    parts: dict[StepBottleneck, float]
+    """Seconds of the slowest rank by what it did; they add up to the step."""
+    tokens: int
+    """Of all ranks."""
+    model_flops: float
+    """Of all ranks, as MFU counts them."""
+    gpus: int
+    peak: float
+    """Dense bf16, of one device."""
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of all ranks."""
+        return self.tokens / self.seconds
+
+    @property
+    def mfu(self) -> float:
+        """Model FLOP utilization, dense bf16 peak, causal attention (`shapes.flops`)."""
+        return self.model_flops / self.seconds / (self.gpus * self.peak)
+
+    @property
+    def bottleneck(self) -> StepBottleneck:
+        """The largest part; products where they take most of the step."""
+        if self.parts[StepBottleneck.PRODUCTS] >= 0.6 * self.seconds:
+            return StepBottleneck.PRODUCTS
+        rest = {
+            part: value for part, value in self.parts.items() if part != StepBottleneck.PRODUCTS
+        }
+        return max(rest, key=lambda part: rest[part])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """A setup's axes on a cluster."""
+
+    inner: Spans
+    data: Span
+    shard: Span
+    replicate: Span
+    stages: Span
+
+
+def fabric(setup: TrainingSetup, cluster: GpuCluster, constants: Constants) -> Fabric:
+    """Where each axis lies; ranks are counted with the tensor axis fastest (`layout`)."""
+    layout = setup.layout
+    efficiency = LinkEfficiency(
+        domain=constants.domain, network=constants.network, latency=constants.latency
+    )
+
+    def along(ranks: int, stride: int) -> Span:
+        return span(cluster, ranks=ranks, stride=stride, efficiency=efficiency)
+
+    tensor, context = layout.tensor, layout.context
+    samples = layout.shard * layout.replicate
+    return Fabric(
+        inner=Spans(
+            tensor=along(tensor, 1),
+            context=along(context, tensor),
+            expert=along(layout.expert, tensor),
+        ),
+        data=along(samples * context, tensor),
+        shard=along(setup.shard_ranks, tensor),
+        replicate=along(layout.replicate, tensor * context * layout.shard),
+        stages=along(layout.pipeline, tensor * context * samples),
+    )
+
+
+def step_time(
+    setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants = CALIBRATED
+) -> StepTime:
+    """Predict."""
+    speeds = Speeds.of(cluster.gpu, constants, setup)
+    axes = fabric(setup, cluster, constants)
+    stages = stage_passes(setup, axes, speeds)
+    parts = _pipeline(setup, stages)
+    backward = sum(p.input.total + p.weight.total for p in _of_rank(setup, stages, 0))
+    parts[StepBottleneck.DATA] += _data_parallel(setup, axes, backward)
+    parts[StepBottleneck.OPTIMIZER] = _optimizer(setup, cluster)
+    parts[StepBottleneck.REST] = constants.step
+    length = setup.sequence_length
+    return StepTime(
+        seconds=sum(parts.values()),
+        parts=parts,
+        tokens=setup.global_tokens,
+        model_flops=float(flops_per_token(setup.model, sequence_length=length))
+        * setup.global_tokens,
+        gpus=setup.layout.world_size,
+        peak=cluster.gpu.bf16_flops,
+    )
+
+
+def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Passes]:
+    """What a micro-batch takes on each stage."""
+    layer = layer_passes(setup, speeds, axes.inner)
+    if setup.sharded and setup.shard_ranks > 1:
+        layer = _gathered(setup, layer, axes)
+    head = head_passes(setup, speeds, axes.inner)
+    message = _stage_message(setup, axes.stages)
+    received = PassSeconds(stages=message)
+    layers = setup.stage_layers()
+    last = len(layers) - 1
+    made: dict[tuple[int, bool, bool], Passes] = {}
+    result: list[Passes] = []
+    for stage, own in enumerate(layers):
+        key = (len(own), stage == 0, stage == last)
+        if key not in made:
+            forward = NOTHING.plus(layer.forward, count=len(own))
+            back = NOTHING.plus(layer.input, count=len(own))
+            weight = NOTHING.plus(layer.weight, count=len(own))
+            if stage == last:
+                forward, back = forward.plus(head.forward), back.plus(head.input)
+                weight = weight.plus(head.weight)
+            if stage > 0:
+                forward = forward.plus(received)
+            if stage < last:
+                back = back.plus(received)
+            made[key] = Passes(forward=forward, input=back, weight=weight)
+        result.append(made[key])
+    return result
+
+
+def _of_rank(setup: TrainingSetup, stages: Sequence[Passes], rank: int) -> list[Passes]:
+    return [stages[stage] for stage in setup.layout.stages_of(rank)]
+
+
+def _gathered(setup: TrainingSetup, layer: Passes, axes: Fabric) -> Passes:
+    """With what of gathering a layer's weights the layer before does not hide."""
+    parts = parameters(setup.model)
+    size = setup.width * parts.layer / setup.layout.tensor
+    gather = axes.shard.all_gather(size)
+    forward = max(0.0, gather - layer.forward.total)
+    back = 0.0 if setup.layout.keeps_gathered else gather
+    back = max(0.0, back - layer.input.total - layer.weight.total)
+    return Passes(
+        forward=layer.forward.plus(PassSeconds(data=forward)),
+        input=layer.input.plus(PassSeconds(data=back)),
+        weight=layer.weight,
+    )
+
+
+def _stage_message(setup: TrainingSetup, between: Span) -> float:
+    if between.ranks == 1:
+        return 0.0
+    size = setup.width * setup.own_tokens * setup.model.hidden_size
+    if setup.software.splits_messages and not setup.layout.sequence_parallel:
+        size /= setup.layout.tensor
+    return between.latency / max(1, between.ranks - 1) + size / between.direct
+
+
+def pipeline_bound(setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants) -> float:
+    """Seconds that a step takes without any message of data parallelism: its least."""
+    plain = replace(setup, layout=replace(setup.layout, data_parallel=DataParallel.DDP, shard=1))
+    axes = fabric(setup, cluster, constants)
+    stages = stage_passes(plain, axes, Speeds.of(cluster.gpu, constants, plain))
+    return _replayed(setup, stages)[0] + constants.step
+
+
+def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, int]:
+    """Seconds of all micro-batches, and the busiest rank."""
+    layout, count = setup.layout, setup.micro_batches
+    costs = tuple(
+        StageSeconds(forward=p.forward.total, input=p.input.total, weight=p.weight.total)
+        for p in stages
+    )
+    if layout.pipeline == 1:
+        return count * (costs[0].of(Pass.FORWARD) + costs[0].of(Pass.BACKWARD)), 0
+    replay = pipeline_seconds(layout.schedule, costs, ranks=layout.pipeline, micro_batches=count)
+    return replay.seconds, max(range(layout.pipeline), key=lambda rank: replay.busy[rank])
+
+
+def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottleneck, float]:
+    """The parts of the busiest rank, with its waiting."""
+    seconds, busiest = _replayed(setup, stages)
+    count = setup.micro_batches
+    own = NOTHING
+    for passes in _of_rank(setup, stages, busiest):
+        for each in (passes.forward, passes.input, passes.weight):
+            own = own.plus(each, count=count)
+    return {
+        StepBottleneck.PRODUCTS: own.products,
+        StepBottleneck.MEMORY: own.memory,
+        StepBottleneck.TENSOR: own.tensor,
+        StepBottleneck.CONTEXT: own.context,
+        StepBottleneck.EXPERT: own.expert,
+        StepBottleneck.BUBBLE: max(0.0, seconds - own.total),
+        StepBottleneck.STAGES: own.stages,
+        StepBottleneck.DATA: own.data,
+    }
+
+
+def _data_parallel(setup: TrainingSetup, axes: Fabric, backward: float) -> float:
+    """What the last backward pass does not hide of summing gradients, and of sharing weights."""
+    layout, software = setup.layout, setup.software
+    dense, experts = largest_rank(setup)
+    if setup.lora is not None:
+        dense, experts = trained_by_lora(setup), 0.0
+    if setup.data_ranks == 1:
+        return _tied(setup, axes, dense)
+    hidden = 0.8 * backward if software.overlaps_data else 0.0
+    size = software.gradient_bytes * (dense + experts)
+    whole = setup.width * (dense + experts)
+    match layout.data_parallel:
+        case DataParallel.FSDP:
+            summing = axes.shard.all_gather(size)
+            if layout.replicate > 1:
+                summing += axes.replicate.all_reduce(size / setup.shard_ranks)
+            return max(0.02 * summing, summing - hidden) + _tied(setup, axes, dense)
+        case DataParallel.ZERO1:
+            summing, sharing = axes.data.all_gather(size), axes.data.all_gather(whole)
+        case DataParallel.ZERO2:
+            rounds = setup.micro_batches if layout.pipeline == 1 else 1
+            each = axes.data.all_gather(size)
+            exposed = rounds * max(0.02 * each, each - hidden)
+            return exposed + axes.data.all_gather(whole) + _tied(setup, axes, dense)
+        case _:
+            summing, sharing = axes.data.all_reduce(size), 0.0
+    return max(0.02 * summing, summing - hidden) + sharing + _tied(setup, axes, dense)
+
+
+def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:
+    """Summing the two copies of a tied embedding."""
+    layout, model = setup.layout, setup.model
+    if layout.pipeline == 1 or not model.head_is_embedding or dense == 0:
+        return 0.0
+    shards = layout.tensor * setup.shard_ranks
+    size = setup.software.gradient_bytes * model.vocab_size * model.hidden_size / shards
+    return 2 * size / axes.stages.direct
+
+
+def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
+    """Reading and writing the weights' whole state, and the gradients once more for their norm."""
+    dense, experts = largest_rank(setup)
+    if setup.lora is not None:
+        dense, experts = trained_by_lora(setup), 0.0
+    moments = 16.0 if setup.optimizer is OptimizerKind.ADAMW else 8.0
+    size = (dense + experts) / setup.shard_ranks * (moments + 18.0)
+    places = {setup.memory.offload_optimizer, setup.memory.offload_parameters}
+    offloaded = places != {Offload.NONE}
+    return size / (HOST_BANDWIDTH if offloaded else 0.8 * cluster.gpu.memory_bandwidth)
