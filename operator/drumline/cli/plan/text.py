@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.cli.formatting import count, duration, percent, plain
+from drumline.cli.formatting import count, duration, percent
 from drumline.cli.plan.model import Plan
+from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.score import ErrorSummary, Scored
