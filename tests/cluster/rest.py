@@ -19,6 +19,8 @@ from urllib.parse import urlsplit
 
 TOO_MANY_REQUESTS = 429
 """Also what a kind answers whose storage is not ready yet."""
+IDLE_SECONDS = 30
+"""A connection that rested longer is opened again: the server closes those by itself."""
 
 
 class ApiStatusError(RuntimeError):
@@ -46,6 +48,7 @@ class Api:
         self._connection = http.client.HTTPSConnection(
             address.hostname or "", address.port, context=context, timeout=30
         )
+        self._used_at = time.monotonic()
 
     def request(self, method: str, path: str, body: Any = None, *, patience: int = 15) -> Any:
         """The decoded answer.
@@ -57,6 +60,8 @@ class Api:
         text = None if body is None else json.dumps(body)
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         headers = {"Content-Type": kind, "Accept": "application/json"}
+        if time.monotonic() > self._used_at + IDLE_SECONDS:
+            self.close()
         try:
             self._connection.request(method, path, body=text, headers=headers)
             response = self._connection.getresponse()
@@ -64,6 +69,7 @@ class Api:
         except (OSError, http.client.HTTPException):
             self.close()
             raise
+        self._used_at = time.monotonic()
         if response.status == TOO_MANY_REQUESTS and patience > 0:  # it asks to be asked again
             time.sleep(1)
             return self.request(method, path, body, patience=patience - 1)

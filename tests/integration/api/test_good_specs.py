@@ -32,6 +32,7 @@ def test_ten_lines_are_a_job_and_the_rest_are_defaults(server: Server) -> None:
             "budgetWindowSeconds": 86400,
             "hangTimeoutSeconds": 600,
             "lostAfterSeconds": 5,
+            "maxFailedStarts": 5,
         },
         "trainer": {
             "model": "tiny",

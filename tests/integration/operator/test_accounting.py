@@ -71,13 +71,18 @@ def test_pools_that_select_the_same_nodes_say_so_and_the_older_one_keeps_them(si
     site.kube.create(body)
     try:
         for name, other in ((newer, site.pool), (site.pool, newer)):
-            pool = site.kube.wait("gpupools", name, None, overlaps)
+            nodes = 4 if name == site.pool else 0
+            pool = site.kube.wait(
+                "gpupools",
+                name,
+                None,
+                lambda pool, nodes=nodes: overlaps(pool) and status_nodes(pool) == nodes,
+            )
             assert pool is not None
             conditions = {each["type"]: each for each in pool["status"]["conditions"]}
             condition = conditions["Overlapping"]
             assert f"GpuPool {other} selects {site.nodes[0]}" in condition["message"]
             assert f"{site.pool} has them as the older pool" in condition["message"]
-            assert status_nodes(pool) == (4 if name == site.pool else 0)
     finally:
         site.kube.delete("gpupools", newer)
     site.kube.wait("gpupools", site.pool, None, lambda pool: not overlaps(pool))
