@@ -22,6 +22,7 @@ from drumline_trainer.contract import ExitCode
 from drumline_trainer.launch.launchers import LaunchedRank, RankProgram, detect_launcher
 from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.planner.auto import is_auto
 from drumline_trainer.rank_protocol.placement import Placement
 
 
@@ -42,7 +43,8 @@ def train(arguments: list[str]) -> int:
     options = _train_parser().parse_args(arguments)
     config = configured(options.config, preset=options.preset, settings=options.set)
     started = started_as(options.ranks)
-    validated_layout(config, world_size=_world_size(started))
+    if not is_auto(config):  # else each rank chooses one, once it has seen its device
+        validated_layout(config, world_size=_world_size(started))
     if options.metrics_file is not None and not options.metrics_file.parent.is_dir():
         raise ConfigError(f"--metrics-file: {options.metrics_file.parent} is not a folder")
     work = partial(

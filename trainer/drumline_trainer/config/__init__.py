@@ -10,6 +10,7 @@ from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import merge
 from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.hardware import HardwareConfig
 from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
@@ -18,6 +19,7 @@ from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, RateSchedule
 from drumline_trainer.config.parallelism import (
     DataParallel,
+    LayoutMode,
     ParallelismConfig,
     Schedule,
     StageBalance,
@@ -34,6 +36,8 @@ __all__ = [
     "DataParallel",
     "Family",
     "Fp8Scaling",
+    "HardwareConfig",
+    "LayoutMode",
     "LocalSgdConfig",
     "LogRanks",
     "LoraConfig",

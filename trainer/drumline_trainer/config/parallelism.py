@@ -11,6 +11,16 @@ from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
 
 
+class LayoutMode(StrEnum):
+    """Who chooses the layout."""
+
+    MANUAL = "manual"
+    """It is as it is written."""
+    AUTO = "auto"
+    """The planner, by the devices that the ranks find: what is at its default, with
+    `micro_batch_size` and `memory.recompute`. All else stays as it is written."""
+
+
 class DataParallel(StrEnum):
     """What the ranks that see different samples hold copies of (Rajbhandari et al. 2020)."""
 
@@ -71,6 +81,7 @@ class StageBalance(StrEnum):
 class ParallelismConfig:
     """Degrees that divide the ranks; what is left over goes to data parallelism."""
 
+    mode: LayoutMode = LayoutMode.MANUAL
     data_parallel: DataParallel = DataParallel.FSDP
     replicate: Ranks = 1
     """With fsdp: copies of the sharded model (HSDP); weights travel within a copy only."""
@@ -105,6 +116,11 @@ class ParallelismConfig:
                 "parallelism.stages_per_rank": self.stages_per_rank or 1,
             }
         )
+        if self.mode is LayoutMode.AUTO and self.independent:
+            raise ConfigError(
+                "parallelism.mode: auto plans for ranks that make every step together; write the"
+                " layout of local_sgd and of asynchronous servers yourself"
+            )
         if self.local_sgd is not None:
             self._check_local_sgd()
         if self.data_parallel is DataParallel.PARAMETER_SERVER:

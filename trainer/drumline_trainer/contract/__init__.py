@@ -47,6 +47,7 @@ from drumline_trainer.contract.signature import (
 from drumline_trainer.contract.status import (
     MAX_FINAL_REPORT_BYTES,
     MAX_INCIDENTS,
+    MAX_LAYOUT_CHARS,
     MAX_SILENT,
     MAX_WAIT_SECONDS,
     AgentPhase,
@@ -64,6 +65,7 @@ __all__ = [
     "MAX_FIGURE",
     "MAX_FINAL_REPORT_BYTES",
     "MAX_INCIDENTS",
+    "MAX_LAYOUT_CHARS",
     "MAX_SILENT",
     "MAX_WAIT_SECONDS",
     "SIGNATURE_HEADER",

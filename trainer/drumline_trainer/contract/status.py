@@ -17,6 +17,7 @@ MAX_FINAL_REPORT_BYTES: Final = 4096
 MAX_STATUS_BYTES: Final = 64 * 1024
 MAX_INCIDENTS: Final = 32
 MAX_SILENT: Final = 256
+MAX_LAYOUT_CHARS: Final = 256
 MAX_WAIT_SECONDS: Final = 30.0
 """Longest that an agent holds a status request open."""
 
@@ -51,6 +52,8 @@ class Progress:
     checkpoint_step: int | None = None
     checkpoint_digest: str = ""
     """Digest of the newest committed checkpoint's manifest."""
+    layout: str = ""
+    """Which rank does what, in a line; agents before 1.1 do not say it."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -62,6 +65,7 @@ class Progress:
             tokens_per_second=read.optional_number(raw, "tokens_per_second"),
             checkpoint_step=read.optional_integer(raw, "checkpoint_step"),
             checkpoint_digest=read.text(raw, "checkpoint_digest"),
+            layout=read.text(raw, "layout")[:MAX_LAYOUT_CHARS],
         )
 
 

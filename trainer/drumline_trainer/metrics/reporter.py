@@ -16,7 +16,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from drumline_trainer.config import LogRanks, TrainerConfig
-from drumline_trainer.contract import RestoreTier
+from drumline_trainer.contract import MAX_LAYOUT_CHARS, RestoreTier
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.bottleneck import BottleneckDiagnosis, diagnose
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
@@ -58,6 +58,9 @@ class RunReporter:
     step_seconds: float | None = None
     step_parts: dict[str, float] | None = None
     memory: MemoryUsage | None = None
+    layout: str = ""
+    predicted_step_seconds: float | None = None
+    """By the planner; None where it does not know the device."""
     learning_rate: float | None = None
     skipped_steps: int = 0
     staleness: Staleness | None = None
@@ -89,6 +92,14 @@ class RunReporter:
         """Send an event."""
         if self.heartbeats is not None:
             self.heartbeats.send_event(word)
+
+    def plan(self, summary: str, *, seconds: float | None, reasons: Iterable[str]) -> None:
+        """The layout of this membership: printed where it was chosen, and sent to the agent."""
+        self.layout, self.predicted_step_seconds = summary[:MAX_LAYOUT_CHARS], seconds
+        for number, reason in enumerate(reasons):
+            if number == 0:
+                self.print_line(f"layout: {summary}")
+            self.print_line(f"  {reason}")
 
     def rejoin(self, placement: Placement) -> None:
         """Go on under another placement; unwritten losses belong to abandoned steps."""
@@ -298,6 +309,8 @@ class RunReporter:
                 step_seconds=self.step_seconds,
                 step_parts=self.step_parts,
                 memory_bytes=None if self.memory is None else self.memory.by_category(),
+                layout=self.layout,
+                predicted_step_seconds=self.predicted_step_seconds,
                 mfu=self._mfu(),
                 checkpoint_step=self.checkpoint_step,
                 checkpoint_digest=self.checkpoint_digest,

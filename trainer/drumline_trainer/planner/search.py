@@ -216,7 +216,9 @@ class _Finder:
     def _scheduled_bound(self, scheduled: Scheduled) -> float | None:
         """The same for an order; None where it is refused whatever the inner choice."""
         goal = self.goal
-        choice = next(inner_choices(goal, scheduled))
+        choice = next(inner_choices(goal, scheduled), None)
+        if choice is None:  # what is kept as it is written leaves none
+            return None
         try:
             config = configured(goal.config, choice)
         except ConfigError:

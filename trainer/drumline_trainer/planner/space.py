@@ -28,6 +28,19 @@ from drumline_trainer.planner.setup import DRUMLINE, Software
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptChoices:
+    """What is not to be chosen but stays as it is written; None: it is to be chosen."""
+
+    tensor: int | None = None
+    pipeline: int | None = None
+    context: int | None = None
+    expert: int | None = None
+    micro_batch: int | None = None
+    replicate: int | None = None
+    stages_per_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     """What is to be planned."""
 
@@ -48,6 +61,7 @@ class Goal:
         DataParallel.FSDP,
     )
     max_stages_per_rank: int = 4
+    kept: KeptChoices = KeptChoices()
 
     @property
     def capacity(self) -> int:
@@ -110,19 +124,18 @@ def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
 
 def outer_choices(goal: Goal) -> Iterator[Outer]:
     """All outer choices; divisibility that needs no configuration is looked at here."""
-    config, world = goal.config, goal.cluster.gpus
+    config, world, kept = goal.config, goal.cluster.gpus, goal.kept
     model = config.model
-    experts = _divisors(model.experts) if model.experts else [1]
-    for tensor in _divisors(math.gcd(math.gcd(model.heads, model.kv_heads), world)):
-        for context in _contexts(config, world // tensor):
-            for pipeline in _divisors(world // tensor // context):
+    experts = _only(kept.expert, _divisors(model.experts) if model.experts else [1])
+    tensors = _divisors(math.gcd(math.gcd(model.heads, model.kv_heads), world))
+    for tensor in _only(kept.tensor, tensors):
+        for context in _only_context(kept.context, config, world // tensor):
+            for pipeline in _only(kept.pipeline, _divisors(world // tensor // context)):
                 data = world // tensor // context // pipeline
                 if pipeline > model.layers or config.global_batch_size % data:
                     continue
                 share = config.global_batch_size // data
-                for micro_batch in _divisors(share):
-                    if micro_batch > goal.max_micro_batch:
-                        break
+                for micro_batch in _micro_batches(goal, share):
                     for expert in experts:
                         if data * context % expert:
                             continue
@@ -170,6 +183,8 @@ def _schedules(goal: Goal, outer: Outer) -> Iterator[tuple[Schedule, int]]:
             yield schedule, 1
         elif schedule.is_v_shaped:
             yield schedule, 2
+        elif goal.kept.stages_per_rank is not None:
+            yield schedule, goal.kept.stages_per_rank
         else:
             for stages in range(2, goal.max_stages_per_rank + 1):
                 if stages * outer.pipeline <= goal.config.model.layers:
@@ -178,10 +193,29 @@ def _schedules(goal: Goal, outer: Outer) -> Iterator[tuple[Schedule, int]]:
 
 def _copies(goal: Goal, outer: Outer, data: int) -> list[int]:
     """HSDP: shards within a node or within a domain, copies across; or no copies."""
+    if goal.kept.replicate is not None:
+        return _only(goal.kept.replicate, _divisors(data))
     inner = outer.tensor * outer.context
     sizes = {goal.cluster.gpus_per_node, goal.cluster.domain}
     shards = {size // inner for size in sizes if size % inner == 0}
     return [1, *sorted(data // s for s in shards if s > 1 and data % s == 0 and data > s)]
+
+
+def _only(kept: int | None, legal: list[int]) -> list[int]:
+    return legal if kept is None else [kept] if kept in legal else []
+
+
+def _only_context(kept: int | None, config: TrainerConfig, ranks: int) -> list[int]:
+    if kept is None:
+        return _contexts(config, ranks)
+    return [] if ranks % kept else [kept]
+
+
+def _micro_batches(goal: Goal, share: int) -> list[int]:
+    kept = goal.kept.micro_batch
+    if kept is not None:
+        return [min(kept, share)]
+    return [size for size in _divisors(share) if size <= goal.max_micro_batch]
 
 
 def _divisors(number: int) -> list[int]:

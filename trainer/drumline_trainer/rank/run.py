@@ -25,7 +25,6 @@ from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
-from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
@@ -33,6 +32,7 @@ from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.rank.exit_codes import exit_code_of
+from drumline_trainer.rank.planned_run import planned_run
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
@@ -138,7 +138,9 @@ def _train(
     placement = reporter.placement
     if control is not None:
         control.enter(placement.membership)
-    layout = Layout.of(config.parallelism, world_size=placement.world_size)
+    planned = planned_run(config, placement=placement, device=device)
+    config, layout = planned.config, planned.layout
+    reporter.plan(planned.summary, seconds=planned.seconds, reasons=planned.reasons)
     join(
         placement,
         device=device,

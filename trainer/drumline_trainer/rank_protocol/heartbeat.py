@@ -63,6 +63,10 @@ class Heartbeat:
     """Mean seconds of a step by what it was spent on (`metrics.timer`)."""
     memory_bytes: Mapping[str, int] | None = None
     """Of this rank by category (`metrics.memory`)."""
+    layout: str = ""
+    """Of this membership, in a line; with what it is predicted to cost where it was chosen."""
+    predicted_step_seconds: float | None = None
+    """By the planner; None where it does not know the device."""
     mfu: float | None = None
     """Model FLOP utilization (`shapes.flops`); None on a device without a known peak."""
     checkpoint_step: int | None = None

@@ -42,6 +42,11 @@ def _training(newest: Heartbeat) -> list[str]:
         *_gauge("gradient_norm", "Of all ranks together, before clipping.", newest.gradient_norm),
         *_gauge("tokens_per_second", "Over all ranks of the job.", newest.tokens_per_second),
         *_gauge("step_seconds", "Mean step time, checkpoints excluded.", newest.step_seconds),
+        *_gauge(
+            "predicted_step_seconds",
+            "Step time that the planner predicts for this layout and device.",
+            newest.predicted_step_seconds,
+        ),
         *_gauge("mfu_ratio", MFU_HELP, newest.mfu),
         *_gauge("checkpoint_step", "Newest committed checkpoint.", newest.checkpoint_step),
         *_gauge(

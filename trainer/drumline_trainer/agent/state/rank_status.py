@@ -162,6 +162,7 @@ class RankStatusStore:
             tokens_per_second=newest.tokens_per_second,
             checkpoint_step=newest.checkpoint_step,
             checkpoint_digest=newest.checkpoint_digest,
+            layout=newest.layout,
         )
 
     @property

@@ -1,0 +1,82 @@
+"""The layout of a membership: as it is written, or chosen for these devices and this many ranks.
+
+It is worked out again for every membership, so a gang of another size gets a layout of its own.
+Every rank works it out for itself, from the same configuration and devices of one kind;
+`preflight` fails with both layouts where two ranks do not agree.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import torch
+
+from drumline_trainer.config import DataParallel, TrainerConfig
+from drumline_trainer.layout import Layout
+from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.planner.auto import choose, is_auto
+from drumline_trainer.planner.machine import PROCESSOR, SeenDevice, machine
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.step_time import step_time
+from drumline_trainer.rank_protocol.placement import Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """What a membership trains with."""
+
+    config: TrainerConfig
+    """With its layout written out."""
+    layout: Layout
+    summary: str
+    """The layout in a line; with what it is predicted to cost where it was chosen."""
+    seconds: float | None
+    """Of a step, predicted; None where nothing is known of the device."""
+    reasons: tuple[str, ...] = ()
+    """Why it was chosen; empty where it is as written."""
+
+
+def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.device) -> PlannedRun:
+    """The layout that this membership's ranks agree on without a message.
+
+    Raises:
+        ConfigError: no layout can train this on so many ranks.
+    """
+    return _planned(
+        config,
+        ranks=placement.world_size,
+        ranks_per_node=placement.local_world_size,
+        seen=seen_device(device),
+    )
+
+
+def seen_device(device: torch.device) -> SeenDevice:
+    """The device as its driver describes it."""
+    if device.type != "cuda":
+        return SeenDevice(name="", memory_bytes=PROCESSOR.memory_bytes)
+    _, memory = torch.cuda.mem_get_info(device)
+    return SeenDevice(name=torch.cuda.get_device_name(device), memory_bytes=memory)
+
+
+@functools.lru_cache(maxsize=16)
+def _planned(
+    config: TrainerConfig, *, ranks: int, ranks_per_node: int, seen: SeenDevice
+) -> PlannedRun:
+    """Kept, as a rank that stays joins gangs of a few sizes again and again."""
+    cluster = machine(config.hardware, gpus=ranks, gpus_per_node=ranks_per_node, seen=seen)
+    if is_auto(config):
+        chosen = choose(config, cluster=cluster)
+        return PlannedRun(
+            config=chosen.config,
+            layout=chosen.layout,
+            summary=chosen.summary,
+            seconds=None if cluster.gpu is PROCESSOR else chosen.seconds,
+            reasons=chosen.reasons,
+        )
+    layout = validated_layout(config, world_size=ranks)
+    seconds = None
+    waits = config.parallelism.data_parallel is not DataParallel.PARAMETER_SERVER
+    if waits and not config.parallelism.independent and cluster.gpu is not PROCESSOR:
+        seconds = step_time(TrainingSetup.of(config, layout), cluster).seconds
+    return PlannedRun(config=config, layout=layout, summary=str(layout), seconds=seconds)
