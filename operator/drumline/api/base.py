@@ -67,6 +67,12 @@ DISTINCT: Final[JsonDict] = {"x-kubernetes-list-type": "set"}
 """Schema marker of a list of distinct scalars."""
 
 
+WRITTEN_AS_ONE: Final[JsonDict] = {"x-kubernetes-map-type": "atomic"}
+"""Schema marker of an object that one writer replaces as a whole, as the operator does with every
+status. The API server keeps who wrote which field in the object itself, and works it out again at
+each write; of such an object it keeps one entry instead of one for each field below."""
+
+
 def validated_by(rule: Rule) -> JsonDict:
     """Schema marker of a scalar that this rule (`self` is the value) must hold of.
 

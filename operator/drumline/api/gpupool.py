@@ -6,7 +6,16 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, LabelKey, LabelValue, Name, Rule, keyed_by, name_rule
+from drumline.api.base import (
+    WRITTEN_AS_ONE,
+    ApiModel,
+    LabelKey,
+    LabelValue,
+    Name,
+    Rule,
+    keyed_by,
+    name_rule,
+)
 from drumline.api.conditions import Condition
 
 
@@ -80,7 +89,7 @@ class GpuPool(ApiModel):
 
     spec: GpuPoolSpec
     """What is wanted."""
-    status: GpuPoolStatus | None = None
+    status: Annotated[GpuPoolStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
     """What is; written by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -51,6 +51,7 @@ _LEAF_KEYWORDS = frozenset(
         "x-kubernetes-int-or-string",
         "x-kubernetes-list-map-keys",
         "x-kubernetes-list-type",
+        "x-kubernetes-map-type",
         "x-kubernetes-preserve-unknown-fields",
         "x-kubernetes-validations",
     }

@@ -12,6 +12,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from drumline.api.assignment import Assignment
 from drumline.api.base import (
+    WRITTEN_AS_ONE,
     ApiModel,
     LabelKey,
     LabelValue,
@@ -385,7 +386,7 @@ class TrainingJob(ApiModel):
 
     spec: TrainingJobSpec
     """What is wanted."""
-    status: TrainingJobStatus | None = None
+    status: Annotated[TrainingJobStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
     """What is; written by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

@@ -6,7 +6,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from drumline.api.base import DISTINCT, ApiModel, Name, Rule, Timestamp, keyed_by, name_rule
+from drumline.api.base import (
+    DISTINCT,
+    WRITTEN_AS_ONE,
+    ApiModel,
+    Name,
+    Rule,
+    Timestamp,
+    keyed_by,
+    name_rule,
+)
 from drumline.api.conditions import Condition
 
 
@@ -129,7 +138,7 @@ class TrainingQueue(ApiModel):
 
     spec: TrainingQueueSpec
     """What is wanted."""
-    status: TrainingQueueStatus | None = None
+    status: Annotated[TrainingQueueStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
     """What is; written by the operator."""
 
     rules: ClassVar[tuple[Rule, ...]] = (

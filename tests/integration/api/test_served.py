@@ -124,3 +124,10 @@ def test_a_phase_outside_the_list_is_refused(server: Server, shown: Json) -> Non
     asleep = {**shown, "status": {"phase": "Sleeping"}}
     answer = server.replace(asleep, dry_run=True, subresource="status")
     assert 'status.phase: Unsupported value: "Sleeping"' in answer.message
+
+
+def test_a_status_is_one_field_to_the_api_server(server: Server, shown: Json) -> None:
+    """Each field that it keeps an owner of is worked out again at every status write."""
+    owners = server.read(shown).body["metadata"]["managedFields"]
+    (status,) = [entry for entry in owners if entry.get("subresource") == "status"]
+    assert status["fieldsV1"] == {"f:status": {}}
