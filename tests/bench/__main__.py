@@ -23,7 +23,7 @@ from tests.bench.operator_figures import until_ready, writes_of_jobs
 from tests.bench.report import Row, publish
 from tests.bench.shapes import GPUS, HIGH, LOW, MANY_NODES, NODES_PER_RACK, SHAPES, Shape
 from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
-from tests.cluster.control_plane import free_ports
+from tests.cluster.ports import free_ports
 from tests.cluster.process import find
 from tests.kube import Kube
 from tests.operator_process import OperatorProcess, prepare

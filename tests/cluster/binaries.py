@@ -4,6 +4,9 @@ Each binary lives in `<cache>/bin/<name>-<version>/<name>`, so a version bump ne
 file and two checkouts share one build. A build is atomic: it is written beside its place and
 renamed, so Ctrl-C leaves no half binary behind.
 
+KUBERNETES_MINOR chooses another minor of Kubernetes than the newest one, as in
+`KUBERNETES_MINOR=1.34 make test PART=integration`; `make test-all WHAT=minors` takes each of them.
+
 `k8s.io/kubernetes` names its staging modules at v0.0.0 in its own go.mod; a module that wants to
 build from it must require each of them at the matching v0.x.y. That go.mod is generated here.
 """
@@ -18,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-KUBERNETES_VERSION = "1.36.3"
+KUBERNETES_VERSIONS = {"1.34": "1.34.4", "1.35": "1.35.4", "1.36": "1.36.3"}
+"""The newest patch of each minor that the Go module proxy has, the newest minor last."""
 ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
 KIND_VERSION = "0.33.0"
@@ -46,6 +50,23 @@ class Binary:
     version: str
     build_seconds: int
     ldflags: str = ""
+
+
+def kubernetes_version(environment: Mapping[str, str]) -> str:
+    """The version that KUBERNETES_MINOR asks for, the newest one where nothing does.
+
+    Raises:
+        MissingToolError: no such minor is known.
+    """
+    newest = list(KUBERNETES_VERSIONS)[-1]
+    minor = environment.get("KUBERNETES_MINOR") or newest
+    if minor not in KUBERNETES_VERSIONS:
+        known = ", ".join(KUBERNETES_VERSIONS)
+        raise MissingToolError(f"KUBERNETES_MINOR={minor}: known minors are {known}")
+    return KUBERNETES_VERSIONS[minor]
+
+
+KUBERNETES_VERSION = kubernetes_version(os.environ)
 
 
 def _kubernetes(name: str, build_seconds: int) -> Binary:

@@ -8,20 +8,18 @@ thrown away with the cluster.
 
 from __future__ import annotations
 
-import random
-import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.cluster.certificates import Authority, new_signing_key, write_kubeconfig
-from tests.cluster.model import ClusterError
+from tests.cluster.ports import LOOPBACK, ReservedPorts
 from tests.cluster.process import Process, spawn, wait_until
 from tests.cluster.rest import Api
 
 SERVICE_ADDRESS = "10.96.0.1"
 """The API server as pods know it."""
-
-_LOOPBACK = "127.0.0.1"
+_HANGING_SECONDS = 600
+"""Nothing that still starts takes as long on any machine; what died is seen at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +38,15 @@ class Place:
         return f"https://{self.address}:{self.api_port}"
 
 
-def loopback() -> Place:
-    """On this machine's loopback, on ports nobody has."""
-    api, etcd, peer = free_ports(3)
-    return Place(netns=None, address=_LOOPBACK, api_port=api, etcd_port=etcd, peer_port=peer)
+def loopback(ports: ReservedPorts) -> Place:
+    """On this machine's loopback, on ports that are to stay reserved until it is ready."""
+    return Place(
+        netns=None,
+        address=LOOPBACK,
+        api_port=ports.take(),
+        etcd_port=ports.take(),
+        peer_port=ports.take(),
+    )
 
 
 def namespace(netns: str) -> Place:
@@ -51,38 +54,31 @@ def namespace(netns: str) -> Place:
     return Place(netns=netns, address=SERVICE_ADDRESS, api_port=443, etcd_port=2379, peer_port=2380)
 
 
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, below the range the kernel hands to outgoing connections."""
-    chosen: list[int] = []
-    candidates = random.SystemRandom().sample(range(20_000, 32_000), 500)
-    for port in candidates:
-        with socket.socket() as probe:
-            try:
-                probe.bind((_LOOPBACK, port))
-            except OSError:
-                continue
-        chosen.append(port)
-        if len(chosen) == count:
-            return chosen
-    raise ClusterError("no free TCP ports between 20000 and 32000 on 127.0.0.1")
-
-
-def start_control_plane(
-    folder: Path,
-    *,
-    place: Place,
-    authority: Authority,
-    binaries: dict[str, Path],
-    fake_nodes: bool,
+def start_api_server(
+    folder: Path, *, place: Place, authority: Authority, binaries: dict[str, Path], fake_nodes: bool
 ) -> list[Process]:
-    """Start all four at once; each waits for the one it needs by itself.
-
-    With `fake_nodes`, nodes are given ten minutes before they count as lost: on a busy machine
-    KWOK renews thousands of leases late, and nodes that come and go would be all that happens.
-    """
+    """Start etcd and the API server, which waits for it by itself."""
     keys = folder / "pki"
     keys.mkdir(mode=0o700)
     _write_keys(keys, authority)
+    commands = {
+        "etcd": _etcd(folder, place),
+        "kube-apiserver": _api_server(keys, place, fake_nodes=fake_nodes),
+    }
+    return _spawn(commands, folder=folder, place=place, binaries=binaries)
+
+
+def start_controllers(
+    folder: Path, *, place: Place, authority: Authority, binaries: dict[str, Path], fake_nodes: bool
+) -> list[Process]:
+    """Start controller manager and scheduler; the API server is ready.
+
+    Beside it the controller manager would end after ten seconds without an answer, which a busy
+    machine takes. With `fake_nodes`, nodes are given ten minutes before they count as lost: on a
+    busy machine KWOK renews thousands of leases late, and nodes that come and go would be all that
+    happens.
+    """
+    keys = folder / "pki"
     for name in ("kube-controller-manager", "kube-scheduler"):
         write_kubeconfig(
             keys / f"{name}.kubeconfig",
@@ -91,41 +87,57 @@ def start_control_plane(
             pair=authority.issue(common_name=f"system:{name}"),
         )
     commands = {
-        "etcd": _etcd(folder, place),
-        "kube-apiserver": _api_server(keys, place, fake_nodes=fake_nodes),
         "kube-controller-manager": _controller_manager(
             keys, grace_seconds=600 if fake_nodes else 16
         ),
         "kube-scheduler": _scheduler(keys),
     }
+    return _spawn(commands, folder=folder, place=place, binaries=binaries)
+
+
+def wait_for_api_server(folder: Path, *, kubeconfig: Path, needs: list[Process]) -> None:
+    """Return when it is ready.
+
+    Raises:
+        ClusterError: a process it needs died, or it took so long that it hangs.
+    """
+    _wait_for("API server ready", "/readyz", folder=folder, kubeconfig=kubeconfig, needs=needs)
+
+
+def wait_for_controllers(folder: Path, *, kubeconfig: Path, needs: list[Process]) -> None:
+    """Return when pods can be created: the default service account is there.
+
+    Raises:
+        ClusterError: a process it needs died, or it took so long that it hangs.
+    """
+    path = "/api/v1/namespaces/default/serviceaccounts/default"
+    _wait_for("default service account", path, folder=folder, kubeconfig=kubeconfig, needs=needs)
+
+
+def _wait_for(
+    what: str, path: str, *, folder: Path, kubeconfig: Path, needs: list[Process]
+) -> None:
+    with Api(kubeconfig) as api:
+        wait_until(
+            lambda: api.answers(path),
+            what=what,
+            timeout_seconds=_HANGING_SECONDS,
+            folder=folder,
+            needs=needs,
+        )
+
+
+def _spawn(
+    commands: dict[str, list[str]], *, folder: Path, place: Place, binaries: dict[str, Path]
+) -> list[Process]:
     return [
         spawn([binaries[name], *flags], folder=folder, role=name, netns=place.netns)
         for name, flags in commands.items()
     ]
 
 
-def wait_for_control_plane(folder: Path, *, kubeconfig: Path, needs: list[Process]) -> None:
-    """Return when pods can be created: ready, and the default service account is there.
-
-    Raises:
-        ClusterError: a process died, or it took over two minutes.
-    """
-    with Api(kubeconfig) as api:
-        for what, path in (
-            ("API server ready", "/readyz"),
-            ("default service account", "/api/v1/namespaces/default/serviceaccounts/default"),
-        ):
-            wait_until(
-                lambda path=path: api.answers(path),
-                what=what,
-                timeout_seconds=120,
-                folder=folder,
-                needs=needs,
-            )
-
-
 def _write_keys(keys: Path, authority: Authority) -> None:
-    names = [_LOOPBACK, SERVICE_ADDRESS, "localhost", "kubernetes", "kubernetes.default.svc"]
+    names = [LOOPBACK, SERVICE_ADDRESS, "localhost", "kubernetes", "kubernetes.default.svc"]
     (keys / "ca.crt").write_bytes(authority.pem)
     authority.issue(common_name="kube-apiserver", names=names).write(keys, "apiserver")
     authority.issue(common_name="kube-apiserver", organization="system:masters").write(
@@ -138,8 +150,8 @@ def _write_keys(keys: Path, authority: Authority) -> None:
 
 
 def _etcd(folder: Path, place: Place) -> list[str]:
-    clients = f"http://{_LOOPBACK}:{place.etcd_port}"
-    peers = f"http://{_LOOPBACK}:{place.peer_port}"
+    clients = f"http://{LOOPBACK}:{place.etcd_port}"
+    peers = f"http://{LOOPBACK}:{place.peer_port}"
     return [
         f"--data-dir={folder / 'etcd'}",
         f"--listen-client-urls={clients}",
@@ -158,7 +170,7 @@ def _api_server(keys: Path, place: Place, *, fake_nodes: bool) -> list[str]:
     without = ["--disable-admission-plugins=TaintNodesByCondition"] if fake_nodes else []
     return [
         *without,
-        f"--etcd-servers=http://{_LOOPBACK}:{place.etcd_port}",
+        f"--etcd-servers=http://{LOOPBACK}:{place.etcd_port}",
         f"--bind-address={place.address}",
         f"--advertise-address={place.address}",
         f"--secure-port={place.api_port}",

@@ -12,11 +12,12 @@ from tests.cluster.binaries import CONTROL_PLANE, ensure_binaries
 from tests.cluster.certificates import Authority, new_authority, write_kubeconfig
 from tests.cluster.control_plane import (
     Place,
-    free_ports,
     loopback,
     namespace,
-    start_control_plane,
-    wait_for_control_plane,
+    start_api_server,
+    start_controllers,
+    wait_for_api_server,
+    wait_for_controllers,
 )
 from tests.cluster.device_plugin import RESOURCE
 from tests.cluster.images import ensure_images, load_images
@@ -31,6 +32,7 @@ from tests.cluster.network import (
 )
 from tests.cluster.nodes import note_images, start_node
 from tests.cluster.packages import ensure_packages, missing_packages
+from tests.cluster.ports import ReservedPorts
 from tests.cluster.process import Process, find, kill, spawn, wait_until
 from tests.cluster.progress import Progress
 from tests.cluster.rest import Api
@@ -60,9 +62,9 @@ class Native:
             ensure_packages(progress=progress)
             seed = ensure_seed(ensure_images(progress=progress), progress=progress)
         authority = new_authority()
-        place = _place(spec)
-        with progress.step("control plane"):
-            kubeconfig = _start_control_plane(spec, place, authority, binaries)
+        with progress.step("control plane"), ReservedPorts() as ports:
+            place = _place(spec, ports)
+            kubeconfig = _start_control_plane(spec, place, authority, binaries, ports)
         nodes = tuple(plan_node(spec, index) for index in range(spec.nodes))
         if seed is not None:
             with progress.step(f"{spec.nodes} nodes with {spec.gpus_per_node} GPUs each"):
@@ -105,35 +107,44 @@ def _needed_binaries(spec: ClusterSpec) -> list[str]:
     return wanted
 
 
-def _place(spec: ClusterSpec) -> Place:
+def _place(spec: ClusterSpec, ports: ReservedPorts) -> Place:
     """Real nodes need a network of their own; without them loopback is enough."""
     if spec.nodes == 0:
-        return loopback()
+        return loopback(ports)
     netns = fabric_netns(spec.name)
     create_fabric(netns)
     return namespace(netns)
 
 
-def _way_in(folder: Path, place: Place) -> tuple[str, list[Process]]:
+def _way_in(folder: Path, place: Place, ports: ReservedPorts) -> tuple[str, list[Process]]:
     """The API server's URL from this machine, with the relay that makes it so, if needed."""
     if place.netns is None:
         return place.server, []
-    (port,) = free_ports(1)
+    port = ports.take()
     target = f"{place.address}:{place.api_port}"
     command = [sys.executable, "-I", Path(__file__).with_name("relay.py"), str(port), place.netns]
     return f"https://127.0.0.1:{port}", [spawn([*command, target], folder=folder, role="relay")]
 
 
 def _start_control_plane(
-    spec: ClusterSpec, place: Place, authority: Authority, binaries: dict[str, Path]
+    spec: ClusterSpec,
+    place: Place,
+    authority: Authority,
+    binaries: dict[str, Path],
+    ports: ReservedPorts,
 ) -> Path:
     folder = spec.folder
-    processes = start_control_plane(
+    started = start_api_server(
         folder, place=place, authority=authority, binaries=binaries, fake_nodes=spec.has_kwok
     )
-    server, relay = _way_in(folder, place)
+    server, relay = _way_in(folder, place, ports)
+    started += relay
     kubeconfig = _admin(folder, authority, server=server)
-    wait_for_control_plane(folder, kubeconfig=kubeconfig, needs=[*processes, *relay])
+    wait_for_api_server(folder, kubeconfig=kubeconfig, needs=started)
+    started += start_controllers(
+        folder, place=place, authority=authority, binaries=binaries, fake_nodes=spec.has_kwok
+    )
+    wait_for_controllers(folder, kubeconfig=kubeconfig, needs=started)
     return kubeconfig
 
 

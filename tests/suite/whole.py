@@ -74,6 +74,10 @@ WHOLES = {
         command=(*PYTEST, "-rP", "tests/integration/operator/loss/test_distortions.py"),
         environment={"DRUMLINE_DISTORTIONS": "all"},
     ),
+    "minors": Whole(
+        summary="integration on each minor of Kubernetes; ARGS='--only 1.34' for one; 40 min",
+        command=(*MODULE, "tests.suite.minors"),
+    ),
     "samples": Whole(
         summary="five times as many damaged checkpoints, twice as many recoveries in a row",
         command=(
