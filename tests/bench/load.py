@@ -22,6 +22,7 @@ from drumline.kube.views import PodView
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifest
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 
 NAMESPACE = "bench"
@@ -72,7 +73,7 @@ def bound_pods(name: str, node_names: list[str], *, gpus: int) -> list[Json]:
     )
     settings = PodSettings(trainer_image="trainer:1", join_image="operator:1")
     pods = [
-        pod_manifest(placed, index=i, gpu_resource="nvidia.com/gpu", settings=settings)
+        pod_manifest(placed, index=i, gpus=PoolGpus(resource="nvidia.com/gpu"), settings=settings)
         for i in range(len(node_names))
     ]
     for pod in pods:

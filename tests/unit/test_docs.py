@@ -143,7 +143,7 @@ def first_column(heading: str) -> set[str]:
 
 
 def test_troubleshooting_has_every_reason_and_no_other() -> None:
-    known = {*Reason, *BlockReason, "PriorityClassNotFound", "InvalidConfig"}
+    known = {*Reason, *BlockReason, "PriorityClassNotFound", "InvalidConfig", "ExceedsMemory"}
     listed = first_column("When a job does not do what you want")
     assert {word for word in listed if word[0].isupper()} == {str(reason) for reason in known}
 

@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     INVALID_CONFIG = "InvalidConfig"
+    EXCEEDS_MEMORY = "ExceedsMemory"
 
 
 class Phase(StrEnum):
@@ -84,6 +85,9 @@ class Reason(StrEnum):
     # Suspended
     SUSPENDED_BY_USER = "SuspendedByUser"
     RESUMED = "Resumed"
+    # ExceedsMemory, InvalidConfig
+    MEMORY_EXCEEDED = "MemoryExceeded"
+    MEMORY_SUFFICES = "MemorySuffices"
     # InvalidConfig
     UNREADABLE = "Unreadable"
     OPERATOR_ERROR = "OperatorError"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ from drumline.api.base import (
     name_rule,
 )
 from drumline.api.conditions import Condition
+from drumline_trainer.planner.hardware import GPU_MODELS
 
 
 class TopologyLevel(ApiModel):
@@ -26,6 +27,26 @@ class TopologyLevel(ApiModel):
     """What jobs call it in spec.topology, for instance rack."""
     node_label: LabelKey
     """Node label whose value names the domain, for instance topology.example.com/rack."""
+
+
+class HardwareSpec(ApiModel):
+    """What the GPUs of the pool are.
+
+    For the planner, and to compare a job's memory with them before it waits. Nothing is placed by
+    it.
+    """
+
+    gpu: Annotated[str, Field(json_schema_extra={"enum": list(GPU_MODELS)})]
+    """Model of the GPUs."""
+    network_gbps: Annotated[int, Field(ge=1, le=100_000)] = 400
+    """Gigabits per second from each GPU to other nodes. Default: 400."""
+    domain_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
+    """GPUs that reach each other without the network, such as the 72 of an NVL72. Absent: those of
+    a pod."""
+    when_memory_exceeded: Literal["Warn", "Refuse"] = "Warn"
+    """What becomes of a job whose layout cannot fit in these GPUs' memory by the planner's bill.
+    Warn: condition ExceedsMemory, and it starts all the same. Refuse: condition InvalidConfig, and
+    it does not. Default: Warn."""
 
 
 class GpuPoolSpec(ApiModel):
@@ -40,6 +61,8 @@ class GpuPoolSpec(ApiModel):
         list[TopologyLevel] | None, Field(max_length=8, json_schema_extra=keyed_by("name"))
     ] = None
     """Levels of the network, broadest first, for instance block, rack, clique."""
+    hardware: HardwareSpec | None = None
+    """What the GPUs are. Absent: the ranks look, and no job's memory is looked at before."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

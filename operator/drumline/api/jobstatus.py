@@ -106,6 +106,9 @@ class TrainingJobStatus(ApiModel):
     """Training loss, as last reported."""
     tokens_per_second: int | None = None
     """Tokens per second over all ranks, as last reported."""
+    layout: Annotated[str | None, Field(max_length=256)] = None
+    """Which parallelism the ranks train with, as last reported; where they chose it, with what it
+    is predicted to cost."""
     checkpoint: CheckpointStatus | None = None
     """Newest verified checkpoint."""
     incident: Annotated[str | None, Field(max_length=8192)] = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -23,6 +23,11 @@ class ParallelismSpec(ApiModel):
     where its GPUs divide by the degree; stages of a pipeline are the farthest apart.
     """
 
+    mode: Literal["Manual", "Auto"] = "Manual"
+    """Manual: the layout is as it is written. Auto: at every start the ranks choose the fastest one
+    that fits in their GPUs' memory, for the number of them that there are; degrees above 1, and
+    what else differs from its default, stay as written. status.layout says what was chosen.
+    Default: Manual."""
     data_parallel: Annotated[str, Field(json_schema_extra=_enum_of(DataParallel))] = "fsdp"
     """What ranks that see different samples share out: ddp nothing, zero1 the optimizer's state,
     zero2 gradients too, fsdp weights too; parameter-server keeps what is updated on servers.

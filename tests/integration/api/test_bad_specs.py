@@ -178,6 +178,19 @@ JOBS = [
         trainer={"parallelism": {"dataParallel": "ddp", "replicate": 2}},
     ),
     job(
+        "ranks that choose do not divide by the degrees that are written",
+        "spec.trainer.parallelism",
+        "must be a multiple of tensor x context x pipeline",
+        nodes=3,
+        trainer={"parallelism": {"mode": "Auto", "tensor": 2}},
+    ),
+    job(
+        "unknown mode",
+        "spec.trainer.parallelism.mode",
+        '"Auto"',
+        trainer={"parallelism": {"mode": "auto"}},
+    ),
+    job(
         "unknown schedule",
         "spec.trainer.parallelism.schedule",
         '"zbv"',

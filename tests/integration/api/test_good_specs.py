@@ -140,6 +140,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         preemption={"withinQueue": "Never", "reclaim": "FairShare"},
         minRuntimeSeconds=600,
     ),
+    "a pool that says what its GPUs are": manifest(
+        "GpuPool",
+        hardware={"gpu": "GB200", "domainGpus": 72, "whenMemoryExceeded": "Refuse"},
+    ),
+    "a layout that the ranks choose": manifest(
+        "TrainingJob",
+        nodes=8,
+        trainer={"globalBatchSize": 4, "parallelism": {"mode": "Auto", "tensor": 2}},
+    ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
 }
 

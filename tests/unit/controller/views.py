@@ -85,9 +85,11 @@ def node_view(name: str = "node-0", *, version: int = 1, **rest: Any) -> NodeVie
     return NodeView(name=name, uid=name, resource_version=str(version), **fields)
 
 
-def pool_view(name: str = "h100", **selector: str) -> ObjectView:
-    """A GpuPool of the nodes with these labels."""
-    spec = {"nodeSelector": selector or {"gpu": "h100"}}
+def pool_view(name: str = "h100", *, gpu: str | None = None, **selector: str) -> ObjectView:
+    """A GpuPool of the nodes with these labels; `gpu` is what it says of its GPUs."""
+    spec: dict[str, Any] = {"nodeSelector": selector or {"gpu": "h100"}}
+    if gpu is not None:
+        spec["hardware"] = {"gpu": gpu}
     return ObjectView(namespace="", name=name, uid=name, resource_version="1", spec=spec)
 
 

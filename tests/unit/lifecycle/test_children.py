@@ -17,6 +17,7 @@ from drumline.lifecycle.manifests.children import (
 )
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifest
+from drumline.lifecycle.model.hardware import PoolGpus
 from tests.builders import a_job, admitted
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -99,7 +100,10 @@ def test_each_size_has_its_own_budget_and_each_pod_a_single_budget() -> None:
     assert small["metadata"]["name"] != large["metadata"]["name"]
     settings = PodSettings(trainer_image="t:1", join_image="j:1")
     pod = pod_manifest(
-        admitted(a_job(nodes=2)), index=0, gpu_resource="nvidia.com/gpu", settings=settings
+        admitted(a_job(nodes=2)),
+        index=0,
+        gpus=PoolGpus(resource="nvidia.com/gpu"),
+        settings=settings,
     )
     labels = pod["metadata"]["labels"].items()
     selected = [

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.manifests.pods import pod_manifest
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import TrainerConfig
 from tests.builders import a_job, admitted, with_status
@@ -41,7 +43,7 @@ Json = dict[str, Any]
 def manifest(
     job: Job, *, index: int = 0, settings: PodSettings = SETTINGS, gpu: str = "nvidia.com/gpu"
 ) -> Json:
-    return pod_manifest(job, index=index, gpu_resource=gpu, settings=settings)
+    return pod_manifest(job, index=index, gpus=PoolGpus(resource=gpu), settings=settings)
 
 
 def container(job: Job, *, settings: PodSettings = SETTINGS) -> Json:
@@ -539,3 +541,13 @@ def test_a_template_s_default_user_has_a_home_that_it_can_write(
     volumes = {volume["name"] for volume in made["volumes"]}
     assert volumes >= {each["name"] for each in mounts}
     assert ("drumline-home" in volumes) == (HOME_MOUNT in mounts)
+
+
+def test_pods_get_what_their_pool_says_about_its_gpus() -> None:
+    said = GpuPoolSpec.model_validate(
+        {"nodeSelector": {"a": "b"}, "hardware": {"gpu": "GB200", "domainGpus": 72}}
+    )
+    pod = pod_manifest(admitted(a_job()), index=0, gpus=PoolGpus.of(said), settings=SETTINGS)
+    environment = pod["spec"]["containers"][0]["env"]
+    (text,) = [entry["value"] for entry in environment if entry["name"] == "DRUMLINE_CONFIG"]
+    assert json.loads(text)["hardware"] == {"gpu": "GB200", "network_gbps": 400, "domain_gpus": 72}

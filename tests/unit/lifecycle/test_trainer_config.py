@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from drumline.lifecycle.manifests.trainer_config import checkpoint_folder, trainer_config
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, HardwareConfig, TrainerConfig
 from tests.builders import a_job
 
 
@@ -118,3 +118,22 @@ def test_a_folder_of_the_users_own_is_continued_by_every_job_that_names_it() -> 
     spec = a_job(checkpoint={"claimName": "saves", "path": "runs/a"}).spec
     assert checkpoint_folder(spec, name="any", uid="12345678-a") == "/checkpoints/runs/a"
     assert checkpoint_folder(a_job().spec, name="any", uid="12345678-a") is None
+
+
+def test_ranks_choose_where_the_mode_is_auto() -> None:
+    trainer = {"globalBatchSize": 6, "parallelism": {"mode": "Auto", "tensor": 2}}
+    config = config_of(nodes=6, gpusPerNode=2, trainer=trainer)  # 6 samples, 12 ranks
+    assert (config.parallelism.mode, config.parallelism.tensor) == ("auto", 2)
+    assert config.micro_batch_size is None
+
+
+def test_a_chosen_layout_has_to_exist() -> None:
+    trainer = {"globalBatchSize": 7, "parallelism": {"mode": "Auto"}}
+    with pytest.raises(ConfigError, match="global_batch_size"):
+        config_of(nodes=6, gpusPerNode=2, trainer=trainer)
+
+
+def test_overrides_win_over_what_a_pool_says() -> None:
+    spec = a_job(trainer={"overrides": {"hardware": {"network_gbps": 100}}}).spec
+    config = trainer_config(spec, HardwareConfig(gpu="H100", network_gbps=400))
+    assert (config.hardware.gpu, config.hardware.network_gbps) == ("H100", 100)

@@ -235,3 +235,11 @@ def test_a_start_is_expected_until_the_job_has_places_or_is_suspended() -> None:
     )
     for status in (placed, transitions.suspended(waits, now=T0)):
         assert (status.expected_start, status.expected_start_by) == (None, None)
+
+
+def test_the_layout_stays_where_an_agent_does_not_say_it() -> None:
+    job = admitted(a_job())
+    status = transitions.with_progress(job, job.status, Progress(layout="FSDP4"), now=LATER)
+    again = with_status(job, status)
+    status = transitions.with_progress(again, again.status, Progress(step=1), now=LATER)
+    assert status.layout == "FSDP4"

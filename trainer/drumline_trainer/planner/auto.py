@@ -22,9 +22,11 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import divisors, violations
-from drumline_trainer.planner.hardware import GpuCluster
+from drumline_trainer.planner.hardware import LINKS, GpuCluster
+from drumline_trainer.planner.machine import PROCESSOR
+from drumline_trainer.planner.network import cluster_of
 from drumline_trainer.planner.search import Planned, SearchResult, evaluate, search
-from drumline_trainer.planner.space import Choice, Goal, KeptChoices, Outer
+from drumline_trainer.planner.space import Choice, Goal, KeptChoices, Outer, configured
 
 UNLIMITED = 1 << 62
 _BEST = 4
@@ -102,6 +104,22 @@ def goal_of(config: TrainerConfig, cluster: GpuCluster) -> Goal:
     return goal
 
 
+def check_choosable(config: TrainerConfig, *, world_size: int) -> None:
+    """Return where some layout can train this: bounded, without a search and without devices.
+
+    Raises:
+        ConfigError: none of those that save most is legal; the first violation of the plainest.
+    """
+    goal = goal_of(config, cluster_of(PROCESSOR, gpus=world_size, network=LINKS["ethernet-100g"]))
+    for choice in _saving(goal):
+        try:
+            if not violations(configured(goal.config, choice), world_size=world_size):
+                return
+        except ConfigError:
+            continue
+    raise ConfigError(_why_none(goal))
+
+
 def smallest(goal: Goal) -> Planned:
     """Of the layouts that save most, the one with the least memory.
 
@@ -114,12 +132,7 @@ def smallest(goal: Goal) -> Planned:
         if isinstance(planned, Planned)
     ]
     if not legal:
-        against = violations(goal.config, world_size=goal.cluster.gpus)
-        raise ConfigError(
-            against[0].text
-            if against
-            else f"parallelism: no layout of {goal.cluster.gpus} ranks keeps what is written"
-        )
+        raise ConfigError(_why_none(goal))
     return min(legal, key=lambda planned: planned.bill.total)
 
 
@@ -130,6 +143,13 @@ def summary(planned: Planned, cluster: GpuCluster) -> str:
         f" {planned.setup.recompute}: {planned.time.seconds:.3g} s a step and"
         f" {planned.bill.total / _GIB:.1f} of {cluster.gpu.memory_bytes / _GIB:.1f} GiB predicted"
     )
+
+
+def _why_none(goal: Goal) -> str:
+    against = violations(goal.config, world_size=goal.cluster.gpus)
+    if against:
+        return against[0].text
+    return f"parallelism: no layout of {goal.cluster.gpus} ranks keeps what is written"
 
 
 def _written(degree: int) -> int | None:

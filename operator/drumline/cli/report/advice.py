@@ -37,6 +37,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     Reason.ACTIVE_DEADLINE_EXCEEDED: "Create a new job with the same checkpoint.path and a longer"
     " activeDeadlineSeconds.",
     Reason.CONFIG_REFUSED: "Fix the field that the message names.",
+    Reason.MEMORY_EXCEEDED: "Make the change that the message names, or use a pool with larger"
+    " GPUs.",
     Reason.UNREADABLE: "Suspend the job and write the field that the message names anew.",
     Reason.OPERATOR_ERROR: "Report the message: it is a defect of the operator.",
     Reason.CORRUPT_CHECKPOINT: "Repair the storage, or name another checkpoint.path; see"

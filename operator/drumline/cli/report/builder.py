@@ -138,6 +138,7 @@ def _facts(
     yield "Step", _step(status)
     yield "Loss", plain(status.loss or "")
     yield "Tokens/s", "" if status.tokens_per_second is None else count(status.tokens_per_second)
+    yield "Layout", plain(status.layout or "")
     yield "Time left", _time_left(job, status)
     yield "Checkpoint", "" if status.checkpoint is None else f"step {count(status.checkpoint.step)}"
     yield "Membership", "" if status.generation is None else f"generation {status.generation}"

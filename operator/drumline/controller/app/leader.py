@@ -40,6 +40,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
@@ -118,7 +119,7 @@ class LeaderComponents:
         self._watch = agents.watch
         self._wake = asyncio.Event()
         self._pods = _pod_settings(settings)
-        self._judge = Judge(settle=self._settle)
+        self._judge = Judge(settle=self._settle, hardware=self._hardware_of)
         self._state = ClusterCache(
             nodes=NodeCache(clock=clocks.wall),
             progress=agents.watch.progress,
@@ -210,6 +211,9 @@ class LeaderComponents:
             self._queue.add(job.key)
             self._wake.set()
 
+    def _hardware_of(self, job: Job) -> PoolHardware | None:
+        return self._state.hardware_of(job)
+
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
         """Say what becomes of a new spec once our cache has it; the next look does else."""
         informer = self.informers.pools if resource is GPU_POOLS else self.informers.queues
@@ -229,7 +233,7 @@ class LeaderComponents:
                 deliveries=agents.deliveries,
                 pods=self._pods,
                 signing_keys=term.signing_keys,
-                gpu_resource=_gpu_resource(state),
+                gpus_of=_gpus_of(state),
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
             ),
@@ -301,9 +305,9 @@ def _pod_settings(settings: Settings) -> PodSettings:
     )
 
 
-def _gpu_resource(state: ClusterCache) -> Callable[[str], str | None]:
-    def look_up(pool: str) -> str | None:
+def _gpus_of(state: ClusterCache) -> Callable[[str], PoolGpus | None]:
+    def look_up(pool: str) -> PoolGpus | None:
         spec = state.pools.get(pool)
-        return spec.gpu_resource if spec is not None else None
+        return PoolGpus.of(spec) if spec is not None else None
 
     return look_up

@@ -17,6 +17,7 @@ from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.kube.views import ObjectView, PodView, PriorityClassView
+from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
 from drumline_trainer.contract import Progress
@@ -45,7 +46,10 @@ class ClusterCache:
     ) -> None:
         self.nodes = nodes
         self.jobs = JobCache(
-            changed=self._job_changed, forgotten=self._job_forgotten, judge_later=judge_later
+            changed=self._job_changed,
+            forgotten=self._job_forgotten,
+            hardware=self.hardware_of,
+            judge_later=judge_later,
         )
         self.pods = JobPods()
         self.pools = SpecCache(GpuPoolSpec)
@@ -78,7 +82,13 @@ class ClusterCache:
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take in an event of a GpuPool; returns why it cannot be read, if so."""
         self.nodes.pools_changed()
-        return self.pools.on_object(old, new)
+        problem = self.pools.on_object(old, new)
+        self.jobs.judge_again()
+        return problem
+
+    def hardware_of(self, job: Job) -> PoolHardware | None:
+        """The largest GPUs that a job may get, as far as its pools say what they have."""
+        return largest_hardware(job.spec, self.pools.by_name)
 
     def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take in an event of a TrainingQueue; returns why it cannot be read, if so."""

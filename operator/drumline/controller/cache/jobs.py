@@ -18,9 +18,12 @@ from dataclasses import dataclass, replace
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.conversion.jobs import readable_job_of, with_status_of
 from drumline.kube.views import ObjectView
+from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import is_judged_alike, judge
+
+_SETTLED = (Schedulable, Refusal)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,7 @@ class JobCache:
     Args:
         changed: called with a job's version before and after every change.
         forgotten: called with namespace and uid when a job is gone.
+        hardware: the largest GPUs that a job may get, as far as its pools say it.
         judge_later: takes a job whose verdict is to be given to `settle`; None: judged at once.
     """
 
@@ -53,9 +57,11 @@ class JobCache:
         *,
         changed: Callable[[Job | None, Job | None], None],
         forgotten: Callable[[str, str], None],
+        hardware: Callable[[Job], PoolHardware | None] = lambda _: None,
         judge_later: Callable[[Job], None] | None = None,
     ) -> None:
         self._judge_later = judge_later
+        self._hardware = hardware
         self._changed = changed
         self._forgotten = forgotten
         self._shown: dict[str, Job] = {}
@@ -98,6 +104,22 @@ class JobCache:
         if assumed is not None:
             self._assumed[job.uid] = replace(assumed, verdict=verdict)
         return True
+
+    def judge_again(self) -> None:
+        """Pools have changed: judge the jobs whose largest GPUs are others now. O(jobs).
+
+        Until then the verdict that they have counts: what can be scheduled goes on to be.
+        """
+        for job in list(self._shown.values()):
+            if job.spec.trainer is None or job.finished or job.unreadable:
+                continue
+            hardware = self._hardware(job)
+            if not isinstance(job.verdict, _SETTLED) or job.verdict.hardware == hardware:
+                continue
+            if self._judge_later is None:
+                self.settle(job, judge(job.spec, hardware))
+            else:
+                self._judge_later(job)
 
     def assume(self, job: Job) -> None:
         """The API server acknowledged or showed this version: it counts until the watch has it."""
@@ -166,7 +188,7 @@ class JobCache:
         if shown is not None and readable and is_judged_alike(shown.spec, job.spec):
             return replace(job, verdict=shown.verdict)
         if self._judge_later is None or job.spec.trainer is None:
-            return replace(job, verdict=judge(job.spec))
+            return replace(job, verdict=judge(job.spec, self._hardware(job)))
         unjudged = replace(job, verdict=Unjudged())
         self._judge_later(unjudged)
         return unjudged

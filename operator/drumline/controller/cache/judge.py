@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan.acceptance import judge
@@ -24,10 +25,17 @@ class Judge:
 
     Args:
         settle: keeps a verdict with the job that was judged.
+        hardware: the largest GPUs that a job may get, as far as its pools say it.
     """
 
-    def __init__(self, *, settle: Callable[[Job, Schedulable | Refusal], None]) -> None:
+    def __init__(
+        self,
+        *,
+        settle: Callable[[Job, Schedulable | Refusal], None],
+        hardware: Callable[[Job], PoolHardware | None] = lambda _: None,
+    ) -> None:
         self._settle = settle
+        self._hardware = hardware
         self._waiting: deque[Job] = deque()
         self._arrived = asyncio.Event()
         self._idle = asyncio.Event()
@@ -47,14 +55,15 @@ class Judge:
         """Judge what comes; never returns."""
         while True:
             await self._arrived.wait()
-            batch = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            jobs = [self._waiting.popleft() for _ in range(min(BATCH, len(self._waiting)))]
+            batch = [(job, self._hardware(job)) for job in jobs]
             verdicts = await asyncio.to_thread(_judge_all, batch)
-            for job, verdict in zip(batch, verdicts, strict=True):
+            for job, verdict in zip(jobs, verdicts, strict=True):
                 self._settle(job, verdict)
             if not self._waiting:
                 self._arrived.clear()
                 self._idle.set()
 
 
-def _judge_all(jobs: Sequence[Job]) -> list[Schedulable | Refusal]:
-    return [judge(job.spec) for job in jobs]
+def _judge_all(batch: Sequence[tuple[Job, PoolHardware | None]]) -> list[Schedulable | Refusal]:
+    return [judge(job.spec, hardware) for job, hardware in batch]

@@ -41,6 +41,7 @@ from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import reachable_agents
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodEvents, PodFacts
 from drumline.lifecycle.model.signing_keys import SigningKeys
@@ -100,7 +101,7 @@ class Executor:
         deliveries: where records and notices on their way to agents are held.
         pods: what the platform decides about pods.
         signing_keys: what the jobs' tokens are derived from.
-        gpu_resource: the GPU resource of a pool, None while the pool is unknown.
+        gpus_of: the GPUs of a pool, None while the pool is unknown.
         pods_of: the pods of a job as the cache shows them.
         clock: seconds since the epoch.
     """
@@ -113,7 +114,7 @@ class Executor:
         deliveries: Deliveries,
         pods: PodSettings,
         signing_keys: SigningKeys,
-        gpu_resource: Callable[[str], str | None],
+        gpus_of: Callable[[str], PoolGpus | None],
         pods_of: Callable[[Job], Iterable[PodFacts]],
         clock: Callable[[], float],
     ) -> None:
@@ -123,7 +124,7 @@ class Executor:
         self._deliveries = deliveries
         self._pods = pods
         self._signing_keys = signing_keys
-        self._gpu_resource = gpu_resource
+        self._gpus_of = gpus_of
         self._clock = clock
         self._next_events_slot = 0.0
 
@@ -239,12 +240,10 @@ class Executor:
 
     async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
         pool = job.status.assignment.gpu_pool if job.status.assignment else ""
-        gpu_resource = self._gpu_resource(pool)
-        if gpu_resource is None:
+        gpus = self._gpus_of(pool)
+        if gpus is None:
             raise RetryLater(1.0)
-        manifests = pod_manifests(
-            job, indices=indices, gpu_resource=gpu_resource, settings=self._pods
-        )
+        manifests = pod_manifests(job, indices=indices, gpus=gpus, settings=self._pods)
         names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
         memory.unseen |= dict.fromkeys(names, self._clock())
         outcomes = await writes.create_many(

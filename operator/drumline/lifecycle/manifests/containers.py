@@ -22,8 +22,10 @@ from drumline.lifecycle.manifests.volumes import (
     token_mount,
     token_volume,
 )
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
+from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import (
     AGENT_PORT,
     GANG_FOLDER,
@@ -44,20 +46,26 @@ _CPU_MILLIS_PER_GPU = 100
 _MEMORY_MEBIBYTES_PER_GPU = 128
 
 
-def containers_of(
-    job: Job, member: GangMember, *, gpu_resource: str, settings: PodSettings
-) -> Json:
+def containers_of(job: Job, member: GangMember, *, gpus: PoolGpus, settings: PodSettings) -> Json:
     """The part of the pod's spec with containers, init containers, volumes and pull secrets."""
-    resources = _resources(job, gpu_resource)
+    resources = _resources(job, gpus.resource)
     if job.spec.template is None:
-        return _trainer_containers(job, member, resources=resources, settings=settings)
+        config = trainer_config(job.spec, gpus.hardware)
+        return _trainer_containers(
+            job, member, config=config, resources=resources, settings=settings
+        )
     return _template_containers(
         job, job.spec.template, member, resources=resources, settings=settings
     )
 
 
 def _trainer_containers(
-    job: Job, member: GangMember, *, resources: Json, settings: PodSettings
+    job: Job,
+    member: GangMember,
+    *,
+    config: TrainerConfig,
+    resources: Json,
+    settings: PodSettings,
 ) -> Json:
     spec, extra = job.spec, settings.trainer_pod
     volumes: list[Json] = [scratch_volume("tmp"), shared_memory_volume(), token_volume(job)]
@@ -72,7 +80,7 @@ def _trainer_containers(
     if spec.trainer is not None and spec.trainer.data is not None:
         volumes.append(claim_volume("data", spec.trainer.data.claim_name, read_only=True))
         mounts.append({"name": "data", "mountPath": DATA_FOLDER, "readOnly": True})
-    config = json.dumps(trainer_config(spec).to_dict(), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
     folder = checkpoint_folder(spec, name=job.name, uid=job.uid)
     container: Json = {
         "name": TRAINER_CONTAINER,
@@ -81,7 +89,7 @@ def _trainer_containers(
         "command": ["python3", "-m", "drumline_trainer.agent", "run"],
         "env": [
             *_agent_environment(job, member),
-            {"name": Env.CONFIG, "value": config},
+            {"name": Env.CONFIG, "value": text},
             {"name": Env.CHECKPOINT_FOLDER, "value": folder or ""},
             *extra.get("env", []),
         ],

@@ -21,6 +21,7 @@ from drumline.api.base import (
 from drumline.lifecycle.manifests.children import owner_reference
 from drumline.lifecycle.manifests.containers import containers_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline_trainer.contract import (
@@ -40,24 +41,24 @@ if the pods are dead too, their peers report it within seconds."""
 
 
 def pod_manifests(
-    job: Job, *, indices: Collection[int], gpu_resource: str, settings: PodSettings
+    job: Job, *, indices: Collection[int], gpus: PoolGpus, settings: PodSettings
 ) -> list[Json]:
     """The pods of the members with these indices, each bound to its node. O(members)."""
     chosen = frozenset(indices)
     return [
-        _manifest(job, member, gpu_resource=gpu_resource, settings=settings)
+        _manifest(job, member, gpus=gpus, settings=settings)
         for member in members_of(job.status)
         if member.index in chosen
     ]
 
 
-def pod_manifest(job: Job, *, index: int, gpu_resource: str, settings: PodSettings) -> Json:
+def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings) -> Json:
     """The pod of one member."""
-    (manifest,) = pod_manifests(job, indices=(index,), gpu_resource=gpu_resource, settings=settings)
+    (manifest,) = pod_manifests(job, indices=(index,), gpus=gpus, settings=settings)
     return manifest
 
 
-def _manifest(job: Job, member: GangMember, *, gpu_resource: str, settings: PodSettings) -> Json:
+def _manifest(job: Job, member: GangMember, *, gpus: PoolGpus, settings: PodSettings) -> Json:
     template = job.spec.template
     extra = settings.trainer_pod if job.runs_trainer else {}
     annotations = {
@@ -100,7 +101,7 @@ def _manifest(job: Job, member: GangMember, *, gpu_resource: str, settings: PodS
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "tolerations": _tolerations(job, extra),
-            **containers_of(job, member, gpu_resource=gpu_resource, settings=settings),
+            **containers_of(job, member, gpus=gpus, settings=settings),
         },
     }
 

@@ -8,15 +8,26 @@ from typing import Any
 from drumline.api.overrides import OverridesError
 from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_trainer.config import (
+    MODEL_PRESETS,
+    ConfigError,
+    HardwareConfig,
+    TrainerConfig,
+    merge,
+)
 from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.planner.auto import check_choosable, is_auto
 
 DATA_FOLDER = "/data"
 CHECKPOINT_FOLDER = "/checkpoints"
 
 
-def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
+def trainer_config(spec: TrainingJobSpec, hardware: HardwareConfig | None = None) -> TrainerConfig:
     """The configuration of every rank of this job.
+
+    Args:
+        spec: of the job.
+        hardware: what its pool says about its GPUs; overrides win.
 
     Raises:
         ConfigError: the model is unknown, an override is not a field of the trainer's schema, or
@@ -24,7 +35,13 @@ def trainer_config(spec: TrainingJobSpec) -> TrainerConfig:
     """
     if spec.trainer is None:
         raise ConfigError("trainer: missing; give trainer or template")
-    config = TrainerConfig.from_dict(merge(_base(spec, spec.trainer), _overrides(spec.trainer)))
+    base = _base(spec, spec.trainer)
+    if hardware is not None:
+        base["hardware"] = asdict(hardware)
+    config = TrainerConfig.from_dict(merge(base, _overrides(spec.trainer)))
+    if is_auto(config):
+        check_choosable(config, world_size=spec.nodes * spec.gpus_per_node)
+        return config
     for size in allowed_sizes(spec):
         validated_layout(config, world_size=size * spec.gpus_per_node)
     return config
@@ -56,10 +73,11 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
         "data": data,
     }
     if trainer.parallelism is not None:
-        base["parallelism"] = trainer.parallelism.model_dump()
+        written = trainer.parallelism.model_dump()
+        base["parallelism"] = written | {"mode": trainer.parallelism.mode.lower()}
     if trainer.micro_batch_size is not None:
         base["micro_batch_size"] = trainer.micro_batch_size
-    elif spec.min_nodes is not None:  # fewer ranks take more micro-batches
+    elif spec.min_nodes is not None and not _is_auto(trainer):  # fewer ranks take more
         parts = data_parallel_size(trainer, ranks=spec.nodes * spec.gpus_per_node)
         base["micro_batch_size"] = max(1, trainer.global_batch_size // max(1, parts))
     if spec.checkpoint is not None:
@@ -68,6 +86,10 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
             "keep": spec.checkpoint.keep,
         }
     return base
+
+
+def _is_auto(trainer: TrainerSpec) -> bool:
+    return trainer.parallelism is not None and trainer.parallelism.mode == "Auto"
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:

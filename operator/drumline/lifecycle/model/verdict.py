@@ -5,11 +5,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline.api.conditions import Reason
+from drumline.lifecycle.model.hardware import PoolHardware
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryShortage:
+    """By the planner's bill the job does not fit in its GPUs; it may start all the same."""
+
+    message: str
+    """What it needs of what there is, and the smallest change with which it would fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedulable:
     """Nothing speaks against it."""
+
+    shortage: MemoryShortage | None = None
+    hardware: PoolHardware | None = None
+    """That its memory was judged on; None: nobody says what its GPUs are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +37,8 @@ class Refusal:
     reason: Reason
     message: str
     """Begins with the field at fault."""
+    hardware: PoolHardware | None = None
+    """That its memory was judged on."""
 
 
 Verdict = Schedulable | Unjudged | Refusal

@@ -7,16 +7,19 @@ from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.template_secrets import template_error
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Verdict
+from drumline.lifecycle.plan.memory_fit import memory_shortage
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import plain
 
 MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500
 _JUDGED = (
-    *("trainer", "template", "nodes", "min_nodes"),
-    *("gpus_per_node", "topology", "checkpoint"),
+    *("trainer", "template", "nodes"),
+    *("gpus_per_node", "topology", "checkpoint", "min_nodes"),
+    *("gpu_pool", "gpu_pools"),
 )
 
 
@@ -25,19 +28,27 @@ def is_ours(job: Job) -> bool:
     return job.spec.managed_by in (None, MANAGER)
 
 
-def judge(spec: TrainingJobSpec) -> Schedulable | Refusal:
-    """Whether a spec can be scheduled. Bounded by its schema, and for any spec a verdict."""
+def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedulable | Refusal:
+    """Whether a spec can be scheduled. Bounded by its schema, and for any spec a verdict.
+
+    Args:
+        spec: of the job.
+        hardware: the largest GPUs that it may get; None: nobody says, and its memory is not judged.
+    """
     if spec.template is not None and (error := template_error(spec.template)) is not None:
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:
         return Schedulable()
     try:
-        trainer_config(spec)
+        config = trainer_config(spec)
+        shortage = None if hardware is None else memory_shortage(spec, config, hardware)
     except ConfigError as error:
-        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)))
+        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)), hardware=hardware)
     except Exception as error:  # noqa: BLE001 - what a tenant wrote must not reach the other jobs
         return refusal_for(error)
-    return Schedulable()
+    if shortage is not None and hardware is not None and hardware.refuses:
+        return Refusal(reason=Reason.MEMORY_EXCEEDED, message=shortage.message, hardware=hardware)
+    return Schedulable(shortage=shortage, hardware=hardware)
 
 
 def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:

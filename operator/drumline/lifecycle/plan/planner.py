@@ -102,6 +102,8 @@ def _plan_waiting(job: Job, observed: Observed, *, now: float) -> JobPlan:
         return JobPlan(status=transitions.invalid_config(job, verdict, now=now))
     if isinstance(verdict, Schedulable) and is_true(job.status, ConditionType.INVALID_CONFIG):
         return JobPlan(status=transitions.valid_config(job, now=now))
+    if isinstance(verdict, Schedulable) and not _shows_memory(job, verdict):
+        return JobPlan(status=transitions.memory_judged(job, verdict.shortage, now=now))
     return JobPlan(actions=() if job.unreadable else tuple(delete_actions(observed.pods)))
 
 
@@ -126,6 +128,14 @@ def _shows(job: Job, refusal: Refusal) -> bool:
     if shown is None or (shown.status, shown.message) != ("True", text):
         return False
     return job.status.assignment is not None or job.status.message == text
+
+
+def _shows_memory(job: Job, verdict: Schedulable) -> bool:
+    shown = condition(job.status, ConditionType.EXCEEDS_MEMORY)
+    exceeds = shown is not None and shown.status == "True"
+    if verdict.shortage is None:
+        return not exceeds
+    return shown is not None and exceeds and shown.message == verdict.shortage.message[:2048]
 
 
 def _plan_admitted(situation: Situation) -> JobPlan:

@@ -27,6 +27,7 @@ from drumline.lifecycle.transitions.membership import (
 from drumline.lifecycle.transitions.phases import (
     failed,
     invalid_config,
+    memory_judged,
     requeued,
     resumed,
     running,
@@ -50,6 +51,7 @@ __all__ = [
     "invalid_config",
     "members_lost",
     "members_replaced",
+    "memory_judged",
     "movable",
     "nominated",
     "nominated_for_move",

@@ -19,7 +19,7 @@ from drumline.lifecycle.model.conditions import (
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.lifecycle.model.verdict import Refusal
+from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
 from drumline_trainer.contract import Progress
 
 MAX_INCIDENT_CHARACTERS = 8192
@@ -141,6 +141,16 @@ def valid_config(job: Job, *, now: float) -> TrainingJobStatus:
     )
 
 
+def memory_judged(job: Job, shortage: MemoryShortage | None, *, now: float) -> TrainingJobStatus:
+    """Whether the planner's bill of the job is larger than its GPUs."""
+    status = changed(job.status, observed_generation=job.object_generation)
+    kind = ConditionType.EXCEEDS_MEMORY
+    if shortage is None:
+        return cleared(status, job, kind, Reason.MEMORY_SUFFICES, now=now)
+    reason, text = Reason.MEMORY_EXCEEDED, shortage.message
+    return with_condition(status, job, kind, "True", reason, text, now)
+
+
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
     """Every pod succeeded."""
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
@@ -189,6 +199,7 @@ def with_progress(
         total_steps=progress.total_steps,
         loss=status.loss if progress.loss is None else _loss_text(progress.loss),
         tokens_per_second=status.tokens_per_second if speed is None else _int64(speed),
+        layout=progress.layout or status.layout,
     )
     step, digest = progress.checkpoint_step, progress.checkpoint_digest
     return status if step is None else with_checkpoint(job, status, step, digest, now=now)

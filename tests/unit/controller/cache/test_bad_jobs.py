@@ -15,6 +15,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
+from drumline.lifecycle.plan.acceptance import judge
 from tests.unit.controller.views import (
     assignment,
     job_view,
@@ -117,7 +118,9 @@ def test_a_spec_is_judged_when_it_changes_and_not_in_a_cycle(
 ) -> None:
     judged: list[str] = []
     judge = job_cache.judge
-    monkeypatch.setattr(job_cache, "judge", lambda spec: judged.append(spec.queue) or judge(spec))
+    monkeypatch.setattr(
+        job_cache, "judge", lambda spec, gpus: judged.append(spec.queue) or judge(spec, gpus)
+    )
     first = job_view()
     state.on_job(None, first)
     second = job_view(version=2, status={"phase": "Pending"})
@@ -215,6 +218,24 @@ def test_a_job_waits_for_its_verdict_and_keeps_it_over_writes() -> None:
     state.on_job(first, changed)
     assert not state.jobs.settle(later[0], Schedulable())
     assert waiting(state) == ["team/template"]
+
+
+def test_pools_that_say_what_they_have_have_waiting_jobs_judged_again() -> None:
+    later: list[Job] = []
+    state = filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW), judge_later=later.append))
+    state.on_job(None, job_view())
+    assert state.jobs.settle(later.pop(), Schedulable())
+    state.on_pool(pool_view(), pool_view())  # says nothing of its GPUs
+    assert later == []
+    state.on_pool(pool_view(), pool_view(gpu="H100"))
+    assert [job.key for job in later] == ["team/llama"]
+    assert waiting(state) == ["team/llama"]  # the verdict that it has counts until then
+    judged = later.pop()
+    assert state.jobs.settle(judged, judge(judged.spec, state.hardware_of(judged)))
+    state.on_pool(None, pool_view("smaller", gpu="A100-40GB"))
+    assert later == []
+    state.on_pool(None, pool_view("larger", gpu="H200"))
+    assert [job.key for job in later] == ["team/llama"]
 
 
 def fields(job: Job) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.children import job_token
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.signing_keys import SigningKeys
@@ -110,7 +111,7 @@ class Operator:
                 deliveries=self.deliveries,
                 pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
                 signing_keys=SigningKeys(current=KEY),
-                gpu_resource=lambda _: "nvidia.com/gpu",
+                gpus_of=lambda _: PoolGpus(resource="nvidia.com/gpu"),
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=lambda: T0 + 6,
             ),
