@@ -173,7 +173,7 @@ def test_a_drain_under_a_template_gives_every_pod_its_grace_and_ends(site: Site)
         "volumes": [{"name": "saved", "persistentVolumeClaim": {"claimName": "checkpoints"}}],
         "volumeMounts": [{"name": "saved", "mountPath": "/checkpoints"}],
     }
-    site.submit("own", nodes=2, template=template)
+    site.submit("own", nodes=2, gpusPerNode=2, template=template)
     queued = site.wait("own", phase_is("Running"))["status"]["queuedAt"]
     node = min(set(site.nodes("own")) - {OPERATOR_NODE})
     options = ("--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={DRAIN_SECONDS}s")
