@@ -64,6 +64,11 @@ WHOLES = {
         command=(*PYTEST, "-rP", "--timeout=3600", "tests/property/test_hostile_objects.py"),
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
+    "exploration": Whole(
+        summary="3 jobs on 3 nodes in every order of steps, two crashes in any; 30 min",
+        command=(*PYTEST, "-rP", "--timeout=7200", "tests/property/test_exploration.py"),
+        environment={"DRUMLINE_PROPERTIES": "all"},
+    ),
     "crash": Whole(
         summary="the operator ends at every write of every life of a job, in four ways; 40 min",
         command=(*PYTEST, "-rP", "tests/integration/operator/loss/test_crash_points.py"),
@@ -93,7 +98,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one of them; without a name list them."""
     if not arguments or arguments[0] not in WHOLES:
         for name, whole in WHOLES.items():
-            print(f"make test-all WHAT={name:11} {whole.summary}")
+            print(f"make test-all WHAT={name:12} {whole.summary}")
         return 2 if arguments else 0
     whole = WHOLES[arguments[0]]
     command = [*whole.command, *arguments[1:]]
