@@ -16,6 +16,7 @@ import msgspec
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, Malformed
 from drumline.kube.kinds import Resource
+from drumline.kube.nesting import flattened
 from drumline.kube.request import JSON, ORDINARY, Request, Sending, Verb
 
 Body = Mapping[str, Any] | bytes
@@ -257,13 +258,16 @@ def _bytes(body: Body) -> bytes:
 
 
 def written_in(answer: bytes) -> Written:
-    """The identity in the answer to a write.
+    """The identity in the answer to a write: the whole object, whatever its maker put into it.
 
     Raises:
         Malformed: There is none.
     """
     try:
-        metadata = _decode_written(answer).metadata
+        try:
+            metadata = _decode_written(answer).metadata
+        except RecursionError:  # even what is skipped is walked through
+            metadata = _decode_written(flattened(answer)).metadata
     except msgspec.MsgspecError as error:
         raise Malformed(f"an answer of {len(answer)} bytes: {error}") from error
     return Written(uid=metadata.uid, resource_version=metadata.resource_version)
