@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,10 +14,17 @@ from drumline.lifecycle.incidents.failures import (
     final_report,
     root_cause,
 )
+from drumline.lifecycle.model.observed import PodEnd
 from drumline_trainer.contract import ExitCode
 from tests.builders import a_job, a_pod, admitted, ended, report
 
 JOB = admitted(a_job())
+OUTGROWN = "Pod ephemeral local storage usage exceeds the total limit of containers 16Mi."
+
+
+def outgrown(*, exit_code: int | None) -> PodEnd:
+    """Of a pod that its kubelet evicted for its own use of the disk."""
+    return replace(ended(exit_code=exit_code, reason="Evicted"), own_limit=f"{OUTGROWN} ")
 
 
 def failure_of(**facts: Any) -> Failure | None:
@@ -43,6 +51,8 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"terminating": True}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=1), "terminating": True}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=137, reason="Evicted")}, FailureClass.INFRASTRUCTURE),
+        ({"end": outgrown(exit_code=137)}, FailureClass.APPLICATION),
+        ({"end": outgrown(exit_code=None)}, FailureClass.APPLICATION),
         ({"end": ended(exit_code=143, reason="NodeShutdown")}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=143, reason="Terminated")}, FailureClass.INFRASTRUCTURE),
         ({"end": ended(exit_code=None)}, FailureClass.INFRASTRUCTURE),
@@ -90,6 +100,7 @@ def test_every_end_has_its_class(facts: dict[str, Any], failure_class: FailureCl
             ended(exit_code=None, reason="OutOfcpu", message="requested: 4"),
             "was refused by the kubelet: OutOfcpu: requested: 4",
         ),
+        (outgrown(exit_code=137), f"was evicted for a limit of its own: {OUTGROWN}"),
     ],
 )
 def test_the_sentence_carries_the_last_words(end: Any, said: str) -> None:

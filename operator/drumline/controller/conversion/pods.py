@@ -14,6 +14,9 @@ from drumline_trainer.contract import pod_name
 
 _EVICTED = "EvictionByEvictionAPI"
 """Reason of a pod's DisruptionTarget condition (KEP-3329)."""
+_NODE_PRESSURE = "TerminationByKubelet"
+"""Likewise, of a pod that its kubelet evicted because the node ran short. A pod that outgrew a
+limit of its own (the sizeLimit of a volume, ephemeral-storage) is evicted without the condition."""
 
 
 def facts_of(pod: PodView) -> PodFacts | None:
@@ -76,7 +79,9 @@ def _end_of(pod: PodView, main: ContainerView | None) -> PodEnd | None:
     ended = [c for c in (*pod.containers, *pod.init_containers) if c.exit_code is not None]
     cause = next((c for c in ended if c.exit_code), ended[0] if ended else None)
     if cause is None:
-        return PodEnd(succeeded=False, reason=pod.reason, message=pod.message)
+        return PodEnd(
+            succeeded=False, reason=pod.reason, message=pod.message, own_limit=_own_limit(pod)
+        )
     return _ended(pod, cause, succeeded=pod.phase is PodPhase.SUCCEEDED)
 
 
@@ -88,7 +93,14 @@ def _ended(pod: PodView, container: ContainerView, *, succeeded: bool) -> PodEnd
         reason=pod.reason or container.exit_reason,
         message=container.termination_message,
         ended_at=parse_timestamp(finished) if finished else None,
+        own_limit=_own_limit(pod),
     )
+
+
+def _own_limit(pod: PodView) -> str:
+    if pod.reason != "Evicted" or pod.disruption_reason == _NODE_PRESSURE:
+        return ""
+    return pod.message or pod.reason
 
 
 def _waiting(containers: Iterable[ContainerView]) -> ContainerView | None:

@@ -41,7 +41,7 @@ class FailureClass(StrEnum):
     HANG = "Hang"
     """A rank made no progress and could not be restarted in place: restarted on its node."""
     APPLICATION = "Application"
-    """The training program failed: restarted on its node."""
+    """The training program failed, or outgrew a limit of its pod: restarted on its node."""
     KILLED = "Killed"
     """A signal from outside ended a rank or its agent: restarted on its node."""
     PEER_LOST = "PeerLost"
@@ -189,6 +189,9 @@ def _classify_end(pod: PodFacts, end: PodEnd) -> Failure:
         return _failure(pod, FailureClass.EVICTED, text)
     if end.exit_code == ExitCode.PREEMPTED:
         return _failure(pod, FailureClass.LEFT_ON_REQUEST, "left on request")
+    if end.own_limit:
+        text = f"was evicted for a limit of its own: {end.own_limit.strip()}"
+        return _failure(pod, FailureClass.APPLICATION, text)
     if end.exit_code is None:
         text = f"ended without an exit code: {end.reason or 'unknown'}: {end.message}"
         return _failure(pod, FailureClass.INFRASTRUCTURE, text)

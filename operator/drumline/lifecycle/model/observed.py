@@ -22,6 +22,9 @@ class PodEnd:
     """Termination message: a `FinalReport` if the agent wrote one, otherwise text."""
     ended_at: float | None = None
     """When the container ended, by the kubelet's clock."""
+    own_limit: str = ""
+    """The kubelet's sentence where it evicted the pod for a limit of the pod's own, as that of its
+    scratch space; empty otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,9 +123,24 @@ def test_an_event_about_a_pod(time: str, at: float) -> None:
             {
                 "phase": PodPhase.FAILED,
                 "reason": "Evicted",
+                "disruption_reason": "TerminationByKubelet",
                 "containers": (container(exit_code=143, exit_reason="Error"),),
             },
             PodEnd(succeeded=False, exit_code=143, reason="Evicted"),
+        ),
+        (
+            {
+                "phase": PodPhase.FAILED,
+                "reason": "Evicted",
+                "message": 'Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".',
+                "containers": (container(exit_code=137, exit_reason="Error"),),
+            },
+            PodEnd(
+                succeeded=False,
+                exit_code=137,
+                reason="Evicted",
+                own_limit='Usage of EmptyDir volume "tmp" exceeds the limit "1Gi".',
+            ),
         ),
     ],
 )
