@@ -18,6 +18,7 @@ from functools import cache
 from itertools import combinations
 from typing import Any
 
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
@@ -33,6 +34,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.request import Request
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
@@ -269,7 +271,7 @@ class _Operator:
                 deliveries=Deliveries(enqueue_after=lambda _, __: None),
                 pods=SETTINGS,
                 signing_keys=KEYS,
-                gpu_resource=lambda _: "nvidia.com/gpu",
+                gpus_of=lambda pool: PoolGpus.of(some(self.cache.pools.get(pool))),
                 pods_of=lambda job: self.cache.pods.of(job.namespace, job.uid),
                 clock=lambda: NOW,
             ),
@@ -289,6 +291,11 @@ class _Operator:
                 continue
             return []
         return [f"{name} does not settle"]
+
+
+def some(spec: GpuPoolSpec | None) -> GpuPoolSpec:
+    assert spec is not None
+    return spec
 
 
 def _slim(spec: Json) -> Json:
