@@ -31,7 +31,7 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
         "model",
         nargs="?",
         metavar="MODEL",
-        help="a preset (llama-8b), Hugging Face's config.json, or a TrainingJob's YAML",
+        help="a preset (llama-8b), Hugging Face's config.json, a TrainingJob's YAML with its pool",
     )
     plan.add_argument(
         "--dimensions", metavar="FIELD=N,...", help="instead of MODEL: layers, hidden, heads, ..."
@@ -68,18 +68,20 @@ def _add_work(group: _Group) -> None:
 
 def _add_cluster(group: _Group) -> None:
     group.add_argument(
-        "--gpu", metavar="NAME", default="H100", help="A100, H100, H200, B200, GB200, MI300X"
+        "--gpu",
+        metavar="NAME",
+        help="A100, H100, H200, B200, GB200, MI300X; default: of the GpuPool in MODEL, else H100",
     )
     group.add_argument(
         "--gpus", metavar="N|A..B", help="how many, or a range for a curve; default: 8"
     )
     group.add_argument(
-        "--network", metavar="NAME", default="infiniband-ndr", help="default: infiniband-ndr"
+        "--network", metavar="NAME", help="default: of the GpuPool in MODEL, else infiniband-ndr"
     )
     group.add_argument(
         "--inside", metavar="NAME", help="link inside a node, such as pcie5; default: the GPU's own"
     )
-    group.add_argument("--gpus-per-node", type=int, default=8, metavar="N", help="default: 8")
+    group.add_argument("--gpus-per-node", type=int, metavar="N", help="default: the job's, else 8")
     group.add_argument("--domain", type=int, metavar="N", help="GPUs of one NVLink domain")
     group.add_argument(
         "--topology", choices=("fat-tree", "rail", "dragonfly"), default="fat-tree", help="of nodes"

@@ -60,13 +60,18 @@ def machine(
     return cluster_of(
         device_of(hardware, seen),
         gpus=gpus,
-        network=Link(
-            name=f"{hardware.network_gbps} Gb/s",
-            bandwidth=hardware.network_gbps * _GBPS,
-            latency=_NETWORK_LATENCY,
-        ),
+        network=link_of(hardware),
         gpus_per_node=gpus_per_node,
         domain=hardware.domain_gpus,
+    )
+
+
+def link_of(hardware: HardwareConfig) -> Link:
+    """The way from each GPU to other nodes."""
+    return Link(
+        name=f"{hardware.network_gbps} Gb/s",
+        bandwidth=hardware.network_gbps * _GBPS,
+        latency=_NETWORK_LATENCY,
     )
 
 

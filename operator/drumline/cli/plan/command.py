@@ -10,14 +10,21 @@ from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_text
 from drumline.cli.output import Output
 from drumline.cli.plan import html, json_output, text
-from drumline.cli.plan.model import Plan
+from drumline.cli.plan.job_file import JobFile
+from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline.cli.plan.request import cluster_for, read_request
+from drumline.lifecycle.plan.memory_fit import worded_change
 from drumline_trainer.config import ConfigError
+from drumline_trainer.layout import Layout
+from drumline_trainer.planner.auto import is_auto
 from drumline_trainer.planner.ladder import advice
 from drumline_trainer.planner.measured_rows import read_rows
 from drumline_trainer.planner.memory import memory_bill
+from drumline_trainer.planner.memory_check import check_memory
 from drumline_trainer.planner.score import score
 from drumline_trainer.planner.search import Planned, evaluate, pareto, search
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.step_time import step_time
 
 _UNLIMITED = 1 << 62
 
@@ -54,19 +61,38 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     curve: list[tuple[int, Planned | None]] = []
     if len(request.sizes) > 1:
         for gpus in request.sizes:
-            sized = replace(goal, cluster=cluster_for(chosen, gpus))
+            sized = replace(goal, cluster=cluster_for(chosen, gpus, job=request.job))
             curve.append((gpus, next(iter(search(sized, best=1).planned), None)))
-    written = request.written
     return Plan(
         request=request,
         result=result,
         advice=advice(goal, best, total_tokens=chosen.tokens),
         compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
-        written=None if written is None else memory_bill(written, capacity=goal.capacity),
+        written=None if request.job is None else _written(chosen, request.job),
         curve=tuple(curve),
         front=pareto(goal) if chosen.output == "html" and best is not None else (),
         price=chosen.price,
         tokens=chosen.tokens,
+    )
+
+
+def _written(chosen: argparse.Namespace, job: JobFile) -> WrittenLayout | None:
+    """The job's own layout on its own GPUs."""
+    config, spec = job.config, job.spec
+    cluster = cluster_for(chosen, job.gpus, job=job)
+    check = None if is_auto(config) else check_memory(config, cluster=cluster)
+    if check is None:
+        return None
+    layout = Layout.of(config.parallelism, world_size=job.gpus)
+    setup = TrainingSetup.of(config, layout)
+    change = check.change and (
+        f"{worded_change(check.change, spec)} needs {check.change.needed_bytes / 2**30:.1f} GiB"
+    )
+    return WrittenLayout(
+        layout=str(layout),
+        bill=memory_bill(setup, capacity=cluster.gpu.memory_bytes),
+        seconds=step_time(setup, cluster).seconds,
+        change=change,
     )
 
 

@@ -23,7 +23,13 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "layouts": [layout_json(each) for each in result.planned],
         "as_written": None
         if plan.written is None
-        else {"memory_bytes": round(plan.written.total), "fits": plan.written.fits},
+        else {
+            "layout": plan.written.layout,
+            "memory_bytes": round(plan.written.bill.total),
+            "fits": plan.written.bill.fits,
+            "step_seconds": plan.written.seconds,
+            "smallest_change": plan.written.change,
+        },
         "compared": [
             layout_json(each) if isinstance(each, Planned) else {"refused": each.reason}
             for each in plan.compared

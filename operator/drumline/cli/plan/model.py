@@ -11,6 +11,19 @@ from drumline_trainer.planner.search import Planned, RejectedLayout, SearchResul
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenLayout:
+    """A TrainingJob as it is, on its own number of GPUs."""
+
+    layout: str
+    bill: Bill
+    seconds: float
+    """Of a step, as if it fitted."""
+    change: str | None
+    """The smallest with which it fits, as fields of the job with what it then needs; None: it fits,
+    or none of those that were tried does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """The answer to a request."""
 
@@ -18,8 +31,8 @@ class Plan:
     result: SearchResult
     advice: Advice
     compared: tuple[Planned | RejectedLayout, ...]
-    written: Bill | None
-    """Of the layout that a TrainingJob has now."""
+    written: WrittenLayout | None
+    """The layout that a TrainingJob has now; None where its ranks choose one."""
     curve: tuple[tuple[int, Planned | None], ...]
     """By number of GPUs, where a range was asked for."""
     front: tuple[Planned, ...]

@@ -8,11 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from drumline.api.load import ApiError, parse
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.cli.errors import BadInput
-from drumline.cli.manifests import read_manifests, read_text
-from drumline.lifecycle.manifests.trainer_config import trainer_config
+from drumline.cli.manifests import read_text
+from drumline.cli.plan.job_file import JobFile, read_job
 from drumline_trainer.config import (
     ConfigError,
     DataConfig,
@@ -26,14 +24,16 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
-from drumline_trainer.layout import Layout
 from drumline_trainer.planner import model_source
+from drumline_trainer.planner.auto import goal_of, is_auto
 from drumline_trainer.planner.hardware import GpuCluster, named_gpu, named_link, unknown
+from drumline_trainer.planner.machine import link_of
 from drumline_trainer.planner.network import Topology, Wiring, cluster_of
-from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.space import Choice, Goal, Outer
 
 _MOST_GPUS = 1 << 20
+_GPU = "H100"
+_NETWORK = "infiniband-ndr"
 _COMPARED = {
     "data_parallel": DataParallel.FSDP.value,
     "replicate": "1",
@@ -57,8 +57,8 @@ class PlanRequest:
     """Of the largest number of GPUs."""
     sizes: tuple[int, ...]
     compared: tuple[Choice, ...]
-    written: TrainingSetup | None
-    """The layout that a TrainingJob has now."""
+    job: JobFile | None
+    """A TrainingJob that was read, with the layout that it has now."""
 
 
 def read_request(chosen: argparse.Namespace) -> PlanRequest:
@@ -73,53 +73,57 @@ def read_request(chosen: argparse.Namespace) -> PlanRequest:
         raise BadInput(str(error)) from None
 
 
-def cluster_for(chosen: argparse.Namespace, gpus: int) -> GpuCluster:
-    """The cluster of the arguments with so many GPUs. Raises ConfigError."""
+def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = None) -> GpuCluster:
+    """The cluster with so many GPUs: by the arguments, the job's GpuPool, the defaults.
+
+    Raises:
+        ConfigError: a name is not known, or a size not positive.
+    """
+    pool = job.hardware.config if job is not None and job.hardware is not None else None
+    domain = chosen.domain if chosen.domain is not None else pool and pool.domain_gpus
+    per_node = chosen.gpus_per_node or (job.spec.gpus_per_node if job is not None else 8)
+    network = chosen.network or _NETWORK
     wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
     if chosen.group is not None:
         wiring = replace(wiring, group=_positive("--group", chosen.group))
     return cluster_of(
-        named_gpu(chosen.gpu),
+        named_gpu(chosen.gpu or (pool and pool.gpu) or _GPU),
         gpus=gpus,
-        network=named_link(chosen.network),
+        network=link_of(pool) if pool and not chosen.network else named_link(network),
         inside=None if chosen.inside is None else named_link(chosen.inside),
-        gpus_per_node=_positive("--gpus-per-node", chosen.gpus_per_node),
-        domain=None if chosen.domain is None else _positive("--domain", chosen.domain),
+        gpus_per_node=_positive("--gpus-per-node", per_node),
+        domain=None if domain is None else _positive("--domain", domain),
         wiring=wiring,
     )
 
 
 def _request(chosen: argparse.Namespace) -> PlanRequest:
-    name, config, job_gpus = _config(chosen)
-    sizes = _sizes(chosen.gpus or str(job_gpus or 8))
+    name, config, job = _config(chosen)
+    sizes = _sizes(chosen.gpus or str(job.gpus if job is not None else 8))
     if not 0 <= chosen.reserve < 1:
         raise ConfigError(f"--reserve must be at least 0 and below 1, not {chosen.reserve:g}")
-    goal = Goal(
-        config=config, cluster=cluster_for(chosen, sizes[-1]), reserve=float(chosen.reserve)
-    )
-    written = None
-    if job_gpus is not None:
-        layout = Layout.of(config.parallelism, world_size=sizes[-1])
-        written = TrainingSetup.of(config, layout)
+    cluster = cluster_for(chosen, sizes[-1], job=job)
+    goal = goal_of(config, cluster) if is_auto(config) else Goal(config=config, cluster=cluster)
+    goal = replace(goal, reserve=float(chosen.reserve))
     return PlanRequest(
         title=f"{name} on {sizes[-1]} x {goal.cluster.gpu.name}",
         goal=goal,
         sizes=sizes,
         compared=tuple(_choice(text) for text in chosen.compare),
-        written=written,
+        job=None if job is None else replace(job, config=config),
     )
 
 
-def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, int | None]:
-    """A name, the configuration, and the GPUs of a job."""
+def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | None]:
+    """A name, the configuration, and the job that it is of."""
     if (chosen.model is None) == (chosen.dimensions is None):
         raise ConfigError("give a MODEL or --dimensions, and not both")
     if chosen.dimensions is not None:
         return "a model", _adjusted(chosen, model_source.from_sizes(chosen.dimensions)), None
     name: str = chosen.model
     if name.endswith((".yaml", ".yml")):
-        config, gpus = _job(name)
-        return name, _overridden(chosen, config), gpus
+        job = read_job(name)
+        return name, _overridden(chosen, job.config), job
     if name.endswith(".json"):
         return name, _adjusted(chosen, model_source.from_hugging_face(_json(name))), None
     return name, _adjusted(chosen, model_source.preset(name)), None
@@ -157,21 +161,6 @@ def _overridden(chosen: argparse.Namespace, config: TrainerConfig) -> TrainerCon
         lora=lora,
         memory=memory,
     )
-
-
-def _job(name: str) -> tuple[TrainerConfig, int]:
-    jobs = [document for document in read_manifests([name]) if document.kind == "TrainingJob"]
-    if len(jobs) != 1:
-        raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
-    raw = jobs[0].raw.get("spec")
-    try:
-        spec = parse(TrainingJobSpec, cast("Mapping[str, Any]", raw or {}), at="spec")
-        config = trainer_config(spec)
-    except ApiError as error:
-        raise jobs[0].blame(error.path, str(error)) from None
-    except ConfigError as error:
-        raise jobs[0].blame("spec.trainer", str(error)) from None
-    return config, spec.nodes * spec.gpus_per_node
 
 
 def _json(name: str) -> Mapping[str, Any]:

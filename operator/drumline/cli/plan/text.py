@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.formatting import count, duration, percent
-from drumline.cli.plan.model import Plan
+from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
@@ -42,8 +42,7 @@ def plan_text(plan: Plan) -> str:
         "",
     ]
     if plan.written is not None:
-        verb = "fits" if plan.written.fits else "does NOT fit"
-        lines += [f"As written it needs {gib(plan.written.total)} and {verb}.", ""]
+        lines += [_as_written(plan.written), ""]
     if not plan.result.planned:
         lines += ["No layout fits.", ""]
     else:
@@ -136,6 +135,14 @@ def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -
         ).rstrip()
         for row in rows
     ]
+
+
+def _as_written(written: WrittenLayout) -> str:
+    needs = f"As written ({written.layout}) it needs {gib(written.bill.total)} and"
+    if written.bill.fits:
+        return f"{needs} fits; a step takes {duration(written.seconds)}."
+    fix = written.change or "no small change helps; see the layouts below"
+    return f"{needs} does NOT fit in {gib(written.bill.capacity)}; {fix}."
 
 
 def _cells(planned: Planned) -> tuple[str, ...]:

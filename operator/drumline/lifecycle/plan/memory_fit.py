@@ -49,10 +49,11 @@ def memory_shortage(
             " `drumline plan` search"
         )
     after = check.change.needed_bytes / _GIB
-    return MemoryShortage(message=f"{needs}; {_wording(check.change, spec)} needs {after:.1f}")
+    return MemoryShortage(message=f"{needs}; {worded_change(check.change, spec)} needs {after:.1f}")
 
 
-def _wording(change: MemoryChange, spec: TrainingJobSpec) -> str:
+def worded_change(change: MemoryChange, spec: TrainingJobSpec) -> str:
+    """The fields of the job to set, with their values."""
     words = [
         f"{_FIELDS.get(name, f'trainer.overrides.{name}')}: {value}"
         for name, value in change.fields

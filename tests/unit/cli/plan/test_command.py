@@ -104,7 +104,43 @@ def test_a_job_is_judged_as_it_is_written(
     file.write_text(JOB)
     shown = plan(capsys, str(file))
     assert shown.startswith(f"{file} on 16 x H100")
-    assert re.search(r"As written it needs [\d.]+ GiB and does NOT fit", shown)
+    assert re.search(r"As written \(DDP16\) it needs [\d.]+ GiB and does NOT fit in 79.2", shown)
+    assert "trainer.parallelism.dataParallel: fsdp" in shown.partition("does NOT fit")[2]
+
+
+POOL = """\
+---
+apiVersion: drumline.dev/v1alpha1
+kind: GpuPool
+metadata: {name: large}
+spec:
+  nodeSelector: {gpu: b200}
+  hardware: {gpu: B200, networkGbps: 800}
+"""
+
+
+def test_the_pool_beside_a_job_says_what_its_gpus_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB + POOL)
+    assert plan(capsys, str(file)).startswith(f"{file} on 16 x B200")
+    assert plan(capsys, str(file), "--gpu", "H200").startswith(f"{file} on 16 x H200")
+    file.write_text(JOB + POOL.replace("B200,", "B2000,"))
+    refused = plan(capsys, str(file), code=2)
+    assert "job.yaml, line 20: " in refused
+    assert "'B2000' is not known; did you mean B200?" in refused
+
+
+def test_what_a_job_writes_beside_auto_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB.replace("{dataParallel: ddp}", "{mode: Auto, tensor: 4}"))
+    shown = json.loads(plan(capsys, str(file), "-o", "json"))
+    assert shown["as_written"] is None
+    degrees = [layout["trainer"]["parallelism"]["tensor"] for layout in shown["layouts"]]
+    assert degrees == [4] * 5
 
 
 def test_hugging_face_s_config_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

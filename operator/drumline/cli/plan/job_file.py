@@ -1,0 +1,73 @@
+"""A TrainingJob's YAML as a request: its configuration, and the GpuPool beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import ApiError, parse
+from drumline.api.trainingjob import TrainingJobSpec
+from drumline.cli.errors import BadInput
+from drumline.cli.manifests import ManifestDocument, read_manifests
+from drumline.lifecycle.manifests.trainer_config import trainer_config
+from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.planner.hardware import named_gpu
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFile:
+    """What a file says."""
+
+    spec: TrainingJobSpec
+    config: TrainerConfig
+    hardware: PoolHardware | None
+    """Of the pools in the file that the job may run in, the one with the largest GPUs; None where
+    one of them does not say what it has."""
+
+    @property
+    def gpus(self) -> int:
+        """Of the whole gang."""
+        return self.spec.nodes * self.spec.gpus_per_node
+
+
+def read_job(name: str) -> JobFile:
+    """The one TrainingJob of a file, with the GpuPools beside it.
+
+    Raises:
+        BadInput: there is none, there are several, or a field cannot be used; names file and line.
+    """
+    documents = read_manifests([name])
+    jobs = [document for document in documents if document.kind == "TrainingJob"]
+    if len(jobs) != 1:
+        raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
+    try:
+        spec = parse(TrainingJobSpec, _spec(jobs[0]), at="spec")
+        config = trainer_config(spec)
+    except ApiError as error:
+        raise jobs[0].blame(error.path, str(error)) from None
+    except ConfigError as error:
+        raise jobs[0].blame("spec.trainer", str(error)) from None
+    return JobFile(spec=spec, config=config, hardware=largest_hardware(spec, _pools(documents)))
+
+
+def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
+    pools: dict[str, GpuPoolSpec] = {}
+    for document in documents:
+        if document.kind == "GpuPool":
+            try:
+                pool = parse(GpuPoolSpec, _spec(document), at="spec")
+                if pool.hardware is not None:
+                    named_gpu(pool.hardware.gpu)
+            except ApiError as error:
+                raise document.blame(error.path, str(error)) from None
+            except ConfigError as error:
+                raise document.blame("spec.hardware.gpu", str(error)) from None
+            pools[document.namespaced_name[1]] = pool
+    return pools
+
+
+def _spec(document: ManifestDocument) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", document.raw.get("spec") or {})
