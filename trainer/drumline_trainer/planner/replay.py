@@ -58,10 +58,21 @@ def replayed(actions: Order, stages: Sequence[StageSeconds]) -> Replay:
     Raises:
         ValueError: the order waits for itself.
     """
+    return _walked(_program(actions), stages, ranks=len(actions))
+
+
+_Program = tuple[tuple[int, int, int], ...]
+"""All actions such that each comes after what it waits for, whatever they cost: of each the rank,
+the place of its cost (stage and pass), and which step of this list, counted from 1, it waits for; 0
+is nothing."""
+_SLOTS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
+
+
+def _walked(program: _Program, stages: Sequence[StageSeconds], *, ranks: int) -> Replay:
     costs = [seconds for stage in stages for seconds in map(stage.of, _SLOTS)]
-    free, busy = [0.0] * len(actions), [0.0] * len(actions)
+    free, busy = [0.0] * ranks, [0.0] * ranks
     done: list[float] = [0.0]
-    for rank, slot, source in _program(actions):
+    for rank, slot, source in program:
         begins, ready = free[rank], done[source]
         begins = ready if ready > begins else begins  # noqa: FURB136 - a call of max takes twice as long
         seconds = costs[slot]
@@ -71,43 +82,48 @@ def replayed(actions: Order, stages: Sequence[StageSeconds]) -> Replay:
     return Replay(seconds=max(free), busy=tuple(busy))
 
 
-_SLOTS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
-
-
 @functools.lru_cache(maxsize=256)
-def _program(actions: Order) -> list[tuple[int, int, int]]:
-    """All actions such that each comes after what it waits for, whatever they cost.
+def _program_of(
+    schedule: Schedule, *, ranks: int, stages_per_rank: int, micro_batches: int
+) -> _Program:
+    """Kept by what the order follows from: of the order itself every look would hash all of it."""
+    return _program(
+        order(schedule, ranks=ranks, stages_per_rank=stages_per_rank, micro_batches=micro_batches)
+    )
 
-    Of each the rank, the place of its cost (stage and pass), and which step of this list, counted
-    from 1, it waits for; 0 is nothing.
-    """
+
+def _program(actions: Order) -> _Program:
+    """O(actions), with lists for what is done: by stage, then by micro-batch."""
     last = max(stage for own in actions for stage, _, _ in own)
-    number: dict[tuple[int, bool, int], int] = {}
+    micros = 1 + max(micro for own in actions for _, _, micro in own)
+    forwards, backwards = [0] * ((last + 1) * micros), [0] * ((last + 1) * micros)
     at = [0] * len(actions)
     program: list[tuple[int, int, int]] = []
     left = sum(map(len, actions))
     while left > len(program):
         before = len(program)
         for rank, own in enumerate(actions):
-            while at[rank] < len(own):
-                stage, way, micro = own[at[rank]]
-                source: int | None = 0
-                forward = way is Pass.FORWARD
-                if way is not Pass.WEIGHT:
-                    edge = stage == 0 if forward else stage == last
-                    if not edge:
-                        source = number.get((stage - 1 if forward else stage + 1, forward, micro))
-                    elif not forward:
-                        source = number.get((stage, True, micro))
-                if source is None:
-                    break
-                program.append((rank, 4 * stage + _SLOTS.index(way), source))
-                if way is not Pass.WEIGHT:
-                    number[stage, forward, micro] = len(program)
+            for stage, way, micro in own[at[rank] :]:
+                place = stage * micros + micro
+                if way is Pass.WEIGHT:
+                    program.append((rank, 4 * stage + 3, 0))
+                elif way is Pass.FORWARD:
+                    source = forwards[place - micros] if stage else 0
+                    if stage and not source:
+                        break
+                    program.append((rank, 4 * stage, source))
+                    forwards[place] = len(program)
+                else:
+                    source = forwards[place] if stage == last else backwards[place + micros]
+                    if not source:
+                        break
+                    slot = 1 if way is Pass.BACKWARD else 2
+                    program.append((rank, 4 * stage + slot, source))
+                    backwards[place] = len(program)
                 at[rank] += 1
         if len(program) == before:
             raise ValueError("the order waits for itself")
-    return program
+    return tuple(program)
 
 
 _SETTLED = 3
@@ -126,10 +142,10 @@ def pipeline_seconds(
     """The replay of a step; of long ones two short ones and what a round more takes."""
 
     def replay(count: int) -> Replay:
-        actions = order(
+        program = _program_of(
             schedule, ranks=ranks, stages_per_rank=len(stages) // ranks, micro_batches=count
         )
-        return replayed(actions, stages)
+        return _walked(program, stages, ranks=ranks)
 
     rounds = (micro_batches - _SETTLED * ranks) // ranks
     looped = schedule in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE)

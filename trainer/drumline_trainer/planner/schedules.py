@@ -93,14 +93,12 @@ class _Loop:
         total = self.micro_batches * self.stages_per_rank
         hops = (1 if self.zero_bubble else 2) * (self.ranks - 1 - rank)
         ahead = min((self.stages_per_rank - 1) * per_round + hops, total)
-        seen: dict[tuple[int, Pass], int] = {}
+        forwards, backwards, weighted = ([0] * self.stages_per_rank for _ in range(3))
         actions: list[Action] = []
 
-        def add(local: int, way: Pass) -> None:
-            stage = local * self.ranks + rank
-            micro = seen.get((stage, way), 0)
-            seen[stage, way] = micro + 1
-            actions.append((stage, way, micro))
+        def add(local: int, way: Pass, seen: list[int]) -> None:
+            actions.append((local * self.ranks + rank, way, seen[local]))
+            seen[local] += 1
 
         def backward_stage(step: int) -> int:
             return self.stages_per_rank - 1 - (step // per_round) % self.stages_per_rank
@@ -108,15 +106,15 @@ class _Loop:
         weights = 0
         for step in range(total + ahead):
             if step < total:
-                add((step // per_round) % self.stages_per_rank, _F)
+                add((step // per_round) % self.stages_per_rank, _F, forwards)
             if step < ahead:
                 continue
-            add(backward_stage(step - ahead), _I if self.zero_bubble else _B)
+            add(backward_stage(step - ahead), _I if self.zero_bubble else _B, backwards)
             if self.zero_bubble and step - ahead >= rank:
-                add(backward_stage(weights), _W)
+                add(backward_stage(weights), _W, weighted)
                 weights += 1
         while self.zero_bubble and weights < total:
-            add(backward_stage(weights), _W)
+            add(backward_stage(weights), _W, weighted)
             weights += 1
         return actions
 
@@ -249,13 +247,15 @@ def in_flight(
     result: list[tuple[int, ...]] = []
     for own in actions:
         alive = dict.fromkeys(sorted({stage for stage, _, _ in own}), 0)
-        most, total = tuple(alive.values()), 0
+        most, total, held = tuple(alive.values()), 0, 0
         for stage, way, _ in own:
             if way is _F:
                 alive[stage] += 1
+                held += 1
             elif way is not _I:
                 alive[stage] -= 1
-            if sum(alive.values()) > total:
-                most, total = tuple(alive.values()), sum(alive.values())
+                held -= 1
+            if held > total:
+                most, total = tuple(alive.values()), held
         result.append(most)
     return tuple(result)

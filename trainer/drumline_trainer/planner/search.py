@@ -13,6 +13,7 @@ grows with the choices whose bound is below the result, not with the space.
 
 from __future__ import annotations
 
+import functools
 import heapq
 from collections import Counter
 from collections.abc import Iterator
@@ -22,7 +23,9 @@ from itertools import count
 from drumline_trainer.config import (
     ConfigError,
     DataParallel,
+    ModelConfig,
     Recompute,
+    Schedule,
     TrainerConfig,
 )
 from drumline_trainer.layout import Layout
@@ -198,19 +201,18 @@ class _Finder:
         stages = outer.pipeline * scheduled.stages_per_rank
         if stages > goal.config.model.layers:
             return 0.0
-        sizes = list(
-            map(len, stage_layers(goal.config.model, stages, goal.config.tokens_per_sample))
-        )
         data = goal.cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
         micro_batches = goal.config.global_batch_size // data // outer.micro_batch
-        layout = Layout(
-            pipeline=outer.pipeline, schedule=schedule, stages_per_rank=scheduled.stages_per_rank
+        shares = _shares(
+            goal.config.model,
+            Layout(
+                pipeline=outer.pipeline,
+                schedule=Schedule.ZBV if schedule.is_v_shaped else Schedule.INTERLEAVED,
+                stages_per_rank=scheduled.stages_per_rank,
+            ),
+            goal.config.tokens_per_sample,
         )
-        before, most = 0, 0.0
-        for place in range(outer.pipeline):
-            own = sum(sizes[stage] for stage in layout.stages_of(place))
-            most = max(most, before * ramp + micro_batches * own * whole)
-            before += sizes[place]
+        most = max(before * ramp + micro_batches * own * whole for own, before in shares)
         return most + goal.constants.step
 
     def _scheduled_bound(self, scheduled: Scheduled) -> float | None:
@@ -301,6 +303,19 @@ class _Finder:
             lora=config.lora,
             software=self.goal.software,
         )
+
+
+@functools.lru_cache(maxsize=1024)
+def _shares(
+    model: ModelConfig, layout: Layout, sequence_length: int
+) -> tuple[tuple[int, int], ...]:
+    """Numbers of layers that a rank may have, and of each the most that lie before its first."""
+    sizes = list(map(len, stage_layers(model, layout.stages, sequence_length)))
+    before, most = 0, dict[int, int]()
+    for place in range(layout.pipeline):
+        most[sum(sizes[stage] for stage in layout.stages_of(place))] = before
+        before += sizes[place]
+    return tuple(most.items())
 
 
 def _too_much(needed: float, allowed: float) -> str:
