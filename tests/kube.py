@@ -27,6 +27,8 @@ _GROUPS = {
     "poddisruptionbudgets": "policy/v1",
     "networkpolicies": "networking.k8s.io/v1",
     "customresourcedefinitions": "apiextensions.k8s.io/v1",
+    "validatingadmissionpolicies": "admissionregistration.k8s.io/v1",
+    "validatingadmissionpolicybindings": "admissionregistration.k8s.io/v1",
     "leases": "coordination.k8s.io/v1",
     "deployments": "apps/v1",
     "storageclasses": "storage.k8s.io/v1",
@@ -46,6 +48,8 @@ _PLURALS = {
     "StorageClass": "storageclasses",
     "Event": "events",
     "CustomResourceDefinition": "customresourcedefinitions",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
 }
 
 

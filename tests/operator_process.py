@@ -18,14 +18,17 @@ import yaml
 from tests.kube import Json, Kube
 
 ROOT = Path(__file__).parents[1]
+CHART_FILES = tuple(ROOT / "helm/drumline/files" / part for part in ("crds", "policies"))
 SIGNING_KEY = "a key for tests that is long enough"
 _numbers = itertools.count()
 
 
 def prepare(kube: Kube) -> None:
-    """What the chart brings besides the operator: CRDs, priority class, namespace."""
-    for path in sorted((ROOT / "crds").glob("*.yaml")):
-        kube.ensure(yaml.safe_load(path.read_text()))
+    """What the chart brings besides the operator: CRDs, their policy, priority class, namespace."""
+    for folder in CHART_FILES:
+        for path in sorted(folder.glob("*.yaml")):
+            for manifest in yaml.safe_load_all(path.read_text()):
+                kube.ensure(manifest)
     for plural in ("trainingjobs", "trainingqueues", "gpupools"):
         kube.wait("customresourcedefinitions", f"{plural}.drumline.dev", None, _established)
     kube.ensure(

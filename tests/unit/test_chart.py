@@ -12,6 +12,7 @@ import jsonschema
 import pytest
 import yaml
 
+from drumline.api import crds
 from drumline.api.policy import SchedulingPolicy
 from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
@@ -94,6 +95,8 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
         ("RoleBinding", "drumline-operator"),
         ("Service", "drumline-operator"),
         ("ServiceAccount", "drumline-operator"),
+        ("ValidatingAdmissionPolicy", "trainingjobs.drumline.dev"),
+        ("ValidatingAdmissionPolicyBinding", "trainingjobs.drumline.dev"),
     ]
 
 
@@ -291,24 +294,32 @@ def test_a_secret_of_ones_own_is_mounted_and_never_made(render: Render) -> None:
     assert {"name": "signing-key", "secret": secret} in pod_of(objects)["spec"]["volumes"]
 
 
-def test_the_crds_are_those_of_the_models_and_are_kept(
+def test_the_crds_and_their_policy_are_those_of_the_models_and_are_kept(
     render: Render, defaults: list[Json]
 ) -> None:
-    def crds(objects: list[Json]) -> dict[str, Json]:
+    def of_jobs(objects: list[Json]) -> dict[str, Json]:
+        """CRDs, and what decides over their objects; the policy about users is another one."""
         return {
-            each_object["spec"]["names"]["plural"]: each_object
+            f"{each_object['kind']} {each_object['metadata']['name']}": each_object
             for each_object in objects
-            if each_object["kind"] == "CustomResourceDefinition"
+            if each_object["metadata"]["name"].endswith("s.drumline.dev")
         }
 
-    for plural, schema in crds(defaults).items():
-        generated = yaml.safe_load((ROOT / "crds" / f"{plural}.yaml").read_text())
-        assert schema["spec"] == generated["spec"]
-        assert schema["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
-    assert len(crds(defaults)) == 3
-    unkept = crds(render(crds={"keep": False}))
+    generated = [
+        manifest
+        for name, text in crds.generated().items()
+        if not name.startswith(crds.ALONE)
+        for manifest in yaml.safe_load_all(text)
+    ]
+    installed = of_jobs(defaults)
+    assert installed.keys() == of_jobs(generated).keys()
+    assert len(installed) == 5
+    for name, manifest in of_jobs(generated).items():
+        assert installed[name]["spec"] == manifest["spec"]
+        assert installed[name]["metadata"]["annotations"] == {"helm.sh/resource-policy": "keep"}
+    unkept = of_jobs(render(crds={"keep": False}))
     assert all("annotations" not in item["metadata"] for item in unkept.values())
-    assert crds(render(crds={"install": False})) == {}
+    assert of_jobs(render(crds={"install": False})) == {}
 
 
 def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
@@ -489,10 +500,16 @@ def test_the_schema_knows_every_key_of_the_values_and_no_other() -> None:
 def test_a_job_s_user_is_who_sends_it_where_the_owner_wants_that(
     render: Render, defaults: list[Json]
 ) -> None:
-    kinds = {default["kind"] for default in defaults}
-    assert not {kind for kind in kinds if kind.startswith("ValidatingAdmission")}
+    def about_users(objects: list[Json]) -> list[Json]:
+        return [
+            each_object
+            for each_object in objects
+            if each_object["metadata"]["name"] == "drumline-operator-user"
+        ]
+
+    assert about_users(defaults) == []
     trusted = "system:serviceaccount:portal:submit"
-    objects = render(userPolicy={"enabled": True, "trusted": [trusted]})
+    objects = about_users(render(userPolicy={"enabled": True, "trusted": [trusted]}))
     policy = only(objects, "ValidatingAdmissionPolicy")
     binding = only(objects, "ValidatingAdmissionPolicyBinding")
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]

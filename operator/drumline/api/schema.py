@@ -77,6 +77,17 @@ def structural_schema(model: type[ApiModel]) -> Schema:
     return schema
 
 
+def without_rules_of_the_spec(schema: Schema) -> Schema:
+    """The schema of a kind without the rules of the whole object and of the whole spec."""
+    properties = {**schema["properties"]}
+    properties["spec"] = _without_rules(properties["spec"])
+    return {**_without_rules(schema), "properties": properties}
+
+
+def _without_rules(schema: Schema) -> Schema:
+    return {keyword: value for keyword, value in schema.items() if keyword != _VALIDATIONS}
+
+
 class StructuralSchema(GenerateJsonSchema):
     """Pydantic's generator with the constructs replaced in which CRDs differ."""
 

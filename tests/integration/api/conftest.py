@@ -1,9 +1,14 @@
-"""The CRDs on the session's control plane, and a client that asks what the server would do."""
+"""The CRDs on the session's control plane, and a client that asks what the server would do.
+
+TrainingJobs are served twice: as the chart installs them, with the rules over the whole spec in a
+policy, and as `crds/` has them for whoever installs it alone, under a group of its own.
+"""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,13 +16,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from kubernetes import client, config
 
 from tests.cluster import Cluster
 from tests.cluster.binaries import ensure_binaries
+from tests.integration.api.manifests import manifest
+from tests.operator_process import CHART_FILES
 
 ROOT = Path(__file__).parents[3]
 GROUP, VERSION = "drumline.dev", "v1alpha1"
+ALONE = f"alone.{GROUP}"
 PLURALS = {"TrainingJob": "trainingjobs", "TrainingQueue": "trainingqueues", "GpuPool": "gpupools"}
 
 Json = dict[str, Any]
@@ -39,6 +48,7 @@ class Server:
 
     api: client.ApiClient
     namespace: str
+    job_group: str = GROUP
 
     def create(self, manifest: Json, *, dry_run: bool = False) -> Answer:
         return self._send("POST", self._path(manifest), manifest, dry_run=dry_run)
@@ -60,9 +70,12 @@ class Server:
     def _path(self, manifest: Json) -> str:
         plural = PLURALS[manifest["kind"]]
         inside = f"namespaces/{self.namespace}/" if plural == "trainingjobs" else ""
-        return f"/apis/{GROUP}/{VERSION}/{inside}{plural}"
+        group = self.job_group if plural == "trainingjobs" else GROUP
+        return f"/apis/{group}/{VERSION}/{inside}{plural}"
 
     def _send(self, method: str, path: str, body: Json | None, *, dry_run: bool) -> Answer:
+        if body is not None and body["kind"] == "TrainingJob":
+            body = {**body, "apiVersion": f"{self.job_group}/{VERSION}"}
         query = "?fieldValidation=Strict" + ("&dryRun=All" if dry_run else "")
         response = self.api.call_api(
             method,
@@ -90,18 +103,43 @@ def kubectl(control_plane: Cluster) -> Kubectl:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    crds = str(ROOT / "crds")
-    run("apply", "--server-side", "--force-conflicts", "-f", crds)
-    run("wait", "--for=condition=Established", "--timeout=60s", "-f", crds)
+    folders = [f"--filename={folder}" for folder in CHART_FILES]
+    run("apply", "--server-side", "--force-conflicts", *folders)
+    run("wait", "--for=condition=Established", "--timeout=60s", folders[0])
     return run
 
 
 @pytest.fixture(scope="session")
-def server(control_plane: Cluster, kubectl: Kubectl) -> Iterator[Server]:
-    """A namespace of these tests' own."""
+def as_installed(control_plane: Cluster, kubectl: Kubectl) -> Iterator[Server]:
+    """A namespace of these tests' own, and what the chart installs; its policy is in force."""
     name = f"api-{uuid.uuid4().hex[:8]}"
     kubectl("create", "namespace", name)
     api = config.new_client_from_config(config_file=str(control_plane.kubeconfig))
-    yield Server(api, name)
+    answers = Server(api, name)
+    both = manifest("TrainingJob", template={"image": "i"})
+    deadline = time.monotonic() + 60
+    while answers.create(both, dry_run=True).code == 201:
+        assert time.monotonic() < deadline, "the policy has no effect"
+        time.sleep(0.2)  # the API server takes policies in without saying when
+    yield answers
     api.close()
     kubectl("delete", "namespace", name, "--wait=false")
+
+
+@pytest.fixture(scope="session")
+def server(as_installed: Server) -> Server:
+    """What the chart installs; modules that hold for CRDs alone too have a `server` of theirs."""
+    return as_installed
+
+
+@pytest.fixture(scope="session")
+def alone(as_installed: Server, kubectl: Kubectl) -> Iterator[Server]:
+    """TrainingJobs by the CRD that has all rules itself, in a group that no policy is about."""
+    crd = yaml.safe_load((ROOT / "crds/trainingjobs.yaml").read_text())
+    crd["metadata"]["name"] = f"trainingjobs.{ALONE}"
+    crd["spec"]["group"] = ALONE
+    del crd["spec"]["names"]["shortNames"]  # `tj` stays the served kind
+    kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crd))
+    kubectl("wait", "--for=condition=Established", "crd", crd["metadata"]["name"])
+    yield Server(as_installed.api, as_installed.namespace, ALONE)
+    kubectl("delete", "crd", crd["metadata"]["name"], "--wait=false")

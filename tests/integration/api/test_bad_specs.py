@@ -653,6 +653,12 @@ PLATFORM = [
 TABLE = [*JOBS, *TEMPLATES, *PLATFORM]
 
 
+@pytest.fixture(scope="module", params=["policy", "alone"])
+def server(request: pytest.FixtureRequest, as_installed: Server, alone: Server) -> Server:
+    """The rules over the whole spec, once in the policy and once in the CRD."""
+    return {"policy": as_installed, "alone": alone}[request.param]
+
+
 @pytest.mark.parametrize("bad", TABLE, ids=lambda bad: bad.why.replace(" ", "-"))
 def test_a_bad_spec_is_refused_with_its_field_and_the_fix(server: Server, bad: Bad) -> None:
     answer = server.create(bad.body, dry_run=True)

@@ -76,6 +76,12 @@ NEVER: dict[str, Json] = {
 }
 
 
+@pytest.fixture(scope="module", params=["policy", "alone"])
+def server(request: pytest.FixtureRequest, as_installed: Server, alone: Server) -> Server:
+    """The rules over the whole spec, once in the policy and once in the CRD."""
+    return {"policy": as_installed, "alone": alone}[request.param]
+
+
 @pytest.fixture(scope="module")
 def stored(server: Server) -> dict[bool, Json]:
     """The same job twice, by whether it is suspended."""
