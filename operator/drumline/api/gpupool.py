@@ -101,6 +101,9 @@ class GpuPoolStatus(ApiModel):
     """GPUs that these nodes can allocate."""
     used_gpus: int | None = None
     """GPUs held by pods, foreign ones included."""
+    step_time_percent: int | None = None
+    """Step time of its running jobs over what the planner predicts for them, the median in percent:
+    100 is as predicted. As last known; `drumline plan` reads it where it is given the pool."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 

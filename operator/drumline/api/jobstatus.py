@@ -106,6 +106,9 @@ class TrainingJobStatus(ApiModel):
     """Training loss, as last reported."""
     tokens_per_second: int | None = None
     """Tokens per second over all ranks, as last reported."""
+    predicted_tokens_per_second: int | None = None
+    """What the planner predicts for this layout on these GPUs; absent where it does not know
+    them."""
     layout: Annotated[str | None, Field(max_length=256)] = None
     """Which parallelism the ranks train with, as last reported; where they chose it, with what it
     is predicted to cost."""

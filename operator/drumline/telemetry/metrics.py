@@ -85,6 +85,12 @@ class SchedulingMetrics:
             ["gpu_pool", "kind"],
             registry=registry,
         )
+        self.pool_step_time = Gauge(
+            "drumline_pool_step_time_ratio",
+            "Step time of a pool's running jobs over the planner's prediction, median.",
+            ["gpu_pool"],
+            registry=registry,
+        )
 
 
 class JobMetrics:

@@ -53,7 +53,9 @@ class Progress:
     checkpoint_digest: str = ""
     """Digest of the newest committed checkpoint's manifest."""
     layout: str = ""
-    """Which rank does what, in a line; agents before 1.1 do not say it."""
+    """Which rank does what, in a line; empty where the agent does not say it."""
+    predicted_tokens_per_second: float | None = None
+    """By the planner, on these devices."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -66,6 +68,7 @@ class Progress:
             checkpoint_step=read.optional_integer(raw, "checkpoint_step"),
             checkpoint_digest=read.text(raw, "checkpoint_digest"),
             layout=read.text(raw, "layout")[:MAX_LAYOUT_CHARS],
+            predicted_tokens_per_second=read.optional_number(raw, "predicted_tokens_per_second"),
         )
 
 

@@ -87,6 +87,14 @@ class Heartbeat:
     """The sender's monotonic clock."""
 
     @property
+    def predicted_tokens_per_second(self) -> float | None:
+        """By the planner; None until a step was measured, and where it does not know the device."""
+        if not self.predicted_step_seconds or None in (self.tokens_per_second, self.step_seconds):
+            return None
+        tokens = (self.tokens_per_second or 0.0) * (self.step_seconds or 0.0)
+        return tokens / self.predicted_step_seconds
+
+    @property
     def position(self) -> tuple[int, int, int]:
         """(step, micro-batch, phase): ranks of one attempt pass the same positions in order."""
         if self.phase in _BEFORE_TRAINING:

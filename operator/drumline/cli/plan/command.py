@@ -17,6 +17,7 @@ from drumline.lifecycle.plan.memory_fit import worded_change
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.auto import is_auto
+from drumline_trainer.planner.constants import Constants
 from drumline_trainer.planner.ladder import advice
 from drumline_trainer.planner.measured_rows import read_rows
 from drumline_trainer.planner.memory import memory_bill
@@ -68,7 +69,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         result=result,
         advice=advice(goal, best, total_tokens=chosen.tokens),
         compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
-        written=None if request.job is None else _written(chosen, request.job),
+        written=None if request.job is None else _written(chosen, request.job, goal.constants),
         curve=tuple(curve),
         front=pareto(goal) if chosen.output == "html" and best is not None else (),
         price=chosen.price,
@@ -76,7 +77,9 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     )
 
 
-def _written(chosen: argparse.Namespace, job: JobFile) -> WrittenLayout | None:
+def _written(
+    chosen: argparse.Namespace, job: JobFile, constants: Constants
+) -> WrittenLayout | None:
     """The job's own layout on its own GPUs."""
     config, spec = job.config, job.spec
     cluster = cluster_for(chosen, job.gpus, job=job)
@@ -91,7 +94,7 @@ def _written(chosen: argparse.Namespace, job: JobFile) -> WrittenLayout | None:
     return WrittenLayout(
         layout=str(layout),
         bill=memory_bill(setup, capacity=cluster.gpu.memory_bytes),
-        seconds=step_time(setup, cluster).seconds,
+        seconds=step_time(setup, cluster, constants=constants).seconds,
         change=change,
     )
 

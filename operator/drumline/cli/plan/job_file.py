@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.gpupool import GpuPoolSpec, GpuPoolStatus
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.cli.errors import BadInput
@@ -26,6 +26,9 @@ class JobFile:
     hardware: PoolHardware | None
     """Of the pools in the file that the job may run in, the one with the largest GPUs; None where
     one of them does not say what it has."""
+
+    step_time_percent: int = 100
+    """Of that pool: what its steps take of the predicted time, by its own running jobs."""
 
     @property
     def gpus(self) -> int:
@@ -50,7 +53,13 @@ def read_job(name: str) -> JobFile:
         raise jobs[0].blame(error.path, str(error)) from None
     except ConfigError as error:
         raise jobs[0].blame("spec.trainer", str(error)) from None
-    return JobFile(spec=spec, config=config, hardware=largest_hardware(spec, _pools(documents)))
+    hardware = largest_hardware(spec, _pools(documents))
+    return JobFile(
+        spec=spec,
+        config=config,
+        hardware=hardware,
+        step_time_percent=100 if hardware is None else _measured(documents, hardware.pool),
+    )
 
 
 def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
@@ -67,6 +76,18 @@ def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
                 raise document.blame("spec.hardware.gpu", str(error)) from None
             pools[document.namespaced_name[1]] = pool
     return pools
+
+
+def _measured(documents: Sequence[ManifestDocument], pool: str) -> int:
+    """What the pool's status says, in a file that was read from a cluster."""
+    for document in documents:
+        if document.kind == "GpuPool" and document.namespaced_name[1] == pool:
+            try:
+                status = parse(GpuPoolStatus, document.raw.get("status") or {}, at="status")
+            except ApiError as error:
+                raise document.blame(error.path, str(error)) from None
+            return min(10_000, max(1, status.step_time_percent or 100))
+    return 100
 
 
 def _spec(document: ManifestDocument) -> Mapping[str, Any]:

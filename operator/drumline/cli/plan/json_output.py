@@ -43,7 +43,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "rejected": [_rejected(each) for each in result.rejected],
         "space": result.space,
         "examined": result.examined,
-        "constants": asdict(CALIBRATED),
+        "constants": asdict(goal.constants),
     }
 
 

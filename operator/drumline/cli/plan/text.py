@@ -8,6 +8,7 @@ from typing import Final
 from drumline.cli.formatting import count, duration, percent
 from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline_trainer.contract.plain_text import plain
+from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.score import ErrorSummary, Scored
@@ -41,6 +42,15 @@ def plan_text(plan: Plan) -> str:
         ),
         "",
     ]
+    job = plan.request.job
+    if goal.constants != CALIBRATED and job is not None:
+        lines += [
+            (
+                f"Steps of this pool's jobs take {job.step_time_percent} % of the predicted time;"
+                " the times below are corrected by that."
+            ),
+            "",
+        ]
     if plan.written is not None:
         lines += [_as_written(plan.written), ""]
     if not plan.result.planned:

@@ -18,6 +18,7 @@ from drumline.controller.status.platform_conditions import (
     of_queue,
     status_fields,
 )
+from drumline.controller.status.pool_calibration import calibration_fields, step_percents
 from drumline.controller.status.pool_overlaps import overlap_of
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
@@ -95,6 +96,7 @@ class UsageReporter:
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
+        percents = self._report_calibration()
         nodes: dict[str, list[Node]] = defaultdict(list)
         for node in snapshot.nodes:
             nodes[node.pool].append(node)
@@ -105,6 +107,8 @@ class UsageReporter:
                 status |= status_fields(view, statements, now=now)
                 if resource is TRAINING_QUEUES:
                     status |= self._usage_fields(view, status, now=now)
+                else:
+                    status |= calibration_fields(view.status, percents.get(view.name))
                 if status != view.status:
                     await self._write(resource, view, status)
 
@@ -155,6 +159,14 @@ class UsageReporter:
         for queue, held in every.items():
             if held:
                 self._metrics.recovery.goodput.labels(queue).set(productive[queue] / held)
+
+    def _report_calibration(self) -> dict[str, int]:
+        percents = step_percents(self._state.jobs.all())
+        gauge = self._metrics.scheduling.pool_step_time
+        gauge.clear()
+        for pool, percent in percents.items():
+            gauge.labels(gpu_pool=pool).set(percent / 100)
+        return percents
 
     def _report_signing_keys(self) -> None:
         gangs = Counter(

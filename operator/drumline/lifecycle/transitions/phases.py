@@ -192,13 +192,16 @@ def with_progress(
     """The status with newer figures; the checkpoint never goes back."""
     if progress is None:
         return status
-    speed = progress.tokens_per_second
+    speed, predicted = progress.tokens_per_second, progress.predicted_tokens_per_second
     status = changed(
         status,
         step=progress.step,
         total_steps=progress.total_steps,
         loss=status.loss if progress.loss is None else _loss_text(progress.loss),
         tokens_per_second=status.tokens_per_second if speed is None else _int64(speed),
+        predicted_tokens_per_second=status.predicted_tokens_per_second
+        if predicted is None
+        else _int64(predicted),
         layout=progress.layout or status.layout,
     )
     step, digest = progress.checkpoint_step, progress.checkpoint_digest

@@ -132,6 +132,19 @@ def test_the_pool_beside_a_job_says_what_its_gpus_are(
     assert "'B2000' is not known; did you mean B200?" in refused
 
 
+def test_times_are_corrected_by_what_the_pool_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    seconds: list[float] = []
+    for percent in (100, 150):
+        file.write_text(f"{JOB}{POOL}status: {{stepTimePercent: {percent}}}\n")
+        shown = json.loads(plan(capsys, str(file), "-o", "json", "--top", "1"))
+        seconds.append(shown["layouts"][0]["step_seconds"])
+    assert seconds[1] == pytest.approx(1.5 * seconds[0], rel=0.01)
+    assert "take 150 % of the predicted time" in plan(capsys, str(file), "--top", "1")
+
+
 def test_what_a_job_writes_beside_auto_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -163,6 +163,7 @@ class RankStatusStore:
             checkpoint_step=newest.checkpoint_step,
             checkpoint_digest=newest.checkpoint_digest,
             layout=newest.layout,
+            predicted_tokens_per_second=newest.predicted_tokens_per_second,
         )
 
     @property
