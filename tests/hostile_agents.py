@@ -102,6 +102,17 @@ def always_news(status: AgentStatus) -> Behaviour:
     return behave
 
 
+def every_other_time(status: AgentStatus) -> Behaviour:
+    """Answer with this status, then with what is none, and so on."""
+
+    async def behave(
+        agent: HostileAgent, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        writer.write(answer(status.encode() if agent.requests % 2 else b"[]"))
+
+    return behave
+
+
 def garbage(bodies: Iterable[bytes]) -> Behaviour:
     """Answer with these bytes in turn, whatever they are; at last with nothing."""
     remaining = iter(bodies)

@@ -28,6 +28,7 @@ import asyncio
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from math import inf
 from types import TracebackType
 from typing import Self
 
@@ -53,6 +54,8 @@ NEXT_MEMBERS = 3
 """Members asked when the leader does not answer."""
 LOOKS_AT_ONCE = 32
 """Members of a gang that are asked at the same time, beside the long poll of its leader."""
+LOG_SECONDS = 60.0
+"""Between two lines about one silent agent: it may answer every other request, for ever."""
 CERTAIN_FACTOR = 4.0
 """Silence so many times longer than `lost_after_seconds` is believed without a second witness."""
 
@@ -106,6 +109,8 @@ class _WatchState:
     """Pods that did not answer us, by uid."""
     joined_at: dict[str, float] = field(default_factory=dict[str, float])
     """Pods that came while we watched, by uid: they cannot have been silent for longer."""
+    logged_at: dict[str, float] = field(default_factory=dict[str, float])
+    """Pods whose silence was logged, by uid."""
     doubted_since: dict[str, float] = field(default_factory=dict[str, float])
     """Pods that their peers do not hear and that answered us, by uid."""
     looks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(LOOKS_AT_ONCE))
@@ -163,7 +168,8 @@ class AgentWatch:
         before = {member.pod_uid for member in state.gang.members}
         now = {member.pod_uid for member in gang.members}
         state.joined_at |= dict.fromkeys(now - before, self._clock())
-        for memory in (state.joined_at, state.unanswered_since, state.doubted_since):
+        memories = (state.joined_at, state.unanswered_since, state.logged_at, state.doubted_since)
+        for memory in memories:
             for uid in memory.keys() - now:
                 del memory[uid]
         state.gang = gang
@@ -323,8 +329,12 @@ class AgentWatch:
         )
 
     def _unanswered(self, state: _WatchState, member: MemberAddress, *, why: str) -> None:
-        if member.pod_uid not in state.unanswered_since:
-            state.unanswered_since[member.pod_uid] = self._clock()
+        uid, now = member.pod_uid, self._clock()
+        if uid in state.unanswered_since:
+            return
+        state.unanswered_since[uid] = now
+        if now >= state.logged_at.get(uid, -inf) + LOG_SECONDS:
+            state.logged_at[uid] = now
             log.info("agent_silent", job=state.gang.key, index=member.index, why=why)
 
     def _patience(self, state: _WatchState) -> float:

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -17,7 +18,7 @@ from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
 from drumline_trainer.contract import FaultClass, Incident, NoticeAnswer, Progress, SilentMember
 from tests.fake_agents import FakeAgent
-from tests.hostile_agents import HostileAgent, always_news, silent
+from tests.hostile_agents import HostileAgent, always_news, every_other_time, silent
 
 TOKEN = b"a token"
 _addresses = itertools.count(start=2)
@@ -301,3 +302,17 @@ async def test_an_agent_that_always_has_news_is_asked_within_its_allowance_only(
             agents[0].change(notice=notice)
             await eye.until(lambda report, notice=notice: report.status.notice == notice)
         assert flood.requests == 8
+
+
+async def test_an_agent_that_answers_every_other_time_does_not_fill_the_log(
+    eye: Eye, agents: list[FakeAgent], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+    log = SimpleNamespace(info=lambda event, **_: lines.append(event))
+    for name, value in (("PACE_SECONDS", 0.0), ("RETRY_SECONDS", 0.0), ("log", log)):
+        monkeypatch.setattr(watches, name, value)
+    status = replace(agents[0].status, job_uid="flicker", pod_uid="pod")
+    async with HostileAgent("127.0.0.2", every_other_time(status), port=agents[0].port) as flicker:
+        eye.watch.follow(hostile_gang("flicker", flicker))
+        await flicker.until_asked(12)
+    assert lines == ["agent_silent"]
