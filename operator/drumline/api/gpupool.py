@@ -43,10 +43,22 @@ class HardwareSpec(ApiModel):
     domain_gpus: Annotated[int, Field(ge=1, le=100_000)] | None = None
     """GPUs that reach each other without the network, such as the 72 of an NVL72. Absent: those of
     a pod."""
+    domain_level: Name | None = None
+    """Level of topologyLevels whose domains are these domainGpus, such as clique. Jobs without
+    topology of their own then prefer whole tensor and context groups, or with parallelism.mode Auto
+    whole domains, in one of them."""
     when_memory_exceeded: Literal["Warn", "Refuse"] = "Warn"
     """What becomes of a job whose layout cannot fit in these GPUs' memory by the planner's bill.
     Warn: condition ExceedsMemory, and it starts all the same. Refuse: condition InvalidConfig, and
     it does not. Default: Warn."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.domainLevel) || has(self.domainGpus)",
+            message="domainLevel needs domainGpus: how many GPUs a domain of it has",
+            field_path=".domainLevel",
+        ),
+    )
 
 
 class GpuPoolSpec(ApiModel):

@@ -616,6 +616,18 @@ PLATFORM = [
     queue("queue name with a dot", "metadata.name", "no dots", name="team.a"),
     pool("no selector", "spec.nodeSelector", "Required value", nodeSelector=None),
     pool(
+        "a level of domains of no size",
+        "spec.hardware.domainLevel",
+        "domainLevel needs domainGpus",
+        hardware={"gpu": "GB200", "domainLevel": "clique"},
+    ),
+    pool(
+        "GPUs that the planner does not know",
+        "spec.hardware.gpu",
+        '"GB200"',
+        hardware={"gpu": "GB2000"},
+    ),
+    pool(
         "empty selector",
         "spec.nodeSelector",
         "at least 1 properties",

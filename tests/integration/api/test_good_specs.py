@@ -142,7 +142,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     ),
     "a pool that says what its GPUs are": manifest(
         "GpuPool",
-        hardware={"gpu": "GB200", "domainGpus": 72, "whenMemoryExceeded": "Refuse"},
+        topologyLevels=[{"name": "clique", "nodeLabel": "nvidia.com/gpu.clique"}],
+        hardware={
+            "gpu": "GB200",
+            "domainGpus": 72,
+            "domainLevel": "clique",
+            "whenMemoryExceeded": "Refuse",
+        },
     ),
     "a layout that the ranks choose": manifest(
         "TrainingJob",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.integration.operator.conftest import OperatorProcess, Site
@@ -241,3 +243,40 @@ def test_an_operator_asked_to_stop_releases_its_lease(
     assert operator.stop() == 0
     lease = site.kube.get("leases", "drumline-operator", "drumline-system")
     assert not lease["spec"].get("holderIdentity")
+
+
+def test_a_job_that_cannot_fit_in_memory_hears_it_and_may_be_refused(site: Site) -> None:
+    trainer = {
+        "model": "llama-8b",
+        "globalBatchSize": 64,
+        "sequenceLength": 8192,
+        "precision": "bf16",
+    }
+    hardware = {"gpu": "H100", "networkGbps": 400}
+    site.kube.patch("gpupools", site.pool, {"spec": {"hardware": hardware}})
+    site.submit("large", nodes=1, gpusPerNode=8, trainer=trainer)
+    job = site.wait("large", lambda job: condition_of(job, "ExceedsMemory") is not None)
+    warning = condition_of(job, "ExceedsMemory")
+    assert warning is not None
+    assert (warning["status"], warning["reason"]) == ("True", "MemoryExceeded")
+    assert "GiB of the 79.2 GiB of an H100" in warning["message"]
+    assert "trainer.microBatchSize: 1" in warning["message"]
+    site.kube.wait_all("pods", site.namespace, lambda pods: len(pods) == 1)  # a warning alone
+    (pod,) = site.pods("large")
+    environment = {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
+    assert json.loads(environment["DRUMLINE_CONFIG"]["value"])["hardware"]["gpu"] == "H100"
+
+    refusing = hardware | {"whenMemoryExceeded": "Refuse"}
+    site.kube.patch("gpupools", site.pool, {"spec": {"hardware": refusing}})
+    site.submit("larger", nodes=2, gpusPerNode=8, trainer=trainer)
+    job = site.wait("larger", reason_is("InvalidConfig"))
+    assert "a rank needs" in job["status"]["message"]
+    assert site.pods("larger") == []
+    auto = trainer | {"parallelism": {"mode": "Auto"}}
+    site.submit("chosen", nodes=2, gpusPerNode=8, trainer=auto)
+    site.wait("chosen", lambda job: "assignment" in (job or {}).get("status", {}))
+
+
+def condition_of(job: Json | None, kind: str) -> Json | None:
+    conditions = (job or {}).get("status", {}).get("conditions", [])
+    return next((condition for condition in conditions if condition["type"] == kind), None)

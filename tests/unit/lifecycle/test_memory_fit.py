@@ -16,7 +16,7 @@ from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan.acceptance import judge
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.config import HardwareConfig
-from tests.builders import a_job, with_status
+from tests.builders import a_job, admitted, with_status
 
 H100 = PoolHardware(pool="h100", config=HardwareConfig(gpu="H100"), refuses=False)
 TOO_LARGE: dict[str, Any] = {
@@ -97,6 +97,18 @@ def test_of_equal_memory_the_pool_that_only_warns_decides() -> None:
     largest = largest_hardware(a_job().spec, pools)
     assert largest is not None
     assert not largest.refuses
+
+
+def test_a_job_that_is_placed_at_once_hears_it_too() -> None:
+    job = admitted(a_job(**TOO_LARGE), nodes=("node-a",))
+    epoch = job.status.epoch or 0
+    job = replace(job, verdict=judge(job.spec, H100))
+    planned = plan_job(job, Observed(), now=10.0, epoch=epoch)
+    assert planned.status is not None
+    shown = condition(planned.status, ConditionType.EXCEEDS_MEMORY)
+    assert shown is not None
+    assert shown.status == "True"
+    assert planned.status.assignment == job.status.assignment
 
 
 def test_the_condition_is_written_once_and_cleared() -> None:

@@ -103,6 +103,9 @@ class JobCache:
         assumed = self._assumed.get(job.uid)
         if assumed is not None:
             self._assumed[job.uid] = replace(assumed, verdict=verdict)
+        alike = verdict.hardware == self._hardware(shown)
+        if self._judge_later is not None and not alike and verdict.by_the_spec:
+            self._judge_later(shown)  # its pools changed while it was judged
         return True
 
     def judge_again(self) -> None:

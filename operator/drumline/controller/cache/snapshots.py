@@ -294,12 +294,13 @@ class SnapshotBuilder:
     def _gang(self, job: Job) -> Gang | None:
         """The scheduler's view of a job; None, and noted in `left_out`, where there can be none.
 
-        The same object as long as version, spec, backoff, priority and what admission adds are.
+        The same object as long as version, spec, verdict, backoff, priority and what admission adds
+        are.
         """
         backoff = self.backoffs.get(job.uid)
         priority = self.priority_of(job)
         added = self._added.get(job.uid, NOTHING)
-        known, made_of = self._gangs.get(job.uid), (backoff, priority, added)
+        known, made_of = self._gangs.get(job.uid), (backoff, priority, added, job.verdict)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
             return known[2]
         try:

@@ -15,10 +15,11 @@ from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.manifests.containers import JOIN_RESOURCES, main_requests
+from drumline.lifecycle.model.hardware import domain_pods
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.model.verdict import Refusal
+from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.scheduling.model import (
     Gang,
     Slice,
@@ -150,7 +151,7 @@ def gang_of(
         pools=tuple(spec.gpu_pools or ()),
         required_level=topology.required if topology else None,
         preferred_level=topology.preferred if topology else None,
-        slices=_slices(topology),
+        slices=_slices(topology) if topology else _domain_slices(job),
         balanced_level=topology.balanced if topology else None,
         selector=dict(spec.node_selector or {}),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
@@ -206,6 +207,18 @@ def _per_pod(job: Job) -> Resources:
         for name, text in JOIN_RESOURCES.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
     return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
+
+
+def _domain_slices(job: Job) -> tuple[Slice, ...]:
+    """What the layout wants in one NVLink domain, where the job itself asks for nothing.
+
+    Preferred: without it the job is slower, and waiting costs more.
+    """
+    hardware = job.verdict.hardware if isinstance(job.verdict, Schedulable) else None
+    pods = domain_pods(job.spec, hardware)
+    if hardware is None or hardware.domain_level is None or pods == 1:
+        return ()
+    return (Slice(level=hardware.domain_level, pods=pods, required=False),)
 
 
 def _slices(topology: TopologyRequest | None) -> tuple[Slice, ...]:

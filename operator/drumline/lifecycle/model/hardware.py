@@ -21,6 +21,10 @@ class PoolHardware:
     refuses: bool
     """Whether a job that cannot fit is refused instead of warned."""
 
+    domain_level: str | None = None
+    """Level whose domains are `config.domain_gpus`, where all pools that the job may run in have
+    the same; None: they do not, and it is asked for nothing."""
+
     @property
     def memory_bytes(self) -> int:
         """Of a GPU."""
@@ -65,6 +69,8 @@ def largest_hardware(
     """
     named = [spec.gpu_pool] if spec.gpu_pool else spec.gpu_pools
     known: list[PoolHardware] = []
+    domains = {_domain(pools.get(name)) for name in (pools if named is None else named)}
+    level = domains.pop()[0] if len(domains) == 1 else None
     for name in pools if named is None else named:
         pool = pools.get(name)
         if pool is None or pool.hardware is None or pool.hardware.gpu not in GPU_MODELS:
@@ -74,8 +80,41 @@ def largest_hardware(
                 pool=name,
                 config=hardware_config(pool.hardware),
                 refuses=pool.hardware.when_memory_exceeded == "Refuse",
+                domain_level=level,
             )
         )
     return max(
         known, key=lambda hardware: (hardware.memory_bytes, not hardware.refuses), default=None
     )
+
+
+def domain_pods(spec: TrainingJobSpec, hardware: PoolHardware | None) -> int:
+    """So many neighbouring pods belong in one domain: 1 where a pod is enough, or nobody says.
+
+    The ranks that share a tensor, and a sequence where both fit; of a gang of one size whose ranks
+    choose their layout, as many as a domain has.
+    """
+    trainer, gpus = spec.trainer, spec.gpus_per_node
+    if hardware is None or hardware.domain_level is None or trainer is None:
+        return 1
+    domain = hardware.config.domain_gpus or gpus
+    degrees = trainer.parallelism
+    if degrees is None:
+        return 1
+    if degrees.mode == "Auto":
+        sizes = range(min(domain // gpus, spec.nodes), 1, -1) if spec.min_nodes is None else ()
+        return next((pods for pods in sizes if spec.nodes % pods == 0), 1)
+    for group in (degrees.tensor * degrees.context, degrees.tensor):
+        pods, rest = divmod(group, gpus)
+        if pods > 1 and not rest and group <= domain and spec.nodes % pods == 0:
+            return pods
+    return 1
+
+
+def _domain(pool: GpuPoolSpec | None) -> tuple[str | None, int | None]:
+    """Level and size of a pool's domains; none where the pool has no such level."""
+    if pool is None or pool.hardware is None:
+        return None, None
+    level = pool.hardware.domain_level
+    known = any(each.name == level for each in pool.topology_levels or ())
+    return (level, pool.hardware.domain_gpus) if known else (None, None)

@@ -24,6 +24,11 @@ class Schedulable:
     hardware: PoolHardware | None = None
     """That its memory was judged on; None: nobody says what its GPUs are."""
 
+    @property
+    def by_the_spec(self) -> bool:
+        """Whether the same spec and hardware give the same verdict."""
+        return True
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unjudged:
@@ -39,6 +44,14 @@ class Refusal:
     """Begins with the field at fault."""
     hardware: PoolHardware | None = None
     """That its memory was judged on."""
+
+    @property
+    def by_the_spec(self) -> bool:
+        """Whether the same spec and hardware give the same verdict.
+
+        Not where the operator failed at the job, or cannot read it.
+        """
+        return self.reason in (Reason.CONFIG_REFUSED, Reason.MEMORY_EXCEEDED)
 
 
 Verdict = Schedulable | Unjudged | Refusal

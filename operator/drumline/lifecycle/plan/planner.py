@@ -62,6 +62,8 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
         return JobPlan(status=status)
     if job.status.epoch != epoch:
         return JobPlan(status=transitions.with_epoch(job, epoch=epoch))
+    if isinstance(job.verdict, Schedulable) and not _shows_memory(job, job.verdict):
+        return JobPlan(status=transitions.memory_judged(job, job.verdict.shortage, now=now))
     return _plan_admitted(Situation.of(job, observed, now=now, epoch=epoch))
 
 

@@ -15,7 +15,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
-from drumline.lifecycle.plan.acceptance import judge
+from drumline.lifecycle.plan.acceptance import judge, refusal_for
 from tests.unit.controller.views import (
     assignment,
     job_view,
@@ -236,6 +236,21 @@ def test_pools_that_say_what_they_have_have_waiting_jobs_judged_again() -> None:
     assert later == []
     state.on_pool(None, pool_view("larger", gpu="H200"))
     assert [job.key for job in later] == ["team/llama"]
+
+
+def test_a_pool_that_changes_while_a_job_is_judged_has_it_judged_again() -> None:
+    later: list[Job] = []
+    state = filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW), judge_later=later.append))
+    state.on_job(None, job_view())
+    judged = later.pop()
+    state.on_pool(pool_view(), pool_view(gpu="H100"))  # it has no verdict that could be old
+    assert later == []
+    assert state.jobs.settle(judged, judge(judged.spec, None))
+    assert [job.key for job in later] == ["team/llama"]
+    assert state.jobs.settle(judged, judge(judged.spec, state.hardware_of(judged)))
+    assert len(later) == 1
+    assert state.jobs.settle(judged, refusal_for(TypeError("a defect")))
+    assert len(later) == 1
 
 
 def fields(job: Job) -> dict[str, Any]:
