@@ -18,7 +18,7 @@ from drumline_trainer.contract import FinalReport, Progress
 from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import a_claim
 from tests.integration.operator.loss.agents import AgentHost, Gang, fresh_address
-from tests.integration.operator.loss.api import AsyncKube, Mirror, Version
+from tests.integration.operator.loss.api import WAIT_SECONDS, AsyncKube, Mirror, Version
 from tests.kube import Json
 from tests.operator_process import SIGNING_KEY
 
@@ -49,6 +49,8 @@ class Corner:
     """Nodes whose kubelets do nothing."""
     refusing: set[str] = field(default_factory=set[str])
     """Pods that their kubelets refuse."""
+    refused: bool = False
+    """A kubelet did: an operator that saw it avoids that node in lives to come."""
     lost: list[str] = field(default_factory=list[str])
     """Nodes that were removed."""
     tainted: list[str] = field(default_factory=list[str])
@@ -191,6 +193,7 @@ class Corner:
         metadata = pod["metadata"]
         if metadata["name"] in self.refusing:
             self.refusing.discard(metadata["name"])
+            self.refused = True
             words = {"phase": "Failed", "reason": "OutOfnvidia.com/gpu", "message": "no room"}
             await self._patch(metadata["name"], words)
             return
@@ -266,15 +269,23 @@ class Corner:
         self.revive()
         for job in list(self.jobs):
             await self.delete(job)
-        await self.empty()
+        await self.empty(seconds=WAIT_SECONDS)
 
-    async def empty(self) -> None:
+    async def empty(self, *, seconds: float | None = None) -> None:
         """Return once nothing is left of any job."""
         objects = self.mirror.objects
         await self.mirror.wait(
             lambda: not any(objects.values()),
+            seconds=seconds,
             what=lambda: {plural: [*kept] for plural, kept in objects.items()},
         )
+
+    async def sweep(self) -> None:
+        """Remove by force what no operator and no garbage collector removed."""
+        for plural, objects in self.mirror.objects.items():
+            for name in list(objects):
+                await self.kube.delete(plural, name, self.name, grace=0)
+        await self.empty(seconds=WAIT_SECONDS)
 
     async def forget(self) -> None:
         """What the last life left in the tests' memory, and of its nodes."""
@@ -288,6 +299,7 @@ class Corner:
         self._seen.clear()
         self.dead.clear()
         self.refusing.clear()
+        self.refused = False
         self.saves = None
 
     async def open(self, *, nodes: int) -> None:

@@ -55,6 +55,12 @@ class Point:
     def __str__(self) -> str:
         return f"{self.flavor} {self.spot}"
 
+    @property
+    def pod(self) -> str | None:
+        """Name of the pod that this write creates, if it creates one."""
+        folder, _, name = self.spot.path.rpartition("/")
+        return name if self.spot.method == "POST" and folder.endswith("/pods") else None
+
 
 @dataclass(kw_only=True)
 class Gate:
@@ -74,6 +80,8 @@ class Gate:
     """A write was committed since an operator began."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     """The present operator has ended."""
+    tell: Callable[[str], None] = lambda _: None
+    """Hears of every write, and of an end."""
     _like: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
 
     def begin(self, point: Point | None) -> None:
@@ -123,6 +131,7 @@ class Gate:
 
     async def _end(self) -> Never:
         self.struck += 1
+        self.tell("--- the operator ends here")
         self.ended.set()
         await never()
 
@@ -136,6 +145,7 @@ class Gate:
         spot = Spot(*like, self._like[like])
         self._like[like] += 1
         self.writes.append(spot)
+        self.tell(str(spot))
         return spot
 
 

@@ -8,8 +8,11 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from drumline.kube.lease import LeaseTiming
 from tests.integration.operator.loss.agents import AgentHost
@@ -18,6 +21,7 @@ from tests.integration.operator.loss.corner import GPUS, Corner, open_corner
 from tests.integration.operator.loss.faults import Fault, FaultProxy
 from tests.integration.operator.loss.gate import Flavor, Point, Spot
 from tests.integration.operator.loss.incarnations import Connections, Operators, Surroundings
+from tests.integration.operator.loss.journal import Journal, journal
 from tests.integration.operator.loss.scenarios import LIVES
 from tests.integration.operator.loss.truth import Limits, violations
 from tests.kube import Json
@@ -25,6 +29,13 @@ from tests.kube import Json
 CONVERGE_SECONDS = 30.0
 EAGER = LeaseTiming(duration_seconds=9, renew_seconds=0.3, request_seconds=3.0)
 """A lease that is renewed many times in a life."""
+MARKS = [
+    pytest.mark.usefixtures("no_operator"),
+    # the connections of operators that ended in mid-air are closed by nobody
+    pytest.mark.filterwarnings(
+        "ignore:Exception ignored in.*Transport.__del__:pytest.PytestUnraisableExceptionWarning"
+    ),
+]
 Picture = dict[str, Any]
 Work = TypeVar("Work")
 
@@ -48,6 +59,8 @@ class Outcome:
     flavor: Flavor | None = None
     struck: bool = False
     wrong: tuple[str, ...] = ()
+    log: tuple[str, ...] = ()
+    """What the operators logged, if something is wrong."""
 
     def __str__(self) -> str:
         return f"{self.life}: {self.case}: {'; '.join(self.wrong)}"
@@ -61,6 +74,7 @@ class Lane:
     operators: Operators
     proxy: FaultProxy
     """Not on the way, unless there is a fault."""
+    journal: Journal
     patience: float = CONVERGE_SECONDS
     """Until the end of a life is that of an undisturbed one."""
 
@@ -68,6 +82,7 @@ class Lane:
         """Live without a crash."""
         gate = self.operators.gate
         gate.begin(None)
+        self.journal.begin(self.corner.name)
         await LIVES[life](self.corner)
         await self._rest()
         seen = picture(self.corner)
@@ -123,6 +138,7 @@ class Lane:
     ) -> Outcome:
         self.operators.gate.begin(point)
         self.operators.gate.trouble = trouble
+        self.journal.begin(self.corner.name)
         try:
             await LIVES[life](self.corner)
             await self.corner.mirror.wait(
@@ -146,13 +162,20 @@ class Lane:
 
     async def _end(self, life: str, point: Point | None, *wrong: str) -> Outcome:
         created = self.corner.mirror.created["pods"]
-        await self.corner.clear()
+        try:
+            await self.corner.clear()
+        except TimeoutError as error:
+            wrong = (*wrong, f"left behind: {error}")
+            await self.corner.sweep()
         limits = Limits(gpus_per_node=GPUS, quota=self.corner.quota)
-        problems = [*wrong, *violations(self.corner.mirror.history, limits)]
+        late = point.pod if point is not None and point.flavor is Flavor.LATE else None
+        problems = [*wrong, *violations(self.corner.mirror.history, limits, late=late)]
         if created != self.corner.mirror.created["pods"]:
             problems.append("pods were created after the end")
         for gang in self.corner.gangs.values():
             problems += gang.wrong
+        if self.corner.refused:
+            self.operators.replace()
         await self.corner.forget()
         struck = self.operators.gate.struck > 0
         return Outcome(
@@ -161,6 +184,7 @@ class Lane:
             flavor=point and point.flavor,
             struck=struck,
             wrong=tuple(problems),
+            log=self.journal.of(self.corner.name) if problems else (),
         )
 
 
@@ -227,6 +251,13 @@ def differences(expected: Any, actual: Any, at: str = "") -> list[str]:
 
 @asynccontextmanager
 async def lanes(kubeconfig: Path, *, count: int) -> AsyncIterator[list[Lane]]:
+    with journal() as kept:
+        async with _lanes(kubeconfig, kept, count=count) as among:
+            yield among
+
+
+@asynccontextmanager
+async def _lanes(kubeconfig: Path, kept: Journal, *, count: int) -> AsyncIterator[list[Lane]]:
     async with (
         AsyncKube(kubeconfig) as kube,
         Connections(kubeconfig) as connections,
@@ -239,9 +270,12 @@ async def lanes(kubeconfig: Path, *, count: int) -> AsyncIterator[list[Lane]]:
                 corner=corner,
                 operators=Operators(connections, kube, corner),
                 proxy=FaultProxy(session=kube.session, server=kube.server),
+                journal=kept,
             )
             for corner in corners
         ]
+        for lane in among:
+            lane.operators.gate.tell = partial(kept.note, lane.corner.name)
         running = [group.create_task(lane.operators.run()) for lane in among]
         for lane in among:
             ready = asyncio.Event()
@@ -251,6 +285,14 @@ async def lanes(kubeconfig: Path, *, count: int) -> AsyncIterator[list[Lane]]:
         for task in running:
             task.cancel()
         await asyncio.gather(*(corner.close() for corner in corners))
+
+
+def judge(outcomes: Iterable[Outcome]) -> None:
+    """Assert that nothing is wrong; print what the operators logged where it is."""
+    bad = [outcome for outcome in outcomes if outcome.wrong]
+    for outcome in bad:
+        print(outcome, *outcome.log, sep="\n    ")
+    assert not bad, "\n".join(map(str, bad))
 
 
 async def share(

@@ -89,9 +89,12 @@ async def suspend_starting(corner: Corner, **spec: Any) -> None:
 
 
 async def start_late(corner: Corner, **spec: Any) -> None:
-    """The pods do not start in time: the gang gives its GPUs back, and waits."""
+    """The pods do not start in time: the gang gives its GPUs back, and waits.
+
+    There is time for an operator to end and another to create the pods.
+    """
     corner.dead.update(corner.nodes)
-    await corner.submit("life", nodes=2, startDeadlineSeconds=2, **spec)
+    await corner.submit("life", nodes=2, startDeadlineSeconds=8, **spec)
     await corner.mirror.wait(lambda: len(corner.pods("life")) == 2)
     for node in corner.nodes:
         await corner.taint(node, "example.com/full")

@@ -14,8 +14,10 @@ import pytest
 from tests.integration.operator.conftest import HIGH_CLASS
 from tests.integration.operator.loss.faults import ON_READS, ON_WRITES, Fault
 from tests.integration.operator.loss.lanes import (
+    MARKS,
     Lane,
     Outcome,
+    judge,
     lanes,
     observe_all,
     share,
@@ -24,11 +26,7 @@ from tests.integration.operator.loss.scenarios import LIVES
 from tests.kube import Kube
 from tests.seeds import seed_of_the_day
 
-pytestmark = [
-    pytest.mark.usefixtures("no_operator"),
-    # connections of operators that ended in mid-air are closed by nobody
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 ALL = os.environ.get("DRUMLINE_DISTORTIONS") == "all"
 SEEDS = 3
@@ -77,7 +75,7 @@ async def test_no_distortion_changes_how_a_life_ends(api: Kube) -> None:
         await share(among, chosen, play)
     hit = sum(outcome.struck for outcome in outcomes)
     print(f"{len(outcomes)} of {len(faults(seed=seed))} distortions, {hit} hit, LOSS_SEED={seed}")
-    assert not [str(outcome) for outcome in outcomes if outcome.wrong]
+    judge(outcomes)
 
 
 def life_for(fault: Fault) -> str:

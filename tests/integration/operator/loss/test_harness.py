@@ -16,14 +16,10 @@ from drumline.kube.kinds import Resource
 from drumline.kube.writes import Written
 from tests.integration.operator.conftest import HIGH_CLASS
 from tests.integration.operator.loss.gate import Flavor, Point, Spot
-from tests.integration.operator.loss.lanes import Lane, Outcome, lanes
+from tests.integration.operator.loss.lanes import MARKS, Lane, Outcome, lanes
 from tests.kube import Kube
 
-pytestmark = [
-    pytest.mark.usefixtures("no_operator"),
-    # connections of operators that ended in mid-air are closed by nobody
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 STATUS = "/apis/drumline.dev/v1alpha1/namespaces/~/trainingjobs/life/status"
 
 

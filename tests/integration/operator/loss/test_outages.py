@@ -15,16 +15,20 @@ from drumline.kube.informer import InformerTiming
 from tests.integration.operator.conftest import HIGH_CLASS
 from tests.integration.operator.loss.faults import FUTURE
 from tests.integration.operator.loss.incarnations import Surroundings
-from tests.integration.operator.loss.lanes import Lane, Outcome, Undisturbed, lanes, observe_all
+from tests.integration.operator.loss.lanes import (
+    MARKS,
+    Lane,
+    Outcome,
+    Undisturbed,
+    judge,
+    lanes,
+    observe_all,
+)
 from tests.integration.operator.loss.scenarios import LIVES
 from tests.kube import Kube
 from tests.seeds import seed_of_the_day
 
-pytestmark = [
-    pytest.mark.usefixtures("no_operator"),
-    # connections of operators that ended in mid-air are closed by nobody
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = MARKS
 
 CASES = 6
 """So many lives side by side, each with a seed of its own."""
@@ -116,7 +120,7 @@ async def test_it_ends_as_if_it_had_not_happened(
             return await play(kind(lane, seed=seed + number), life, seen[life])
 
         outcomes = await asyncio.gather(*map(suffer, workers, chosen, range(CASES)))
-    assert not [str(outcome) for outcome in outcomes if outcome.wrong]
+    judge(outcomes)
     assert any(outcome.struck for outcome in outcomes)
 
 

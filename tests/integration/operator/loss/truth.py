@@ -89,8 +89,15 @@ class _State:
                 yield f"I2: {gpus} GPUs of {node} are given away"
 
 
-def violations(history: Iterable[Version], limits: Limits) -> list[str]:
-    """What did not hold after some commit, each once."""
+def violations(history: Iterable[Version], limits: Limits, *, late: str | None = None) -> list[str]:
+    """What did not hold after some commit, each once.
+
+    Args:
+        history: all commits.
+        limits: what there is.
+        late: the pod that an operator which ended had under way: it may come when its gang has
+            been decided on anew.
+    """
     state = _State(limits=limits)
     wrong: dict[str, None] = {}
     newest: dict[str, _Job] = defaultdict()
@@ -106,7 +113,7 @@ def violations(history: Iterable[Version], limits: Limits) -> list[str]:
                 state.jobs[job.uid] = job
         elif version.plural == "pods":
             pod = _pod(version.value)
-            if pod.name not in state.pods and not version.deleted:
+            if pod.name not in state.pods and not version.deleted and pod.name != late:
                 wrong |= dict.fromkeys(_undecided(pod, newest.get(pod.job_uid)))
             if version.deleted:
                 state.pods.pop(pod.name, None)
