@@ -228,3 +228,9 @@ def test_a_gang_with_a_template_then_restarts_as_a_whole() -> None:
     status = planned(job, observed(*pods, contradicted_generation=1)).status
     assert status is not None
     assert [member.pod_generation for member in members_of(status)] == [2, 2]
+
+
+def test_a_gang_placed_by_a_leader_whose_clock_is_ahead_is_created_at_once() -> None:
+    """Its GPUs are held already, and its generation would begin minutes from now."""
+    job = admitted(a_job())
+    assert planned(job, now=T0 - 600).actions == (CreateMembers(indices=(0, 1)),)

@@ -53,6 +53,9 @@ def create_members(situation: Situation) -> JobPlan:
 
     Pods of a template also wait for orphan pods on other nodes in their grace period: these may be
     saving what the new pods will read, and no generation keeps them apart.
+
+    A generation that begins in the future was begun by a leader whose clock is ahead of this one's:
+    the gang holds its GPUs, so it does not wait for that moment.
     """
     job, gang = situation.job, situation.gang
     deletions, deadline = _delete_orphans(gang), start_deadline(job)
@@ -64,8 +67,9 @@ def create_members(situation: Situation) -> JobPlan:
     creatable = tuple(member.index for member in gang.missing if member.node not in occupied)
     if gang.expects_orphans or not creatable:
         return JobPlan(actions=tuple(deletions), requeue_at=deadline)
-    begin = generation_at(job) + backoff_seconds(job.status)
-    if situation.now < begin:
+    begun = generation_at(job)
+    begin = begun + backoff_seconds(job.status)
+    if begun <= situation.now < begin:
         return JobPlan(actions=tuple(deletions), requeue_at=begin)
     return JobPlan(actions=(*deletions, CreateMembers(indices=creatable)), requeue_at=deadline)
 
