@@ -91,6 +91,14 @@ def test_events_are_read_ever_more_rarely_and_before_the_end() -> None:
     assert status.reason == Reason.START_DEADLINE_EXCEEDED
 
 
+def test_an_agent_that_takes_no_record_is_named() -> None:
+    job = admitted(a_job(startDeadlineSeconds=60))
+    status = planned(job, observed(*ready_pods(job)), now=T0 + 60).status
+    assert status is not None
+    assert status.reason == Reason.START_DEADLINE_EXCEEDED
+    assert "the agent in llama-0-g1 takes no generation record" in (status.message or "")
+
+
 def test_of_a_large_gang_few_pods_are_looked_at() -> None:
     nodes = tuple(f"node-{number}" for number in range(8))
     job = admitted(a_job(nodes=8), nodes=nodes)

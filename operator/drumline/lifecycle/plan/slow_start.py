@@ -60,6 +60,8 @@ class LatePods:
 
     pods: tuple[PodFacts, ...]
     gang_size: int
+    leader: str
+    """The pod whose agent has to take the generation record."""
     troubles: tuple[StartTrouble, ...]
     """Of those pods whose kubelets have said why."""
     pulling: bool
@@ -81,6 +83,7 @@ class LatePods:
         return cls(
             pods=late,
             gang_size=len(present),
+            leader=min(present, key=lambda pod: pod.index).name if present else "",
             troubles=troubles,
             pulling=any(is_pulling(seen.get(pod.uid)) for pod in late),
             deadline=_deadline(job, [seen[pod.uid] for pod in present if pod.uid in seen]),
@@ -105,6 +108,11 @@ class LatePods:
         more = len(self.pods) - MAX_NAMED
         tail = f"; and {more} more" if more > 0 else ""
         return f"{len(self.pods)} of {self.gang_size} pods are not up: {named}{tail}"
+
+    def of_complete_gang(self) -> str:
+        """The same of a gang whose pods all exist: where none is late, no record was taken."""
+        untaken = f"the pods are up, but the agent in {self.leader} takes no generation record"
+        return self.description() or f"{untaken}: look at its logs, and at the trainer's image"
 
 
 def wait_for_ready(
@@ -205,7 +213,8 @@ def _start_blocked(
 
 
 def _start_deadline_exceeded(job: Job, late: LatePods, *, now: float) -> TrainingJobStatus:
-    text = f"not all pods started within {job.spec.start_deadline_seconds} s: {late.description()}"
+    seconds = job.spec.start_deadline_seconds
+    text = f"not all pods started within {seconds} s: {late.of_complete_gang()}"
     remedy = "repair what the message names, or raise startDeadlineSeconds"
     job = with_failed_start(job, message=text, remedy=remedy, now=now)
     if job.finished:
@@ -219,7 +228,7 @@ def _slow_start_status(job: Job, late: LatePods) -> TrainingJobStatus:
     definite = late.definite
     pulling = late.pulling or any("Image" in pod.waiting for pod in late.pods)
     reason = Reason.PULLING_IMAGES if pulling else Reason.WAITING_FOR_AGENTS
-    text = late.description()
+    text = late.of_complete_gang()
     if definite is not None:
         reason, text = Reason.START_BLOCKED, f"{text}: {definite.remedy}"
     status = changed(job.status, ready=f"{late.gang_size - len(late.pods)}/{job.size}")
