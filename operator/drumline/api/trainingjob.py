@@ -188,8 +188,6 @@ _RANKS = "(self.nodes * self.gpusPerNode)"
 _BATCH = "self.trainer.globalBatchSize"
 _DEGREES = "self.trainer.parallelism"
 _HAS_DEGREES = "(has(self.trainer) && has(self.trainer.parallelism))"
-_CHOSEN = f"({_HAS_DEGREES} && {_DEGREES}.mode == 'Auto')"
-"""The ranks choose a layout that divides."""
 _TOGETHER = f"({_DEGREES}.tensor * {_DEGREES}.context * {_DEGREES}.pipeline)"
 """How many ranks work on the same samples."""
 
@@ -353,7 +351,7 @@ class TrainingJobSpec(ApiModel):
             field_path=".trainer.parallelism",
         ),
         Rule(
-            rule=f"!{_HAS_DEGREES} || {_CHOSEN} || {_RANKS} % {_TOGETHER} != 0"
+            rule=f"!{_HAS_DEGREES} || {_DEGREES}.mode == 'Auto' || {_RANKS} % {_TOGETHER} != 0"
             f" || {_BATCH} % ({_RANKS} / {_TOGETHER}) == 0",
             message="trainer.globalBatchSize must be a multiple of the ranks that see different"
             " samples: nodes x gpusPerNode / (tensor x context x pipeline)",

@@ -38,6 +38,7 @@ from drumline.controller.conversion.nodes import pool_of, resources_of
 from drumline.controller.conversion.queues import queue_of
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 from drumline.scheduling.resources import NOTHING, Resources
@@ -87,7 +88,9 @@ class SnapshotBuilder:
         self._sources = sources
         self._progress = progress
         self._platform_tolerations = platform_tolerations
-        self._gangs: dict[str, tuple[Job, tuple[Backoff | None, int, Resources], Gang]] = {}
+        self._gangs: dict[
+            str, tuple[Job, tuple[Backoff | None, int, Resources, Verdict | None], Gang]
+        ] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, tuple[tuple[object, ...], Admitted]] = {}
         self._added: dict[str, Resources] = {}
