@@ -58,6 +58,8 @@ class OperatorProcess:
     log_level: str = "debug"
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further DRUMLINE_ variables."""
+    tree: Path = ROOT
+    """The source tree that it is run from."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -67,7 +69,7 @@ class OperatorProcess:
         environment = {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig),
-            "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}",
+            "PYTHONPATH": f"{self.tree / 'operator'}:{self.tree / 'trainer'}",
             "DRUMLINE_SIGNING_KEY_FILE": str(key),
             "DRUMLINE_HTTP_HOST": "127.0.0.1",
             "DRUMLINE_HTTP_PORT": str(self.http_port),

@@ -79,6 +79,10 @@ WHOLES = {
         command=(*PYTEST, "-rP", "tests/integration/operator/loss/test_distortions.py"),
         environment={"DRUMLINE_DISTORTIONS": "all"},
     ),
+    "upgrade": Whole(
+        summary="100 running jobs, the operator before this one, this one, and that one again",
+        command=(*PYTEST, "-rs", "tests/integration/operator/test_upgrade.py"),
+    ),
     "minors": Whole(
         summary="integration on each minor of Kubernetes; ARGS='--only 1.34' for one; 40 min",
         command=(*MODULE, "tests.suite.minors"),
