@@ -107,15 +107,6 @@ def training_job(raw: bytes | msgspec.Raw) -> ObjectView:
     return _view(_training_job_decoder, _training_job_view, raw)
 
 
-def epoch_of(raw: bytes | msgspec.Raw) -> int:
-    """`status.epoch` of a TrainingJob, 0 where it has none; nothing else of it is decoded.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_epoch_decoder, _epoch, raw)
-
-
 def identity(raw: bytes | msgspec.Raw) -> wire.Metadata:
     """An object's metadata alone, of a document that its own decoder rejects.
 
@@ -138,7 +129,6 @@ _event_decoder: Final = msgspec.json.Decoder(wire.StoredEvent)
 _object_decoder: Final = msgspec.json.Decoder(wire.Custom)
 _training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
-_epoch_decoder: Final = msgspec.json.Decoder(wire.EpochDocument)
 _identity_decoder: Final = msgspec.json.Decoder(wire.Identity)
 S = TypeVar("S")
 
@@ -320,10 +310,6 @@ def _custom_view(
         spec=spec,
         status=status,
     )
-
-
-def _epoch(stored: wire.EpochDocument) -> int:
-    return stored.status.epoch if stored.status else 0
 
 
 def _text(text: str) -> str:

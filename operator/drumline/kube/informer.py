@@ -20,13 +20,13 @@ import random
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import Resource
 from drumline.kube.line_splitter import WatchLineSplitter
-from drumline.kube.reads import PAGE_LIMIT, list_pages
+from drumline.kube.reads import PAGE_LIMIT, list_pages, newest_version
 from drumline.kube.request import Request, Verb
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Event, Store
@@ -34,6 +34,9 @@ from drumline.kube.views import Key, View
 from drumline.kube.watch_decoder import Decode, Quarantined, WatchDecoder
 
 V = TypeVar("V", bound=View)
+CATCH_UP_SECONDS: Final = 3
+"""How long the watch of a catch-up lasts: a bookmark comes 2 s before its end."""
+CATCH_UP_WATCHES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +129,7 @@ class Informer(Generic[V]):
         self._changed = asyncio.Event()
         self._failures = 0
         self._silent_streams = 0
+        self._listing = asyncio.Lock()
 
     @property
     def has_synced(self) -> bool:
@@ -189,6 +193,63 @@ class Informer(Generic[V]):
         """Return once `has_reached`; the caller bounds the wait."""
         await self.wait_for(lambda: self.has_reached(resource_version))
 
+    async def catch_up(self) -> None:
+        """Return once every write that was answered before this call is part of what is seen here.
+
+        A consistent read says which version that is. Where nothing changes, the watch would reach
+        it with a bookmark, and bookmarks come every minute. So a watch of 3 s is opened beside it:
+        it begins at what is seen here, and the API server sends it a bookmark 2 s before its end
+        (`nextBookmarkTime` in apiserver/pkg/storage/cacher/cache_watcher.go). Both streams are
+        complete from a version that was seen here, and the store takes only what is newer, so
+        whichever is ahead counts. Where that does not help, all is listed again: an informer with a
+        selector is sent no bookmark for a version that one of the objects it does not select made.
+
+        Versions have to be comparable; otherwise all is listed. Failures of the server end in
+        pauses; the caller bounds the wait.
+        """
+        attempt = 0
+        while True:
+            try:
+                return await self._catch_up()
+            except errors.KubeError as error:
+                attempt += 1
+                await asyncio.sleep(
+                    self._timing.backoff.endless_pause_seconds(
+                        error, attempt=attempt, jitter=self._jitter
+                    )
+                )
+
+    async def _catch_up(self) -> None:
+        version = await newest_version(
+            self._client,
+            self.resource,
+            namespace=self._selection.namespace,
+            query=self._selection.query(),
+        )
+        try:
+            for _ in range(CATCH_UP_WATCHES):
+                if self.has_reached(version):
+                    return
+                await self._watch_until(version)
+        except errors.KubeError:  # the version seen here is too old, or the server has no time
+            pass
+        if not self.has_reached(version):
+            await self._list()
+
+    async def _watch_until(self, version: str) -> None:
+        """Take in a short stream, as far as this version."""
+        splitter = WatchLineSplitter()
+        request = self._watch_request(seconds=CATCH_UP_SECONDS)
+        async with self._client.stream(
+            request, silence_seconds=self._timing.silence_seconds
+        ) as chunks:
+            async for chunk in chunks:
+                for line in splitter.feed(chunk):
+                    self._decoder.line(line)
+                self._heard()
+                if self.has_reached(version):
+                    return
+
     async def run(self) -> None:
         """Keep the cache true, until cancelled. Failures of the server end in pauses, not here."""
         stale = True
@@ -215,6 +276,11 @@ class Informer(Generic[V]):
         )
 
     async def _list(self) -> None:
+        """List all; two at a time could end in the wrong order, as a rewind."""
+        async with self._listing:
+            await self._replace_all()
+
+    async def _replace_all(self) -> None:
         views: list[V] = []
         unread: set[Key] = set()
         version = ""
@@ -238,9 +304,9 @@ class Informer(Generic[V]):
         self._store.replace(views, resource_version=version, keep=unread)
         self._heard()
 
-    async def _watch(self) -> None:
-        seconds = self._timing.watch_seconds * self._jitter.uniform(1.0, 1.5)
-        request = Request(
+    def _watch_request(self, *, seconds: float) -> Request:
+        """A watch from what is seen here on."""
+        return Request(
             verb=Verb.WATCH,
             resource=self.resource,
             path=self.resource.path(namespace=self._selection.namespace),
@@ -252,6 +318,10 @@ class Informer(Generic[V]):
                 "timeoutSeconds": str(math.ceil(seconds)),
             },
         )
+
+    async def _watch(self) -> None:
+        seconds = self._timing.watch_seconds * self._jitter.uniform(1.0, 1.5)
+        request = self._watch_request(seconds=seconds)
         self.reconnects_total += 1
         splitter = WatchLineSplitter()
         heard = False

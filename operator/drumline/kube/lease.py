@@ -9,8 +9,8 @@
   renewal) raises `leaseTransitions`. That number is the epoch: unique to one term of one process,
   even if two processes are wrongly given the same identity, or one takes its own lease back.
 * Deleting the Lease does not depose its holder: a candidate that saw it before waits, and the
-  holder writes it again. Only a candidate that never saw the Lease takes it at once; `epoch_floor`
-  keeps its epoch above all epochs used before.
+  holder writes it again. Only a candidate that never saw the Lease takes it at once; with
+  `raise_epoch` it goes above all epochs used before, as soon as it knows them.
 * A late renewal that still succeeds proves that no other process took the lease in between: the
   term goes on. It is over when the record names another holder or another epoch.
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -75,8 +75,6 @@ class LeaderElector:
         timing: The schedule.
         clock: A monotonic clock.
         wall: The time of day, written for people and never compared.
-        epoch_floor: Reads the highest epoch known from elsewhere, in case someone deletes the
-            Lease; asked at every taking, as it may have grown while this process stood by.
     """
 
     def __init__(
@@ -89,7 +87,6 @@ class LeaderElector:
         timing: LeaseTiming | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = lambda: datetime.now(UTC),
-        epoch_floor: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self._timing = timing or LeaseTiming()
         self._lease = LeaseClient(
@@ -101,8 +98,8 @@ class LeaderElector:
         self._identity = identity
         self._clock = clock
         self._wall = wall
-        self._epoch_floor = epoch_floor
         self._term: _Term | None = None
+        self._renewing = asyncio.Lock()
         self._seen_version: str | None = None
         self._seen_at = -math.inf
 
@@ -167,18 +164,38 @@ class LeaderElector:
         Raises:
             NotLeader: The term is over.
         """
-        term = self._term
-        if term is None:
-            raise NotLeader(f"{self._identity} holds no term of {self._lease.name}")
-        try:
-            await self._write(replace(term.record, renew_time=self._now()))
-        except (Conflict, NotFound):
-            # Perhaps an earlier renewal of our own, whose answer was lost.
-            await self._recover(term)
-            return False
-        except KubeError:
-            return False
-        return True
+        async with self._renewing:
+            term = self._held_term()
+            try:
+                await self._write(replace(term.record, renew_time=self._now()))
+            except (Conflict, NotFound):
+                # Perhaps an earlier renewal of our own, whose answer was lost.
+                await self._recover(term)
+                return False
+            except KubeError:
+                return False
+            return True
+
+    async def raise_epoch(self, *, above: int) -> int:
+        """Make the epoch of this term higher than `above`, before anything is written in it.
+
+        A Lease that someone deleted, or wrote by hand, counts from a lower number on.
+
+        Args:
+            above: The highest epoch known from elsewhere.
+
+        Returns:
+            The epoch of the term; as it was where it is higher already.
+
+        Raises:
+            NotLeader: The term is over.
+            KubeError: It could not be written: this term is not to be used.
+        """
+        async with self._renewing:
+            term = self._held_term()
+            if term.record.epoch <= above:
+                await self._write(replace(term.record, epoch=above + 1, renew_time=self._now()))
+            return self.epoch
 
     async def release(self) -> None:
         """Give the lease back, so that the next leader need not wait. Best effort.
@@ -189,6 +206,11 @@ class LeaderElector:
         if term is not None:
             with suppress(KubeError):
                 await self._lease.write(replace(term.record, holder="", renew_time=self._now()))
+
+    def _held_term(self) -> _Term:
+        if self._term is None:
+            raise NotLeader(f"{self._identity} holds no term of {self._lease.name}")
+        return self._term
 
     def _is_free(self, stored: LeaseRecord | None) -> bool:
         if stored is None and self._seen_version is None:
@@ -205,12 +227,11 @@ class LeaderElector:
 
     async def _take(self, stored: LeaseRecord | None) -> bool:
         before = 0 if stored is None else stored.epoch
-        floor = 0 if self._epoch_floor is None else await self._epoch_floor()
         now = self._now()
         await self._write(
             LeaseRecord(
                 holder=self._identity,
-                epoch=max(before, floor) + 1,
+                epoch=before + 1,
                 duration_seconds=self._timing.duration_seconds,
                 acquire_time=now,
                 renew_time=now,

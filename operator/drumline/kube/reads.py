@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -89,6 +89,28 @@ async def list_pages(
         if not page.metadata.next_token:
             return
         query["continue"] = page.metadata.next_token
+
+
+async def newest_version(
+    client: KubeClient, resource: Resource, *, namespace: str | None, query: Mapping[str, str]
+) -> str:
+    """A version that is not older than any write of this kind that was answered before the call.
+
+    A consistent read of a single object: the API server confirms with etcd that nothing is newer,
+    and its watch cache learns the version by that (KEP-2340).
+
+    Args:
+        client: The client to read with.
+        resource: The kind.
+        namespace: Only this namespace; None means all.
+        query: The selectors.
+
+    Raises:
+        KubeError: It could not be read.
+    """
+    path = resource.path(namespace=namespace)
+    request = Request(verb=Verb.LIST, resource=resource, path=path, query={**query, "limit": "1"})
+    return _parse(await client.send(request)).metadata.resource_version
 
 
 async def list_all(

@@ -229,18 +229,6 @@ class TrainingJobDocument(_Wire, frozen=True):
     status: dict[str, Any] | None = None
 
 
-class Epoch(_Wire, frozen=True, gc=False):
-    """A TrainingJob's status, as far as an election reads it."""
-
-    epoch: int = 0
-
-
-class EpochDocument(_Wire, frozen=True, gc=False):
-    """A TrainingJob, as far as an election reads it."""
-
-    status: Epoch | None = None
-
-
 class Identity(_Wire, frozen=True, gc=False):
     """Any object, its metadata alone."""
 

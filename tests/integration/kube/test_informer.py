@@ -12,7 +12,7 @@ import pytest
 from drumline.kube import codec, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer, InformerTiming, Selection
-from drumline.kube.kinds import CONFIG_MAPS, PODS
+from drumline.kube.kinds import CONFIG_MAPS, PODS, PRIORITY_CLASSES
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.store import Change, Event
 from drumline.kube.views import Key, ObjectView
@@ -98,6 +98,40 @@ async def test_it_sees_adds_updates_and_deletes_of_what_it_selects(
         (Change.MODIFIED, "a"),
         (Change.DELETED, "before"),
     ]
+
+
+async def test_it_catches_up_with_all_that_was_written_before(
+    client: KubeClient, namespace: str
+) -> None:
+    """Even where its own watch is far behind: here it has none."""
+    await _create(client, namespace, "deleted")
+    selection = Selection(namespace=namespace)
+    informer = Informer(client, CONFIG_MAPS, decode=codec.custom_object, selection=selection)
+    task = asyncio.create_task(informer.run())
+    await informer.wait_synced()
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await _delete(client, namespace, "deleted")
+    await _create(client, namespace, "created")
+    async with asyncio.timeout(60):
+        await informer.catch_up()
+    assert {"created"} == _names(informer)() - {"kube-root-ca.crt"}
+    assert informer.relists_total == 1
+
+
+async def test_it_catches_up_where_only_other_kinds_change(
+    client: KubeClient, namespace: str
+) -> None:
+    informer = Informer(client, PRIORITY_CLASSES, decode=codec.priority_class)
+    task = asyncio.create_task(informer.run())
+    await informer.wait_synced()
+    foreign = await _create(client, namespace, "foreign")
+    async with asyncio.timeout(60):
+        await informer.catch_up()
+    assert informer.has_reached(foreign.resource_version)
+    assert informer.relists_total == 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_list_of_many_pages_is_taken_in_whole(client: KubeClient, namespace: str) -> None:

@@ -34,19 +34,13 @@ def _elector(
     namespace: str,
     identity: str,
     clock: Clock,
-    *,
-    known_epochs: list[int] | None = None,
 ) -> LeaderElector:
-    async def highest() -> int:
-        return max(known_epochs or [0])
-
     return LeaderElector(
         client,
         namespace=namespace,
         name="operator",
         identity=identity,
         clock=clock,
-        epoch_floor=highest,
     )
 
 
@@ -209,10 +203,24 @@ async def test_the_waiting_take_a_deleted_lease_after_its_duration(
 async def test_epochs_grow_even_if_the_lease_was_deleted(
     client: KubeClient, namespace: str, clock: Clock
 ) -> None:
-    known = [3]
-    heir = _elector(client, namespace, "b", clock, known_epochs=known)
-    known.append(7)  # while it stood by
-    assert await heir.acquire() == 8
+    heir = _elector(client, namespace, "b", clock)
+    assert await heir.acquire() == 1
+    assert await heir.raise_epoch(above=0) == 1
+    assert await heir.raise_epoch(above=7) == heir.epoch == 8  # of a job that it read since
+    assert await heir.try_renew()
+    rival = await _rival(client, namespace, clock)
+    await heir.release()
+    assert await rival.acquire() == 9
+
+
+async def test_a_term_that_is_over_has_no_epoch_to_raise(
+    client: KubeClient, namespace: str, clock: Clock
+) -> None:
+    former = _elector(client, namespace, "a", clock)
+    await former.acquire()
+    await former.release()
+    with pytest.raises(errors.NotLeader):
+        await former.raise_epoch(above=7)
 
 
 async def test_a_renewal_whose_answer_was_lost_does_not_end_the_term(

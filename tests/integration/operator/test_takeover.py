@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.operator.conftest import Site
-from tests.kube import Kube, phase_is
+from tests.kube import Json, Kube, phase_is
 from tests.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("no_operator")
@@ -39,6 +39,18 @@ def has_lines(process: OperatorProcess, event: str) -> bool:
     return any(line.get("event") == event for line in process.log)
 
 
+def has_nodes(job: Json | None) -> bool:
+    return bool((job or {}).get("status", {}).get("assignment"))
+
+
+def has_reason(job: Json | None) -> bool:
+    return bool((job or {}).get("status", {}).get("reason"))
+
+
+def event_times(process: OperatorProcess, event: str) -> list[str]:
+    return [line["time"] for line in process.log if line.get("event") == event]
+
+
 def test_the_standby_takes_over_within_the_lease(
     site: Site, replicas: list[OperatorProcess]
 ) -> None:
@@ -54,4 +66,24 @@ def test_the_standby_takes_over_within_the_lease(
     after = site.wait("after", phase_is("Running"), seconds=LEASE_SECONDS + 60)
     assert after["status"]["epoch"] > first
     assert site.job("before")["status"]["phase"] == "Running"
-    assert has_lines(standby, "elected")
+    (elected,) = [line for line in standby.log if line.get("event") == "elected"]
+    assert elected["warm"]
+    assert event_times(standby, "synced") < event_times(standby, "elected")
+
+
+def test_the_standby_knows_the_last_places_of_the_leader_before(
+    site: Site, replicas: list[OperatorProcess]
+) -> None:
+    """Nothing is booked twice, however late the standby's watches were."""
+    site.submit("first", nodes=3, gpusPerNode=8)
+    site.wait("first", phase_is("Running"), seconds=60)
+    (leader,) = [process for process in replicas if has_lines(process, "elected")]
+    site.submit("second", nodes=1, gpusPerNode=8)
+    site.wait("second", has_nodes)
+    leader.kill()
+    site.submit("third", nodes=1, gpusPerNode=8)
+    site.wait("third", has_reason, seconds=90)
+    assert "assignment" not in site.job("third")["status"]
+    site.wait("second", phase_is("Running"), seconds=60)
+    site.kube.delete("trainingjobs", "first", site.namespace)
+    site.wait("third", phase_is("Running"), seconds=60)

@@ -342,14 +342,6 @@ def test_deep_overrides_are_named_and_the_job_has_its_name(depth: int) -> None:
     assert view.name == "x"
 
 
-@pytest.mark.parametrize(
-    ("status", "epoch"),
-    [(b'{"epoch":7}', 7), (b'{"epoch":7,"x":%b}' % (b"[" * 5000 + b"]" * 5000), 7), (b"{}", 0)],
-)
-def test_an_election_reads_the_epoch_alone(status: bytes, epoch: int) -> None:
-    assert codec.epoch_of(b'{"metadata":{"name":1},"spec":[],"status":%b}' % status) == epoch
-
-
 EVIL = "\x1b]0;owned\x07 \u202egnp.exe\u202c\u2028 done"
 
 

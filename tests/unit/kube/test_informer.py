@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -27,6 +28,7 @@ _QUICK = InformerTiming(
     relist_spread_seconds=0.001,
     backoff=RetryPolicy(base_seconds=0.001, cap_seconds=0.001),
 )
+_PATIENT = replace(_QUICK, silence_seconds=60.0)
 
 
 def _pod(name: str, version: int, **spec: Any) -> dict[str, Any]:
@@ -53,6 +55,7 @@ class _Stage:
         self._watches = iter(watches)
         self.versions = iter(range(10, 1000, 10))
         self.closing = asyncio.Event()
+        self.watched = asyncio.Event()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if "watch" not in request.query:
@@ -61,6 +64,7 @@ class _Stage:
             return web.json_response({"metadata": metadata, "items": next(self._lists)})
         self.asked.append(f"watch {request.query['resourceVersion']}")
         scene = next(self._watches)
+        self.watched.set()
         if isinstance(scene, int):
             return web.json_response({"code": scene, "message": "m"}, status=scene)
         response = web.StreamResponse()
@@ -78,11 +82,12 @@ async def _running(
     serve: Serve,
     stage: _Stage,
     *,
+    timing: InformerTiming = _QUICK,
     on_quarantine: Callable[[Quarantined], None] = lambda _: None,
 ) -> AsyncIterator[Informer[PodView]]:
     async with KubeClient(await serve(stage.handle)) as client:
         informer = Informer(
-            client, PODS, decode=codec.pod, timing=_QUICK, on_quarantine=on_quarantine
+            client, PODS, decode=codec.pod, timing=timing, on_quarantine=on_quarantine
         )
         task = asyncio.create_task(informer.run())
         try:
@@ -266,3 +271,39 @@ def test_an_object_nested_too_deep_ends_no_list() -> None:
     listed = reads._parse(answer)
     assert listed.metadata.next_token
     assert [codec.pod(item).name for item in listed.items] == ["deep", "plain"]
+
+
+async def test_a_cache_that_has_seen_all_catches_up_without_a_watch(serve: Serve) -> None:
+    stage = _Stage(lists=[[_pod("p", 5)], [_pod("p", 5)]], watches=[[None]])
+    stage.versions = iter([10, 10])
+    async with _running(serve, stage, timing=_PATIENT) as informer:
+        await _reach(informer, 10)
+        await informer.catch_up()
+    assert stage.asked == ["list", "watch 10", "list"]
+
+
+async def test_a_bookmark_says_that_a_cache_has_caught_up(serve: Serve) -> None:
+    bookmark = _line("BOOKMARK", {"metadata": {"resourceVersion": "21"}})
+    missed = _line("ADDED", _pod("missed", 15))
+    stage = _Stage(lists=[[], []], watches=[[None], [missed, bookmark, None]])
+    async with _running(serve, stage, timing=_PATIENT) as informer:
+        await _reach(informer, 10)
+        async with asyncio.timeout(10):
+            await stage.watched.wait()
+            await informer.catch_up()
+        assert _names(informer) == {"missed"}
+    assert stage.asked == ["list", "watch 10", "list", "watch 10"]
+
+
+@pytest.mark.parametrize("scenes", [[410], [[], []]], ids=["too old", "no bookmark"])
+async def test_where_a_watch_does_not_help_all_is_listed_again(
+    serve: Serve, scenes: list[Any]
+) -> None:
+    stage = _Stage(lists=[[], [], [_pod("missed", 15)]], watches=[[None], *scenes])
+    async with _running(serve, stage, timing=_PATIENT) as informer:
+        await _reach(informer, 10)
+        async with asyncio.timeout(10):
+            await stage.watched.wait()
+            await informer.catch_up()
+        assert _names(informer) == {"missed"}
+    assert informer.relists_total == 2

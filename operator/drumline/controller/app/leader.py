@@ -1,7 +1,6 @@
-"""The components of a leader: how they are wired, and in which order they start.
+"""The components of a leader: how they are wired, and started on caches that have caught up.
 
-Wiring makes objects and starts nothing. Then the informers fill their caches; only then, so that
-nothing is decided on half a cluster, scheduler, reconciler and reporter start.
+Wiring makes objects and starts nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +14,9 @@ from dataclasses import dataclass, field
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
+from drumline.controller.app.warm_caches import Listener, WarmCaches
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.event_handlers import EventHandlers
-from drumline.controller.cache.informers import Informers
-from drumline.controller.cache.judge import Judge
-from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
-from drumline.controller.conversion.jobs import platform_tolerations
 from drumline.controller.conversion.queues import policy_of
 from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.orphan_sweep import OrphanSweep
@@ -40,16 +35,11 @@ from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware
-from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
-from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.settings import Settings
-from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
-
-log = logs.get("drumline.controller.app.leader")
 
 WORKERS = 32
 BURST_SECONDS = 0.1
@@ -107,11 +97,14 @@ class LeaderComponents:
 
     Args:
         term: what this term is given.
+        caches: filled, and caught up since the term began.
         queue: keys of the jobs to reconcile.
         agents: the ways to the jobs' agents.
     """
 
-    def __init__(self, term: Term, *, queue: WorkQueue, agents: AgentAccess) -> None:
+    def __init__(
+        self, term: Term, *, caches: WarmCaches, queue: WorkQueue, agents: AgentAccess
+    ) -> None:
         settings = term.settings
         self._clocks = clocks = term.clocks
         self._term = term
@@ -119,14 +112,9 @@ class LeaderComponents:
         self._watch = agents.watch
         self._wake = asyncio.Event()
         self._pods = _pod_settings(settings)
-        self._judge = Judge(settle=self._settle, hardware=self._hardware_of)
-        self._state = ClusterCache(
-            nodes=NodeCache(clock=clocks.wall),
-            progress=agents.watch.progress,
-            platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
-            judge_later=self._judge.add,
-        )
-        self.informers = Informers.of(term.client, metrics=term.metrics)
+        self._caches = caches
+        self._state = caches.state
+        self._informers = caches.informers
         self.captures = CycleCaptures(file=settings.capture_file, wake=self._wake.set)
         self._writer = StatusWriter(
             client=term.client,
@@ -140,27 +128,11 @@ class LeaderComponents:
         self._reconciler = self._wire_reconciler(agents)
         self._reporter: UsageReporter | None = None
 
-    async def fill_caches(self, group: asyncio.TaskGroup) -> None:
-        """Start the informers in `group`; returns when every cache holds a whole list."""
-        EventHandlers(
-            self._state,
-            enqueue=self._queue.add,
-            enqueue_soon=lambda key: self._queue.add_after(key, BURST_SECONDS),
-            wake_scheduler=self._wake.set,
-        ).subscribe_to(self.informers)
-        for informer in self.informers.all():
-            group.create_task(informer.run())
-        group.create_task(self._judge.run())
-        await self.informers.wait_synced()
-        await self._judge.wait_idle()  # else the first cycle would pass jobs over
-        sizes = {each.resource.plural: len(each.values()) for each in self.informers.all()}
-        log.info("synced", **sizes)
-
     def start(self, group: asyncio.TaskGroup) -> None:
-        """Start scheduler, workers and reporter in `group`, on caches that are filled."""
+        """Start scheduler, workers and reporter in `group`."""
         policy = policy_of(self._term.settings.scheduling)
         usage = QueueUsageHistory(half_life=policy.history_seconds)
-        statuses = {queue.name: queue.status for queue in self.informers.queues.values()}
+        statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
         usage.restore(statuses, now=self._clocks.wall())
         forecasts = Forecasts(
             state=self._state,
@@ -203,20 +175,18 @@ class LeaderComponents:
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
         group.create_task(self._writer.settle_doubts())
-        self._wake.set()
-
-    def _settle(self, job: Job, verdict: Schedulable | Refusal) -> None:
-        """The job can be scheduled now, or is to say why it cannot."""
-        if self._state.jobs.settle(job, verdict):
-            self._queue.add(job.key)
-            self._wake.set()
-
-    def _hardware_of(self, job: Job) -> PoolHardware | None:
-        return self._state.hardware_of(job)
+        self._caches.lead(
+            Listener(
+                enqueue=self._queue.add,
+                enqueue_soon=lambda key: self._queue.add_after(key, BURST_SECONDS),
+                wake_scheduler=self._wake.set,
+                progress=self._watch.progress,
+            )
+        )
 
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
         """Say what becomes of a new spec once our cache has it; the next look does else."""
-        informer = self.informers.pools if resource is GPU_POOLS else self.informers.queues
+        informer = self._informers.pools if resource is GPU_POOLS else self._informers.queues
         with suppress(TimeoutError):
             async with asyncio.timeout(CATCH_UP_SECONDS):
                 await informer.wait_version(version)
@@ -263,7 +233,7 @@ class LeaderComponents:
     def _wire_orphan_sweep(self) -> OrphanSweep:
         return OrphanSweep(
             client=self._term.client,
-            pods=self.informers.pods.values,
+            pods=self._informers.pods.values,
             uid_of=lambda key: job.uid if (job := self._state.jobs.get(key)) else None,
         )
 
@@ -271,8 +241,8 @@ class LeaderComponents:
         return UsageReporter(
             client=self._term.client,
             state=self._state,
-            queues=self.informers.queues,
-            pools=self.informers.pools,
+            queues=self._informers.queues,
+            pools=self._informers.pools,
             metrics=self._term.metrics,
             usage=usage,
             signing_keys=self._term.signing_keys,

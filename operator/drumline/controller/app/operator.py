@@ -1,7 +1,8 @@
 """The operator: one event loop, from stand-by to leadership to the end.
 
-Stand by for the Lease -> list and watch (begun only then, so that the last writes of an earlier
-leader are seen) -> reconcile and schedule. Whatever ends or fails ends the process: the kubelet
+A free Lease is taken at once, and the caches are filled then. Where another process leads they are
+filled first and kept warm, and after the Lease was won they catch up with the last writes of the
+leader before. Then: reconcile and schedule. Whatever ends or fails ends the process: the kubelet
 starts a fresh one, and nothing that matters lived only here.
 """
 
@@ -16,12 +17,12 @@ from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.app import open_files
 from drumline.controller.app.leader import AgentAccess, LeaderComponents, Term
 from drumline.controller.app.signing_key_files import find_keys
+from drumline.controller.app.warm_caches import WarmCaches
 from drumline.controller.reconciler.work_queue import WorkQueue
-from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
-from drumline.kube.errors import Gone, NotLeader
-from drumline.kube.kinds import TRAINING_JOBS, Resource
+from drumline.kube.errors import NotLeader
+from drumline.kube.kinds import Resource
 from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.settings import Settings
@@ -50,8 +51,9 @@ class Operator:
         self._credentials = credentials
         self._metrics = Metrics()
         self._leading = False
+        self._caches: WarmCaches | None = None
         self._leader: LeaderComponents | None = None
-        """Set once its caches are filled."""
+        """Set once its caches have caught up."""
         self._stop = asyncio.Event()
 
     async def run(self) -> None:
@@ -77,7 +79,6 @@ class Operator:
         ):
             elector = LeaderElector(
                 client,
-                epoch_floor=lambda: _highest_epoch(client),
                 namespace=settings.namespace,
                 name=LEASE_NAME,
                 identity=settings.identity,
@@ -124,35 +125,45 @@ class Operator:
             await self._leader.report_spec(resource, name, version=version)
 
     async def _serve(self, client: KubeClient, elector: LeaderElector, keys: SigningKeys) -> None:
-        epoch = await elector.acquire()
-        self._metrics.controller.leader.set(1)
-        log.info("elected", epoch=epoch)
-        self._leading = True
+        caches = self._caches = WarmCaches(
+            client, settings=self._settings, metrics=self._metrics, wall=time.time
+        )
+        async with asyncio.TaskGroup() as group:
+            warm = not await elector.try_acquire()
+            if warm:
+                await caches.fill(group)
+                log.info("standing_by")
+                await elector.acquire()
+            self._metrics.controller.leader.set(1)
+            self._leading = True
+            log.info("elected", epoch=elector.epoch, warm=warm)
+            try:
+                async with asyncio.TaskGroup() as term:
+                    term.create_task(elector.hold())
+                    await (caches.catch_up() if warm else caches.fill(group))
+                    await self._lead(client, elector, keys)
+            finally:
+                await elector.release()
+
+    async def _lead(self, client: KubeClient, elector: LeaderElector, keys: SigningKeys) -> None:
+        caches = self._caches
+        assert caches is not None  # noqa: S101 - made before the election
         term = Term(
             client=client,
-            epoch=epoch,
+            epoch=await elector.raise_epoch(above=caches.highest_epoch()),
             signing_keys=keys,
             settings=self._settings,
             metrics=self._metrics,
         )
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(elector.hold())
-                group.create_task(self._lead(term))
-        finally:
-            await elector.release()
-
-    async def _lead(self, term: Term) -> None:
         queue = WorkQueue(clock=time.monotonic)
         async with (
-            AgentClient() as client,
-            AgentWatch(agents=client, enqueue=queue.add, clock=time.monotonic) as watch,
+            AgentClient() as agent_client,
+            AgentWatch(agents=agent_client, enqueue=queue.add, clock=time.monotonic) as watch,
             Deliveries(enqueue_after=queue.add_after) as deliveries,
             asyncio.TaskGroup() as group,
         ):
-            agents = AgentAccess(client=client, watch=watch, deliveries=deliveries)
-            leader = LeaderComponents(term, queue=queue, agents=agents)
-            await leader.fill_caches(group)
+            agents = AgentAccess(client=agent_client, watch=watch, deliveries=deliveries)
+            leader = LeaderComponents(term, caches=caches, queue=queue, agents=agents)
             self._leader = leader
             leader.start(group)
 
@@ -161,14 +172,16 @@ class Operator:
         raise Stopped
 
     def _unhealthy(self) -> str | None:
-        if self._leader is None:
+        if self._caches is None or not self._caches.filled:
             return None
-        return self._leader.informers.stale(time.monotonic(), metrics=self._metrics)
+        return self._caches.informers.stale(time.monotonic(), metrics=self._metrics)
 
     def _unready(self) -> str | None:
-        """A follower is ready to take over; a leader is once its caches are filled."""
-        filling = self._leading and self._leader is None
-        return "the caches are not filled yet" if filling else None
+        """A leader is ready once it decides, another process once it could take over at once."""
+        if self._caches is None or not self._caches.filled:
+            return "the caches are not filled yet"
+        catching_up = self._leading and self._leader is None
+        return "the caches have not caught up with the last leader yet" if catching_up else None
 
 
 class _Fence:
@@ -181,29 +194,3 @@ class _Fence:
         if self.elector is None:
             raise NotLeader("no election has begun")
         self.elector.check()
-
-
-async def _highest_epoch(client: KubeClient) -> int:
-    """The highest epoch any job was written under: a deleted Lease must not bring lower epochs.
-
-    Each page is let go before the next comes: all jobs together may be larger than memory. A list
-    whose version is compacted meanwhile begins again; what was seen stays true.
-    """
-    highest = 0
-    while True:
-        try:
-            async for page in reads.list_pages(
-                client, TRAINING_JOBS, limit=reads.LARGE_OBJECTS_PAGE
-            ):
-                highest = max(highest, *map(_epoch_of, page.items), 0)
-        except Gone:
-            continue
-        return highest
-
-
-def _epoch_of(raw: bytes) -> int:
-    """Its epoch, 0 where it cannot be read: no single object may keep this process from leading."""
-    try:
-        return codec.epoch_of(raw)
-    except codec.Undecodable:
-        return 0

@@ -85,6 +85,10 @@ class Informers:
         """Return once every cache has taken in a whole list."""
         await asyncio.gather(*(informer.wait_synced() for informer in self.all()))
 
+    async def catch_up(self) -> None:
+        """Return when all that was written before this call is part of every cache."""
+        await asyncio.gather(*(informer.catch_up() for informer in self.all()))
+
     def stale(self, now: float, *, metrics: Metrics) -> str | None:
         """The name of a kind not heard of for too long (monotonic `now`), else None."""
         stale: str | None = None

@@ -177,6 +177,10 @@ class SnapshotBuilder:
         else:
             self._added[job.uid] = added
 
+    def tidy(self) -> None:
+        """Forget deleted jobs whose pods are gone, as each snapshot does."""
+        self._remaining.tidy()
+
     def places_given_up(self, job: Job) -> None:
         """This version of a job, which held places, is not the newest any more."""
         self._remaining.remember(job)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 
 from drumline.controller.reconciler.executor import RetryLater
@@ -21,6 +22,9 @@ async def work(*, queue: WorkQueue, reconciler: Reconciler, metrics: Metrics) ->
         NotLeader: this process may not write any more.
     """
     while True:
+        # A queue that is full hands keys out without a pause, and a plan without an action takes
+        # none: ten thousand keys at the start of a term would keep the first decision waiting.
+        await asyncio.sleep(0)
         key = await queue.get()
         started = time.perf_counter()
         try:

@@ -26,7 +26,8 @@ from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.app.leader import AgentAccess, Clocks, LeaderComponents, Term
-from drumline.controller.app.operator import LEASE_NAME, _highest_epoch
+from drumline.controller.app.operator import LEASE_NAME
+from drumline.controller.app.warm_caches import WarmCaches
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, from_kubeconfig
@@ -139,7 +140,6 @@ class Incarnation:
         async with CornerClient(self._connections, gate=gate, server=server) as client:
             elector = LeaderElector(
                 client,
-                epoch_floor=lambda: _highest_epoch(client),
                 namespace=settings.namespace,
                 name=LEASE_NAME,
                 identity=settings.identity,
@@ -147,19 +147,23 @@ class Incarnation:
                 clock=self._clocks.monotonic,
             )
             client._fence = elector.check
-            term = Term(
-                client=client,
-                epoch=await elector.acquire(),
-                signing_keys=SigningKeys(current=SIGNING_KEY.encode()),
-                settings=settings,
-                metrics=Metrics(),
-                clocks=self._clocks,
-            )
+            await elector.acquire()
+            metrics = Metrics()
+            caches = WarmCaches(client, settings=settings, metrics=metrics, wall=self._clocks.wall)
             async with asyncio.TaskGroup() as group:
                 group.create_task(elector.hold())
-                await self._lead(term)
+                await caches.fill(group)
+                term = Term(
+                    client=client,
+                    epoch=await elector.raise_epoch(above=caches.highest_epoch()),
+                    signing_keys=SigningKeys(current=SIGNING_KEY.encode()),
+                    settings=settings,
+                    metrics=metrics,
+                    clocks=self._clocks,
+                )
+                await self._lead(term, caches)
 
-    async def _lead(self, term: Term) -> None:
+    async def _lead(self, term: Term, caches: WarmCaches) -> None:
         queue = WorkQueue(clock=term.clocks.monotonic)
         async with (
             AgentClient() as client,
@@ -168,8 +172,7 @@ class Incarnation:
             asyncio.TaskGroup() as group,
         ):
             agents = AgentAccess(client=client, watch=watch, deliveries=deliveries)
-            leader = LeaderComponents(term, queue=queue, agents=agents)
-            await leader.fill_caches(group)
+            leader = LeaderComponents(term, caches=caches, queue=queue, agents=agents)
             leader.start(group)
             self.leads.set()
             await never()

@@ -13,6 +13,7 @@ from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
 from drumline.controller.app.leader import AgentAccess, LeaderComponents, Term
+from drumline.controller.app.warm_caches import WarmCaches
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.model.signing_keys import SigningKeys
@@ -116,8 +117,9 @@ async def test_a_leader_forgets_jobs_that_are_gone() -> None:
             metrics=metrics,
         )
         access = AgentAccess(client=agents, watch=watch, deliveries=deliveries)
-        leader = LeaderComponents(term, queue=queue, agents=access)
-        running = group.create_task(_lead(leader, tasks := asyncio.TaskGroup()))
+        caches = WarmCaches(client, settings=Settings(), metrics=metrics, wall=time.time)
+        leader = LeaderComponents(term, caches=caches, queue=queue, agents=access)
+        running = group.create_task(_lead(leader, caches, tasks := asyncio.TaskGroup()))
         await api.until(lambda: any("gpus" in pool.get("status", {}) for pool in pools(api)))
         roots = (leader, tasks, queue, watch, deliveries, metrics)
         await come_and_go(api, 0)  # an example of each class of jobs is kept
@@ -132,7 +134,7 @@ def pools(api: FakeApi) -> list[Any]:
     return api.objects("gpupools")
 
 
-async def _lead(leader: LeaderComponents, group: asyncio.TaskGroup) -> None:
+async def _lead(leader: LeaderComponents, caches: WarmCaches, group: asyncio.TaskGroup) -> None:
     async with group:
-        await leader.fill_caches(group)
+        await caches.fill(group)
         leader.start(group)
