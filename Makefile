@@ -47,7 +47,7 @@ mutants: setup  ## small faults in the scheduler, or OF=trainer, and how many th
 soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
 	@$(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
-bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, recovery or trainer
+bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, queues, recovery, scale or trainer
 	@$(PYTHON) -m tests.bench$(if $(WHAT),.$(WHAT)) $(ARGS)
 
 .PHONY: help setup demo down check lint test generate lock test-all mutants soak bench

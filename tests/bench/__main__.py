@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import from_kubeconfig
@@ -22,11 +23,11 @@ from tests.bench import load
 from tests.bench.operator_figures import until_ready, writes_of_jobs
 from tests.bench.report import Row, publish
 from tests.bench.shapes import GPUS, HIGH, LOW, MANY_NODES, NODES_PER_RACK, SHAPES, Shape
+from tests.bench.stand import custom, furnish, priority_class
 from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
 from tests.cluster.ports import free_ports
 from tests.cluster.process import find
-from tests.kube import Kube
-from tests.operator_process import OperatorProcess, prepare
+from tests.operator_process import OperatorProcess
 
 RAW_ROUNDS = 3
 API_SERVER = "kube-apiserver"
@@ -67,7 +68,7 @@ def main() -> None:
     spec = ClusterSpec(name=f"drumline-bench-{os.getpid()}", nodes=0, kwok=True)
     try:
         cluster = start(spec, say=print)
-        _prepare(cluster)
+        furnish(cluster, _objects())
         publish("control_plane", _rows(chosen, _measure_all(cluster, chosen)))
     finally:
         stop(spec.name, say=print)
@@ -91,28 +92,14 @@ def _measure_all(cluster: Cluster, chosen: list[Shape]) -> list[Figures]:
     return results
 
 
-def _prepare(cluster: Cluster) -> None:
-    kube = Kube(cluster.kubeconfig)
-    prepare(kube)
-    kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": load.NAMESPACE}})
-    for name, value in ((LOW, -1000), (HIGH, 1000)):
-        kube.ensure(
-            {
-                "apiVersion": "scheduling.k8s.io/v1",
-                "kind": "PriorityClass",
-                "metadata": {"name": name},
-                "value": value,
-            }
-        )
-    api_version, metadata = "drumline.dev/v1alpha1", {"name": "bench"}
-    levels = [{"name": "rack", "nodeLabel": "drumline.dev/rack"}]
-    pool = {"nodeSelector": {"type": "kwok"}, "topologyLevels": levels}
-    kube.ensure({"apiVersion": api_version, "kind": "GpuPool", "metadata": metadata, "spec": pool})
-    queue = {"quotas": [{"gpuPool": "bench", "nominalGpus": MANY_NODES * GPUS}]}
-    kube.ensure(
-        {"apiVersion": api_version, "kind": "TrainingQueue", "metadata": metadata, "spec": queue}
-    )
-    kube.close()
+def _objects() -> list[dict[str, Any]]:
+    """A queue with all GPUs, and two priorities."""
+    quotas = [{"gpuPool": "bench", "nominalGpus": MANY_NODES * GPUS}]
+    return [
+        custom("TrainingQueue", "bench", {"quotas": quotas}),
+        priority_class(LOW, -1000),
+        priority_class(HIGH, 1000),
+    ]
 
 
 async def _measure(cluster: Cluster, nodes: int, shapes: list[Shape], folder: Path) -> Figures:
@@ -208,7 +195,8 @@ def _rows(chosen: list[Shape], figures: list[Figures]) -> list[Row]:
         rows += _cpu_rows("raw limit", figure.raw)
         for shape in chosen:
             if shape.name in figure.ours:
-                rows += _shape_rows(shape, figure.ours[shape.name], limit=limit)
+                template = figure.ours.get(shape.as_template)
+                rows += _shape_rows(shape, figure.ours[shape.name], limit=limit, template=template)
         rows += [
             Row(
                 name=f"writes per job besides its pods, {figure.nodes} nodes",
@@ -226,7 +214,9 @@ def _rows(chosen: list[Shape], figures: list[Figures]) -> list[Row]:
     return rows
 
 
-def _shape_rows(shape: Shape, rounds: list[load.Timed], *, limit: float) -> list[Row]:
+def _shape_rows(
+    shape: Shape, rounds: list[load.Timed], *, limit: float, template: list[load.Timed] | None
+) -> list[Row]:
     seconds = median(run.seconds for run in rounds)
     goal = "" if shape.seconds is None else f"<= {shape.seconds:g} s"
     rows = [
@@ -249,6 +239,17 @@ def _shape_rows(shape: Shape, rounds: list[load.Timed], *, limit: float) -> list
                 goal=f"<= {shape.times_raw:g}",
                 met=seconds / limit <= shape.times_raw,
                 source=SOURCE,
+            )
+        )
+    if template is not None:
+        ratio = seconds / median(run.seconds for run in template)
+        rows.append(
+            Row(
+                name="  as a multiple of the same with a template",
+                value=ratio,
+                unit="x",
+                goal="<= 1.1",
+                met=ratio <= 1.1,
             )
         )
     return rows + _cpu_rows(shape.name, rounds)

@@ -42,6 +42,14 @@ def job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
     }
 
 
+def trainer_job_manifest(name: str, *, nodes: int, gpus: int, **spec: Any) -> Json:
+    """The same gang with the bundled trainer, whose batch splits evenly over its ranks."""
+    job = job_manifest(name, nodes=nodes, gpus=gpus, **spec)
+    del job["spec"]["template"]
+    job["spec"]["trainer"] = {"globalBatchSize": nodes * gpus}
+    return job
+
+
 def job_spec(*, nodes: int, gpus: int) -> Json:
     """Its spec."""
     return {

@@ -33,6 +33,7 @@ class Shape:
         seconds: At most so many, if that is the goal.
         times_raw: At most so many times the raw limit of the same nodes, if that is the goal.
         peer: What peers publish, or what was measured of them another day.
+        as_template: The shape of the same jobs with a template, where these have the trainer.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Shape:
     seconds: float | None = None
     times_raw: float | None = None
     peer: str = ""
+    as_template: str = ""
 
     @property
     def limit_pods(self) -> int:
@@ -54,6 +56,11 @@ class Shape:
 
 def _gangs(prefix: str, count: int, **job: Any) -> list[Json]:
     return [load.job_manifest(f"{prefix}-{number}", **job) for number in range(count)]
+
+
+def _trainer_gangs(prefix: str, count: int, **job: Any) -> list[Json]:
+    """The same with the bundled trainer; fake pods have no agents, and none is waited for."""
+    return [load.trainer_job_manifest(f"{prefix}-{number}", **job) for number in range(count)]
 
 
 SHAPES: Final = (
@@ -80,6 +87,27 @@ SHAPES: Final = (
         pods=30 * 16,
         seconds=2,
         peer="none published",
+    ),
+    Shape(
+        name="gang-trainer",
+        title=f"one gang of {NODES} pods x {GPUS} GPUs, bundled trainer",
+        jobs=lambda: _trainer_gangs("gang", 1, nodes=NODES, gpus=GPUS),
+        pods=NODES,
+        as_template="gang",
+    ),
+    Shape(
+        name="fours-trainer",
+        title="125 gangs of 4 x 8 GPUs, bundled trainer",
+        jobs=lambda: _trainer_gangs("four", NODES // 4, nodes=4, gpus=GPUS),
+        pods=NODES,
+        as_template="fours",
+    ),
+    Shape(
+        name="racks-trainer",
+        title="30 gangs of 16 x 8 GPUs, one rack each, bundled trainer",
+        jobs=lambda: _trainer_gangs("rack", 30, nodes=16, gpus=GPUS, topology={"required": "rack"}),
+        pods=30 * 16,
+        as_template="racks",
     ),
     Shape(
         name="singles",
