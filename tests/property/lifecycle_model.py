@@ -8,6 +8,7 @@ after any write; what must never be written or deleted is asserted where it woul
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase
@@ -27,6 +28,7 @@ from drumline.lifecycle.plan.actions import (
     DeleteJob,
     DeletePods,
     JobPlan,
+    LabelPods,
     Notify,
     ProtectMembers,
     PushRecord,
@@ -66,8 +68,10 @@ class Memory:
 class Model(World):
     """The world and the operator in it; see the module."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, *, own_budget: bool = False) -> None:
         super().__init__(job)
+        self.own_budget = own_budget
+        """Whether the gang has a budget of its own, as a large one has."""
         self.writes: Counter[str] = Counter()
         self.epoch = 1
         self.memory = Memory()
@@ -182,12 +186,24 @@ class Model(World):
                 self.memory.pod_events |= {pod.uid: PodEvents(read_at=self.now) for pod in pods}
             case RestoreChildren():
                 raise AssertionError("nothing deletes the children of this model's job")
+            case LabelPods(protect=protect, release=release):
+                assert protect or release, "nothing is written when nothing changed"
+                self._die_before()
+                self._label(protect, protected=True)
+                self._label(release, protected=False)
+                self._done("label")
             case ProtectMembers(evictable=evictable):
                 self._die_before()
                 self.budget = self.memory.evictable = evictable
                 self._done("child")
             case DeleteJob():
                 raise AssertionError("no job of this model has a time to live")
+
+    def _label(self, pods: Iterable[PodFacts], *, protected: bool) -> None:
+        for pod in pods:
+            current = self.pods.get(pod.name)
+            if current is not None and current.uid == pod.uid:
+                self._change(current, replace(current, protected=protected))
 
     def _delete(self, pods: list[PodFacts]) -> None:
         status = self.seen_job.status
@@ -200,9 +216,8 @@ class Model(World):
 
     def _create(self, indices: tuple[int, ...]) -> None:
         if not self.memory.children:
-            for _ in range(2):
-                self._die_before()
-                self._done("child")
+            self._die_before()
+            self._done("child")
             self.memory.children = True
         members = {member.index: member for member in members_of(self.seen_job.status)}
         for member in (members[index] for index in indices):
@@ -222,6 +237,7 @@ class Model(World):
                 index=member.index,
                 generation=member.pod_generation,
                 node=member.node,
+                protected=None if self.own_budget else True,
             )
             self.memory.unseen[name] = self.now
             self._done("pod")

@@ -233,8 +233,9 @@ class World:
         here = [pod for pod in self.pods.values() if pod.node == node and pod.end is None]
         for pod in [pod for pod in here if not pod.terminating]:
             leaving = sum(other.terminating for other in self.pods.values())
-            if pod.ready and self.budget is not None and leaving >= self.budget:
-                continue  # 429: the budget denies it, and nothing remembers that
+            own = pod.protected is None and self.budget is not None and leaving >= self.budget
+            if pod.ready and (pod.protected or own):
+                continue  # 429: a budget denies it, and nothing remembers that
             self._change(pod, replace(pod, evicted=True))
             self.delete(self.pods[pod.name])
         return not here

@@ -26,6 +26,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.reconciler.executor import Executor, RetryLater
 from drumline.controller.reconciler.reconciler import Reconciler
+from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
@@ -34,6 +35,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.request import Request
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
@@ -157,6 +159,8 @@ class _TinyApi(KubeClient):
         return {"metadata": {"uid": known.uid, "resourceVersion": version}}
 
     def _create_child(self, plural: str, body: Json) -> Json:
+        if body["metadata"]["name"] == SHARED_NAME:
+            return body  # made again by every operator, and no job's
         (owner,) = body["metadata"]["ownerReferences"]
         state = self.states[owner["name"]]
         child = f"{plural}/{body['metadata']['name']}"
@@ -271,6 +275,9 @@ class _Operator:
                 deliveries=Deliveries(enqueue_after=lambda _, __: None),
                 pods=SETTINGS,
                 signing_keys=KEYS,
+                shared=SharedObjects(
+                    client=self.api, settings=SETTINGS, pods=tuple, clock=lambda: NOW
+                ),
                 gpus_of=lambda pool: PoolGpus.of(some(self.cache.pools.get(pool))),
                 pods_of=lambda job: self.cache.pods.of(job.namespace, job.uid),
                 clock=lambda: NOW,

@@ -14,6 +14,7 @@ import yaml
 
 from drumline.api import crds
 from drumline.api.policy import SchedulingPolicy
+from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
 from tests.cluster.binaries import ensure_binaries
@@ -233,13 +234,15 @@ def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None
             for kind in ("trainingjobs", "trainingqueues", "gpupools")
             for verb in ("get", "patch", "update")
         ),
-        *(("pods", verb) for verb in (*read, "create", "delete", "deletecollection")),
+        *(("pods", verb) for verb in (*read, "create", "patch", "delete", "deletecollection")),
         *(("nodes", verb) for verb in read),
         *(("priorityclasses", verb) for verb in read),
         ("secrets", "create"),
         ("poddisruptionbudgets", "create"),
         ("poddisruptionbudgets", "patch"),
         ("networkpolicies", "create"),
+        *(("poddisruptionbudgets", verb) for verb in ("list", "delete")),
+        *(("networkpolicies", verb) for verb in ("list", "patch", "delete")),
         ("events", "create"),
         ("events", "patch"),
         ("events", "list"),
@@ -258,6 +261,18 @@ def test_only_the_operators_own_lease_can_be_read_or_taken(defaults: list[Json])
         (["create"], None),
         (["get", "update"], ["drumline-operator"]),
     ]
+
+
+def test_only_the_shared_objects_of_namespaces_can_be_listed_changed_or_deleted(
+    defaults: list[Json],
+) -> None:
+    for kind, rest in (
+        ("poddisruptionbudgets", ["create", "patch"]),
+        ("networkpolicies", ["create"]),
+    ):
+        named = [rule for rule in rules(defaults) if rule["resources"] == [kind]]
+        assert [rule.get("resourceNames") for rule in named] == [None, [SHARED_NAME]]
+        assert named[0]["verbs"] == rest
 
 
 def test_users_roles_are_aggregated(defaults: list[Json]) -> None:

@@ -18,7 +18,12 @@ LABEL_JOB_UID = f"{GROUP}/job-uid"
 LABEL_INDEX = f"{GROUP}/index"
 LABEL_GENERATION = f"{GROUP}/generation"
 LABEL_NODES = f"{GROUP}/nodes"
-"""Size of the pod's gang: there is one PodDisruptionBudget for each size."""
+"""Size of the pod's gang: a budget of its own is for one size."""
+LABEL_PROTECTED = f"{GROUP}/protected"
+"""`true`: the namespace's PodDisruptionBudget denies the pod's eviction; `false`: a drain may evict
+it. Pods without it are protected by a budget of their job's own."""
+LABEL_GANG_NETWORK = f"{GROUP}/gang-network"
+"""Pods that the namespace's NetworkPolicy shields: those with an agent."""
 LABEL_QUEUE = f"{GROUP}/queue"
 
 TOKEN_SECRET_SUFFIX = "-drumline-token"  # noqa: S105 - a name's end, not a secret

@@ -106,7 +106,7 @@ def state(site: Site, proxy: Proxy) -> dict[str, Any]:
     """What a life must leave behind, whatever happened to the operator."""
     status = site.job("life")["status"]
     children = {
-        plural: len(site.kube.list(plural, site.namespace, labels="drumline.dev/job=life"))
+        plural: len(site.kube.list(plural, site.namespace))
         for plural in ("poddisruptionbudgets", "networkpolicies", "secrets")
     }
     created = [

@@ -11,7 +11,7 @@ import pytest
 
 from drumline_trainer.contract import NoticeAnswer
 from tests.cluster.rest import ApiStatusError
-from tests.integration.operator.conftest import Site
+from tests.integration.operator.conftest import OperatorProcess, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is
 
@@ -159,28 +159,24 @@ def drained(site: Site, pod: str) -> None:
         except ApiStatusError as error:
             if error.code != TOO_MANY_REQUESTS or time.monotonic() > until:
                 raise
-            budget_lets_one_go(site)
+            drains_may_take(site, pod)
         else:
             site.kube.wait("pods", pod, site.namespace, lambda each: each is None)
             return
 
 
-def budget_lets_one_go(site: Site) -> None:
-    """The real disruption controller has counted: one member may be evicted."""
+def drains_may_take(site: Site, *names: str) -> None:
+    """Exactly these pods may be evicted."""
 
-    def lets(budgets: list[Json]) -> bool:
-        return any(budget.get("status", {}).get("disruptionsAllowed") == 1 for budget in budgets)
+    def may(pods: list[Json]) -> bool:
+        released = {
+            pod["metadata"]["name"]
+            for pod in pods
+            if pod["metadata"]["labels"]["drumline.dev/protected"] == "false"
+        }
+        return released == set(names)
 
-    site.kube.wait_all("poddisruptionbudgets", site.namespace, lets)
-
-
-def protects_all(site: Site, *, members: int) -> None:
-    """The budget lets no member go any more."""
-
-    def protects(budgets: list[Json]) -> bool:
-        return [budget["spec"]["minAvailable"] for budget in budgets] == [members]
-
-    site.kube.wait_all("poddisruptionbudgets", site.namespace, protects)
+    site.kube.wait_all("pods", site.namespace, may)
 
 
 def cordon(site: Site, *nodes: str, closed: bool = True) -> None:
@@ -216,7 +212,7 @@ def test_a_cordon_takes_no_member_and_the_drain_that_follows_ends(site: Site) ->
         assert after["gang-0-g1"] == before["gang-0-g1"]
         assert node_of(gang, "2-g2") == cordoned
         assert (status["restarts"], status.get("budgets")) == (0, None)
-        protects_all(site, members=4)
+        drains_may_take(site)
 
 
 def test_a_cordoned_member_moves_once_another_node_is_found(site: Site) -> None:
@@ -238,7 +234,7 @@ def test_a_cordoned_member_moves_once_another_node_is_found(site: Site) -> None:
         assert node_of(gang, "1-g2") == site.nodes[3]
         assert status["lastIncident"]["cause"].startswith(f"Drain of node {left}")
         assert (status["restarts"], status.get("disruption")) == (0, None)
-        protects_all(site, members=3)
+        drains_may_take(site)
 
 
 def test_all_nodes_cordoned_before_an_upgrade_leave_jobs_training(site: Site) -> None:
@@ -289,14 +285,72 @@ def test_a_drain_under_a_template_ends_and_the_gang_starts_elsewhere(site: Site)
     nodes = template(site)
     queued = site.job("own")["status"]["queuedAt"]
     cordon(site, nodes["own-1-g1"])
-    budget_lets_one_go(site)
+    drains_may_take(site, "own-1-g1")
     job = site.job("own")["status"]
     assert (job["phase"], job["generation"], len(site.pods("own"))) == ("Running", 1, 2)
+    with pytest.raises(ApiStatusError):  # its node stays
+        site.kube.evict("own-0-g1", site.namespace)
     drained(site, "own-1-g1")
     job = runs_elsewhere(site, than=nodes["own-1-g1"])
     assert job["status"]["queuedAt"] == queued
     assert job["status"]["lastIncident"]["faultClass"] == "Preemption"
-    protects_all(site, members=2)
+    drains_may_take(site)
+
+
+def as_an_earlier_version_left_it(site: Site, name: str, *, nodes: int) -> None:
+    """The pods have no label, and their job has a budget of its own."""
+    for pod in site.pods(name):
+        labels = {"metadata": {"labels": {"drumline.dev/protected": None}}}
+        site.kube.patch("pods", pod["metadata"]["name"], labels, site.namespace)
+    uid = site.job(name)["metadata"]["uid"]
+    owner = {"apiVersion": "drumline.dev/v1alpha1", "kind": "TrainingJob", "name": name, "uid": uid}
+    selector = {"drumline.dev/job-uid": uid, "drumline.dev/nodes": str(nodes)}
+    site.kube.create(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {
+                "name": f"{name}-{uid[:8]}-{nodes}",
+                "namespace": site.namespace,
+                "ownerReferences": [owner],
+            },
+            "spec": {"minAvailable": nodes, "selector": {"matchLabels": selector}},
+        }
+    )
+
+
+def test_a_gang_of_an_earlier_version_keeps_its_own_budget_and_takes_it_along(
+    site: Site, operator: OperatorProcess
+) -> None:
+    with Trainers(site, "gang") as gang:
+        gang.submit(nodes=3)
+        gang.attend("0-g1", "1-g1", "2-g1")
+        gang.running(1)
+        operator.stop()
+        as_an_earlier_version_left_it(site, "gang", nodes=3)
+        operator.start()
+        cordoned = node_of(gang, "1-g1")
+        cordon(site, cordoned)
+        gang.noticed("0-g1")
+        save(gang, step=7)
+        gang.attend("0-g1", "1-g2", "2-g1")
+        gang.running(2)
+        pods = site.pods("gang")
+        assert all("drumline.dev/protected" not in pod["metadata"]["labels"] for pod in pods)
+        uid = site.job("gang")["metadata"]["uid"]
+        own = f"gang-{uid[:8]}-3"
+        with pytest.raises(ApiStatusError, match="disruption budget"):  # and not two of them
+            site.kube.evict("gang-1-g2", site.namespace)
+        for suspend, phase in ((True, "Suspended"), (False, "Starting")):
+            body = {"spec": {"suspend": suspend}}
+            site.kube.patch("trainingjobs", "gang", body, site.namespace)
+            site.wait("gang", phase_is(phase))
+        gang.attend("0-g3", "1-g3", "2-g3")
+        gang.running(3)
+        with pytest.raises(ApiStatusError, match="disruption budget"):
+            site.kube.evict("gang-1-g3", site.namespace)
+        site.kube.delete("trainingjobs", "gang", site.namespace)
+        site.kube.wait("poddisruptionbudgets", own, site.namespace, lambda each: each is None)
 
 
 def test_a_template_hears_a_spot_reclaim_and_moves_as_a_whole(site: Site) -> None:

@@ -91,7 +91,7 @@ def test_after_its_time_to_live_a_job_and_all_it_had_is_gone(site: Site, exit_co
     site.wait("brief", phase_is("Running"))
     site.end_pods("brief", exit_code=exit_code)
     site.kube.wait("trainingjobs", "brief", site.namespace, lambda job: job is None)
-    for plural in ("pods", "poddisruptionbudgets", "networkpolicies", "secrets"):
+    for plural in ("pods", "secrets"):
         site.kube.wait_all(
             plural, site.namespace, lambda pods: not pods, labels="drumline.dev/job=brief"
         )

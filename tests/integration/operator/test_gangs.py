@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.cluster.kwok import fake_node
+from tests.cluster.rest import ApiStatusError
 from tests.integration.operator.conftest import OperatorProcess, Site
 from tests.kube import Json, phase_is, reason_is
 
@@ -23,7 +25,7 @@ def racks_of(site: Site, pods: list[Json]) -> set[str]:
     }
 
 
-def test_a_gang_runs_with_its_three_children_and_no_finalizer(site: Site) -> None:
+def test_a_gang_runs_with_its_secret_and_no_finalizer(site: Site) -> None:
     site.submit("one", nodes=4, gpusPerNode=8)
     job = site.wait("one", phase_is("Running"))
     pods = site.pods("one")
@@ -35,9 +37,42 @@ def test_a_gang_runs_with_its_three_children_and_no_finalizer(site: Site) -> Non
         pod["metadata"]["ownerReferences"][0]["uid"] == job["metadata"]["uid"] for pod in pods
     )
     assert "finalizers" not in job["metadata"]
-    for plural in ("poddisruptionbudgets", "networkpolicies", "secrets"):
-        children = site.kube.list(plural, site.namespace, labels="drumline.dev/job=one")
-        assert len(children) == 1
+    assert len(site.kube.list("secrets", site.namespace, labels="drumline.dev/job=one")) == 1
+
+
+def test_the_jobs_of_a_namespace_share_budget_and_policy(site: Site) -> None:
+    for name, nodes in (("gang", 2), ("alone", 1)):
+        site.submit(name, nodes=nodes, gpusPerNode=8)
+        site.wait(name, phase_is("Running"))
+    for plural in ("poddisruptionbudgets", "networkpolicies"):
+        (shared,) = site.kube.list(plural, site.namespace)
+        assert shared["metadata"]["name"] == "drumline-pods"
+        assert "ownerReferences" not in shared["metadata"]
+    for name in ("gang-0-g1", "alone-0-g1"):
+        with pytest.raises(ApiStatusError, match="disruption budget"):
+            site.kube.evict(name, site.namespace)
+
+
+def test_a_large_gang_has_a_budget_of_its_own(site: Site) -> None:
+    first = int(site.nodes[-1].rpartition("-")[2]) + 1
+    for number in range(first, first + 5):
+        node = fake_node(number, gpus=8, nodes_per_rack=2)
+        node["metadata"]["labels"]["drumline.test/site"] = site.namespace
+        site.kube.create(node)
+    site.submit("large", nodes=9, gpusPerNode=1)
+    site.wait("large", phase_is("Running"))
+    (budget,) = site.kube.list("poddisruptionbudgets", site.namespace)
+    assert budget["spec"]["minAvailable"] == 9
+    assert budget["metadata"]["ownerReferences"][0]["name"] == "large"
+    site.kube.wait_all(
+        "poddisruptionbudgets",
+        site.namespace,
+        lambda budgets: budgets[0].get("status", {}).get("currentHealthy") == 9,
+    )
+    with pytest.raises(ApiStatusError, match="disruption budget"):
+        site.kube.evict("large-3-g1", site.namespace)
+    for number in range(first, first + 5):
+        site.kube.delete("nodes", f"fake-{number}")
 
 
 def test_two_jobs_that_each_need_everything_never_hold_half_each(site: Site) -> None:

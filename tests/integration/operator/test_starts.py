@@ -89,16 +89,15 @@ def test_children_that_were_deleted_are_back_in_the_next_generation(site: Site) 
     site.submit("healed", nodes=2, gpusPerNode=8)
     site.wait("healed", phase_is("Running"))
     plurals = ("secrets", "networkpolicies", "poddisruptionbudgets")
-    labels = "drumline.dev/job=healed"
     names: dict[str, str] = {}
     for plural in plurals:
-        (child,) = site.kube.list(plural, site.namespace, labels=labels)
+        (child,) = site.kube.list(plural, site.namespace)
         names[plural] = child["metadata"]["name"]
         site.kube.delete(plural, names[plural], site.namespace)
     site.kube.delete("pods", "healed-1-g1", site.namespace, grace=0)
     site.wait("healed", lambda job: phase_is("Running")(job) and generation_is(2)(job))
     for plural in plurals:
-        (child,) = site.kube.list(plural, site.namespace, labels=labels)
+        (child,) = site.kube.list(plural, site.namespace)
         assert child["metadata"]["name"] == names[plural]
 
 

@@ -1,4 +1,4 @@
-"""The three objects beside the pods."""
+"""The objects beside the pods that are a job's own."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from drumline.lifecycle.manifests.children import (
     child_name,
     disruption_budget,
     job_token,
-    network_policy,
     owner_reference,
     token_secret,
 )
@@ -110,35 +109,3 @@ def test_each_size_has_its_own_budget_and_each_pod_a_single_budget() -> None:
         budget["spec"]["selector"]["matchLabels"].items() <= labels for budget in (small, large)
     ]
     assert selected == [True, False]
-
-
-def test_the_platform_names_further_peers_of_the_agents_port() -> None:
-    prometheus = {"namespaceSelector": {"matchLabels": {"team": "monitoring"}}}
-    policy = network_policy(
-        a_job(), operator_namespace="drumline-system", metrics_from=[prometheus]
-    )
-    gang, agent = policy["spec"]["ingress"]
-    assert prometheus not in gang["from"]
-    assert agent["from"][1:] == [prometheus]
-    assert agent["ports"] == [{"protocol": "TCP", "port": 29400}]
-
-
-def test_the_network_policy_admits_the_gang_and_on_the_agents_port_the_operator() -> None:
-    gang = {"matchLabels": {"drumline.dev/job-uid": UID}}
-    operator = {"matchLabels": {"kubernetes.io/metadata.name": "drumline-system"}}
-    assert network_policy(a_job(), operator_namespace="drumline-system") == {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": METADATA,
-        "spec": {
-            "podSelector": gang,
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": [{"podSelector": gang}]},
-                {
-                    "from": [{"namespaceSelector": operator}],
-                    "ports": [{"protocol": "TCP", "port": 29400}],
-                },
-            ],
-        },
-    }

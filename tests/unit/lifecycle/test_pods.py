@@ -88,6 +88,8 @@ def metadata(*, index: int, **annotations: str) -> Json:
             "drumline.dev/generation": "1",
             "drumline.dev/nodes": "2",
             "drumline.dev/queue": "research",
+            "drumline.dev/protected": "true",
+            "drumline.dev/gang-network": "true",
         },
         "annotations": {
             "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",

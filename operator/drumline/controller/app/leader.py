@@ -21,6 +21,7 @@ from drumline.controller.conversion.queues import policy_of
 from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.orphan_sweep import OrphanSweep
 from drumline.controller.reconciler.reconciler import Reconciler
+from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.reconciler.workers import work
 from drumline.controller.scheduler.captures import CycleCaptures
@@ -123,6 +124,12 @@ class LeaderComponents:
             clock=clocks.monotonic,
             wall=clocks.wall,
         )
+        self._shared = SharedObjects(
+            client=term.client,
+            settings=self._pods,
+            pods=self.informers.pods.values,
+            clock=clocks.monotonic,
+        )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
         self._reconciler = self._wire_reconciler(agents)
@@ -174,6 +181,7 @@ class LeaderComponents:
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
+        group.create_task(self._shared.run())
         group.create_task(self._writer.settle_doubts())
         self._caches.lead(
             Listener(
@@ -204,6 +212,7 @@ class LeaderComponents:
                 pods=self._pods,
                 signing_keys=term.signing_keys,
                 gpus_of=_gpus_of(state),
+                shared=self._shared,
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB
+from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB, LABEL_PROTECTED
 from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
 from drumline.lifecycle.incidents.start_troubles import MAX_SENTENCE_CHARS, UNTOLD_REASONS
 from drumline.lifecycle.manifests.containers import JOIN_CONTAINER, TRAINER_CONTAINER
@@ -17,6 +17,8 @@ _EVICTED = "EvictionByEvictionAPI"
 _NODE_PRESSURE = "TerminationByKubelet"
 """Likewise, of a pod that its kubelet evicted because the node ran short. A pod that outgrew a
 limit of its own (the sizeLimit of a volume, ephemeral-storage) is evicted without the condition."""
+
+_PROTECTED = {"true": True, "false": False}
 
 
 def facts_of(pod: PodView) -> PodFacts | None:
@@ -51,6 +53,7 @@ def facts_of(pod: PodView) -> PodFacts | None:
         ),
         terminating=pod.terminating,
         terminates_by=parse_timestamp(pod.deletion_time) if pod.deletion_time else None,
+        protected=_PROTECTED.get(pod.labels.get(LABEL_PROTECTED, "")),
         evicted=pod.disruption_reason == _EVICTED,
         waiting=_sentence(waiting.waiting_reason, waiting.waiting_message) if waiting else "",
         image_id=main.image_id if main is not None else "",

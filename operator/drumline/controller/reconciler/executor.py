@@ -7,7 +7,7 @@ are awaited; what goes to agents is only started here, because agents answer whe
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
@@ -17,6 +17,8 @@ from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.conversion.pods import event_of
 from drumline.controller.reconciler.claims import prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
+from drumline.controller.reconciler.protection import Protection
+from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import (
@@ -51,6 +53,7 @@ from drumline.lifecycle.plan.actions import (
     DeleteGenerations,
     DeleteJob,
     DeletePods,
+    LabelPods,
     Notify,
     ProtectMembers,
     PushRecord,
@@ -102,6 +105,7 @@ class Executor:
         pods: what the platform decides about pods.
         signing_keys: what the jobs' tokens are derived from.
         gpus_of: the GPUs of a pool, None while the pool is unknown.
+        shared: the objects that all jobs of a namespace share.
         pods_of: the pods of a job as the cache shows them.
         clock: seconds since the epoch.
     """
@@ -115,7 +119,8 @@ class Executor:
         pods: PodSettings,
         signing_keys: SigningKeys,
         gpus_of: Callable[[str], PoolGpus | None],
-        pods_of: Callable[[Job], Iterable[PodFacts]],
+        shared: SharedObjects,
+        pods_of: Callable[[Job], Collection[PodFacts]],
         clock: Callable[[], float],
     ) -> None:
         self._pods_of = pods_of
@@ -125,6 +130,8 @@ class Executor:
         self._pods = pods
         self._signing_keys = signing_keys
         self._gpus_of = gpus_of
+        self._shared = shared
+        self._protection = Protection(client, pods_of=pods_of)
         self._clock = clock
         self._next_events_slot = 0.0
 
@@ -156,11 +163,14 @@ class Executor:
                     deliver=lambda: self._push(job, action, memory),
                 )
             case ProtectMembers():
-                await self._protect(job, action.evictable, memory)
+                await self._protection.protect(job, action.evictable, memory)
+                raise RetryLater(0.0)
+            case LabelPods():
+                await self._protection.label(job, action, memory, now=self._clock())
             case ReadPodEvents():
                 await self._read_events(job, action.pods, memory)
             case RestoreChildren():
-                await self._create_children(job)
+                await self._create_children(job, shared_budget=memory.shared_budget)
             case Notify():
                 self._deliveries.start(
                     uid=job.uid,
@@ -185,54 +195,22 @@ class Executor:
             memory.claims_generation = generation
         try:
             if memory.children_generation != generation:
-                await self._create_children(job)
+                memory.shared_budget = self._protection.is_shared(job)
+                await self._create_children(job, shared_budget=memory.shared_budget)
                 memory.children_generation = generation
             await self._create_pods(job, indices, memory)
         except (Forbidden, Invalid) as error:
             raise GangRejected(error.message) from error
 
-    async def _create_children(self, job: Job) -> None:
-        """Secret and policy: before any pod that needs or must be covered by them."""
+    async def _create_children(self, job: Job, *, shared_budget: bool) -> None:
+        """Secret, and the namespace's budget and policy: before any pod that they are for."""
+        kinds = _shared_kinds(job, budget=shared_budget)
+        again = (job.status.generation or 0) > 1
+        await self._shared.ensure(job.namespace, kinds, asks=again)
+        if shared_budget and not self._pods_of(job):
+            await self._protection.retire_own(job)
         if job.has_agents:
-            policy = children.network_policy(
-                job,
-                operator_namespace=self._pods.operator_namespace,
-                metrics_from=self._pods.metrics_from,
-            )
-            secret = children.token_secret(job, self.token(job))
-            await asyncio.gather(
-                self._create_child(job, NETWORK_POLICIES, policy),
-                self._create_child(job, SECRETS, secret),
-            )
-
-    async def _protect(self, job: Job, evictable: int, memory: JobMemory) -> None:
-        """Create the budget, or change an existing one, which may be of an earlier leader."""
-        generation, size = job.status.generation or 0, job.spec.nodes
-        known = memory.evictable.pop(size, None)
-        budget = children.disruption_budget(job, evictable=evictable)
-        exists = known is not None and memory.protected_generation == generation
-        if not exists:
-            try:
-                await writes.create(
-                    self._client, POD_DISRUPTION_BUDGETS, body=budget, namespace=job.namespace
-                )
-                known = evictable
-            except AlreadyExists:
-                exists = True
-        if exists and known != evictable:
-            await self._patch_budget(job, budget)
-        memory.evictable[size], memory.protected_generation = evictable, generation
-        log.info("members_protected", job=job.key, size=size, evictable=evictable)
-        raise RetryLater(0.0)
-
-    async def _patch_budget(self, job: Job, budget: children.Json) -> None:
-        await writes.merge_patch(
-            self._client,
-            POD_DISRUPTION_BUDGETS,
-            name=budget["metadata"]["name"],
-            namespace=job.namespace,
-            body={"spec": {"minAvailable": budget["spec"]["minAvailable"]}},
-        )
+            await self._create_child(job, SECRETS, children.token_secret(job, self.token(job)))
 
     async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:
         with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
@@ -243,7 +221,13 @@ class Executor:
         gpus = self._gpus_of(pool)
         if gpus is None:
             raise RetryLater(1.0)
-        manifests = pod_manifests(job, indices=indices, gpus=gpus, settings=self._pods)
+        manifests = pod_manifests(
+            job,
+            indices=indices,
+            gpus=gpus,
+            settings=self._pods,
+            own_budget=not memory.shared_budget,
+        )
         names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
         memory.unseen |= dict.fromkeys(names, self._clock())
         outcomes = await writes.create_many(
@@ -358,6 +342,12 @@ class Executor:
             await writes.delete(
                 self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace, uid=job.uid
             )
+
+
+def _shared_kinds(job: Job, *, budget: bool) -> tuple[Resource, ...]:
+    """The objects of its namespace that the job's pods need."""
+    policy = (NETWORK_POLICIES,) if job.has_agents else ()
+    return (*policy, POD_DISRUPTION_BUDGETS) if budget else policy
 
 
 def _retry_seconds(job: Job, error: AgentError, memory: JobMemory) -> float:

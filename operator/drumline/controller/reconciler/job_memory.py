@@ -18,15 +18,18 @@ class JobMemory:
     """The memory of one job."""
 
     children_generation: int = 0
-    """The generation for which Secret and NetworkPolicy were created last. They outlive every
-    generation, unless somebody deletes them: each generation creates them where they are missing.
-    """
+    """The generation for which the Secret was created last. It outlives every generation, unless
+    somebody deletes it: each generation creates it where it is missing."""
+    shared_budget: bool = False
+    """Whether the new pods of that generation are protected by their namespace's budget."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
     protected_generation: int = 0
     """The generation for which the disruption budget was created last."""
     evictable: dict[int, int] = field(default_factory=dict[int, int])
     """How many members each disruption budget lets go, by the size of the job it is for."""
+    labelled: dict[str, tuple[bool, float]] = field(default_factory=dict[str, tuple[bool, float]])
+    """How pods were labelled (whether as protected), by uid, with the time: not shown yet."""
     claims_generation: int = 0
     """The generation for whose pods the job's claims were looked at."""
     pod_events: dict[str, PodEvents] = field(default_factory=dict[str, PodEvents])
@@ -58,6 +61,11 @@ class JobMemory:
         Each generation asks anew, as users may delete budgets.
         """
         return self.evictable.get(size) if self.protected_generation == generation else None
+
+    def is_labelled(self, uid: str, *, protected: bool, now: float) -> bool:
+        """Whether this pod was labelled so a moment ago."""
+        before, at = self.labelled.get(uid, (None, 0.0))
+        return before is protected and now < at + UNSEEN_SECONDS
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
         """Names of pods still to be expected; shown and overdue names are dropped."""

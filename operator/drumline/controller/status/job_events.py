@@ -20,7 +20,9 @@ class JobEvents:
         self._recorder = recorder
 
     def placed(self, job: Job, *, pool: str, nodes: tuple[str, ...], domain: str) -> None:
-        """The gang got its places."""
+        """The gang got its places. Of a single pod no event says so: the pod does."""
+        if len(nodes) == 1:
+            return
         shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
         where = f" in {domain}" if domain else ""
         self._say(job, reason="Placed", action="Place", note=f"pool {pool}{where}: {shown}")

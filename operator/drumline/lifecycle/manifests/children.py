@@ -1,13 +1,12 @@
-"""The three child objects beside a job's pods: token Secret, PodDisruptionBudget, NetworkPolicy.
+"""The child objects beside a job's pods: token Secret, and a large gang's PodDisruptionBudget.
 
-All have an owner reference and no finalizer: garbage collection deletes them with the job.
+Both have an owner reference and no finalizer: garbage collection deletes them with the job.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from drumline.api.base import (
     GROUP,
@@ -18,13 +17,20 @@ from drumline.api.base import (
     VERSION,
 )
 from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import AGENT_PORT, sign
+from drumline_trainer.contract import sign
 
 Json = dict[str, Any]
 
+SHARED_BUDGET_NODES: Final = 8
+"""Gangs of at most so many pods are protected by their namespace's budget.
+
+The disruption controller writes a budget's status at every change of its pods. A small gang's
+starts and ends cost fewer such writes than a budget of its own costs to make, count and delete; a
+large gang's cost more, so it gets a budget once all its members run."""
+
 
 def child_name(job: Job) -> str:
-    """Name of the job's policy, and the beginning of its Secret's and its budgets' names.
+    """The beginning of the names of the job's Secret and its budgets.
 
     It contains the uid, so that children of an earlier job of the same name are never reused.
     """
@@ -73,6 +79,11 @@ def token_secret(job: Job, token: bytes) -> Json:
     }
 
 
+def shares_budget(job: Job) -> bool:
+    """Whether new pods of this job are protected by their namespace's budget."""
+    return job.spec.nodes <= SHARED_BUDGET_NODES
+
+
 def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
     """Blocks the eviction of any member by a drain while the job runs: all members would stop.
 
@@ -98,36 +109,6 @@ def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
             "minAvailable": max(0, job.size - evictable) if evictable else job.spec.nodes,
             "selector": {"matchLabels": {LABEL_JOB_UID: job.uid, LABEL_NODES: nodes}},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
-        },
-    }
-
-
-def network_policy(job: Job, *, operator_namespace: str, metrics_from: Sequence[Json] = ()) -> Json:
-    """Allows traffic to a gang's pods: its own members on every port, the operator on the agent's.
-
-    A NetworkPolicy does not cover host-network pods and RDMA.
-
-    Args:
-        job: the job.
-        operator_namespace: namespace from which the operator connects.
-        metrics_from: NetworkPolicyPeers that may scrape metrics from the agent's port.
-    """
-    gang = {"matchLabels": {LABEL_JOB_UID: job.uid}}
-    operator = {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": _metadata(job),
-        "spec": {
-            "podSelector": gang,
-            "policyTypes": ["Ingress"],
-            "ingress": [
-                {"from": [{"podSelector": gang}]},
-                {
-                    "from": [{"namespaceSelector": operator}, *metrics_from],
-                    "ports": [{"protocol": "TCP", "port": AGENT_PORT}],
-                },
-            ],
         },
     }
 

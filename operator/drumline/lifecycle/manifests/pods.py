@@ -11,14 +11,16 @@ from collections.abc import Collection
 from typing import Any
 
 from drumline.api.base import (
+    LABEL_GANG_NETWORK,
     LABEL_GENERATION,
     LABEL_INDEX,
     LABEL_JOB,
     LABEL_JOB_UID,
     LABEL_NODES,
+    LABEL_PROTECTED,
     LABEL_QUEUE,
 )
-from drumline.lifecycle.manifests.children import owner_reference
+from drumline.lifecycle.manifests.children import owner_reference, shares_budget
 from drumline.lifecycle.manifests.containers import containers_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
@@ -41,12 +43,27 @@ if the pods are dead too, their peers report it within seconds."""
 
 
 def pod_manifests(
-    job: Job, *, indices: Collection[int], gpus: PoolGpus, settings: PodSettings
+    job: Job,
+    *,
+    indices: Collection[int],
+    gpus: PoolGpus,
+    settings: PodSettings,
+    own_budget: bool = False,
 ) -> list[Json]:
-    """The pods of the members with these indices, each bound to its node. O(members)."""
+    """The pods of the members with these indices, each bound to its node. O(members).
+
+    Args:
+        job: has an assignment.
+        indices: of the members.
+        gpus: the GPUs of their pool.
+        settings: what the platform decides.
+        own_budget: whether the job has a budget of its own whatever its size, as it had in
+            earlier versions.
+    """
     chosen = frozenset(indices)
+    labels = _labels(job, protected=shares_budget(job) and not own_budget)
     return [
-        _manifest(job, member, gpus=gpus, settings=settings)
+        _manifest(job, member, labels, gpus=gpus, settings=settings)
         for member in members_of(job.status)
         if member.index in chosen
     ]
@@ -58,7 +75,26 @@ def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings)
     return manifest
 
 
-def _manifest(job: Job, member: GangMember, *, gpus: PoolGpus, settings: PodSettings) -> Json:
+def _labels(job: Job, *, protected: bool) -> dict[str, str]:
+    """What the pods of all members are labelled with."""
+    return {
+        LABEL_JOB: job.name,
+        LABEL_JOB_UID: job.uid,
+        LABEL_NODES: str(job.spec.nodes),
+        LABEL_QUEUE: job.spec.queue,
+        **({LABEL_PROTECTED: "true"} if protected else {}),
+        **({LABEL_GANG_NETWORK: "true"} if job.has_agents else {}),
+    }
+
+
+def _manifest(
+    job: Job,
+    member: GangMember,
+    labels: dict[str, str],
+    *,
+    gpus: PoolGpus,
+    settings: PodSettings,
+) -> Json:
     template = job.spec.template
     extra = settings.trainer_pod if job.runs_trainer else {}
     annotations = {
@@ -74,12 +110,9 @@ def _manifest(job: Job, member: GangMember, *, gpus: PoolGpus, settings: PodSett
             "name": pod_name(job.name, member.index, member.pod_generation),
             "namespace": job.namespace,
             "labels": {
-                LABEL_JOB: job.name,
-                LABEL_JOB_UID: job.uid,
+                **labels,
                 LABEL_INDEX: str(member.index),
                 LABEL_GENERATION: str(member.pod_generation),
-                LABEL_NODES: str(job.spec.nodes),
-                LABEL_QUEUE: job.spec.queue,
             },
             "annotations": annotations,
             "ownerReferences": [owner_reference(job)],

@@ -45,6 +45,8 @@ class PodFacts:
     terminating: bool = False
     terminates_by: float | None = None
     """When the grace period of a terminating pod is over (seconds since the epoch)."""
+    protected: bool | None = None
+    """Whether the namespace's budget denies its eviction; None: a budget of its job's own does."""
     evicted: bool = False
     """Its deletion was asked for through the eviction API, as by `kubectl drain`."""
     waiting: str = ""
@@ -112,8 +114,8 @@ class Observed:
     contradicted_generation: int | None = None
     """A generation for which the store's agent has a record with other members than status has."""
     evictable: int | None = None
-    """How many members the PodDisruptionBudget lets a drain evict; None: this operator does not
-    know whether the budget exists."""
+    """How many members the job's own PodDisruptionBudget lets a drain evict; None: this operator
+    does not know whether there is one. It counts only where pods are not in the namespace's."""
     progress: Progress | None = None
     """The agents' figures, if a refresh of those in status is due."""
     refresh_due: bool = True

@@ -39,7 +39,7 @@ class PushRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProtectMembers:
-    """Create the job's PodDisruptionBudget, or change how many members it lets a drain evict.
+    """Create the job's own PodDisruptionBudget, or change how many members a drain may evict.
 
     Only once all members run: the disruption controller writes a budget's status at every change
     of its pods, and the pods of a gang that starts change many times.
@@ -47,6 +47,18 @@ class ProtectMembers:
 
     evictable: int = 0
     """Members on nodes with an announced disruption that may be evicted now."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LabelPods:
+    """Put pods under their namespace's PodDisruptionBudget, or take them from it.
+
+    Nothing has to be remembered: the labels are seen with the pods.
+    """
+
+    protect: tuple[PodFacts, ...] = ()
+    release: tuple[PodFacts, ...] = ()
+    """A drain may evict these."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +74,7 @@ class ReadPodEvents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreChildren:
-    """Create the job's Secret and NetworkPolicy again: somebody deleted one of them."""
+    """Create the job's Secret again: somebody deleted it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +95,7 @@ Action = (
     | DeletePods
     | PushRecord
     | ProtectMembers
+    | LabelPods
     | ReadPodEvents
     | RestoreChildren
     | Notify

@@ -11,9 +11,10 @@ from __future__ import annotations
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan import start
-from drumline.lifecycle.plan.actions import JobPlan, Notify, ProtectMembers, PushRecord
+from drumline.lifecycle.plan.actions import JobPlan, Notify, PushRecord
 from drumline.lifecycle.plan.deadlines import start_deadline
 from drumline.lifecycle.plan.generation_record import generation_record
+from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
 from drumline.lifecycle.plan.slow_start import LatePods, look_for_reasons, next_look
 from drumline_trainer.contract import Notice
@@ -59,9 +60,8 @@ def _abandon(situation: Situation, message: str) -> JobPlan:
 
 
 def _finish_growth(situation: Situation) -> JobPlan:
-    if situation.observed.evictable != 0:
-        return JobPlan(actions=(ProtectMembers(),))
-    return JobPlan(status=transitions.running(situation.job, now=situation.now))
+    status = transitions.running(situation.job, now=situation.now)
+    return protection(situation) or JobPlan(status=status)
 
 
 def _save_and_push_record(situation: Situation) -> JobPlan:

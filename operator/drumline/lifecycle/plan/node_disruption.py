@@ -34,7 +34,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.observed import NodeDisruption
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.plan.actions import JobPlan, ProtectMembers
+from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.failure import give_up_members
 from drumline.lifecycle.plan.notices import (
     SAVE_SECONDS,
@@ -44,6 +44,7 @@ from drumline.lifecycle.plan.notices import (
     save_deadline,
     with_answer,
 )
+from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
 
 LAST_SAVE_SECONDS: Final = 60.0
@@ -127,7 +128,7 @@ def leave_nodes(situation: Situation) -> JobPlan | None:
         case Step.MOVE_IF_PLACED if not disruption.movable:
             return JobPlan(status=_movable_status(situation, disruption))
         case Step.MOVE_IF_PLACED | Step.STAY:
-            return _with_budget(situation, evictable=len(affected))
+            return protection(situation, evictable=affected)
 
 
 def due_at(situation: Situation) -> float | None:
@@ -184,20 +185,12 @@ def _announced(situation: Situation) -> list[tuple[GangMember, NodeDisruption]]:
 
 def _over(situation: Situation, disruption: DisruptionStatus | None) -> JobPlan | None:
     """No node is about to go: the budget protects all members again, then the notice is over."""
-    evictable = situation.observed.evictable
-    if evictable if disruption is None else evictable != 0:
-        return _with_budget(situation, evictable=0)
-    if disruption is None:
-        return None
+    closing = protection(situation, asks=disruption is not None)
+    if closing is not None or disruption is None:
+        return closing
     text = f"{disruption.by} is over: no member has to move"
     status = transitions.disruption_withdrawn(situation.job, message=text, now=situation.now)
     return JobPlan(status=status)
-
-
-def _with_budget(situation: Situation, *, evictable: int) -> JobPlan | None:
-    if situation.observed.evictable == evictable:
-        return None
-    return JobPlan(actions=(ProtectMembers(evictable=evictable),))
 
 
 def _leave_at(job: Job, disruption: DisruptionStatus) -> float:

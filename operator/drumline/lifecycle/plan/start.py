@@ -19,12 +19,12 @@ from drumline.lifecycle.plan.actions import (
     Action,
     CreateMembers,
     JobPlan,
-    ProtectMembers,
     PushRecord,
 )
 from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.generation_record import generation_record
+from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation
 from drumline.lifecycle.plan.slow_start import MAX_NAMED, LatePods, wait_for_ready
 
@@ -92,14 +92,15 @@ def _grace_ends(situation: Situation) -> tuple[float, ...]:
 
 def _join(situation: Situation) -> JobPlan:
     """All pods exist: push the record that names all members, wait until the members run."""
-    job, gang, observed = situation.job, situation.gang, situation.observed
+    job, gang = situation.job, situation.gang
     # A pod that has succeeded had the record, whichever operator pushed it.
     succeeded = any(pod.end is not None and pod.end.succeeded for pod in gang.present)
     acknowledged = succeeded or situation.is_acknowledged
     ready = all(pod.ready or pod.end is not None for pod in gang.present)
     if ready and (acknowledged or not job.runs_trainer):
-        if observed.evictable != 0:
-            return JobPlan(actions=(ProtectMembers(),))
+        unprotected = protection(situation)
+        if unprotected is not None:
+            return unprotected
         image = _running_image(job, gang)
         return JobPlan(status=transitions.running(job, image=image, now=situation.now))
     late, deletions = LatePods.of(situation), tuple(_delete_orphans(gang))

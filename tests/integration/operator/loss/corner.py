@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from drumline.lifecycle.manifests.children import job_token
+from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline_trainer.contract import FinalReport, Progress
 from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import a_claim
@@ -23,6 +24,7 @@ from tests.kube import Json
 from tests.operator_process import SIGNING_KEY
 
 CHILDREN = ("secrets", "networkpolicies", "poddisruptionbudgets")
+SHARED = ("networkpolicies", "poddisruptionbudgets")
 PLURALS = ("trainingjobs", "pods", *CHILDREN)
 GPUS = 8
 _numbers = itertools.count()
@@ -270,12 +272,15 @@ class Corner:
         for job in list(self.jobs):
             await self.delete(job)
         await self.empty(seconds=WAIT_SECONDS)
+        for plural in SHARED:
+            await self.kube.delete(plural, SHARED_NAME, self.name)
+        await self.mirror.wait(lambda: not any(self.mirror.objects.values()))
 
     async def empty(self, *, seconds: float | None = None) -> None:
         """Return once nothing is left of any job."""
         objects = self.mirror.objects
         await self.mirror.wait(
-            lambda: not any(objects.values()),
+            lambda: not any(kept.keys() - {SHARED_NAME} for kept in objects.values()),
             seconds=seconds,
             what=lambda: {plural: [*kept] for plural, kept in objects.items()},
         )

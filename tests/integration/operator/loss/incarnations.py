@@ -32,7 +32,15 @@ from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, from_kubeconfig
 from drumline.kube.errors import NotLeader
-from drumline.kube.kinds import GPU_POOLS, NODES, PODS, TRAINING_JOBS, TRAINING_QUEUES
+from drumline.kube.kinds import (
+    GPU_POOLS,
+    NETWORK_POLICIES,
+    NODES,
+    POD_DISRUPTION_BUDGETS,
+    PODS,
+    TRAINING_JOBS,
+    TRAINING_QUEUES,
+)
 from drumline.kube.lease import LeaderElector, LeaseTiming
 from drumline.kube.request import Request, Verb
 from drumline.lifecycle.model.signing_keys import SigningKeys
@@ -100,7 +108,7 @@ def narrowed(request: Request, corner: str) -> Request:
     if request.verb not in {Verb.LIST, Verb.WATCH}:
         return request
     resource, query = request.resource, dict(request.query)
-    if resource in {TRAINING_JOBS, PODS}:
+    if resource in {TRAINING_JOBS, PODS, POD_DISRUPTION_BUDGETS, NETWORK_POLICIES}:
         return replace(request, path=resource.path(namespace=corner))
     if resource is NODES:
         query["labelSelector"] = f"drumline.test/site={corner}"
@@ -131,6 +139,7 @@ class Incarnation:
         self._surroundings = surroundings
         self._clocks = surroundings.clocks(number)
         self.leads = asyncio.Event()
+        self.leader: LeaderComponents | None = None
 
     async def run(self) -> None:
         """Lead until cancelled."""
@@ -174,6 +183,7 @@ class Incarnation:
             agents = AgentAccess(client=client, watch=watch, deliveries=deliveries)
             leader = LeaderComponents(term, caches=caches, queue=queue, agents=agents)
             leader.start(group)
+            self.leader = leader
             self.leads.set()
             await never()
 
@@ -188,6 +198,7 @@ class Operators:
         self.surroundings = Surroundings()
         self.begun = 0
         """How many operators there were."""
+        self._present: Incarnation | None = None
 
     async def run(self) -> None:
         """Until cancelled.
@@ -204,7 +215,7 @@ class Operators:
         gate.ended.clear()
         gate.wrote.clear()
         self.begun += 1
-        incarnation = Incarnation(
+        self._present = incarnation = Incarnation(
             self._connections, gate=gate, surroundings=self.surroundings, number=self.begun
         )
         try:
@@ -234,6 +245,11 @@ class Operators:
                 content_type=request.content_type,
                 query=request.query,
             )
+
+    def forget_shared_objects(self) -> None:
+        """Each life begins with the writes of what the jobs of a namespace share."""
+        if self._present is not None and self._present.leader is not None:
+            self._present.leader._shared._confirmed.clear()
 
     def replace(self) -> None:
         """End the present operator at once."""

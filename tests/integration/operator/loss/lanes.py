@@ -167,6 +167,7 @@ class Lane:
         except TimeoutError as error:
             wrong = (*wrong, f"left behind: {error}")
             await self.corner.sweep()
+        self.operators.forget_shared_objects()
         limits = Limits(gpus_per_node=GPUS, quota=self.corner.quota)
         late = point.pod if point is not None and point.flavor is Flavor.LATE else None
         problems = [*wrong, *violations(self.corner.mirror.history, limits, late=late)]

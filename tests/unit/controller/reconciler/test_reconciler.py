@@ -17,6 +17,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.reconciler import Reconciler
+from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
@@ -112,6 +113,12 @@ class Operator:
                 pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
                 signing_keys=SigningKeys(current=KEY),
                 gpus_of=lambda _: PoolGpus(resource="nvidia.com/gpu"),
+                shared=SharedObjects(
+                    client=client,
+                    settings=PodSettings(trainer_image="trainer:1", join_image="join:1"),
+                    pods=tuple,
+                    clock=time.monotonic,
+                ),
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=lambda: T0 + 6,
             ),

@@ -1,0 +1,80 @@
+"""The objects that all jobs of a namespace share: a PodDisruptionBudget and a NetworkPolicy.
+
+One of each, whatever the number of jobs: what they say of a pod is in the pod's labels. So a job
+costs neither their writes nor their garbage collection, and the disruption controller, which goes
+through all budgets of a namespace at each event of a pod, finds one.
+
+They have no owner: the operator makes them before the first pod that needs them, and deletes them
+once no pod does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from drumline.api.base import GROUP, LABEL_GANG_NETWORK, LABEL_PROTECTED
+from drumline_trainer.contract import AGENT_PORT
+
+Json = dict[str, Any]
+
+SHARED_NAME: Final = "drumline-pods"
+"""Of both. No child of a job is named like it: their names end with eight digits of a uid."""
+_NEVER_ENOUGH: Final = 2**31 - 1
+"""Of an int32: a budget of pods of many owners can only be stated as a number."""
+
+
+def shared_budget(namespace: str) -> Json:
+    """Denies the eviction of every protected pod, whatever their number.
+
+    The eviction API asks `status.disruptionsAllowed`, which the disruption controller computes as
+    healthy pods - minAvailable, and never below 0.
+    """
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": _metadata(namespace),
+        "spec": {
+            "minAvailable": _NEVER_ENOUGH,
+            "selector": {"matchLabels": {LABEL_PROTECTED: "true"}},
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def shared_policy(
+    namespace: str, *, operator_namespace: str, metrics_from: Sequence[Json] = ()
+) -> Json:
+    """Allows traffic to pods with agents: of each other on every port, the operator on the agent's.
+
+    A NetworkPolicy does not cover host-network pods and RDMA. Policies add up: what that of a job
+    of an earlier version allows stays allowed.
+
+    Args:
+        namespace: whose pods it selects and admits.
+        operator_namespace: namespace from which the operator connects.
+        metrics_from: NetworkPolicyPeers that may scrape metrics from the agent's port.
+    """
+    gangs = {"matchLabels": {LABEL_GANG_NETWORK: "true"}}
+    operator = {"matchLabels": {"kubernetes.io/metadata.name": operator_namespace}}
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": _metadata(namespace),
+        "spec": {
+            "podSelector": gangs,
+            "policyTypes": ["Ingress"],
+            "ingress": [
+                {"from": [{"podSelector": gangs}]},
+                {
+                    "from": [{"namespaceSelector": operator}, *metrics_from],
+                    "ports": [{"protocol": "TCP", "port": AGENT_PORT}],
+                },
+            ],
+        },
+    }
+
+
+def _metadata(namespace: str) -> Json:
+    labels = {"app.kubernetes.io/name": "drumline", f"{GROUP}/shared": "true"}
+    return {"name": SHARED_NAME, "namespace": namespace, "labels": labels}

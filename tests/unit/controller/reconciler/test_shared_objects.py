@@ -1,0 +1,147 @@
+"""A namespace's budget and policy: made once, made again, changed, and deleted when unused."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import pytest
+
+from drumline.controller.reconciler.shared_objects import (
+    FRESH_SECONDS,
+    SharedObjects,
+    namespaces_in_need,
+)
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS
+from drumline.kube.views import PodPhase, PodView
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
+from tests.unit.controller.app.fake_api import FakeApi
+from tests.unit.controller.views import pod_view
+
+BOTH = (NETWORK_POLICIES, POD_DISRUPTION_BUDGETS)
+
+
+BOTH_LABELS = {"drumline.dev/protected": "true", "drumline.dev/gang-network": "true"}
+
+
+def a_pod(namespace: str, *, labels: dict[str, str] = BOTH_LABELS, **fields: Any) -> PodView:
+    """A pod that needs both, if its labels are not others."""
+    return msgspec.structs.replace(pod_view(**fields), namespace=namespace, labels=labels)
+
+
+@dataclass(kw_only=True)
+class Bench:
+    """Shared objects on a fake API server, under a clock that stands."""
+
+    api: FakeApi
+    client: KubeClient
+    pods: list[PodView] = field(default_factory=list[PodView])
+    now: float = 1000.0
+
+    def __post_init__(self) -> None:
+        self.shared = self.leader()
+
+    def leader(self, **settings: Any) -> SharedObjects:
+        return SharedObjects(
+            client=self.client,
+            settings=PodSettings(trainer_image="t:1", join_image="j:1", **settings),
+            pods=lambda: self.pods,
+            clock=lambda: self.now,
+        )
+
+    @property
+    def writes(self) -> list[str]:
+        return [request for request in self.api.requests if "lease" not in request]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [
+            plural
+            for plural in ("networkpolicies", "poddisruptionbudgets")
+            if any(each["metadata"]["name"] == SHARED_NAME for each in self.api.objects(plural))
+        ]
+
+
+@pytest.fixture
+async def bench() -> AsyncIterator[Bench]:
+    api = FakeApi()
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        yield Bench(api=api, client=client)
+
+
+async def test_a_thousand_jobs_that_start_at_once_cost_one_write_each_kind(bench: Bench) -> None:
+    await asyncio.gather(*(bench.shared.ensure("team", BOTH) for _ in range(1000)))
+    assert len(bench.writes) == 2
+    assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+async def test_a_lone_template_makes_no_policy(bench: Bench) -> None:
+    await bench.shared.ensure("team", (POD_DISRUPTION_BUDGETS,))
+    assert bench.kinds == ["poddisruptionbudgets"]
+
+
+async def test_a_gang_that_starts_again_finds_what_somebody_deleted(bench: Bench) -> None:
+    await bench.shared.ensure("team", BOTH)
+    bench.api.remove("poddisruptionbudgets", "team", SHARED_NAME)
+    await bench.shared.ensure("team", BOTH)
+    assert bench.kinds == ["networkpolicies"]
+    await bench.shared.ensure("team", BOTH, asks=True)
+    assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+async def test_what_was_said_long_ago_is_asked_again(bench: Bench) -> None:
+    await bench.shared.ensure("team", BOTH)
+    for plural in ("poddisruptionbudgets", "networkpolicies"):  # its namespace was made again
+        bench.api.remove(plural, "team", SHARED_NAME)
+    bench.now += FRESH_SECONDS
+    await bench.shared.ensure("team", BOTH)
+    assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+async def test_the_next_leader_says_what_its_settings_are(bench: Bench) -> None:
+    await bench.shared.ensure("team", BOTH)
+    successor = bench.leader(operator_namespace="elsewhere")
+    await successor.ensure("team", BOTH)
+    await successor.ensure("team", BOTH, asks=True)
+    assert [write.partition(" ")[0] for write in bench.writes] == [
+        *["POST"] * 2,
+        *["POST", "PATCH"] * 2,
+        *["POST"] * 2,
+    ]
+
+
+async def test_a_sweep_makes_what_pods_need_and_deletes_what_none_does(bench: Bench) -> None:
+    await bench.shared.ensure("idle", BOTH)
+    bench.pods = [a_pod("busy"), a_pod("over", phase=PodPhase.SUCCEEDED)]
+    bench.now += 2 * FRESH_SECONDS
+    for kind in BOTH:
+        await bench.shared.sweep(kind)
+        there = {each["metadata"]["namespace"] for each in bench.api.objects(kind.plural)}
+        assert there == {"busy"}
+
+
+async def test_a_sweep_spares_what_was_made_a_moment_ago(bench: Bench) -> None:
+    await bench.shared.ensure("team", BOTH)  # its pods are on their way
+    await bench.shared.sweep(POD_DISRUPTION_BUDGETS)
+    assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+async def test_what_was_swept_is_made_for_the_next_job(bench: Bench) -> None:
+    await bench.shared.ensure("team", BOTH)
+    bench.now += 2 * FRESH_SECONDS
+    await bench.shared.sweep(POD_DISRUPTION_BUDGETS)
+    assert bench.kinds == ["networkpolicies"]
+    await bench.shared.ensure("team", BOTH)
+    assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+def test_only_pods_with_the_label_need_the_object() -> None:
+    alone = a_pod("alone", labels={"drumline.dev/protected": "false"})
+    pods = [a_pod("gang"), alone, a_pod("old", labels={})]
+    assert namespaces_in_need(pods, POD_DISRUPTION_BUDGETS) == {"gang", "alone"}
+    assert namespaces_in_need(pods, NETWORK_POLICIES) == {"gang"}
