@@ -35,6 +35,8 @@ _FOR_OTHERS: Final = frozenset(
     }
 )
 """What passes as other jobs end."""
+_SAID: Final = frozenset({BlockReason.NAMESPACE_NOT_ALLOWED, BlockReason.PRIORITY_TOO_HIGH})
+"""Of these the remedy is no name that a job could have instead, and the message says what is."""
 _FIGURES: Final = re.compile(r"[0-9][0-9.,:]*")
 
 
@@ -53,7 +55,11 @@ def text_of(blocked: Blocked, *, position: int) -> str:
     if is_far(blocked, position=position):
         return f"{HEAD} jobs or more of its queue are before it; figures follow nearer the head"
     remedy = blocked.remedy
-    if remedy is None or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}:
+    if (
+        blocked.reason in _SAID
+        or remedy is None
+        or remedy.kind in {RemedyKind.WAIT, RemedyKind.WAIT_FOR}
+    ):
         return blocked.message
     return f"{blocked.message}; to start it now: {remedy}"
 

@@ -10,7 +10,7 @@ import pytest
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import HEAD, NEXT, refresh_seconds, text_of
 from drumline.lifecycle import transitions
-from drumline.scheduling.decisions import Blocked, BlockReason
+from drumline.scheduling.decisions import Blocked, BlockReason, Remedy, RemedyKind
 from tests.builders import T0, a_job, with_status
 
 FULL = "needs 8 GPUs in pool h100; 3 of 64 free"
@@ -31,6 +31,16 @@ def test_figures_are_for_jobs_near_the_head() -> None:
 @pytest.mark.parametrize("reason", [BlockReason.QUEUE_NOT_FOUND, BlockReason.EXCEEDS_CLUSTER])
 def test_what_no_other_job_cures_is_said_in_full_wherever_it_waits(reason: BlockReason) -> None:
     assert text_of(blocked(reason), position=5000) == FULL
+
+
+def test_a_remedy_is_said_where_a_job_can_have_it() -> None:
+    other = Remedy(kind=RemedyKind.CORRECT_NAME, where="other")
+    for reason, text in (
+        (BlockReason.QUEUE_NOT_FOUND, f"{FULL}; to start it now: name other instead"),
+        (BlockReason.NAMESPACE_NOT_ALLOWED, FULL),
+        (BlockReason.PRIORITY_TOO_HIGH, FULL),
+    ):
+        assert text_of(replace(blocked(reason), remedy=other), position=0) == text
 
 
 @pytest.mark.parametrize(
