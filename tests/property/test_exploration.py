@@ -30,7 +30,7 @@ from tests.property.scale import ALL
 from tests.property.tiny_cluster import a_job
 from tests.seeds import seed_of_the_day
 
-EVERY_DAY = (Bounds(crashes=1, faults=0, quota=16), Bounds(crashes=0, faults=0, quota=24))
+EVERY_DAY = (Bounds(crashes=2, faults=0, quota=16), Bounds(crashes=0, faults=0, quota=24))
 WHOLE = (
     Bounds(crashes=2, faults=0, quota=24),
     Bounds(crashes=2, faults=0, quota=16),

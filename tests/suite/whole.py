@@ -65,7 +65,7 @@ WHOLES = {
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
     "exploration": Whole(
-        summary="3 jobs on 3 nodes in every order of steps, two crashes in any; 30 min",
+        summary="3 jobs on 3 nodes in every order of steps, two crashes in any, and a failing pod",
         command=(*PYTEST, "-rP", "--timeout=7200", "tests/property/test_exploration.py"),
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
