@@ -134,11 +134,11 @@ def _start_all(site: Site, agents: ExitStack) -> None:
     gangs = [agents.enter_context(Trainers(site, f"gang-{number}")) for number in range(GANGS)]
     for gang in gangs:
         gang.submit(nodes=1)
-    for number in range(SINGLES):
-        site.submit(f"single-{number}", nodes=1, gpusPerNode=1)
     for gang in gangs:
         gang.attend("0-g1")
         gang.running(1, seconds=120)
+    for number in range(SINGLES):
+        site.submit(f"single-{number}", nodes=1, gpusPerNode=1)
     site.kube.wait_all("trainingjobs", site.namespace, _all_run, seconds=180)
 
 
