@@ -42,6 +42,30 @@ Report = Callable[[Resource, str, str], Awaitable[None]]
 """Called with kind, name and resourceVersion of an object whose spec is new."""
 
 
+class SignalledLoop(asyncio.SelectorEventLoop):
+    """Kopf's event loop: the operator hears a signal before Kopf does.
+
+    A Kopf that is about to end because of an error takes a signal and forgets it: the operator
+    would be killed at the end of its grace period, with its Lease.
+
+    Args:
+        on_signal: called with the number of a signal.
+    """
+
+    def __init__(self, on_signal: Callable[[int], None]) -> None:
+        super().__init__()
+        self._on_signal = on_signal
+
+    def add_signal_handler(self, sig: int, callback: Callable[..., object], *args: Any) -> None:
+        """Have both called."""
+
+        def handle() -> None:
+            self._on_signal(sig)
+            callback(*args)
+
+        super().add_signal_handler(sig, handle)
+
+
 def run(operator: Operator, *, credentials: Callable[[], Credentials], identity: str) -> None:
     """Run the operator until SIGTERM, SIGINT or its own end.
 
@@ -55,7 +79,7 @@ def run(operator: Operator, *, credentials: Callable[[], Credentials], identity:
     """
     thread = OperatorThread(operator.run)
 
-    def on_signal(number: int, _frame: FrameType | None) -> None:
+    def on_signal(number: int, _frame: FrameType | None = None) -> None:
         thread.call(operator.capture if number == signal.SIGUSR1 else operator.stop)
 
     async def report(resource: Resource, name: str, version: str) -> None:
@@ -65,7 +89,7 @@ def run(operator: Operator, *, credentials: Callable[[], Credentials], identity:
     thread.start()
     while not thread.ended.is_set():
         registry = registry_of(credentials=credentials(), report=report)
-        if _run_kopf(registry, identity=identity, thread=thread):
+        if _run_kopf(registry, identity=identity, thread=thread, on_signal=on_signal):
             break
         for number in (signal.SIGTERM, signal.SIGINT):  # Kopf took its own handlers along
             signal.signal(number, on_signal)
@@ -74,10 +98,17 @@ def run(operator: Operator, *, credentials: Callable[[], Credentials], identity:
     thread.join()
 
 
-def _run_kopf(registry: kopf.OperatorRegistry, *, identity: str, thread: OperatorThread) -> bool:
+def _run_kopf(
+    registry: kopf.OperatorRegistry,
+    *,
+    identity: str,
+    thread: OperatorThread,
+    on_signal: Callable[[int], None],
+) -> bool:
     """Run Kopf until it was asked to end; False if it failed."""
     try:
-        asyncio.run(_kopf(registry, identity=identity, thread=thread))
+        with asyncio.Runner(loop_factory=lambda: SignalledLoop(on_signal)) as runner:
+            runner.run(_kopf(registry, identity=identity, thread=thread))
     except Exception:
         log.exception("kopf_ended", retry_in_seconds=RETRY_SECONDS)
         return False

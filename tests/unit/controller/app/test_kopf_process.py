@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from typing import Any
 
 import kopf
 import pytest
 
-from drumline.controller.app.kopf_process import is_new_spec, registry_of, settings_of
+from drumline.controller.app.kopf_process import (
+    SignalledLoop,
+    is_new_spec,
+    registry_of,
+    settings_of,
+)
 from drumline.controller.app.operator_thread import OperatorThread
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.kinds import Resource
@@ -49,6 +56,24 @@ def test_only_a_new_spec_is_news(change: Any, observed: int | None, expected: bo
     raw: Any = {"metadata": {"generation": 2}, "status": status}
     event: Any = {"type": change, "object": raw}
     assert is_new_spec(body=kopf.Body(raw), event=event) is expected
+
+
+def test_a_signal_that_a_failing_kopf_forgets_reaches_the_operator() -> None:
+    heard: list[int] = []
+    taken = asyncio.Event()
+
+    async def fail() -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR2, taken.set)
+        os.kill(os.getpid(), signal.SIGUSR2)
+        await taken.wait()
+        raise LookupError
+
+    with (
+        pytest.raises(LookupError),
+        asyncio.Runner(loop_factory=lambda: SignalledLoop(heard.append)) as runner,
+    ):
+        runner.run(fail())
+    assert heard == [signal.SIGUSR2]
 
 
 async def test_work_is_done_in_the_operator_s_thread() -> None:
