@@ -55,17 +55,27 @@ _PLURALS = {
 
 
 class Kube:
-    """One test's way to the API server."""
+    """One test's way to the API server.
 
-    def __init__(self, kubeconfig: Path) -> None:
+    Args:
+        kubeconfig: an administrator's.
+        user: whom it speaks for; None: the administrator.
+    """
+
+    def __init__(self, kubeconfig: Path, *, user: str | None = None) -> None:
         self.kubeconfig = kubeconfig
-        self._api = Api(kubeconfig)
+        self._user = user
+        self._api = Api(kubeconfig, user=user)
 
     def create(self, manifest: Json) -> Json:
         """Create an object."""
         metadata = manifest["metadata"]
         path = path_of(_PLURALS[manifest["kind"]], metadata.get("namespace"))
         return self._api.request("POST", path, manifest)
+
+    def create_text(self, plural: str, namespace: str, text: bytes) -> Json:
+        """Create an object from JSON that no encoder would write."""
+        return self._api.request("POST", path_of(plural, namespace), text)
 
     def ensure(self, manifest: Json) -> None:
         """Create an object that another test may have created."""
@@ -203,7 +213,7 @@ class Kube:
                     return list(objects.values())
 
     def _watch(self, path: str) -> Iterable[Json]:
-        with Api(self.kubeconfig) as api:
+        with Api(self.kubeconfig, user=self._user) as api:
             for line in api.stream(path):
                 yield json.loads(line)
 

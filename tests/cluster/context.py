@@ -37,6 +37,8 @@ IMAGES: dict[str, tuple[str, ...]] = {
 
 REHEARSAL = ("tests/rehearsal/stage", "tests/gloo/mutants")
 """Packages that the rehearsal image adds to the trainer's."""
+HOSTILE = ("tests/rehearsal/hostile",)
+"""The package that the hostile image adds to the trainer's."""
 
 # reads kubeconfig files on workstations; a pod has its service account, and 75 MB less
 _NOT_IN_A_POD = {"operator": {"kubernetes"}, "trainer": set[str]()}
@@ -96,16 +98,25 @@ def ensure_app(image: str) -> Path:
 
 def ensure_rehearsal() -> Path:
     """The folder with the modules that play faults and mistakes in the trainer's place."""
-    sources = [REPOSITORY / source for source in REHEARSAL]
+    return _packages("rehearsal", REHEARSAL)
+
+
+def ensure_hostile() -> Path:
+    """The folder with the programs of a tenant who means harm."""
+    return _packages("hostile", HOSTILE)
+
+
+def _packages(image: str, packages: Iterable[str]) -> Path:
+    sources = [REPOSITORY / package for package in packages]
 
     def copy(folder: Path) -> None:
         for source in sources:
             unwanted = shutil.ignore_patterns("__pycache__")
             shutil.copytree(source, folder / source.name, ignore=unwanted)
-        _compile(folder, seen_as="/opt/rehearsal")
+        _compile(folder, seen_as=f"/opt/{image}")
 
     content = _fingerprint(file for source in sources for file in _sources(source))
-    return _once("rehearsal", content, copy)
+    return _once(image, content, copy)
 
 
 def _fingerprint(files: Iterable[Path]) -> str:

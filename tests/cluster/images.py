@@ -24,6 +24,7 @@ from tests.cluster.binaries import cache_dir
 from tests.cluster.context import (
     REPOSITORY,
     ensure_app,
+    ensure_hostile,
     ensure_rehearsal,
     ensure_site,
     image_cache,
@@ -38,15 +39,20 @@ OPERATOR_IMAGE = "drumline/operator:dev"
 TRAINER_IMAGE = "drumline/trainer:dev"
 REHEARSAL_IMAGE = "drumline/rehearsal:dev"
 """The trainer with faults on order, for jobs of tests that name it."""
+HOSTILE_IMAGE = "drumline/hostile:dev"
+"""An image of a tenant who means harm, likewise."""
 
-_KEPT = 3  # of each kind
-_BASES = {"operator": "base", "trainer": "base", "rehearsal": "trainer"}
+_KEPT = 5  # of each kind: one of each image
+_BASES = {"operator": "base", "trainer": "base", "rehearsal": "trainer", "hostile": "trainer"}
 _TAGS = {
     "base": SANDBOX_IMAGE,
     "operator": OPERATOR_IMAGE,
     "trainer": TRAINER_IMAGE,
     "rehearsal": REHEARSAL_IMAGE,
+    "hostile": HOSTILE_IMAGE,
 }
+_DOCKERFILES = {"rehearsal": "tests/rehearsal", "hostile": "tests/rehearsal/hostile"}
+"""Folders of those that are not in docker/."""
 
 
 def ensure_images(*, progress: Progress) -> Path:
@@ -62,6 +68,7 @@ def ensure_images(*, progress: Progress) -> Path:
             "operator": {"site": ensure_site("operator"), "app": ensure_app("operator")},
             "trainer": {"app": ensure_app("trainer")},
             "rehearsal": {"rehearsal": ensure_rehearsal()},
+            "hostile": {"hostile": ensure_hostile()},
         }
         built = {image: folder / f"image-{_digest(image, inputs)}" for image in inputs}
         together = hashlib.sha256(repr(sorted(each.name for each in built.values())).encode())
@@ -91,7 +98,7 @@ def load_images(
 
 def _to_build(missing: set[str]) -> list[str]:
     """With each also what it is made from: buildah may hold another version under that tag."""
-    wanted = missing | {"trainer"} if "rehearsal" in missing else missing
+    wanted = missing | {_BASES[image] for image in missing if _BASES.get(image) == "trainer"}
     return [image for image in _TAGS if image in wanted]
 
 
@@ -144,8 +151,8 @@ def _local(image: str) -> str:
 
 
 def _dockerfile(image: str) -> Path:
-    if image == "rehearsal":
-        return REPOSITORY / "tests" / "rehearsal" / "Dockerfile"
+    if image in _DOCKERFILES:
+        return REPOSITORY / _DOCKERFILES[image] / "Dockerfile"
     return REPOSITORY / "docker" / f"{image}.Dockerfile"
 
 
@@ -169,7 +176,14 @@ def _link(source: Path, target: Path) -> None:
 
 def _forget_old(folder: Path) -> None:
     """Keep the archives and folders used last."""
-    for pattern in ("archive-*.tar", "archive-*.seed", "image-*", "app-*", "rehearsal-*"):
+    for pattern in (
+        "archive-*.tar",
+        "archive-*.seed",
+        "image-*",
+        "app-*",
+        "rehearsal-*",
+        "hostile-*",
+    ):
         ordered = sorted(folder.glob(pattern), key=lambda path: path.stat().st_mtime)
         for path in ordered[:-_KEPT]:
             shutil.rmtree(path) if path.is_dir() else path.unlink()

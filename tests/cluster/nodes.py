@@ -126,6 +126,13 @@ def set_gpu_health(cluster: Cluster, node: NodeInfo, gpu: str, *, healthy: bool)
     os.kill(_pid_of(f"{node.name}/device-plugin", cluster.folder), signal.SIGHUP)
 
 
+def offer_gpus(cluster: Cluster, node: NodeInfo, count: int) -> None:
+    """Make the device plugin offer so many healthy devices; `node.gpus` of them are the usual."""
+    names = [f"GPU-{node.name}-{index}" for index in range(count)]
+    _write_json(_devices_file(node), dict.fromkeys(names, "Healthy"))
+    os.kill(_pid_of(f"{node.name}/device-plugin", cluster.folder), signal.SIGHUP)
+
+
 def _pid_of(role: str, folder: Path) -> int:
     pids = [each.pid for each in find(folder) if each.role == role]
     if not pids:
@@ -193,6 +200,7 @@ def _kubelet_config(node: NodeInfo, cluster_name: str) -> dict[str, Any]:
         },
         "imageGCHighThresholdPercent": 100,
         "maxPods": 110,
+        "podPidsLimit": 512,  # so that what a pod forks is its own trouble
         "serializeImagePulls": False,
         "nodeStatusUpdateFrequency": "4s",
         "nodeStatusReportFrequency": "20s",

@@ -32,9 +32,17 @@ class ApiStatusError(RuntimeError):
 
 
 class Api:
-    """Requests to the API server that a kubeconfig written by certificates.py names."""
+    """Requests to the API server that a kubeconfig written by certificates.py names.
 
-    def __init__(self, kubeconfig: Path) -> None:
+    Args:
+        kubeconfig: an administrator's.
+        user: whom to impersonate; of a service account its groups come by themselves.
+    """
+
+    def __init__(self, kubeconfig: Path, *, user: str | None = None) -> None:
+        self._headers = {"Accept": "application/json"}
+        if user is not None:
+            self._headers["Impersonate-User"] = user
         config = json.loads(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
         address = urlsplit(cluster["server"])
@@ -51,15 +59,15 @@ class Api:
         self._used_at = time.monotonic()
 
     def request(self, method: str, path: str, body: Any = None, *, patience: int = 15) -> Any:
-        """The decoded answer.
+        """The decoded answer. A body of bytes is sent as it is.
 
         Raises:
             ApiStatusError: any status of 400 or more.
             OSError: no connection.
         """
-        text = None if body is None else json.dumps(body)
+        text = body if body is None or isinstance(body, bytes) else json.dumps(body)
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Content-Type": kind, "Accept": "application/json"}
+        headers = {**self._headers, "Content-Type": kind}
         if time.monotonic() > self._used_at + IDLE_SECONDS:
             self.close()
         try:
@@ -83,7 +91,7 @@ class Api:
         Raises:
             ApiStatusError: the watch was refused.
         """
-        self._connection.request("GET", path, headers={"Accept": "application/json"})
+        self._connection.request("GET", path, headers=self._headers)
         response = self._connection.getresponse()
         if response.status >= 400:
             raise ApiStatusError(response.status, response.read().decode(errors="replace")[:500])

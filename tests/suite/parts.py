@@ -98,7 +98,7 @@ PARTS = (
     # on one cluster: two side by side took longer than one after the other
     Part(
         name="e2e",
-        budget_minutes=20,
+        budget_minutes=24,
         # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
         # matrix, the deadline in integration
         paths=("tests/e2e", "--ignore=tests/e2e/test_mutants.py", *NOT_EVERY_DAY),

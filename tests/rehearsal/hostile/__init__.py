@@ -1,0 +1,1 @@
+"""Programs of the image `drumline/hostile`; standard library only."""
