@@ -552,4 +552,4 @@ def test_pods_get_what_their_pool_says_about_its_gpus() -> None:
     pod = pod_manifest(admitted(a_job()), index=0, gpus=PoolGpus.of(said), settings=SETTINGS)
     environment = pod["spec"]["containers"][0]["env"]
     (text,) = [entry["value"] for entry in environment if entry["name"] == "DRUMLINE_CONFIG"]
-    assert json.loads(text)["hardware"] == {"gpu": "GB200", "network_gbps": 400, "domain_gpus": 72}
+    assert json.loads(text)["hardware"] == {"gpu": "GB200", "domain_gpus": 72}

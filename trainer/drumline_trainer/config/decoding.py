@@ -52,6 +52,20 @@ def decode(cls: type[T], raw: object, *, path: str) -> T:
     return cls(**arguments)
 
 
+def differing(section: Any) -> dict[str, Any]:
+    """What differs from its defaults in a section: `decode` makes the same section of it."""
+    values: dict[str, Any] = {}
+    for field in fields(section):
+        value = getattr(section, field.name)
+        if field.default_factory is not MISSING:
+            default: Any = field.default_factory()
+        else:
+            default = field.default
+        if value != default:
+            values[field.name] = differing(value) if is_dataclass(value) else value
+    return values
+
+
 @functools.cache
 def field_kinds(cls: type[Any]) -> dict[str, FieldKind]:
     """What every field of a section holds, by name. Cached: evaluating annotations is slow."""

@@ -9,7 +9,7 @@ from typing import Any
 from drumline_trainer.config.bounds import Batch, Number, Steps
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.data import DataConfig
-from drumline_trainer.config.decoding import decode
+from drumline_trainer.config.decoding import decode, differing
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.hardware import HardwareConfig
 from drumline_trainer.config.lora import LoraConfig
@@ -134,6 +134,14 @@ class TrainerConfig:
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; `from_dict(to_dict(c)) == c`."""
         return asdict(self)
+
+    def written(self) -> dict[str, Any]:
+        """What differs from its default, as plain JSON values; `from_dict(written(c)) == c`.
+
+        A pod gets this: a trainer image of an earlier version does not know fields that came
+        later, and refuses a configuration only where it uses them.
+        """
+        return differing(self)
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> TrainerConfig:

@@ -51,7 +51,7 @@ ANNOUNCEMENT_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Clocks:
+class LeaderClocks:
     """Where a leader reads the time.
 
     Attributes:
@@ -81,7 +81,7 @@ class Term:
     signing_keys: SigningKeys
     settings: Settings
     metrics: Metrics
-    clocks: Clocks = field(default_factory=Clocks)
+    clocks: LeaderClocks = field(default_factory=LeaderClocks)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -80,7 +80,7 @@ def _trainer_containers(
     if spec.trainer is not None and spec.trainer.data is not None:
         volumes.append(claim_volume("data", spec.trainer.data.claim_name, read_only=True))
         mounts.append({"name": "data", "mountPath": DATA_FOLDER, "readOnly": True})
-    text = json.dumps(config.to_dict(), sort_keys=True, separators=(",", ":"))
+    text = json.dumps(config.written(), sort_keys=True, separators=(",", ":"))
     folder = checkpoint_folder(spec, name=job.name, uid=job.uid)
     container: Json = {
         "name": TRAINER_CONTAINER,

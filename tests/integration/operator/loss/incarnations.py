@@ -25,7 +25,7 @@ import aiohttp
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.app.leader import AgentAccess, Clocks, LeaderComponents, Term
+from drumline.controller.app.leader import AgentAccess, LeaderClocks, LeaderComponents, Term
 from drumline.controller.app.operator import LEASE_NAME
 from drumline.controller.app.warm_caches import WarmCaches
 from drumline.controller.reconciler.work_queue import WorkQueue
@@ -124,7 +124,7 @@ class Surroundings:
     server: str = ""
     """Instead of the API server: a proxy before it."""
     lease: LeaseTiming = field(default_factory=LeaseTiming)
-    clocks: Callable[[int], Clocks] = lambda _: Clocks()
+    clocks: Callable[[int], LeaderClocks] = lambda _: LeaderClocks()
     """Those of the n-th operator."""
 
 

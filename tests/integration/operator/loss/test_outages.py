@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from drumline.controller.app.leader import Clocks
+from drumline.controller.app.leader import LeaderClocks
 from drumline.kube import informer
 from drumline.kube.informer import InformerTiming
 from tests.integration.operator.conftest import HIGH_CLASS
@@ -64,7 +64,7 @@ class HourOfOutage(OutageCase):
 
     def prepare(self) -> Surroundings:
         self.jump = 0.0
-        clocks = Clocks(
+        clocks = LeaderClocks(
             wall=lambda: time.time() + self.jump, monotonic=lambda: time.monotonic() + self.jump
         )
         return Surroundings(server=self.lane.proxy.url, clocks=lambda _: clocks)
@@ -81,8 +81,8 @@ class WrongClock(OutageCase):
 
     def prepare(self) -> Surroundings:
         off = random.Random(self.seed).choice((OFF, -OFF))
-        ahead = Clocks(wall=lambda: time.time() + off)
-        return Surroundings(clocks=lambda number: ahead if number % 2 else Clocks())
+        ahead = LeaderClocks(wall=lambda: time.time() + off)
+        return Surroundings(clocks=lambda number: ahead if number % 2 else LeaderClocks())
 
     def cause(self) -> None:
         self.lane.operators.replace()

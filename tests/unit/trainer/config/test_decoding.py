@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -89,3 +90,19 @@ def test_a_share_is_split_in_steps_of_its_root() -> None:
 @pytest.mark.parametrize("number", [1, 2, 9, 12, 97, 100])
 def test_divisors_ascend_and_miss_none(number: int) -> None:
     assert divisors(number) == [part for part in range(1, number + 1) if number % part == 0]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        {},
+        {"parallelism": {"mode": "auto"}, "hardware": {"gpu": "H100"}},
+        {"model": {"layers": 3}, "optimizer": {"learning_rate": 1e-4}, "steps": 7},
+        {"lora": {"rank": 4}, "data": {"source": "/data", "pattern": "*.txt"}},
+    ],
+)
+def test_what_differs_from_the_defaults_is_the_same_configuration(raw: dict[str, Any]) -> None:
+    config = TrainerConfig.from_dict(raw)
+    written = json.loads(json.dumps(config.written()))
+    assert TrainerConfig.from_dict(written) == config
+    assert written.keys() <= raw.keys()
