@@ -127,7 +127,7 @@ class LeaderComponents:
         self._shared = SharedObjects(
             client=term.client,
             settings=self._pods,
-            pods=self.informers.pods.values,
+            pods=self._informers.pods.values,
             clock=clocks.monotonic,
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
