@@ -149,14 +149,14 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
     disrupted = conditions.get("DisruptionTarget")
     scheduled = conditions.get("PodScheduled")
     return PodView(
-        namespace=metadata.namespace,
+        namespace=sys.intern(metadata.namespace),
         name=metadata.name,
         uid=metadata.uid,
         resource_version=metadata.resource_version,
-        owner_uid=_controller_uid(metadata.owner_references),
+        owner_uid=sys.intern(_controller_uid(metadata.owner_references)),
         labels=_ours(metadata.labels),
         annotations=_ours(metadata.annotations),
-        node_name=spec.node_name,
+        node_name=sys.intern(spec.node_name),
         phase=status.phase,
         pod_ip=status.pod_ip,
         ready=_is_true(conditions.get("Ready")),
@@ -169,7 +169,7 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         unschedulable_message=(
             _text(scheduled.message) if scheduled and scheduled.reason == "Unschedulable" else ""
         ),
-        scheduler_name=spec.scheduler_name,
+        scheduler_name=sys.intern(spec.scheduler_name),
         priority=spec.priority or 0,
         requests=pod_requests(spec),
         containers=tuple(map(_container_view, status.container_statuses or ())),
@@ -182,7 +182,7 @@ def _container_view(status: wire.ContainerStatus) -> ContainerView:
     ended = status.state.terminated
     before = status.last_state.terminated
     return ContainerView(
-        name=status.name,
+        name=sys.intern(status.name),
         ready=status.ready,
         image_id=sys.intern(status.image_id[:_MAX_IMAGE_CHARS]),  # of few images, in many pods
         restart_count=status.restart_count,
@@ -322,7 +322,12 @@ def _controller_uid(owners: Iterable[wire.OwnerReference] | None) -> str:
 
 
 def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
-    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
+    """Those that are ours; the same texts of the pods of a gang are kept once."""
+    return {
+        sys.intern(name): sys.intern(text)
+        for name, text in (texts or {}).items()
+        if name.startswith(OUR_PREFIX)
+    }
 
 
 def _is_true(condition: Any) -> bool:

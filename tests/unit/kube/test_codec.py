@@ -363,3 +363,18 @@ def test_what_a_node_s_component_says_steers_no_terminal() -> None:
     condition = {"type": "Odd", "status": "True", "reason": EVIL, "message": EVIL}
     view = codec.node(_raw({"metadata": _metadata(), "status": {"conditions": [condition]}}))
     assert {view.conditions[0].reason, view.conditions[0].message} == {"]0;owned gnp.exe done"}
+
+
+def test_what_the_pods_of_a_gang_have_in_common_is_kept_once() -> None:
+    raw = (
+        b'{"metadata":{"namespace":"team-a","name":"j-0-g1","uid":"u","resourceVersion":"1",'
+        b'"labels":{"drumline.dev/job":"a-job"},'
+        b'"ownerReferences":[{"uid":"the-owner","controller":true}]},'
+        b'"spec":{"nodeName":"node-of-both","containers":[]}}'
+    )
+    first, second = codec.pod(raw), codec.pod(raw)
+    assert first.namespace is second.namespace
+    assert first.owner_uid is second.owner_uid
+    assert first.node_name is second.node_name
+    assert first.labels["drumline.dev/job"] is second.labels["drumline.dev/job"]
+    assert list(map(id, first.labels)) == list(map(id, second.labels))
