@@ -162,6 +162,31 @@ def may(kubectl: Kubectl, namespace: str, release: str, attempt: str, *, within:
     return json.loads(answer)["status"]["allowed"]
 
 
+def test_the_operator_changes_nothing_of_a_pod_but_its_labels(
+    kubectl: Kubectl, namespace: str, release: str
+) -> None:
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": namespace},
+        "spec": {"containers": [{"name": "trainer", "image": "trainer:1"}]},
+    }
+    kubectl("create", "-f", "-", stdin=json.dumps(pod))
+    operator = f"--as=system:serviceaccount:{namespace}:{release}-operator"
+    image = '{"spec":{"containers":[{"name":"trainer","image":"other:%d"}]}}'
+    refusal, tries = "", 0
+    while "but its labels" not in refusal:  # a policy takes a moment until it is in force
+        tries += 1
+        assert tries < 500, "the policy has no effect"
+        try:
+            kubectl("patch", "pod", namespace, operator, "-p", image % tries)
+        except AssertionError as error:
+            refusal = str(error)
+    labels = '{"metadata":{"labels":{"drumline.dev/protected":"false"}}}'
+    kubectl("patch", "pod", namespace, operator, "-p", labels)
+    kubectl("delete", "pod", namespace, "--force")
+
+
 @pytest.mark.parametrize(
     "attempt",
     [
@@ -169,6 +194,7 @@ def may(kubectl: Kubectl, namespace: str, release: str, attempt: str, *, within:
         "patch drumline.dev trainingjobs/status",
         "create core pods",
         "deletecollection core pods",
+        "patch core pods",
         "create core secrets",
         "patch events.k8s.io events",
     ],
@@ -186,7 +212,8 @@ def test_the_operator_may_do_its_work_anywhere(
         ("get core secrets", "default"),
         ("list core secrets", "default"),
         ("create core pods/exec", "default"),
-        ("patch core pods", "default"),
+        ("update core pods", "default"),
+        ("patch core pods/status", "default"),
         ("create core pods/binding", "default"),
         ("patch core nodes", ""),
         ("patch drumline.dev trainingjobs", "default"),

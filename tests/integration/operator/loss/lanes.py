@@ -33,7 +33,8 @@ MARKS = [
     pytest.mark.usefixtures("no_operator"),
     # the connections of operators that ended in mid-air are closed by nobody
     pytest.mark.filterwarnings(
-        "ignore:Exception ignored in.*Transport.__del__:pytest.PytestUnraisableExceptionWarning"
+        "ignore:Exception ignored in.*(Transport.__del__|<socket)"
+        ":pytest.PytestUnraisableExceptionWarning"
     ),
 ]
 Picture = dict[str, Any]
