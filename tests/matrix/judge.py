@@ -267,12 +267,18 @@ def _seconds_off(incident: Incident, *, wall_seconds: float) -> float | None:
     return incident.first_step_at - incident.fault_at - wall_seconds
 
 
+FROM_OUTSIDE = frozenset(
+    {Fault.SIGKILL, Fault.SIGTERM, Fault.OPERATOR_AWAY, Fault.SNAPSHOT_CORRUPT, Fault.DISK_FULL}
+)
+"""A rank is killed, or the storage has no space: not the program's doing."""
+
+
 def _class_of(cell: Cell) -> FaultClass:
     if cell.hits_pods:
         return FaultClass.INFRASTRUCTURE
     if cell.fault is Fault.OUT_OF_MEMORY:
         return FaultClass.OUT_OF_MEMORY
-    if cell.fault in {Fault.SIGKILL, Fault.SIGTERM}:
+    if cell.fault in FROM_OUTSIDE:
         return FaultClass.INFRASTRUCTURE
     return FaultClass.HANG if cell.fault in HANGS else FaultClass.APPLICATION
 
