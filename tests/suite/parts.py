@@ -83,7 +83,7 @@ PARTS = (
     # side by side as they follow: integration's waits would end late beside eight ranks
     Part(
         name="integration",
-        budget_minutes=12,
+        budget_minutes=16,
         # an operator before this one is not in every checkout: `make test-all WHAT=upgrade`
         paths=("tests/integration", "--ignore=tests/integration/operator/test_upgrade.py"),
         needs_binaries=True,
