@@ -96,7 +96,9 @@ def test_every_kind_and_name(defaults: list[Json]) -> None:
         ("RoleBinding", "drumline-operator"),
         ("Service", "drumline-operator"),
         ("ServiceAccount", "drumline-operator"),
+        ("ValidatingAdmissionPolicy", "drumline-operator-pods"),
         ("ValidatingAdmissionPolicy", "trainingjobs.drumline.dev"),
+        ("ValidatingAdmissionPolicyBinding", "drumline-operator-pods"),
         ("ValidatingAdmissionPolicyBinding", "trainingjobs.drumline.dev"),
     ]
 
