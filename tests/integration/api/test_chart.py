@@ -55,7 +55,7 @@ def test_the_api_server_accepts_every_object(helm: Helm, kubectl: Kubectl, names
     assert (
         len(accepted)
         == len([manifest for manifest in yaml.safe_load_all(rendered) if manifest])
-        == 22
+        == 24
     )
 
 
