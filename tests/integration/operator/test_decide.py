@@ -17,7 +17,8 @@ from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import ROOT, OperatorProcess
 
-KINDS = "nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs"
+KINDS = "nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs.drumline.dev"
+"""Other tests serve TrainingJobs under a second group, which kubectl prefers without ours."""
 
 
 def dump(cluster: Cluster, *output: str) -> str:
