@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -17,17 +16,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from drumline.kube.client import KubeClient
-from drumline.kube.credentials import from_kubeconfig
 from tests.bench import load
-from tests.bench.operator_figures import until_ready, writes_of_jobs
+from tests.bench.operator_figures import writes_of_jobs
 from tests.bench.report import Row, publish
 from tests.bench.shapes import GPUS, HIGH, LOW, MANY_NODES, NODES_PER_RACK, SHAPES, Shape
-from tests.bench.stand import custom, furnish, priority_class
-from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
-from tests.cluster.ports import free_ports
-from tests.cluster.process import find
-from tests.operator_process import OperatorProcess
+from tests.bench.stand import Stand, custom, furnished, priority_class, standing
+from tests.cluster import Cluster, create_fake_nodes
 
 RAW_ROUNDS = 3
 API_SERVER = "kube-apiserver"
@@ -65,13 +59,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no such shape: {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     chosen = [shape for shape in SHAPES if shape.name in asked]
-    spec = ClusterSpec(name=f"drumline-bench-{os.getpid()}", nodes=0, kwok=True)
-    try:
-        cluster = start(spec, say=print)
-        furnish(cluster, _objects())
+    with furnished("bench", _objects()) as cluster:
         publish("control_plane", _rows(chosen, _measure_all(cluster, chosen)))
-    finally:
-        stop(spec.name, say=print)
 
 
 def _measure_all(cluster: Cluster, chosen: list[Shape]) -> list[Figures]:
@@ -103,28 +92,15 @@ def _objects() -> list[dict[str, Any]]:
 
 
 async def _measure(cluster: Cluster, nodes: int, shapes: list[Shape], folder: Path) -> Figures:
-    (port,) = free_ports(1)
-    operator = OperatorProcess(
-        kubeconfig=cluster.kubeconfig, folder=folder, http_port=port, log_level="info"
-    )
-    servers = {item.role: item.pid for item in find(cluster.folder)}
-    async with (
-        KubeClient(from_kubeconfig(cluster.kubeconfig), user_agent="bench") as client,
-        load.watching(client) as bound,
-    ):
-        raw = await _measure_raw(client, bound, nodes=nodes, servers=servers)
-        operator.start()
-        try:
-            await until_ready(port)
-            assert operator.process is not None
-            processes = {**servers, "operator": operator.process.pid}
-            tally, before = _Tally(), writes_of_jobs(port)
-            for shape in shapes:
-                await _measure_shape(client, bound, shape, processes=processes, tally=tally)
-            written = writes_of_jobs(port) - before - tally.pods
-            resident = load.resident_mebibytes(operator.process.pid)
-        finally:
-            operator.stop()
+    async with standing(cluster, folder) as stand:
+        raw = await _measure_raw(stand, nodes=nodes)
+        await stand.start_operator()
+        port = stand.operator.http_port
+        tally, before = _Tally(), writes_of_jobs(port)
+        for shape in shapes:
+            await _measure_shape(stand, shape, tally=tally)
+        written = writes_of_jobs(port) - before - tally.pods
+        resident = load.resident_mebibytes(stand.processes["operator"])
     return Figures(
         nodes=nodes,
         raw=raw,
@@ -134,34 +110,27 @@ async def _measure(cluster: Cluster, nodes: int, shapes: list[Shape], folder: Pa
     )
 
 
-async def _measure_raw(
-    client: KubeClient, bound: load.BoundPods, *, nodes: int, servers: dict[str, int]
-) -> list[load.Timed]:
+async def _measure_raw(stand: Stand, *, nodes: int) -> list[load.Timed]:
+    client, bound = stand.client, stand.bound
     names = [f"fake-{index}" for index in range(nodes)]
     raw: list[load.Timed] = []
     for number in range(RAW_ROUNDS if nodes < MANY_NODES else 1):
-        await load.settled(servers[API_SERVER])
+        await load.settled(stand.servers[API_SERVER])
         print(f"raw limit on {nodes} nodes, round {number + 1}", flush=True)
         pods = load.bound_pods("raw", names, gpus=GPUS)
         timed = await load.timed(
             bound,
             lambda pods=pods: load.submit_pods(client, pods),
             pods=nodes,
-            processes=servers,
+            processes=stand.processes,
         )
         raw.append(timed)
         await load.clear(client, bound)
     return raw
 
 
-async def _measure_shape(
-    client: KubeClient,
-    bound: load.BoundPods,
-    shape: Shape,
-    *,
-    processes: dict[str, int],
-    tally: _Tally,
-) -> None:
+async def _measure_shape(stand: Stand, shape: Shape, *, tally: _Tally) -> None:
+    client, bound = stand.client, stand.bound
     rounds = tally.ours[shape.name] = []
     for number in range(shape.rounds):
         fillers, jobs = shape.before(), shape.jobs()
@@ -170,13 +139,13 @@ async def _measure_shape(
             await load.submit_jobs(client, fillers)
             async with asyncio.timeout(300):
                 await bound.reached.wait()
-        await load.settled(processes[API_SERVER])
+        await load.settled(stand.servers[API_SERVER])
         print(f"{shape.name}, round {number + 1} of {shape.rounds}", flush=True)
         timed = await load.timed(
             bound,
             lambda jobs=jobs: load.submit_jobs(client, jobs),
             pods=shape.pods,
-            processes=processes,
+            processes=stand.processes,
         )
         rounds.append(timed)
         await asyncio.sleep(2)  # let Running be written before all is deleted

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 import time
 from collections import defaultdict
@@ -34,8 +33,8 @@ from drumline.kube.views import ObjectView, PodPhase, PodView
 from tests.bench import load
 from tests.bench.engine.virtual import SHAPES, Class
 from tests.bench.report import Row, publish
-from tests.bench.stand import Stand, cpu_rows, custom, furnish, priority_class, standing
-from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
+from tests.bench.stand import Stand, cpu_rows, custom, furnished, priority_class, standing
+from tests.cluster import Cluster, create_fake_nodes
 
 BASELINE: Final = SHAPES["baseline"]
 NODES: Final = 60
@@ -51,16 +50,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.queues", description=__doc__)
     parser.add_argument("--part", type=int, default=100, help="of each class, in a hundred")
     part: int = parser.parse_args().part
-    spec = ClusterSpec(name=f"drumline-queues-{os.getpid()}", nodes=0, kwok=True)
-    try:
-        cluster = start(spec, say=print)
-        furnish(cluster, _objects())
+    with furnished("queues", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
         create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=GPUS_OF_A_NODE)
-        with tempfile.TemporaryDirectory() as folder:
-            rows = asyncio.run(_measure(cluster, Path(folder), part=part))
+        rows = asyncio.run(_measure(cluster, Path(folder), part=part))
         publish("queues", rows, command=f"--part {part}")
-    finally:
-        stop(spec.name, say=print)
 
 
 def _objects() -> list[Json]:
@@ -175,6 +168,7 @@ async def _measure(cluster: Cluster, folder: Path, *, part: int) -> list[Row]:
     queues = [f"cohort-{c}-{q}" for c in range(BASELINE.cohorts) for q in range(BASELINE.queues)]
     counts = {kind: max(1, kind.count * part // 100) for kind in BASELINE.classes}
     async with standing(cluster, folder) as stand, asyncio.TaskGroup() as tasks:
+        await stand.start_operator()
         jobs = len(queues) * sum(counts.values())
         runner = Runner(client=stand.client, jobs=jobs, tasks=tasks)
         async with _watching_jobs(runner):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import tempfile
 import time
 from pathlib import Path
@@ -20,8 +19,8 @@ from typing import Any, Final
 from tests.bench import load
 from tests.bench.report import Row, publish
 from tests.bench.shapes import GPUS, NODES_PER_RACK
-from tests.bench.stand import Stand, cpu_rows, custom, furnish, standing
-from tests.cluster import Cluster, ClusterSpec, create_fake_nodes, start, stop
+from tests.bench.stand import Stand, cpu_rows, custom, furnished, standing
+from tests.cluster import Cluster, create_fake_nodes
 
 BATCH: Final = 100
 """Jobs that are submitted at once."""
@@ -36,31 +35,24 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--jobs", type=int, default=10_000, help="running and waiting ones")
     sizes = parser.parse_args()
-    spec = ClusterSpec(name=f"drumline-scale-{os.getpid()}", nodes=0, kwok=True)
-    try:
-        cluster = start(spec, say=print)
-        quota = [{"gpuPool": "bench", "nominalGpus": sizes.nodes * GPUS}]
-        nothing = [{"gpuPool": "bench", "nominalGpus": 0}]
-        furnish(
-            cluster,
-            [
-                custom("TrainingQueue", "bench", {"quotas": quota}),
-                custom("TrainingQueue", "waiting", {"quotas": nothing}),
-            ],
-        )
+    quota = [{"gpuPool": "bench", "nominalGpus": sizes.nodes * GPUS}]
+    nothing = [{"gpuPool": "bench", "nominalGpus": 0}]
+    queues = [
+        custom("TrainingQueue", "bench", {"quotas": quota}),
+        custom("TrainingQueue", "waiting", {"quotas": nothing}),
+    ]
+    with furnished("scale", queues) as cluster, tempfile.TemporaryDirectory() as folder:
         create_fake_nodes(
             cluster.kubeconfig, count=sizes.nodes, gpus=GPUS, nodes_per_rack=NODES_PER_RACK
         )
-        with tempfile.TemporaryDirectory() as folder:
-            rows = asyncio.run(_measure(cluster, Path(folder), nodes=sizes.nodes, jobs=sizes.jobs))
+        rows = asyncio.run(_measure(cluster, Path(folder), nodes=sizes.nodes, jobs=sizes.jobs))
         publish("scale", rows, command=f"--nodes {sizes.nodes} --jobs {sizes.jobs}")
-    finally:
-        stop(spec.name, say=print)
 
 
 async def _measure(cluster: Cluster, folder: Path, *, nodes: int, jobs: int) -> list[Row]:
     running = nodes - 1
     async with standing(cluster, folder) as stand:
+        await stand.start_operator()
         began = stand.cpu_seconds()
         for first in range(0, running, BATCH):
             count = min(BATCH, running - first)

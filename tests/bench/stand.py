@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+import os
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from drumline.kube.credentials import from_kubeconfig
 from tests.bench import load
 from tests.bench.operator_figures import until_ready
 from tests.bench.report import Row
-from tests.cluster import Cluster
+from tests.cluster import Cluster, ClusterSpec, start, stop
 from tests.cluster.ports import free_ports
 from tests.cluster.process import find
 from tests.kube import Kube
@@ -35,7 +36,19 @@ def priority_class(name: str, value: int) -> Json:
     return {**kind, "metadata": {"name": name}, "value": value}
 
 
-def furnish(cluster: Cluster, objects: list[Json]) -> None:
+@contextmanager
+def furnished(bench: str, objects: list[Json]) -> Generator[Cluster]:
+    """A control plane for this bench, with these objects; it is removed at the end."""
+    spec = ClusterSpec(name=f"drumline-{bench}-{os.getpid()}", nodes=0, kwok=True)
+    try:
+        cluster = start(spec, say=print)
+        _furnish(cluster, objects)
+        yield cluster
+    finally:
+        stop(spec.name, say=print)
+
+
+def _furnish(cluster: Cluster, objects: list[Json]) -> None:
     """Install what the chart brings, the bench's namespace and pool, and these objects."""
     kube = Kube(cluster.kubeconfig)
     prepare(kube)
@@ -59,9 +72,9 @@ class Stand:
 
     @property
     def processes(self) -> dict[str, int]:
-        """Process ids by name, the operator's too."""
-        assert self.operator.process is not None
-        return {**self.servers, "operator": self.operator.process.pid}
+        """Process ids by name, that of an operator which was started, too."""
+        process = self.operator.process
+        return self.servers if process is None else {**self.servers, "operator": process.pid}
 
     def cpu_seconds(self) -> dict[str, float]:
         """What each process has taken so far."""
@@ -75,7 +88,7 @@ class Stand:
 
 @asynccontextmanager
 async def standing(cluster: Cluster, folder: Path) -> AsyncGenerator[Stand]:
-    """The operator at work; it is stopped at the end."""
+    """All of it but the operator, which `start_operator` starts; it is stopped at the end."""
     (port,) = free_ports(1)
     operator = OperatorProcess(
         kubeconfig=cluster.kubeconfig, folder=folder, http_port=port, log_level="info"
@@ -86,7 +99,6 @@ async def standing(cluster: Cluster, folder: Path) -> AsyncGenerator[Stand]:
         load.watching(client) as bound,
     ):
         stand = Stand(client=client, bound=bound, operator=operator, servers=servers)
-        await stand.start_operator()
         try:
             yield stand
         finally:
