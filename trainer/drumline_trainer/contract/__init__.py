@@ -29,6 +29,12 @@ from drumline_trainer.contract.json_fields import (
     MAX_FIGURE,
     ContractError,
 )
+from drumline_trainer.contract.launch import (
+    BUNDLE_FOLDER,
+    BUNDLE_SOURCE,
+    Launch,
+    LaunchSettings,
+)
 from drumline_trainer.contract.names import host_name, pod_name
 from drumline_trainer.contract.notices import (
     Notice,
@@ -59,6 +65,8 @@ from drumline_trainer.contract.status import (
 
 __all__ = [
     "AGENT_PORT",
+    "BUNDLE_FOLDER",
+    "BUNDLE_SOURCE",
     "GANG_FOLDER",
     "MAX_BODY_BYTES",
     "MAX_CAUSE_CHARS",
@@ -81,6 +89,8 @@ __all__ = [
     "FinalReport",
     "GenerationRecord",
     "Incident",
+    "Launch",
+    "LaunchSettings",
     "Member",
     "Notice",
     "NoticeAnswer",

@@ -37,3 +37,7 @@ class Env(StrEnum):
     """The trainer's whole configuration as JSON (`config.TrainerConfig`)."""
     CHECKPOINT_FOLDER = "DRUMLINE_CHECKPOINT_FOLDER"
     """Folder shared by all pods of the job; empty where the job has no durable storage."""
+    LAUNCH = "DRUMLINE_LAUNCH"
+    """Of a template that an agent supervises: `LaunchSettings` as JSON."""
+    GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
+    """The pod's terminationGracePeriodSeconds; 30 where it is not said."""

@@ -34,8 +34,6 @@ class AgentEnv(StrEnum):
     TOKEN_FILE = "DRUMLINE_TOKEN_FILE"  # noqa: S105 - a variable's name, not a secret
     GANG_FOLDER = "DRUMLINE_GANG_FOLDER"
     TERMINATION_LOG = "DRUMLINE_TERMINATION_LOG"
-    GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
-    """The pod's terminationGracePeriodSeconds."""
     PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"
     """At the end an agent stops waiting for a member that answers no request for so long."""
     TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
@@ -98,7 +96,7 @@ class AgentSettings:
             store_is_open=bool(environ.get(AgentEnv.STORE_IS_OPEN)),
             gang_folder=Path(environ.get(AgentEnv.GANG_FOLDER, GANG_FOLDER)),
             termination_log=Path(environ.get(AgentEnv.TERMINATION_LOG, "/dev/termination-log")),
-            grace_seconds=_integer(environ, AgentEnv.GRACE_SECONDS, default=30, low=1),
+            grace_seconds=_integer(environ, Env.GRACE_SECONDS, default=30, low=1),
             peer_lost_seconds=_integer(environ, AgentEnv.PEER_LOST_SECONDS, default=30, low=1),
             teardown_seconds=_integer(environ, AgentEnv.TEARDOWN_SECONDS, default=30, low=1),
             rank_module=environ.get(AgentEnv.RANK_MODULE, "drumline_trainer.rank"),

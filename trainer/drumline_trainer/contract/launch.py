@@ -1,0 +1,48 @@
+"""How the agent of a template's pod starts the user's command: from the operator to the pod."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Final
+
+from drumline_trainer.contract import json_fields as read
+
+MAX_LAUNCH_BYTES: Final = 16_384
+BUNDLE_FOLDER: Final = "/opt/drumline"
+"""Where the agent's own Python is in such a pod: the ELF files in it name each other by this
+path."""
+BUNDLE_SOURCE: Final = "/opt/drumline-agent"
+"""The same folder in the agent's image, from where an init container copies it."""
+
+
+class Launch(StrEnum):
+    """Which processes of a pod are the user's command."""
+
+    PER_GPU = "PerGpu"
+    """One for each GPU of the pod, with the variables that torchrun gives its workers."""
+    PER_POD = "PerPod"
+    """One for the pod: a launcher such as torchrun, accelerate or mpirun, or a program that uses
+    all GPUs itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchSettings:
+    """What the agent has to know of the template beside the command, which is its arguments."""
+
+    launch: Launch
+
+    def encode(self) -> str:
+        """JSON, for the variable `Env.LAUNCH`."""
+        return json.dumps(asdict(self), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def parse(cls, text: str) -> LaunchSettings:
+        """Read `encode`'s text.
+
+        Raises:
+            ContractError: too large, not JSON, a field missing or of the wrong type.
+        """
+        raw = read.json_object(text.encode(), MAX_LAUNCH_BYTES)
+        return cls(launch=read.choice(raw, "launch", Launch))
