@@ -47,6 +47,15 @@ class HardwareSpec(ApiModel):
     """Level of topologyLevels whose domains are these domainGpus, such as clique. Jobs without
     topology of their own then prefer whole tensor and context groups, or with parallelism.mode Auto
     whole domains, in one of them."""
+    rack_gpus: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """GPUs below one leaf of the network, such as the 256 of a rack or a scalable unit. Absent: the
+    network is flat."""
+    rack_level: Name | None = None
+    """Level of topologyLevels whose domains are these rackGpus, such as rack. Jobs without topology
+    of their own then prefer whole pipeline stages and whole copies (replicate), or with
+    parallelism.mode Auto as many neighbours as it holds, in one of them."""
+    oversubscription: Annotated[int, Field(ge=1, le=64)] = 1
+    """Times less bandwidth that a GPU has out of its rack than within it. Default: 1."""
     when_memory_exceeded: Literal["Warn", "Refuse"] = "Warn"
     """What becomes of a job whose layout cannot fit in these GPUs' memory by the planner's bill.
     Warn: condition ExceedsMemory, and it starts all the same. Refuse: condition InvalidConfig, and
@@ -57,6 +66,22 @@ class HardwareSpec(ApiModel):
             rule="!has(self.domainLevel) || has(self.domainGpus)",
             message="domainLevel needs domainGpus: how many GPUs a domain of it has",
             field_path=".domainLevel",
+        ),
+        Rule(
+            rule="!has(self.rackLevel) || has(self.rackGpus)",
+            message="rackLevel needs rackGpus: how many GPUs a domain of it has",
+            field_path=".rackLevel",
+        ),
+        Rule(
+            rule="self.oversubscription == 1 || has(self.rackGpus)",
+            message="oversubscription needs rackGpus: what leaves a rack is slower, so say how many"
+            " GPUs that has",
+            field_path=".oversubscription",
+        ),
+        Rule(
+            rule="!has(self.rackGpus) || !has(self.domainGpus) || self.rackGpus >= self.domainGpus",
+            message="rackGpus must be at least domainGpus: a domain lies within a rack",
+            field_path=".rackGpus",
         ),
     )
 

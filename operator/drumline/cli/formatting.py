@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
+from drumline.scheduling.model import Slice
+
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
@@ -49,6 +51,12 @@ def count(number: float) -> str:
 def many(number: int, noun: str) -> str:
     """`1 step`, `12 steps`."""
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
+def slice_words(piece: Slice) -> str:
+    """`every 2 pods in one clique if possible`."""
+    wish = "" if piece.required else " if possible"
+    return f"every {piece.pods} pods in one {piece.level}{wish}"
 
 
 def percent(share: float) -> str:

@@ -622,6 +622,24 @@ PLATFORM = [
         hardware={"gpu": "GB200", "domainLevel": "clique"},
     ),
     pool(
+        "a level of racks of no size",
+        "spec.hardware.rackLevel",
+        "rackLevel needs rackGpus",
+        hardware={"gpu": "GB200", "rackLevel": "rack"},
+    ),
+    pool(
+        "oversubscription of no racks",
+        "spec.hardware.oversubscription",
+        "oversubscription needs rackGpus",
+        hardware={"gpu": "GB200", "oversubscription": 2},
+    ),
+    pool(
+        "racks that are smaller than domains",
+        "spec.hardware.rackGpus",
+        "rackGpus must be at least domainGpus",
+        hardware={"gpu": "GB200", "rackGpus": 8, "domainGpus": 72},
+    ),
+    pool(
         "GPUs that the planner does not know",
         "spec.hardware.gpu",
         '"GB200"',

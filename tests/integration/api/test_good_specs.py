@@ -142,11 +142,17 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     ),
     "a pool that says what its GPUs are": manifest(
         "GpuPool",
-        topologyLevels=[{"name": "clique", "nodeLabel": "nvidia.com/gpu.clique"}],
+        topologyLevels=[
+            {"name": "rack", "nodeLabel": "topology.example.com/rack"},
+            {"name": "clique", "nodeLabel": "nvidia.com/gpu.clique"},
+        ],
         hardware={
             "gpu": "GB200",
             "domainGpus": 72,
             "domainLevel": "clique",
+            "rackGpus": 72,
+            "rackLevel": "rack",
+            "oversubscription": 2,
             "whenMemoryExceeded": "Refuse",
         },
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline_trainer.config.bounds import Number, Ranks
-from drumline_trainer.config.errors import require_positive
+from drumline_trainer.config.errors import ConfigError, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +19,10 @@ class HardwareConfig:
     domain_gpus: Ranks | None = None
     """GPUs that reach each other without the network, such as the 72 of an NVL72. None: those of a
     node."""
+    rack_gpus: Ranks | None = None
+    """GPUs below one leaf of the network. None: the network is flat."""
+    oversubscription: Number = 1
+    """Times less bandwidth that a GPU has out of its rack than within it."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -26,5 +30,12 @@ class HardwareConfig:
             {
                 "hardware.network_gbps": self.network_gbps,
                 "hardware.domain_gpus": self.domain_gpus or 1,
+                "hardware.rack_gpus": self.rack_gpus or 1,
+                "hardware.oversubscription": self.oversubscription,
             }
         )
+        if self.rack_gpus is not None and self.rack_gpus < (self.domain_gpus or 1):
+            raise ConfigError(
+                f"hardware.rack_gpus: must be at least domain_gpus, {self.domain_gpus}, as a domain"
+                f" lies within a rack; not {self.rack_gpus}"
+            )

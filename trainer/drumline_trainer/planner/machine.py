@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from drumline_trainer.config import HardwareConfig
 from drumline_trainer.planner.hardware import GPU_MODELS, GpuCluster, GpuModel, Link, named_gpu
-from drumline_trainer.planner.network import cluster_of
+from drumline_trainer.planner.network import Wiring, cluster_of
 from drumline_trainer.shapes.flops import peak_flops
 
 _GIB = 1 << 30
@@ -63,6 +63,7 @@ def machine(
         network=link_of(hardware),
         gpus_per_node=gpus_per_node,
         domain=hardware.domain_gpus,
+        wiring=wiring_of(hardware),
     )
 
 
@@ -73,6 +74,13 @@ def link_of(hardware: HardwareConfig) -> Link:
         bandwidth=hardware.network_gbps * _GBPS,
         latency=_NETWORK_LATENCY,
     )
+
+
+def wiring_of(hardware: HardwareConfig) -> Wiring:
+    """Of the network between nodes: flat, or racks with less bandwidth between them."""
+    if hardware.rack_gpus is None:
+        return Wiring()
+    return Wiring(group=hardware.rack_gpus, oversubscription=hardware.oversubscription)
 
 
 def device_of(hardware: HardwareConfig, seen: SeenDevice | None) -> GpuModel:

@@ -74,6 +74,12 @@ def check_memory(config: TrainerConfig, *, cluster: GpuCluster) -> MemoryCheck |
     return MemoryCheck(needed_bytes=needed, capacity_bytes=capacity, change=change)
 
 
+def fits_in_memory(config: TrainerConfig, *, cluster: GpuCluster) -> bool:
+    """Whether the fullest rank's bill is within its device; True where it is not worked out."""
+    needed = _needed(config, cluster)
+    return needed is None or needed <= cluster.gpu.memory_bytes
+
+
 def _needed(config: TrainerConfig, cluster: GpuCluster) -> float | None:
     degrees, model = config.parallelism, config.model
     stages = degrees.pipeline * (degrees.stages_per_rank or 1)

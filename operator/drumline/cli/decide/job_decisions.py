@@ -9,7 +9,7 @@ from enum import StrEnum
 import msgspec
 from msgspec.structs import replace
 
-from drumline.cli.formatting import many
+from drumline.cli.formatting import many, slice_words
 from drumline.scheduling.decisions import (
     Blocked,
     Decisions,
@@ -50,6 +50,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         nodes: By position.
         level: The narrowest level of which one domain holds it all.
         domain: That domain's path.
+        asks: What it asks of the topology, a clause each: by its spec, or by its layout.
         reason: Why it waits or is preempted, from a closed list.
         message: The reason with figures and names.
         blockers: Jobs whose end would make room.
@@ -72,6 +73,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     nodes: tuple[str, ...] = ()
     level: str = ""
     domain: tuple[str, ...] = ()
+    asks: tuple[str, ...] = ()
     reason: str = ""
     message: str = ""
     blockers: tuple[str, ...] = ()
@@ -133,6 +135,16 @@ def job_decisions(
     ]
 
 
+def topology_asked(gang: Gang) -> tuple[str, ...]:
+    """`every 8 pods in one rack if possible`: the broadest first."""
+    whole = [f"all in one {gang.required_level}"] if gang.required_level else []
+    if gang.preferred_level:
+        whole.append(f"all in one {gang.preferred_level} if possible")
+    pieces = (slice_words(each) for each in gang.slices)
+    balanced = [f"balanced over each {gang.balanced_level}"] if gang.balanced_level else []
+    return (*whole, *pieces, *balanced)
+
+
 def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision:
     if start is None:
         return row
@@ -148,6 +160,7 @@ def _placed(placed: Placed, known: _Known) -> JobDecision:
         pods=len(placed.assignment),
         gpus=gang.gpus_at(len(placed.assignment) - gang.extras),
         verdict=JobVerdict.REPAIRED if placed.replaced else JobVerdict.PLACED,
+        asks=topology_asked(gang),
         pool=placed.pool,
         nodes=placed.assignment,
         level=placed.level or "",
@@ -166,6 +179,7 @@ def _resized(resized: Resized, known: _Known) -> JobDecision:
         pods=len(nodes),
         gpus=gang.gpus_at(len(nodes) - gang.extras),
         verdict=JobVerdict.RESIZED,
+        asks=topology_asked(gang),
         pool=resized.pool,
         nodes=nodes,
         level=resized.level or "",
@@ -228,6 +242,7 @@ def _waiting(
         pods=gang.extras + gang.nodes,
         gpus=gang.gpus,
         verdict=JobVerdict.WAITS,
+        asks=topology_asked(gang),
         pool=preemption.pool if preemption else "",
         nodes=preemption.assignment if preemption else (),
         reason=str(blocked.reason),

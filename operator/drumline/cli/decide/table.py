@@ -12,11 +12,11 @@ from drumline_trainer.contract import plain
 
 _NODES_SHOWN: Final = 4
 _HEADINGS: Final = ("JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL")
-_WIDE: Final = ("BY", "RESERVED", "REMEDY")
+_WIDE: Final = ("BY", "RESERVED", "REMEDY", "ASKS")
 
 
 def table(decisions: Sequence[JobDecision], *, now: float, wide: bool) -> str:
-    """One line a job; `wide` names every node and says what would help.
+    """One line a job; `wide` names every node, what would help, and what is asked of the topology.
 
     EXPECTED is the median of the forecasts of its start, BY their 90th percentile.
     """
@@ -35,7 +35,7 @@ def _joined(row: Sequence[str], widths: Sequence[int]) -> str:
 
 def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
     by, reserved = (_in(at, now=now) for at in (decision.expected_start_by, decision.reserved_at))
-    more = (by, reserved, decision.remedy) if wide else ()
+    more = (by, reserved, decision.remedy, ", ".join(decision.asks)) if wide else ()
     cells = (
         decision.job,
         decision.queue,

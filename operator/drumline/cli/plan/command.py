@@ -10,7 +10,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_text
 from drumline.cli.output import Output
 from drumline.cli.plan import html, json_output, text
-from drumline.cli.plan.job_file import JobFile
+from drumline.cli.plan.job_file import JobFile, gang_asked
 from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline.cli.plan.request import cluster_for, read_request
 from drumline.lifecycle.plan.memory_fit import worded_change
@@ -70,6 +70,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         advice=advice(goal, best, total_tokens=chosen.tokens),
         compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
         written=None if request.job is None else _written(chosen, request.job, goal.constants),
+        gang=None if request.job is None else gang_asked(request.job),
         curve=tuple(curve),
         front=pareto(goal) if chosen.output == "html" and best is not None else (),
         price=chosen.price,

@@ -8,11 +8,15 @@ from typing import Any, cast
 
 from drumline.api.gpupool import GpuPoolSpec, GpuPoolStatus
 from drumline.api.load import ApiError, parse
-from drumline.api.trainingjob import TrainingJobSpec
+from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import ManifestDocument, read_manifests
+from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.plan.acceptance import judge
+from drumline.scheduling.model import Gang
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.planner.hardware import named_gpu
 
@@ -60,6 +64,23 @@ def read_job(name: str) -> JobFile:
         hardware=hardware,
         step_time_percent=100 if hardware is None else _measured(documents, hardware.pool),
     )
+
+
+def gang_asked(job: JobFile) -> Gang:
+    """The job as the scheduler would see it, with what its layout wants of the topology."""
+    verdict = judge(job.spec, job.hardware)
+    asking = Job(
+        namespace="default",
+        name="job",
+        uid="",
+        resource_version="",
+        object_generation=1,
+        created_at=0.0,
+        spec=job.spec,
+        status=TrainingJobStatus(),
+        verdict=verdict,
+    )
+    return gang_of(asking, priority=0)
 
 
 def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:

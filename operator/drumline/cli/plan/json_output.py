@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from drumline.cli.plan.model import Plan
+from drumline.scheduling.model import Gang
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.score import ErrorSummary, Scored
 from drumline_trainer.planner.search import Planned, RejectedLayout
@@ -30,6 +31,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             "step_seconds": plan.written.seconds,
             "smallest_change": plan.written.change,
         },
+        "scheduler": None if plan.gang is None else _asked(plan.gang),
         "compared": [
             layout_json(each) if isinstance(each, Planned) else {"refused": each.reason}
             for each in plan.compared
@@ -44,6 +46,17 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         "space": result.space,
         "examined": result.examined,
         "constants": asdict(goal.constants),
+    }
+
+
+def _asked(gang: Gang) -> dict[str, Any]:
+    """The sizes that the gang may have, and what it asks of the topology."""
+    return {
+        "sizes": list(gang.legal_sizes),
+        "slices": [
+            {"level": each.level, "nodes": each.pods, "required": each.required}
+            for each in gang.slices
+        ],
     }
 
 

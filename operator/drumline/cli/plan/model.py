@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline.cli.plan.request import PlanRequest
+from drumline.scheduling.model import Gang
 from drumline_trainer.planner.ladder import Advice
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.search import Planned, RejectedLayout, SearchResult
@@ -33,6 +34,8 @@ class Plan:
     compared: tuple[Planned | RejectedLayout, ...]
     written: WrittenLayout | None
     """The layout that a TrainingJob has now; None where its ranks choose one."""
+    gang: Gang | None
+    """A TrainingJob as the scheduler would see it."""
     curve: tuple[tuple[int, Planned | None], ...]
     """By number of GPUs, where a range was asked for."""
     front: tuple[Planned, ...]

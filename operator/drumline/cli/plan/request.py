@@ -29,7 +29,7 @@ from drumline_trainer.planner.auto import goal_of, is_auto
 from drumline_trainer.planner.calibration import rescaled
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.hardware import GpuCluster, named_gpu, named_link, unknown
-from drumline_trainer.planner.machine import link_of
+from drumline_trainer.planner.machine import link_of, wiring_of
 from drumline_trainer.planner.network import Topology, Wiring, cluster_of
 from drumline_trainer.planner.space import Choice, Goal, Outer
 
@@ -88,6 +88,8 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
     wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
     if chosen.group is not None:
         wiring = replace(wiring, group=_positive("--group", chosen.group))
+    elif pool is not None and chosen.oversubscription == 1:
+        wiring = replace(wiring_of(pool), topology=wiring.topology)
     return cluster_of(
         named_gpu(chosen.gpu or (pool and pool.gpu) or _GPU),
         gpus=gpus,

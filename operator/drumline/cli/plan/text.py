@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.cli.formatting import count, duration, percent
+from drumline.cli.formatting import count, duration, percent, slice_words
 from drumline.cli.plan.model import Plan, WrittenLayout
+from drumline.scheduling.model import Gang
 from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.ladder import Rung
@@ -53,6 +54,8 @@ def plan_text(plan: Plan) -> str:
         ]
     if plan.written is not None:
         lines += [_as_written(plan.written), ""]
+    if plan.gang is not None:
+        lines += _asked(plan.gang)
     if not plan.result.planned:
         lines += ["No layout fits.", ""]
     else:
@@ -145,6 +148,17 @@ def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -
         ).rstrip()
         for row in rows
     ]
+
+
+def _asked(gang: Gang) -> list[str]:
+    """What the scheduler is asked for, where that is more than so many pods."""
+    lines: list[str] = []
+    if gang.sizes:
+        *most, last = map(str, gang.sizes)
+        lines.append(f"It may run with {', '.join(most)} or {last} pods.")
+    if gang.slices:
+        lines.append(f"The scheduler is asked for {', '.join(map(slice_words, gang.slices))}.")
+    return [*lines, ""] if lines else []
 
 
 def _as_written(written: WrittenLayout) -> str:

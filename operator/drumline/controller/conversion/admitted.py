@@ -13,7 +13,7 @@ from drumline.api.conditions import DisruptionKind, Phase
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.observed import PodFacts
-from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Gang
 from drumline_trainer.contract import Progress
@@ -68,7 +68,7 @@ def holds_assignment(job: Job) -> bool:
     return (
         job.status.assignment is not None
         and not job.finished
-        and (job.unreadable or job.size in allowed_sizes(job.spec))
+        and (job.unreadable or may_keep(job.spec, job.size))
     )
 
 

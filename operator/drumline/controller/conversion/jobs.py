@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,9 +15,9 @@ from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.manifests.containers import JOIN_RESOURCES, main_requests
-from drumline.lifecycle.model.hardware import domain_pods
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.model.layout_groups import layout_slices
+from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.scheduling.model import (
@@ -135,7 +135,7 @@ def gang_of(
     """
     spec, status = job.spec, job.status
     topology, nominated = spec.topology, status.nominated
-    sizes, deadline = allowed_sizes(spec), spec.active_deadline_seconds
+    sizes, deadline = sizes_of(job), spec.active_deadline_seconds
     again = status.generation is not None and status.assignment is None
     group = None if again else spec.group  # the common start is over
     extra = platform_tolerations if job.runs_trainer else ()
@@ -151,7 +151,7 @@ def gang_of(
         pools=tuple(spec.gpu_pools or ()),
         required_level=topology.required if topology else None,
         preferred_level=topology.preferred if topology else None,
-        slices=_slices(topology) if topology else _domain_slices(job),
+        slices=_slices(topology) if topology else _layout_slices(job, sizes),
         balanced_level=topology.balanced if topology else None,
         selector=dict(spec.node_selector or {}),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
@@ -209,16 +209,10 @@ def _per_pod(job: Job) -> Resources:
     return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
 
 
-def _domain_slices(job: Job) -> tuple[Slice, ...]:
-    """What the layout wants in one NVLink domain, where the job itself asks for nothing.
-
-    Preferred: without it the job is slower, and waiting costs more.
-    """
+def _layout_slices(job: Job, sizes: Sequence[int]) -> tuple[Slice, ...]:
+    """What the layout wants, where the job itself asks for nothing."""
     hardware = job.verdict.hardware if isinstance(job.verdict, Schedulable) else None
-    pods = domain_pods(job.spec, hardware)
-    if hardware is None or hardware.domain_level is None or pods == 1:
-        return ()
-    return (Slice(level=hardware.domain_level, pods=pods, required=False),)
+    return layout_slices(job.spec, hardware, sizes=sizes)
 
 
 def _slices(topology: TopologyRequest | None) -> tuple[Slice, ...]:

@@ -12,6 +12,14 @@ from drumline_trainer.planner.hardware import GPU_MODELS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DomainSize:
+    """A level of the topology, and how many GPUs each of its domains has."""
+
+    level: str
+    gpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PoolHardware:
     """The GPUs of a pool."""
 
@@ -21,9 +29,11 @@ class PoolHardware:
     refuses: bool
     """Whether a job that cannot fit is refused instead of warned."""
 
-    domain_level: str | None = None
-    """Level whose domains are `config.domain_gpus`, where all pools that the job may run in have
-    the same; None: they do not, and it is asked for nothing."""
+    domain: DomainSize | None = None
+    """Of the NVLink domains, where all pools that the job may run in have the same; None: they do
+    not, and nothing is asked for."""
+    rack: DomainSize | None = None
+    """Of the racks, likewise."""
 
     @property
     def memory_bytes(self) -> int:
@@ -56,6 +66,8 @@ def hardware_config(hardware: HardwareSpec) -> HardwareConfig:
         gpu=hardware.gpu,
         network_gbps=hardware.network_gbps,
         domain_gpus=hardware.domain_gpus,
+        rack_gpus=hardware.rack_gpus,
+        oversubscription=hardware.oversubscription,
     )
 
 
@@ -69,9 +81,10 @@ def largest_hardware(
     """
     named = [spec.gpu_pool] if spec.gpu_pool else spec.gpu_pools
     known: list[PoolHardware] = []
-    domains = {_domain(pools.get(name)) for name in (pools if named is None else named)}
-    level = domains.pop()[0] if len(domains) == 1 else None
-    for name in pools if named is None else named:
+    names = list(pools if named is None else named)
+    domain = _same({_domain(pools.get(name)) for name in names})
+    rack = _same({_rack(pools.get(name)) for name in names})
+    for name in names:
         pool = pools.get(name)
         if pool is None or pool.hardware is None or pool.hardware.gpu not in GPU_MODELS:
             return None
@@ -80,7 +93,8 @@ def largest_hardware(
                 pool=name,
                 config=hardware_config(pool.hardware),
                 refuses=pool.hardware.when_memory_exceeded == "Refuse",
-                domain_level=level,
+                domain=domain,
+                rack=rack,
             )
         )
     return max(
@@ -88,33 +102,30 @@ def largest_hardware(
     )
 
 
-def domain_pods(spec: TrainingJobSpec, hardware: PoolHardware | None) -> int:
-    """So many neighbouring pods belong in one domain: 1 where a pod is enough, or nobody says.
-
-    The ranks that share a tensor, and a sequence where both fit; of a gang of one size whose ranks
-    choose their layout, as many as a domain has.
-    """
-    trainer, gpus = spec.trainer, spec.gpus_per_node
-    if hardware is None or hardware.domain_level is None or trainer is None:
-        return 1
-    domain = hardware.config.domain_gpus or gpus
-    degrees = trainer.parallelism
-    if degrees is None:
-        return 1
-    if degrees.mode == "Auto":
-        sizes = range(min(domain // gpus, spec.nodes), 1, -1) if spec.min_nodes is None else ()
-        return next((pods for pods in sizes if spec.nodes % pods == 0), 1)
-    for group in (degrees.tensor * degrees.context, degrees.tensor):
-        pods, rest = divmod(group, gpus)
-        if pods > 1 and not rest and group <= domain and spec.nodes % pods == 0:
-            return pods
-    return 1
+def _domain(pool: GpuPoolSpec | None) -> DomainSize | None:
+    """Of the pool's NVLink domains; None where it has no such level."""
+    hardware = pool.hardware if pool is not None else None
+    return None if hardware is None else _sized(pool, hardware.domain_level, hardware.domain_gpus)
 
 
-def _domain(pool: GpuPoolSpec | None) -> tuple[str | None, int | None]:
-    """Level and size of a pool's domains; none where the pool has no such level."""
-    if pool is None or pool.hardware is None:
-        return None, None
-    level = pool.hardware.domain_level
-    known = any(each.name == level for each in pool.topology_levels or ())
-    return (level, pool.hardware.domain_gpus) if known else (None, None)
+def _rack(pool: GpuPoolSpec | None) -> DomainSize | None:
+    """Of the pool's racks; None where it has no such level outside of its domains."""
+    hardware = pool.hardware if pool is not None else None
+    if pool is None or hardware is None:
+        return None
+    names = [each.name for each in pool.topology_levels or ()]
+    inner, outer = hardware.domain_level, hardware.rack_level
+    if inner in names and outer in names and names.index(outer) >= names.index(inner):
+        return None
+    return _sized(pool, outer, hardware.rack_gpus)
+
+
+def _sized(pool: GpuPoolSpec | None, level: str | None, gpus: int | None) -> DomainSize | None:
+    levels = () if pool is None else pool.topology_levels or ()
+    known = any(each.name == level for each in levels)
+    return DomainSize(level=level, gpus=gpus) if known and level and gpus else None
+
+
+def _same(sizes: set[DomainSize | None]) -> DomainSize | None:
+    """What all of the pools have; None where they differ."""
+    return next(iter(sizes)) if len(sizes) == 1 else None

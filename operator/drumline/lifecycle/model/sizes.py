@@ -7,6 +7,8 @@ from functools import lru_cache
 
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.verdict import Schedulable
 from drumline_trainer.layout_validation import divisors
 
 
@@ -18,8 +20,11 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
 
     Example: nodes=8, minNodes=2, gpusPerNode=8, globalBatchSize=64, no parallelism: of 16, 24, 32,
     40, 48, 56 and 64 ranks only 16, 32 and 64 divide the batch, so the sizes are (2, 4, 8).
+
+    Where the ranks choose their layout its verdict has them (`plan.auto_sizes`), and only `nodes`
+    is certain here.
     """
-    if spec.min_nodes is None or spec.trainer is None:
+    if spec.min_nodes is None or spec.trainer is None or chooses_layout(spec):
         return (spec.nodes,)
     slices = (spec.topology.slices if spec.topology else None) or []
     degrees = spec.trainer.parallelism
@@ -35,6 +40,37 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
             slice_nodes=max((request.nodes for request in slices), default=1),
         )
     )
+
+
+def may_keep(spec: TrainingJobSpec, size: int) -> bool:
+    """Whether a gang that has this size may keep it.
+
+    Where the ranks choose their layout any size within the bounds: they trained on it, and its
+    verdict may not be known yet, as after a start of the operator.
+    """
+    if chooses_layout(spec) and spec.min_nodes is not None:
+        return spec.min_nodes <= size <= spec.nodes
+    return size in allowed_sizes(spec)
+
+
+def sizes_of(job: Job) -> tuple[int, ...]:
+    """Numbers of pods that the gang may have, ascending; the last is spec.nodes, the present is in.
+
+    O(1) where its verdict is kept.
+    """
+    verdict = job.verdict
+    sizes = verdict.sizes if isinstance(verdict, Schedulable) and verdict.sizes else None
+    if sizes is None:
+        sizes = allowed_sizes(job.spec)
+    if job.status.assignment is None or job.size in sizes or not may_keep(job.spec, job.size):
+        return sizes
+    return tuple(sorted({*sizes, job.size}))
+
+
+def chooses_layout(spec: TrainingJobSpec) -> bool:
+    """Whether the ranks choose their layout (`parallelism.mode: Auto`)."""
+    degrees = spec.trainer.parallelism if spec.trainer is not None else None
+    return degrees is not None and degrees.mode == "Auto"
 
 
 def data_parallel_size(trainer: TrainerSpec, *, ranks: int) -> int:

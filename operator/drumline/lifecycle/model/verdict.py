@@ -23,6 +23,9 @@ class Schedulable:
     shortage: MemoryShortage | None = None
     hardware: PoolHardware | None = None
     """That its memory was judged on; None: nobody says what its GPUs are."""
+    sizes: tuple[int, ...] = ()
+    """Numbers of pods that it may have where its ranks choose their layout; empty: they follow
+    from the spec alone (`sizes.allowed_sizes`)."""
 
     @property
     def by_the_spec(self) -> bool:

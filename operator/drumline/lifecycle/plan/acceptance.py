@@ -10,9 +10,11 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Verdict
+from drumline.lifecycle.plan.auto_sizes import auto_sizes
 from drumline.lifecycle.plan.memory_fit import memory_shortage
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import plain
+from drumline_trainer.planner.auto import is_auto
 
 MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500
@@ -42,13 +44,15 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
     try:
         config = trainer_config(spec)
         shortage = None if hardware is None else memory_shortage(spec, config, hardware)
+        elastic = is_auto(config) and spec.min_nodes is not None
+        sizes = auto_sizes(spec, config, hardware) if elastic else ()
     except ConfigError as error:
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)), hardware=hardware)
     except Exception as error:  # noqa: BLE001 - what a tenant wrote must not reach the other jobs
         return refusal_for(error)
     if shortage is not None and hardware is not None and hardware.refuses:
         return Refusal(reason=Reason.MEMORY_EXCEEDED, message=shortage.message, hardware=hardware)
-    return Schedulable(shortage=shortage, hardware=hardware)
+    return Schedulable(shortage=shortage, hardware=hardware, sizes=sizes)
 
 
 def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:

@@ -19,7 +19,7 @@ from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.readiness import is_unobserved
-from drumline.lifecycle.model.sizes import allowed_sizes
+from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.lifecycle.plan import elastic, eviction, failure, node_disruption, notices, start
@@ -56,7 +56,7 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
         return _plan_unreadable(job, observed, now=now)
     if is_true(job.status, ConditionType.INVALID_CONFIG):
         return JobPlan(status=transitions.valid_config(job, now=now))
-    if job.size not in allowed_sizes(job.spec):
+    if not may_keep(job.spec, job.size):
         text = f"resized to {job.spec.nodes} nodes while it held its nodes"
         status = transitions.requeued(job, reason=Reason.RESIZED, message=text, now=now)
         return JobPlan(status=status)

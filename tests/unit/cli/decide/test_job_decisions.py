@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from drumline.cli.decide.job_decisions import JobVerdict, job_decisions
+from drumline.cli.decide.table import table
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -16,6 +17,7 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
+from drumline.scheduling.model import Slice
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 HELD = {
@@ -83,3 +85,27 @@ def test_every_kind_of_decision_has_its_line() -> None:
     assert (rows[3].pods, rows[3].message) == (1, "goes on with 1 pod")
     assert rows[5].message == "2 domains more free then"
     assert rows[6].reserved_at == 99.0
+
+
+def test_what_a_gang_asks_of_the_topology_is_said() -> None:
+    slices = (Slice(level="rack", pods=4, required=False), Slice(level="clique", pods=2))
+    asking = gang("asks", nodes=4, required_level="block", slices=slices)
+    decisions = Decisions(
+        blocked=(
+            Blocked(
+                key="training/asks",
+                uid="uid-asks",
+                reason=BlockReason.WAITING_FOR_VICTIMS,
+                message="waits for its victims",
+            ),
+        )
+    )
+    (row,) = job_decisions(decisions, snapshot=SITE, pending=[asking])
+    assert row.asks == (
+        "all in one block",
+        "every 4 pods in one rack if possible",
+        "every 2 pods in one clique",
+    )
+    shown = table([row], now=0.0, wide=True)
+    assert ", ".join(row.asks) in shown
+    assert "ASKS" not in table([row], now=0.0, wide=False)

@@ -132,6 +132,25 @@ def test_the_pool_beside_a_job_says_what_its_gpus_are(
     assert "'B2000' is not known; did you mean B200?" in refused
 
 
+def test_it_says_what_the_scheduler_is_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    racks = "rackGpus: 64, rackLevel: rack, domainGpus: 16, domainLevel: clique}"
+    levels = "\n  topologyLevels: [{name: rack, nodeLabel: a/r}, {name: clique, nodeLabel: a/c}]"
+    pool = POOL.rstrip().removesuffix("}") + f", {racks}{levels}\n"
+    job = JOB.replace("{dataParallel: ddp}", "{pipeline: 4, tensor: 8, context: 2}")
+    job = job.replace("nodes: 2", "nodes: 16").replace("32\n", "256\n    microBatchSize: 1\n")
+    file.write_text(job + pool)
+    asked = "every 4 pods in one rack if possible, every 2 pods in one clique if possible"
+    assert f"The scheduler is asked for {asked}." in plan(capsys, str(file), "--top", "1")
+    shown = json.loads(plan(capsys, str(file), "--top", "1", "-o", "json"))
+    assert shown["scheduler"]["slices"][0] == {"level": "rack", "nodes": 4, "required": False}
+    elastic = job.replace("nodes: 16", "nodes: 16\n  minNodes: 4\n  checkpoint: {claimName: c}")
+    file.write_text(elastic.replace("{pipeline: 4, tensor: 8, context: 2}", "{mode: Auto}") + POOL)
+    assert "It may run with 4, 8 or 16 pods." in plan(capsys, str(file), "--top", "1")
+
+
 def test_times_are_corrected_by_what_the_pool_measured(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
