@@ -13,6 +13,7 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -184,6 +185,7 @@ class Band:
         index: int,
         *,
         program: str = "run",
+        arguments: Sequence[str] = (),
         variables: dict[str, str] | None = None,
         generation: int = 1,
     ) -> Agent:
@@ -204,6 +206,7 @@ class Band:
             "-m",
             "drumline_trainer.agent",
             program,
+            *arguments,
             env={**self._environment(index, folder=folder), **environment, **(variables or {})},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -223,7 +226,7 @@ class Band:
             await self.start(index, program=program, variables=variables) for index in range(count)
         ]
         for agent in agents:
-            await agent.event("agent_ready" if program == "run" else "agent_started")
+            await agent.event("agent_started" if program == "join" else "agent_ready")
         return agents
 
     def record(self, *, agents: int, ranks: int, generation: int = 1) -> GenerationRecord:

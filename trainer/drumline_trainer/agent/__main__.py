@@ -1,4 +1,10 @@
-"""`python -m drumline_trainer.agent run` (trainer pods) and `... join` (pods of one's own)."""
+"""Programs of the agent, `python -m drumline_trainer.agent PROGRAM`.
+
+run                     trainer pods
+join                    pods of a template that is started by itself: their init container
+install                 pods of a template that is supervised: their init container
+command -- PROGRAM ...  and their main container
+"""
 
 from __future__ import annotations
 
@@ -8,24 +14,51 @@ import os
 import sys
 
 from drumline_trainer.agent.base.settings import AgentSettings, AgentSettingsError
+from drumline_trainer.agent.programs.command import run_command
+from drumline_trainer.agent.programs.install import install
 from drumline_trainer.agent.programs.join import join
 from drumline_trainer.agent.programs.run import run
-from drumline_trainer.contract import ExitCode
+from drumline_trainer.contract import Env, ExitCode
 
-PROGRAMS = {"run": run, "join": join}
+PROGRAMS = ("run", "join", "install", "command")
 
 
 def main() -> int:
     """Run one of the agent's programs. Returns the container's exit code."""
-    parser = argparse.ArgumentParser(prog="python -m drumline_trainer.agent", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m drumline_trainer.agent",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("program", choices=PROGRAMS)
-    program = PROGRAMS[parser.parse_args().program]
+    parser.add_argument("command", nargs="*", help="the user's, after `--`")
+    arguments = parser.parse_args()
+    if arguments.program == "install":
+        return install(os.environ)
     try:
         settings = AgentSettings.from_environment(os.environ)
     except AgentSettingsError as error:
-        sys.stderr.write(f"{error}\n")
-        return ExitCode.CONFIG
-    return asyncio.run(program(settings))
+        return _unusable(str(error))
+    match arguments.program:
+        case "run":
+            return asyncio.run(run(settings))
+        case "join":
+            return asyncio.run(join(settings))
+        case _:
+            return _command(settings, arguments.command)
+
+
+def _command(settings: AgentSettings, command: list[str]) -> int:
+    if settings.launch is None:
+        return _unusable(f"{Env.LAUNCH}: must be set for a command")
+    if not command:
+        return _unusable("no command: name it after `--`")
+    return asyncio.run(run_command(settings, launch=settings.launch, command=command))
+
+
+def _unusable(reason: str) -> int:
+    sys.stderr.write(f"{reason}\n")
+    return ExitCode.CONFIG
 
 
 if __name__ == "__main__":

@@ -24,6 +24,8 @@ class Phase(StrEnum):
 
     STARTING = "starting"
     RESTORING = "restoring"
+    RUNNING = "running"
+    """A command of the user runs, whose steps are not known."""
     SNAPSHOT = "snapshot"
     CHECKPOINT = "checkpoint"
     DATA = "data"
@@ -34,7 +36,7 @@ class Phase(StrEnum):
 
 
 _ORDER = {phase: number for number, phase in enumerate(Phase)}
-_BEFORE_TRAINING = (Phase.STARTING, Phase.RESTORING)
+_BEFORE_TRAINING = (Phase.STARTING, Phase.RESTORING, Phase.RUNNING)
 _MEASUREMENTS = ("loss", "gradient_norm", "tokens_per_second")
 
 

@@ -15,7 +15,8 @@ from drumline_trainer.agent.leader.hang_monitor import HangMonitor
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_trainer.agent.leader.order_sender import OrderSender
 from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.processes.local_ranks import LocalRanks, RankListener
+from drumline_trainer.agent.processes.local_ranks import LocalRanks
+from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.protocol import member_reports
 from drumline_trainer.agent.protocol.leader_orders import Kill, parse_leader_order

@@ -8,6 +8,7 @@ from drumline_trainer.agent.api.departures import Departures
 from drumline_trainer.agent.api.routes import Api
 from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.processes.local_ranks import LocalRanks
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.protocol.leader_orders import Go, Prepare, SnapshotSource
 from drumline_trainer.agent.protocol.member_reports import Fault
@@ -55,7 +56,9 @@ async def test_no_room_for_a_snapshot_is_a_fault_of_the_attempt(tmp_path: Path) 
     in_the_way.touch()
     member = MemberAgent(
         service=service,
-        zygote=cast("ZygoteClient", None),
+        make_ranks=lambda listener: LocalRanks(
+            settings=settings, zygote=cast("ZygoteClient", None), status=status, listener=listener
+        ),
         snapshots=SnapshotCatalog(in_the_way),
         incidents=IncidentLog(status),
     )

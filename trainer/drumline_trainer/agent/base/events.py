@@ -41,6 +41,7 @@ class AgentEvent(StrEnum):
     GENERATION_SUPERSEDED = "generation_superseded"
     GANG_FAILED = "gang_failed"
     GANG_FILES_WRITTEN = "gang_files_written"
+    GANG_FILES_FAILED = "gang_files_failed"
     HEARTBEAT_REFUSED = "heartbeat_refused"
     FINISHED = "finished"
 

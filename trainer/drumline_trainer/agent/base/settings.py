@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from drumline_trainer.contract import AGENT_PORT, GANG_FOLDER, STORE_PORT, TOKEN_FILE, Env
+from drumline_trainer.contract import (
+    AGENT_PORT,
+    GANG_FOLDER,
+    STORE_PORT,
+    TOKEN_FILE,
+    ContractError,
+    Env,
+    LaunchSettings,
+)
 
 SNAPSHOT_ROOT = "/dev/shm/drumline"  # noqa: S108 - memory of the pod, or of a user's machine
 
@@ -38,6 +46,8 @@ class AgentEnv(StrEnum):
     """At the end an agent stops waiting for a member that answers no request for so long."""
     TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
     """How long a rank may take to exit once it has reported that it is done."""
+    EARLY_EXIT_SECONDS = "DRUMLINE_EARLY_EXIT_SECONDS"
+    """How long the ranks of a command may go on once another has ended with exit code 0."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
     """Module with `run_rank`, `serve_store` and `exit_code_of`, for another trainer."""
     SNAPSHOT_FOLDER = "DRUMLINE_SNAPSHOT_FOLDER"
@@ -69,6 +79,11 @@ class AgentSettings:
     teardown_seconds: float
     rank_module: str
     snapshot_folder: Path
+    launch: LaunchSettings | None = None
+    """How a template's command is started; None in a pod of the bundled trainer."""
+    gpus: int = 1
+    """Of the pod; of use with `launch` alone."""
+    early_exit_seconds: float = 900.0
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> AgentSettings:
@@ -104,6 +119,9 @@ class AgentSettings:
                 environ.get(AgentEnv.SNAPSHOT_FOLDER)
                 or f"{SNAPSHOT_ROOT}/{_text(environ, Env.POD_UID)}"
             ),
+            launch=_launch(environ),
+            gpus=_integer(environ, Env.GPUS_PER_NODE, default=1),
+            early_exit_seconds=_integer(environ, AgentEnv.EARLY_EXIT_SECONDS, default=900, low=1),
         )
 
 
@@ -128,6 +146,14 @@ def _integer(
     if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
         raise AgentSettingsError(f"{name}: must be an integer in {low}..{high}, not {text!r}")
     return int(text)
+
+
+def _launch(environ: Mapping[str, str]) -> LaunchSettings | None:
+    text = environ.get(Env.LAUNCH, "")
+    try:
+        return LaunchSettings.parse(text) if text else None
+    except ContractError as error:
+        raise AgentSettingsError(f"{Env.LAUNCH}: {error}") from None
 
 
 def _token(path: Path) -> bytes:

@@ -19,7 +19,7 @@ from drumline_trainer.agent.base.exit_codes import pod_exit_code
 from drumline_trainer.agent.leader.hang_detection import Hung, Moving, Stalled, detect_hang
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_trainer.agent.leader.order_sender import OrderSender
-from drumline_trainer.agent.processes.local_ranks import LocalRanks
+from drumline_trainer.agent.processes.ranks import Ranks
 from drumline_trainer.agent.protocol.leader_orders import Kill
 from drumline_trainer.agent.protocol.member_reports import Fault, RankView
 from drumline_trainer.agent.protocol.membership import Membership
@@ -39,7 +39,7 @@ class HangMonitor:
         record: GenerationRecord,
         heartbeats: MemberHeartbeats,
         status: RankStatusStore,
-        ranks: LocalRanks,
+        ranks: Ranks,
         orders: OrderSender,
         own_index: int,
         report: Callable[[Fault], None],

@@ -20,6 +20,7 @@ from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.tasks import first_completed
 from drumline_trainer.agent.http.message import HttpRequest
+from drumline_trainer.agent.leader.early_exits import EarlyExits
 from drumline_trainer.agent.leader.fault_collector import FaultCollector
 from drumline_trainer.agent.leader.hang_monitor import HangMonitor
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
@@ -40,7 +41,7 @@ from drumline_trainer.agent.leader.root_cause import (
 )
 from drumline_trainer.agent.leader.storage_outage import StorageOutage
 from drumline_trainer.agent.member.member import MemberAgent
-from drumline_trainer.agent.processes.store_process import RendezvousStore, peers_of
+from drumline_trainer.agent.processes.store_process import AttemptStore, peers_of
 from drumline_trainer.agent.protocol.inventory import Inventory
 from drumline_trainer.agent.protocol.leader_orders import (
     NOTICE_PATH,
@@ -49,7 +50,7 @@ from drumline_trainer.agent.protocol.leader_orders import (
     Finish,
     Go,
 )
-from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat
+from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat, RankView
 from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.agent.state.incident_log import IncidentLog
 from drumline_trainer.agent.state.record_store import SignedRecord
@@ -77,7 +78,7 @@ class Leader:
         signed: SignedRecord,
         member: MemberAgent,
         incidents: IncidentLog,
-        store: RendezvousStore,
+        store: AttemptStore,
     ) -> None:
         self._service = service
         self._signed = signed
@@ -90,6 +91,11 @@ class Leader:
         self._restarts = RestartAccount(signed.record, incidents=incidents, status=service.status)
         self._faults = FaultCollector(incidents=incidents, restarts=self._restarts)
         self._outage = StorageOutage(service.status)
+        self._early_exits = EarlyExits(
+            service.status,
+            own_index=service.settings.index,
+            seconds=service.settings.early_exit_seconds,
+        )
         self._unrestorable: set[int] = set()
         """Steps that could not be restored from snapshots."""
         self._restore_step: int | None = None
@@ -211,6 +217,7 @@ class Leader:
         return await first_completed(
             self._faults.collect(membership),
             self._all_done(membership),
+            self._report_early_exits(membership),
             self._run(membership, orders),
         )
 
@@ -268,15 +275,31 @@ class Leader:
 
     async def _all_done(self, membership: Membership) -> Finish:
         def all_done() -> Finish | None:
-            status, remote = self._service.status, self._heartbeats.rank_views(membership)
-            if remote is None or (status.generation, status.attempt) != membership:
-                return None
-            done = [view for view in (*self._member.ranks.views(), *remote) if view.done]
+            done = [view for view in self._views(membership) if view.done]
             if len(done) < self._record.world_size:
                 return None
             return Finish(generation=membership[0], attempt=membership[1])
 
         return await self._member.ranks.changes.wait_for(all_done)
+
+    async def _report_early_exits(self, membership: Membership) -> Finish:
+        """Report ranks that end long after others; of commands alone, whose ends are unannounced.
+
+        Never returns: the fault ends the attempt.
+        """
+        changes = self._member.ranks.changes
+        if self._service.settings.launch is not None:
+            await changes.wait_for(lambda: self._early_exits.begun(self._views(membership)))
+            await self._early_exits.wait()
+            self.report(self._early_exits.fault(membership, self._views(membership)))
+        return await asyncio.get_running_loop().create_future()
+
+    def _views(self, membership: Membership) -> list[RankView]:
+        """Every rank of the gang; none while a member has not reported of this membership."""
+        status, remote = self._service.status, self._heartbeats.rank_views(membership)
+        if remote is None or (status.generation, status.attempt) != membership:
+            return []
+        return [*self._member.ranks.views(), *remote]
 
     def _store_fault(self, membership: Membership, reason: str) -> Fault:
         now = time.time()

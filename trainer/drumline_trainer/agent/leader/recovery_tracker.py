@@ -35,6 +35,9 @@ class RecoveryTracker:
         self._without_heartbeat.discard(heartbeat.rank)
         if not self._without_heartbeat:
             self._incidents.update_open(replaced_at=now, joined_at=now)
+        if heartbeat.phase is Phase.RUNNING:
+            self._count_as_stepped()
+            return
         if self.restored_step is None and heartbeat.position[0] >= 0:
             restored = heartbeat.restored_step
             self.restored_step = heartbeat.step if restored is None else restored
@@ -48,6 +51,12 @@ class RecoveryTracker:
         if self.restored_step is not None and (
             heartbeat.step > self.restored_step or heartbeat.phase is Phase.DONE
         ):
+            self.stepped = True
+            self._incidents.complete_open()
+
+    def _count_as_stepped(self) -> None:
+        """Of a command whose steps are not known: its recovery is over once all ranks run."""
+        if not self._without_heartbeat:
             self.stepped = True
             self._incidents.complete_open()
 

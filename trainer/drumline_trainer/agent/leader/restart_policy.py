@@ -42,7 +42,9 @@ def objection_to_restart(fault: Fault, history: RestartHistory) -> str | None:
     # The cause of a mere consequence may be a lost pod, which the operator counts.
     if not fault.consequence and left is not None and used >= left:
         return f"no restart of class {fault.fault_class} is left"
-    if _same_failures_before(fault, incidents=history.incidents) >= SAME_ERROR_LIMIT - 1:
+    # An attempt that got on although its step is 0 is of a command whose steps are not known.
+    known = fault.step > 0 or history.stuck_attempts > 0
+    if known and _same_failures_before(fault, incidents=history.incidents) >= SAME_ERROR_LIMIT - 1:
         return f"the same error {SAME_ERROR_LIMIT} times in a row at step {fault.step}"
     if history.stuck_attempts >= STUCK_LIMIT and fault.exit_code != ExitCode.STORAGE:
         return f"{STUCK_LIMIT} attempts in a row finished no step"

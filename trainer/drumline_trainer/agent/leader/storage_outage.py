@@ -38,6 +38,8 @@ class StorageOutage:
         self._status = status
         self._sleep = sleep
         self._tries = 0
+        self._said = ""
+        """The sentence of this outage; others may wait for something else."""
         self._saved_step: int | None = None
         """Of the newest checkpoint when the outage began."""
 
@@ -61,13 +63,15 @@ class StorageOutage:
 
     def training_goes_on(self) -> None:
         """A step was finished, or the gang is done."""
-        self._say("")
+        if self._said and self._status.waiting_for == self._said:
+            self._say("")
 
     def _newest_step(self) -> int | None:
         newest = self._status.newest_checkpoint
         return None if newest is None else newest.step
 
     def _say(self, sentence: str) -> None:
+        self._said = sentence
         if self._status.waiting_for != sentence:
             self._status.waiting_for = sentence
             self._status.publish()

@@ -21,9 +21,8 @@ from http import HTTPStatus
 
 from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.message import HttpError
-from drumline_trainer.agent.processes.local_ranks import LocalRanks
 from drumline_trainer.agent.processes.rank_process import RankProcess
-from drumline_trainer.agent.processes.zygote_client import ZygoteClient
+from drumline_trainer.agent.processes.ranks import RankListener, Ranks
 from drumline_trainer.agent.protocol.inventory import MAX_FAULTS, Inventory, MembershipFailure
 from drumline_trainer.agent.protocol.leader_orders import (
     Abandon,
@@ -67,7 +66,7 @@ class MemberAgent:
         self,
         *,
         service: Service,
-        zygote: ZygoteClient,
+        make_ranks: Callable[[RankListener], Ranks],
         snapshots: SnapshotCatalog,
         incidents: IncidentLog,
     ) -> None:
@@ -86,9 +85,7 @@ class MemberAgent:
         self._start_step = 0
         self.membership: Membership = NO_MEMBERSHIP
         """The newest that was prepared: orders of lower ones are rejected."""
-        self.ranks = LocalRanks(
-            settings=service.settings, zygote=zygote, status=service.status, listener=self
-        )
+        self.ranks = make_ranks(self)
         self.last_order: asyncio.Future[Finish | Abandon] = (
             asyncio.get_running_loop().create_future()
         )
@@ -99,6 +96,8 @@ class MemberAgent:
         """Called with every heartbeat; the leader follows recoveries by it."""
         self.last_heard: Callable[[], dict[int, float]] = dict
         """When the members that report to this pod were heard; by index, seconds since 1970."""
+        self.on_record: Callable[[GenerationRecord], None] = lambda _: None
+        """Called with every record of a new generation, before any order of it."""
         service.records.on_newer = self.note_new_record
         service.notices.send_to_ranks = self.ranks.send_to_all
 
@@ -125,8 +124,10 @@ class MemberAgent:
         """A new generation: members that were silent in the last one no longer count."""
         record = self._service.records.current
         before, self._record = self._record, record.record if record is not None else None
-        if before is not None and self._record is not None:
-            self._record_lost_member(before, self._record)
+        if self._record is not None:
+            self.on_record(self._record)
+            if before is not None:
+                self._record_lost_member(before, self._record)
         self._status.silent_members = ()
         self._status.publish()
 
@@ -145,7 +146,7 @@ class MemberAgent:
             self._failure = MembershipFailure(at=min(heard), noticed_at=noticed_at)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
-        """End all ranks; see `LocalRanks.end`."""
+        """End all ranks; see `Ranks.end`."""
         self._replicator.close()
         for task in (self._quiescing, self._starting):
             if task is not None:

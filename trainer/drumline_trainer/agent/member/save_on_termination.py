@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from http import HTTPStatus
 
 from drumline_trainer.agent.api.service import Service
@@ -28,12 +29,7 @@ async def save_before_termination(
     settings = service.settings
     if service.status.phase is not AgentPhase.RUNNING or settings.checkpoint_folder is None:
         return
-    notice = Notice(
-        job_uid=settings.job_uid,
-        id=f"{POD_NOTICE_PREFIX}{settings.pod_uid}",
-        deadline=time.time() + seconds,
-        leave=False,
-    )
+    notice = _own_notice(service, seconds=seconds)
     try:
         async with asyncio.timeout(seconds):
             service.notices.accept(notice, own=True)
@@ -41,6 +37,28 @@ async def save_before_termination(
                 await service.notices.wait_for_answer(notice.id)
     except TimeoutError:
         pass  # the newest checkpoint counts
+
+
+async def announce_termination(service: Service, signed: SignedRecord, *, seconds: float) -> None:
+    """Have every process of the gang get the notice to end, as this pod's do.
+
+    A save of a sharded state needs all of them. How long this pod's may take is up to `Ranks.end`.
+    """
+    notice = _own_notice(service, seconds=seconds)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            service.notices.accept(notice, own=True)
+            await _notify_gang(service, signed, notice)
+
+
+def _own_notice(service: Service, *, seconds: float) -> Notice:
+    settings = service.settings
+    return Notice(
+        job_uid=settings.job_uid,
+        id=f"{POD_NOTICE_PREFIX}{settings.pod_uid}",
+        deadline=time.time() + seconds,
+        leave=False,
+    )
 
 
 async def _notify_gang(service: Service, signed: SignedRecord, notice: Notice) -> bool:

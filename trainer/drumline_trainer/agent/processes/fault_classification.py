@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from drumline_trainer.agent.base.exit_codes import SIGNALS_FROM_OUTSIDE, describe_exit_code
+from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
@@ -42,6 +43,25 @@ def cause(rank: int, code: int, *, last_words: str) -> str:
     reason = describe_exit_code(code)
     last_words = last_words[: MAX_CAUSE_CHARS - len(f"rank {rank}:  [{reason}]")]
     return f"rank {rank}: {last_words} [{reason}]" if last_words else f"rank {rank}: {reason}"
+
+
+class MemoryKills:
+    """Remembers how often the kernel has killed processes of a control group for memory.
+
+    All processes that are killed in an attempt in which memory ran out count as killed for memory.
+    """
+
+    def __init__(self, cgroup: Path | None = None) -> None:
+        self._cgroup = own_cgroup() if cgroup is None else cgroup
+        self._count = memory_kills(self._cgroup)
+        self._short_of_memory: Membership | None = None
+
+    def struck(self, membership: Membership) -> bool:
+        """Whether memory has run out in this attempt."""
+        count = memory_kills(self._cgroup)
+        if count > self._count:
+            self._count, self._short_of_memory = count, membership
+        return self._short_of_memory == membership
 
 
 def memory_kills(cgroup: Path) -> int:

@@ -16,7 +16,7 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
@@ -25,8 +25,9 @@ from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.processes.heartbeat_timeout import patience_seconds
 from drumline_trainer.agent.processes.rank_faults import RankFaults
 from drumline_trainer.agent.processes.rank_process import RankProcess, fork_rank
+from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, ZygoteClient
-from drumline_trainer.agent.protocol.member_reports import Fault, RankView
+from drumline_trainer.agent.protocol.member_reports import RankView
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import ExitCode
@@ -51,22 +52,6 @@ DRAIN_SECONDS = 2.0
 """How long the pipes of ended ranks are read on: an orphan process may hold them open."""
 BEFORE_FIRST_HEARTBEAT = (-1, 0, -1)
 """Position of a rank that has sent no heartbeat yet."""
-
-
-class RankListener(Protocol):
-    """Receives what happens to the ranks."""
-
-    def on_fault(self, fault: Fault) -> None:
-        """An attempt has failed."""
-
-    def on_heartbeat(self, heartbeat: Heartbeat) -> None:
-        """A rank has sent a heartbeat."""
-
-    def on_snapshot(self, process: RankProcess, snapshot: SnapshotInfo) -> None:
-        """A rank has written a snapshot."""
-
-    def on_saved(self, saved: NoticeSaved) -> None:
-        """A rank has answered a notice."""
 
 
 class LocalRanks:

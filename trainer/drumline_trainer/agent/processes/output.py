@@ -101,10 +101,10 @@ async def open_line_pipe(on_line: Callable[[bytes], None]) -> tuple[LineReader, 
 
 
 class PrefixedOutput:
-    """Prints lines under a prefix and keeps the last ones."""
+    """Prints lines under a prefix, or under none where it is empty, and keeps the last ones."""
 
     def __init__(self, prefix: str) -> None:
-        self._prefix = f"[{prefix}] ".encode()
+        self._prefix = f"[{prefix}] ".encode() if prefix else b""
         self._last: deque[str] = deque(maxlen=KEPT_LINES)
 
     def rename(self, prefix: str) -> None:
@@ -117,6 +117,11 @@ class PrefixedOutput:
         if text.strip():
             self._last.append(text)
         write_line(self._prefix + text.encode())
+
+    @property
+    def last_lines(self) -> list[str]:
+        """The last lines that were not blank, oldest first; at most KEPT_LINES."""
+        return list(self._last)
 
     @property
     def last_line(self) -> str:

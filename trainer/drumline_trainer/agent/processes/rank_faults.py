@@ -7,26 +7,21 @@ from pathlib import Path
 
 from drumline_trainer.agent.base.exit_codes import pod_exit_code
 from drumline_trainer.agent.processes import fault_classification
+from drumline_trainer.agent.processes.fault_classification import MemoryKills
 from drumline_trainer.agent.processes.rank_process import RankProcess
 from drumline_trainer.agent.protocol.member_reports import Fault
-from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 from drumline_trainer.rank_protocol.messages import Quiesced
 
 
 class RankFaults:
-    """Of one pod; remembers how often the kernel has killed its processes for memory.
-
-    All ranks that are killed in an attempt in which memory ran out count as killed for memory.
-    """
+    """Of one pod."""
 
     def __init__(self, *, status: RankStatusStore, index: int, cgroup: Path | None = None) -> None:
         self._status = status
         self._index = index
-        self._cgroup = fault_classification.own_cgroup() if cgroup is None else cgroup
-        self._memory_kills = fault_classification.memory_kills(self._cgroup)
-        self._short_of_memory: Membership | None = None
+        self._memory = MemoryKills(cgroup)
 
     def peers_lost(self, rank: RankProcess, quiesced: Quiesced) -> Fault:
         """The rank has lost its peers: another rank failed, or the network between them."""
@@ -56,15 +51,12 @@ class RankFaults:
                 cause=f"rank {number}: ended with exit code 0 before its work was done",
                 exit_code=ExitCode.APPLICATION,
             )
-        kills = fault_classification.memory_kills(self._cgroup)
-        if kills > self._memory_kills:
-            self._memory_kills, self._short_of_memory = kills, rank.placement.membership
         return self._fault(
             rank,
             fault_class=fault_classification.classify(
                 code,
                 error=rank.error,
-                killed_for_memory=self._short_of_memory == rank.placement.membership,
+                killed_for_memory=self._memory.struck(rank.placement.membership),
             ),
             cause=fault_classification.cause(number, code, last_words=rank.last_words),
             exit_code=pod_exit_code(code),

@@ -10,19 +10,16 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
+from drumline_trainer.agent.processes.process_evidence import CpuWatch
 from drumline_trainer.agent.processes.rank_main import rank_request
 from drumline_trainer.agent.processes.zygote_client import Child, ZygoteClient
 from drumline_trainer.agent.protocol.member_reports import ProcessEvidence
 from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.rank_protocol.orders import RankOrder
 from drumline_trainer.rank_protocol.placement import Placement
-
-BUSY_SHARE = 0.3
-"""Of one processor: a process that uses more is busy."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,9 +46,8 @@ class RankProcess:
     """Why it was killed: it hung while the other ranks waited."""
     ended_by_agent: bool = False
     """The agent has ended it: its exit is no fault."""
-    cpu_seconds: float = 0.0
-    cpu_read_at: float = 0.0
-    evidence: ProcessEvidence = ProcessEvidence.NONE
+    cpu: CpuWatch | None = None
+    """None until it was forked and looked at."""
     entered_at: float = field(default_factory=time.monotonic)
     """When it was forked or resumed."""
 
@@ -96,18 +92,9 @@ class RankProcess:
         """What the kernel reports of the process; see `hang_detection`. Reads one small file."""
         if not self.alive or not self.child.pid.done():
             return ProcessEvidence.NONE
-        try:
-            text = Path(f"/proc/{self.child.pid.result()}/stat").read_text()
-        except OSError:
-            return ProcessEvidence.NONE
-        fields = text.rpartition(")")[2].split()
-        cpu_seconds = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-        passed, used = now - self.cpu_read_at, cpu_seconds - self.cpu_seconds
-        if passed >= 0.5:  # the kernel counts in hundredths of a second
-            self.cpu_read_at, self.cpu_seconds = now, cpu_seconds
-            busy = used >= BUSY_SHARE * passed or fields[0] == "D"
-            self.evidence = ProcessEvidence.BUSY if busy else ProcessEvidence.NONE
-        return ProcessEvidence.STOPPED if fields[0] in "Tt" else self.evidence
+        if self.cpu is None:
+            self.cpu = CpuWatch(self.child.pid.result())
+        return self.cpu.read(now=now)
 
     def close(self) -> None:
         """Close the descriptors."""

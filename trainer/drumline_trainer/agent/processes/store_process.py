@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.exit_codes import describe_exit_code
@@ -32,6 +33,45 @@ def peers_of(record: GenerationRecord) -> list[str]:
         return [str(network) for network in networks_of(addresses)]
     except ValueError:
         return []
+
+
+class AttemptStore(Protocol):
+    """Where the ranks of an attempt meet."""
+
+    async def open(
+        self, address: str, *, peers: Sequence[str], on_end: Callable[[str], None]
+    ) -> int:
+        """Replace the store of the previous attempt. Returns the port of this attempt's."""
+        ...
+
+    async def close(self) -> None:
+        """End the store."""
+
+
+class FreshPort:
+    """The port of the store that rank 0 of a command serves itself, another one each attempt.
+
+    A port of the last attempt may still be held by a connection that waits for its end.
+    """
+
+    def __init__(self, *, first_port: int) -> None:
+        self._first_port = first_port
+        self._opened = 0
+
+    async def open(
+        self,
+        address: str,  # noqa: ARG002 - rank 0 listens, and where it likes
+        *,
+        peers: Sequence[str],  # noqa: ARG002 - same
+        on_end: Callable[[str], None],  # noqa: ARG002 - the store ends with rank 0
+    ) -> int:
+        """Take the next port. Returns it."""
+        port = self._first_port + self._opened % STORE_PORTS
+        self._opened += 1
+        return port
+
+    async def close(self) -> None:
+        """Nothing is open here."""
 
 
 class RendezvousStore:

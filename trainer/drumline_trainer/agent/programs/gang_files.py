@@ -24,11 +24,21 @@ fe00::2\tip6-allrouters
 """
 
 
-def render(record: GenerationRecord, *, own_index: int, own_name: str) -> dict[str, str]:
-    """Contents by file name. `own_name` is this pod's hostname, which must resolve too."""
+def render(
+    record: GenerationRecord, *, own_index: int, own_name: str, slots: int | None = None
+) -> dict[str, str]:
+    """Contents by file name.
+
+    Args:
+        record: the gang.
+        own_index: of this pod.
+        own_name: this pod's hostname, which must resolve too.
+        slots: of each host, where that is not the number of its ranks in the record.
+    """
+    hostfile = [f"{member.host} slots={slots or member.ranks}\n" for member in record.members]
     return {
         "hosts": _hosts(record, own_index=own_index, own_name=own_name),
-        "hostfile": "".join(f"{member.host} slots={member.ranks}\n" for member in record.members),
+        "hostfile": "".join(hostfile),
         "members.json": _members(record, own_index=own_index),
     }
 
@@ -41,6 +51,18 @@ def write(folder: Path, files: dict[str, str]) -> None:
         unfinished.write_text(text)
         unfinished.chmod(0o644)
         unfinished.rename(folder / name)
+
+
+def alone(*, own_name: str, address: str) -> str:
+    """The hosts of a pod that does not know its gang yet."""
+    return f"{_LOCAL}{address}\t{own_name}\n"
+
+
+def write_in_place(folder: Path, files: dict[str, str]) -> None:
+    """Write into the files: a mount of a single file never shows another. Raises OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (folder / name).write_text(text)
 
 
 def _hosts(record: GenerationRecord, *, own_index: int, own_name: str) -> str:

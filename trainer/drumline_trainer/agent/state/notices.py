@@ -79,7 +79,7 @@ class SaveNotices:
             present: uids of the pods of the gang as it is now.
         """
         for name in list(self._accepted):
-            if _is_of_a_pod(name) and name.removeprefix(POD_NOTICE_PREFIX) not in present:
+            if is_of_a_pod(name) and name.removeprefix(POD_NOTICE_PREFIX) not in present:
                 self._withdraw(name)
         if self._active is not None:
             self._activate(self._active)
@@ -90,7 +90,7 @@ class SaveNotices:
         return [
             accepted.notice
             for name, accepted in self._accepted.items()
-            if not accepted.answered and not _is_of_a_pod(name)
+            if not accepted.answered and not is_of_a_pod(name)
         ]
 
     def record_answer(self, saved: NoticeSaved) -> None:
@@ -138,11 +138,12 @@ class SaveNotices:
 
     def _publish(self) -> None:
         """Show the newest of the operator's notices in the status."""
-        shown = [known.answer for name, known in self._accepted.items() if not _is_of_a_pod(name)]
+        shown = [known.answer for name, known in self._accepted.items() if not is_of_a_pod(name)]
         self._status.notice = shown[-1] if shown else None
         self._status.publish()
         self._notifier.notify()
 
 
-def _is_of_a_pod(notice_id: str) -> bool:
+def is_of_a_pod(notice_id: str) -> bool:
+    """Whether a pod that ends has made this notice."""
     return notice_id.startswith(POD_NOTICE_PREFIX)

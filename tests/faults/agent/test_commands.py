@@ -1,0 +1,229 @@
+"""A command of the user's under agents: its variables, its failures, its notices, its end."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.contract import ExitCode, FaultClass, Launch
+from tests.faults.agent.commands import CommandBand, start_commands
+from tests.faults.agent.gang import Gang
+
+
+@pytest.fixture
+async def pods(tmp_path: Path) -> AsyncIterator[Gang]:
+    """Pods of a gang that runs a command."""
+    band = CommandBand(folder=tmp_path)
+    yield Gang(band)
+    await band.stop()
+
+
+SHOWN = """
+import json, os, sys
+names = sys.argv[1:] or [
+    "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE",
+    "MASTER_ADDR", "TORCHELASTIC_USE_AGENT_STORE", "NNODES",
+]
+print(json.dumps({name: os.environ.get(name) for name in names}))
+"""
+WAITS = """
+import os, time
+ATTEMPT = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
+RANK = os.environ["RANK"]
+def wait():
+    while True:
+        time.sleep(60)
+"""
+
+
+async def test_per_gpu_each_rank_has_torchruns_variables(pods: Gang) -> None:
+    await start_commands(pods, 2, script=SHOWN, ranks=2)
+    assert await pods.ended() == [0, 0]
+    for rank in range(4):
+        [line] = pods.agents[rank // 2].printed(rank)
+        assert json.loads(line) == {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank % 2),
+            "WORLD_SIZE": "4",
+            "LOCAL_WORLD_SIZE": "2",
+            "GROUP_RANK": str(rank // 2),
+            "GROUP_WORLD_SIZE": "2",
+            "MASTER_ADDR": pods.band.address(0),
+            "TORCHELASTIC_USE_AGENT_STORE": "False",
+            "NNODES": None,
+        }
+    assert pods.leader.report.error == ""
+
+
+async def test_per_pod_one_launcher_has_its_variables_in_its_arguments_too(pods: Gang) -> None:
+    assert isinstance(pods.band, CommandBand)
+    pods.band.command = ["/bin/sh", "-c", "echo $0 $NODE_RANK $NNODES $NPROC_PER_NODE; cat $1"]
+    pods.band.command += ["at $(MASTER_ADDR) $(HOME)", "$(HYDRA_HOST_FILE)"]
+    await start_commands(pods, 2, script="", launch=Launch.PER_POD, ranks=4)
+    assert await pods.ended() == [0, 0]
+    for index, agent in pods.agents.items():
+        line = f"at {pods.band.address(0)} $(HOME) {index} 2 4"
+        assert line in agent.lines, agent.text
+        hostfile = (agent.folder / "gang" / "hostfile").read_text()
+        assert hostfile == "job-0 slots=4\njob-1 slots=4\n"
+        assert f"{pods.band.address(1)}\tjob-1" in (agent.folder / "gang" / "hosts").read_text()
+        assert "job-1 slots=4" in agent.lines
+
+
+FAILS_ONCE = """
+import sys
+print("attempt", ATTEMPT, "port", os.environ["MASTER_PORT"])
+if ATTEMPT == 0:
+    if RANK == "1":
+        {death}
+    wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("death", "fault_class", "cause"),
+    [
+        ("raise ValueError('boom')", "Application", "rank 1: ValueError: boom [exit code 1]"),
+        ("raise MemoryError('no room')", "OutOfMemory", "rank 1: MemoryError: no room"),
+        ("sys.exit(64)", "Application", "[exit code 64]"),
+        ("os.kill(os.getpid(), 9)", "Infrastructure", "[killed by SIGKILL]"),
+    ],
+    ids=["exception", "out of memory", "a code of its own", "SIGKILL"],
+)
+async def test_a_rank_that_dies_has_all_ranks_started_again_in_the_same_pods(
+    pods: Gang, death: str, fault_class: str, cause: str
+) -> None:
+    await start_commands(pods, 2, script=WAITS + FAILS_ONCE.format(death=death))
+    before = await pods.pids()
+    after = await pods.pids()
+
+    assert await pods.ended() == [0, 0]
+    assert not set(before.values()) & set(after.values())
+    [incident] = [event["incident"] for event in pods.leader.events("incident")]
+    assert (incident["fault_class"], incident["culprit_rank"]) == (fault_class, 1)
+    assert cause in incident["cause"], incident
+    ports = [line.split()[-1] for line in pods.leader.lines if line.startswith("attempt")]
+    assert len(set(ports)) == 2
+
+
+LOSES_ITS_PEER = """
+if ATTEMPT == 0:
+    if RANK == "0":
+        print("[rank0]: RuntimeError: [gloo/pair.cc:534] Connection closed by peer [10.0.0.2]:5")
+        print("[W] destroy_process_group() was not called")
+        os._exit(1)
+    open(os.environ["FOLDER"] + "/ready", "w").close()
+    import pathlib
+    while not pathlib.Path(os.environ["FOLDER"], "go").exists():
+        time.sleep(0.01)
+    raise ValueError("boom")
+"""
+
+
+async def test_the_root_cause_is_named_although_its_consequence_came_first(pods: Gang) -> None:
+    await start_commands(pods, 2, script=WAITS + LOSES_ITS_PEER)
+    await pods.leader.event("rank_exited")
+    (pods.band.folder / "go").touch()
+
+    assert await pods.ended() == [0, 0]
+    [incident] = [event["incident"] for event in pods.leader.events("incident")]
+    assert (incident["fault_class"], incident["culprit_rank"]) == ("Application", 1)
+    assert incident["cause"].startswith("rank 1: ValueError: boom")
+
+
+async def test_a_pod_is_replaced_and_the_gang_starts_again(pods: Gang) -> None:
+    runs = WAITS + "print('generation runs')\nif not os.path.exists(os.environ['FOLDER'] + '/end'):"
+    await start_commands(pods, 2, script=runs + "\n    wait()\n")
+    await pods.pids()
+    (pods.band.folder / "end").touch()
+    await pods.replace(1)
+
+    assert await pods.ended() == [0, 0]
+    assert len(pods.leader.events("ranks_started")) == 2
+
+
+async def test_an_image_without_the_command_fails_with_a_sentence(pods: Gang) -> None:
+    assert isinstance(pods.band, CommandBand)
+    pods.band.command = ["trian.py"]
+    await start_commands(pods, 1, script="")
+    assert await pods.ended() == [ExitCode.CONFIG]
+    error = pods.leader.report.error
+    assert "the command 'trian.py' cannot be started: the image has no such program" in error
+
+
+async def test_restarts_end_with_their_budget(pods: Gang) -> None:
+    pods.record_fields = {"restarts_left": {FaultClass.APPLICATION: 3}}
+    await start_commands(pods, 1, script="raise ValueError('boom')")
+    assert await pods.ended() == [1]
+    assert len(pods.leader.events("ranks_started")) == 4
+    assert "no restart of class Application is left" in pods.leader.report.error
+
+
+SAVES_WHEN_ASKED = """
+import signal, sys
+def save(*_):
+    print("saved")
+    sys.exit(0)
+signal.signal(signal.SIGTERM, save)
+print("ready")
+wait()
+"""
+
+
+async def test_a_pod_that_ends_has_every_rank_of_the_gang_notified(pods: Gang) -> None:
+    await start_commands(pods, 2, script=WAITS + SAVES_WHEN_ASKED)
+    for agent in pods.agents.values():
+        await agent.until_line("ready")
+    pods.agents[1].process.send_signal(signal.SIGTERM)
+
+    assert await pods.agents[1].ended() == ExitCode.PREEMPTED
+    await pods.leader.until_line("saved")
+    assert "saved" in pods.agents[1].lines
+    (pods.band.folder / "train.py").write_text("print('the second life')")
+    await pods.replace(1)
+    assert await pods.ended() == [0, 0]
+    assert not pods.leader.events("fault")
+
+
+async def test_a_notice_is_answered_at_once_where_nobody_acknowledges_it(pods: Gang) -> None:
+    await start_commands(pods, 1, script=WAITS + "wait()")
+    await pods.pids()
+    await pods.notice("spot", leave=True)
+    answer = (await pods.status()).notice
+    assert answer is not None
+    assert (answer.id, answer.step) == ("spot", None)
+    assert answer.error == "the program does not acknowledge saves"
+
+
+ENDS_EARLY = WAITS + "if RANK == '1' and ATTEMPT == 0:\n    wait()\n"
+
+
+async def test_ranks_that_end_early_leave_the_rest_a_stated_time(pods: Gang) -> None:
+    pods.record_fields = {"restarts_left": {FaultClass.APPLICATION: 1}}
+    await start_commands(pods, 2, script=ENDS_EARLY, DRUMLINE_EARLY_EXIT_SECONDS="1")
+    assert await pods.ended() == [0, 0]
+    [incident] = [event["incident"] for event in pods.leader.events("incident")]
+    assert incident["cause"].startswith("rank 1 still ran 1 s after other ranks had ended")
+
+
+async def test_children_of_a_failed_rank_end_with_it(pods: Gang) -> None:
+    child = "import subprocess\nif ATTEMPT == 0:\n    p = subprocess.Popen(['sleep', '600'])\n"
+    child += "    print('child', p.pid, flush=True)\n    raise ValueError('boom')\n"
+    await start_commands(pods, 1, script=WAITS + child)
+    pid = int((await pods.leader.until_line("child")).split()[-1])
+    assert await pods.ended() == [0]
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_a_command_needs_its_settings(pods: Gang) -> None:
+    assert isinstance(pods.band, CommandBand)
+    pods.band.command = ["true"]
+    agent = await pods.band.start(0)
+    assert await agent.ended() == ExitCode.CONFIG
+    assert "DRUMLINE_LAUNCH: must be set" in agent.text

@@ -1,0 +1,269 @@
+"""The ranks of a pod that runs a command of the user's image.
+
+Each attempt starts new processes: an unknown program cannot be resumed. An exit code of 0 is the
+only sign that its work is done, and only while nobody has asked it to end. A rank that fails ends
+the attempt: the leader has all pods stop theirs and start them again.
+
+A notice (a drain, a spot node, a preemption) reaches every process as a signal, because a sharded
+save needs all of them. Their ends after that are no faults: they wait for the next membership.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from drumline_trainer.agent.base.change_notifier import ChangeNotifier
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.commands.command_faults import CommandFaults
+from drumline_trainer.agent.commands.command_process import (
+    CommandNotStartedError,
+    CommandProcess,
+    kill,
+    start_command,
+)
+from drumline_trainer.agent.commands.launch_environment import (
+    command_line,
+    launch_variables,
+    thread_variables,
+)
+from drumline_trainer.agent.commands.launch_plan import LaunchPlan
+from drumline_trainer.agent.processes.ranks import RankListener
+from drumline_trainer.agent.processes.reaper import Reaper
+from drumline_trainer.agent.protocol.member_reports import RankView
+from drumline_trainer.agent.state.notices import is_of_a_pod
+from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import NoticeSaved
+from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice
+from drumline_trainer.rank_protocol.placement import Placement
+
+STOP_SECONDS = 1.0
+"""Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
+nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
+KILL_SECONDS = 5.0
+DRAIN_SECONDS = 2.0
+NEVER_SECONDS = 1e12
+"""Patience with a rank whose silence means nothing."""
+NO_ANSWER = "the program does not acknowledge saves"
+"""To a notice: only a program that uses the client can say that it has saved."""
+
+
+class CommandRanks:
+    """The processes of this pod's command, by local rank."""
+
+    def __init__(
+        self,
+        *,
+        plan: LaunchPlan,
+        settings: AgentSettings,
+        status: RankStatusStore,
+        listener: RankListener,
+        reaper: Reaper,
+        inherited: Mapping[str, str] = os.environ,
+    ) -> None:
+        """Make the ranks of a pod; none runs yet.
+
+        Args:
+            plan: what to start.
+            settings: of the agent.
+            status: what the agent reports.
+            listener: receives what happens to the processes.
+            reaper: waits for them.
+            inherited: the environment of the image, which they get.
+        """
+        self._plan = plan
+        self._settings = settings
+        self._status = status
+        self._listener = listener
+        self._reaper = reaper
+        self._inherited = inherited
+        self._faults = CommandFaults(index=settings.index)
+        self._processes: dict[int, CommandProcess] = {}
+        self._notified_at: float | None = None
+        """When this attempt's processes got the notice to end, on the monotonic clock."""
+        self.changes = ChangeNotifier()
+        """Notified when a process has ended."""
+
+    @property
+    def all_preempted(self) -> bool:
+        """Never: only the operator knows when a gang that acknowledges nothing may go."""
+        return False
+
+    def views(self) -> tuple[RankView, ...]:
+        """Every process of the present attempt, as of now."""
+        now = time.monotonic()
+        present = (self._status.generation, self._status.attempt)
+        return tuple(
+            RankView(
+                rank=process.placement.rank,
+                position=(0, 0, 0),  # steps of ranks that print them cannot be compared to others'
+                silent_seconds=now - process.heard_at,
+                patience_seconds=NEVER_SECONDS,
+                evidence=process.cpu.read(now=now),
+                done=process.done,
+            )
+            for process in self._processes.values()
+            if process.placement.membership == present
+        )
+
+    def send_to_all(self, order: RankOrder) -> None:
+        """Act on a notice: the end of a pod reaches every process of the gang as a signal."""
+        if isinstance(order, SaveNotice):
+            if is_of_a_pod(order.id):
+                self._notify_all()
+            self._listener.on_saved(NoticeSaved(notice=order.id, error=NO_ANSWER))
+
+    def kill(self, numbers: Iterable[int], *, reason: str) -> None:
+        """Kill processes that hang."""
+        wanted = set(numbers)
+        for process in self._processes.values():
+            if process.placement.rank in wanted and process.alive:
+                log(AgentEvent.RANK_KILLED, rank=process.placement.rank, reason=reason)
+                process.kill_reason = reason
+                process.signal_group(signal.SIGKILL)
+
+    async def quiesce(self) -> None:
+        """End all processes: at once after a failure, within their grace after a notice."""
+        if self._notified_at is not None:
+            left = self._notified_at + self._settings.grace_seconds - time.monotonic()
+            await self._wait_for_exits(max(left, 0.0))
+        await self._stop(STOP_SECONDS)
+
+    async def start_attempt(self, placements: Sequence[Placement]) -> None:
+        """Start a process for each placement. Raises OSError where the pod is out of resources."""
+        first = placements[0]
+        await self._stop(STOP_SECONDS)
+        self._close_outputs()
+        self._processes, self._notified_at = {}, None
+        self._status.begin_attempt(
+            generation=first.generation,
+            attempt=first.attempt,
+            ranks=range(first.rank, first.rank + len(placements)),
+        )
+        for placement in placements:
+            try:
+                self._processes[placement.local_rank] = await self._start(placement)
+            except CommandNotStartedError as error:
+                fault = self._faults.not_started(placement.rank, placement.membership, str(error))
+                self._listener.on_fault(fault)
+                return
+        log(
+            AgentEvent.RANKS_STARTED,
+            generation=first.generation,
+            attempt=first.attempt,
+            pids={each.placement.rank: each.pid for each in self._processes.values()},
+            resumed=[],
+            world_size=first.world_size,
+            restore_snapshot=None,
+        )
+        for placement in placements:
+            self._say_running(placement)
+
+    async def end(self, *, grace_seconds: float = 0.0) -> bool:
+        """End every process and print what is left of its output.
+
+        With a grace they get the notice first, unless they have it. Returns whether all of them
+        had done their work.
+        """
+        well = bool(self._processes) and all(each.done for each in self._processes.values())
+        if grace_seconds > 0:
+            self._notify_all()
+            await self._wait_for_exits(grace_seconds)
+        await self._stop(0.0)
+        self._close_outputs()
+        return well
+
+    async def wait_for_teardown(self) -> None:
+        """Nothing: a process is done once it has ended."""
+
+    async def _start(self, placement: Placement) -> CommandProcess:
+        variables = launch_variables(
+            placement,
+            launch=self._plan.launch.launch,
+            gpus=self._plan.gpus,
+            gang_folder=self._settings.gang_folder,
+        )
+        process = await start_command(
+            command_line(self._plan.command, variables),
+            placement=placement,
+            environment={
+                **self._inherited,
+                **thread_variables(placement, self._inherited),
+                **variables,
+            },
+            on_line=self._on_line,
+            reaper=self._reaper,
+        )
+        process.exited.add_done_callback(lambda _: self._on_exit(process))
+        return process
+
+    def _on_line(self, process: CommandProcess, line: bytes) -> None:
+        process.heard_at = time.monotonic()
+        process.output.line(line)
+
+    def _on_exit(self, process: CommandProcess) -> None:
+        number, code = process.placement.rank, process.exited.result()
+        log(AgentEvent.RANK_EXITED, rank=number, code=code, reason=f"exit status {code}")
+        if process.placement.membership == (self._status.generation, self._status.attempt):
+            self._status.ranks_up[number] = False
+        process.output_reader.drain()  # its last words come before the verdict on its exit
+        unasked = not process.ended_by_agent and self._notified_at is None
+        process.done = unasked and code == 0
+        if code != 0:
+            process.signal_group(signal.SIGKILL)  # its children hold GPUs and the pipe
+        self.changes.notify()
+        if unasked and not process.done:
+            step = self._status.trained_step or 0
+            self._listener.on_fault(self._faults.process_ended(process, code, step=step))
+
+    def _say_running(self, placement: Placement) -> None:
+        """The command's steps are not known: that it runs is all that can be seen of it."""
+        heartbeat = Heartbeat(
+            generation=placement.generation,
+            attempt=placement.attempt,
+            rank=placement.rank,
+            step=0,
+            total_steps=0,
+            phase=Phase.RUNNING,
+            time_seconds=time.monotonic(),
+        )
+        self._status.record_heartbeat(heartbeat)
+        self._listener.on_heartbeat(heartbeat)
+
+    def _notify_all(self) -> None:
+        if self._notified_at is None:
+            self._notified_at = time.monotonic()
+            for process in self._processes.values():
+                process.signal(signal.SIGTERM)
+
+    async def _stop(self, grace_seconds: float) -> None:
+        """End what runs; it is no fault."""
+        running = [process for process in self._processes.values() if process.alive]
+        for process in running:
+            process.ended_by_agent = True
+            if grace_seconds > 0:
+                process.signal(signal.SIGTERM)
+        await self._wait_for_exits(grace_seconds)
+        for process in self._processes.values():
+            kill(process)
+        await self._wait_for_exits(KILL_SECONDS)
+
+    async def _wait_for_exits(self, seconds: float) -> None:
+        await _wait([process.exited for process in self._processes.values()], seconds=seconds)
+
+    def _close_outputs(self) -> None:
+        for process in self._processes.values():
+            process.output_reader.drain()
+            process.output_reader.close()
+
+
+async def _wait(futures: Sequence[asyncio.Future[Any]], *, seconds: float) -> None:
+    pending = [future for future in futures if not future.done()]
+    if pending and seconds > 0:
+        await asyncio.wait(pending, timeout=seconds)

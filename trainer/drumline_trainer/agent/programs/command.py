@@ -1,0 +1,84 @@
+"""The agent of a pod with a template: it starts the user's command, and again after a failure.
+
+It runs from a bundle of its own (`bundle`), with the standard library alone, in any image.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Sequence
+
+from drumline_trainer.agent.api.service import serving
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.outcome import Failed, Outcome, Preempted
+from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.commands.command_ranks import CommandRanks
+from drumline_trainer.agent.commands.launch_plan import LaunchPlan
+from drumline_trainer.agent.member.save_on_termination import announce_termination
+from drumline_trainer.agent.processes.reaper import Reaper
+from drumline_trainer.agent.processes.store_process import FreshPort
+from drumline_trainer.agent.processes.zygote_client import ZygoteReady
+from drumline_trainer.agent.programs import gang_files
+from drumline_trainer.agent.programs.gang_pod import GangPod, PodParts
+from drumline_trainer.agent.programs.pod_exit import report_exit
+from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
+from drumline_trainer.agent.snapshots.transfer import SnapshotServer
+from drumline_trainer.contract import GenerationRecord, LaunchSettings
+from drumline_trainer.host import prctl
+
+
+async def run_command(
+    settings: AgentSettings, *, launch: LaunchSettings, command: Sequence[str]
+) -> int:
+    """Run one pod to its end. Returns the pod's exit code."""
+    prctl.adopt_orphans()
+    reaper = Reaper()
+    snapshots = SnapshotCatalog(settings.snapshot_folder)
+    server = SnapshotServer(token=settings.token, snapshots=snapshots)
+    plan = LaunchPlan(command=command, launch=launch, gpus=settings.gpus)
+    async with serving(settings, uploads=server) as service:
+        parts = PodParts(
+            make_ranks=lambda listener: CommandRanks(
+                plan=plan,
+                settings=settings,
+                status=service.status,
+                listener=listener,
+                reaper=reaper,
+            ),
+            store=FreshPort(first_port=settings.store_port),
+            wait_until_ready=_ready_at_once,
+            wait_until_gone=_never_gone,
+            prepare_for_stop=announce_termination,
+            stopped=_stopped,
+            on_record=lambda record: _write_gang_files(settings, record),
+        )
+        try:
+            pod = GangPod(service=service, parts=parts, snapshots=snapshots, server=server)
+            ending = await pod.live()
+        finally:
+            snapshots.remove_all()
+        return report_exit(service, ending)
+
+
+def _write_gang_files(settings: AgentSettings, record: GenerationRecord) -> None:
+    """The hosts and the hostfile of the new gang, before its processes are started."""
+    files = gang_files.render(
+        record, own_index=settings.index, own_name=socket.gethostname(), slots=settings.gpus
+    )
+    try:
+        gang_files.write_in_place(settings.gang_folder, files)
+    except OSError as error:  # a full disk: programs that need no names still work
+        log(AgentEvent.GANG_FILES_FAILED, reason=str(error))
+
+
+async def _ready_at_once() -> ZygoteReady:
+    return ZygoteReady(seconds=0.0, threads=0)
+
+
+async def _never_gone() -> Failed:
+    return await asyncio.get_running_loop().create_future()
+
+
+def _stopped(done: bool) -> Outcome:  # noqa: ARG001, FBT001 - an exit code after SIGTERM says nothing
+    return Preempted()

@@ -1,0 +1,55 @@
+"""Brings the agent into a pod whose image knows nothing of it: an init container of our own image.
+
+It copies the bundle (an own Python with the agent, made by docker/bundle.py) into a folder that the
+user's container mounts, and writes a hosts file for a pod that is still alone. It needs no record,
+no token and no network.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.settings import AgentEnv
+from drumline_trainer.agent.programs import gang_files
+from drumline_trainer.contract import BUNDLE_FOLDER, BUNDLE_SOURCE, GANG_FOLDER, Env, ExitCode
+
+
+def install(
+    environ: Mapping[str, str],
+    *,
+    source: Path = Path(BUNDLE_SOURCE),
+    target: Path = Path(BUNDLE_FOLDER),
+) -> int:
+    """Copy the bundle and write the hosts file. Returns the init container's exit code."""
+    if not (source / "bin" / "python3").exists():
+        sys.stderr.write(
+            f"{source}: this image carries no agent for the images of others; set the chart's "
+            "agentImage to one that does, such as the operator's\n"
+        )
+        return ExitCode.CONFIG
+    folder = Path(environ.get(AgentEnv.GANG_FOLDER, GANG_FOLDER))
+    hosts = gang_files.alone(
+        own_name=socket.gethostname(), address=environ.get(Env.POD_IP, "127.0.0.1")
+    )
+    try:
+        # The target is a mount: it exists, and a former try of this container may have begun.
+        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
+        gang_files.write_in_place(folder, {"hosts": hosts, "hostfile": "", "members.json": "{}\n"})
+    except OSError as error:
+        sys.stderr.write(f"the agent cannot be installed into {target}: {error}\n")
+        return ExitCode.APPLICATION
+    log(AgentEvent.FINISHED, exit_code=ExitCode.OK)
+    return ExitCode.OK
+
+
+def _copy(source: str, target: str) -> str:
+    """With its mode and without its times and extended attributes, which a volume may refuse."""
+    shutil.copyfile(source, target)
+    Path(target).chmod(0o755 if os.access(source, os.X_OK) else 0o644)
+    return target
