@@ -1,0 +1,193 @@
+"""The connection of a rank to its pod's agent: one daemon thread that reads and writes.
+
+The training thread does no system call to report a step: the thread asks for the newest report
+twice a second and sends it if it differs. Rare messages (a part was saved, the work is done) are
+delivered at once, and waited for, as the process may exit next. Nothing here raises into the
+script: a lost agent is a warning, once, and tried again every RECONNECT_SECONDS.
+
+A forked child, such as a worker of a data loader, inherits memory but no thread: it closes its copy
+of the socket, and the connection is closed there.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import socket
+import threading
+import time
+import weakref
+from collections import deque
+from contextlib import suppress
+from dataclasses import replace
+from typing import Callable, Final
+
+from drumline_client.wire import (
+    MAX_LINE_BYTES,
+    AgentMessage,
+    ClientMessage,
+    Hello,
+    JoinRefused,
+    StepReport,
+    Welcome,
+    WireError,
+    decode_agent_message,
+    encode,
+)
+
+CONNECT_SECONDS: Final = 2.0
+"""How long `open` waits for the agent's welcome."""
+DELIVER_SECONDS: Final = 1.0
+"""How long a message that must not be lost is waited for."""
+RECONNECT_SECONDS: Final = 5.0
+KEEPALIVE_SECONDS: Final = 10.0
+"""A report that does not differ is sent again after that."""
+QUEUED_MESSAGES: Final = 16
+"""While the agent is lost the oldest are dropped."""
+SEND_SECONDS: Final = 5.0
+"""An agent that does not read for so long is lost."""
+
+logger = logging.getLogger("drumline_client")
+
+
+class AgentConnection:
+    """To the socket of the pod's agent."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        hello: Callable[[], Hello],
+        newest_report: Callable[[], StepReport],
+        on_message: Callable[[AgentMessage], ClientMessage | None],
+        on_lost: Callable[[], None],
+    ) -> None:
+        """Args: the socket; values to send, as of now; what to do with a message, and its reply."""
+        self._path = path
+        self._hello = hello
+        self._newest_report = newest_report
+        self._on_message = on_message
+        self._on_lost = on_lost
+        self._report_seconds = Welcome(v=0).report_seconds
+        self._queued: deque[ClientMessage] = deque(maxlen=QUEUED_MESSAGES)
+        self._delivered = threading.Condition()
+        self._socket: socket.socket | None = None
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_write.setblocking(False)
+        self._tried = threading.Event()
+        self._warned = False
+        self.closed = False
+        """For good: refused, or in a forked child."""
+
+    def open(self) -> None:
+        """Start the thread, and wait until the agent has answered or cannot be reached."""
+        this = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: (self := this()) and self.close_in_child())
+        threading.Thread(target=self._run, name="drumline-client", daemon=True).start()
+        self._tried.wait(CONNECT_SECONDS)
+
+    def deliver(self, message: ClientMessage) -> None:
+        """Send what must not be lost; waits DELIVER_SECONDS at most, and not for a lost agent."""
+        if self.closed:
+            return
+        with self._delivered:
+            self._queued.append(message)
+            self._wake()
+            self._delivered.wait_for(
+                lambda: self._socket is None or message not in self._queued, DELIVER_SECONDS
+            )
+
+    def close(self) -> None:
+        """End the thread; what is queued is dropped."""
+        self.closed = True
+        self._wake()
+
+    def close_in_child(self) -> None:
+        """After a fork: leave the agent to the parent."""
+        self.closed = True
+        for inherited in (self._socket, self._wake_read, self._wake_write):
+            if inherited is not None:
+                inherited.close()
+
+    def _wake(self) -> None:
+        with suppress(OSError):  # it has been woken more often than it could look
+            self._wake_write.send(b".")
+
+    def _run(self) -> None:
+        while not self.closed:
+            try:
+                with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
+                    agent.settimeout(SEND_SECONDS)
+                    agent.connect(self._path)
+                    self._socket = agent
+                    self._talk(agent)
+            except (OSError, ValueError) as error:  # a WireError is a ValueError
+                self._warn(f"the agent at {self._path} is lost ({error}); training goes on alone")
+            with self._delivered:
+                self._socket = None
+                self._delivered.notify_all()
+            self._on_lost()
+            self._tried.set()
+            if not self.closed:
+                time.sleep(RECONNECT_SECONDS)
+
+    def _talk(self, agent: socket.socket) -> None:
+        """Until the connection is closed. Raises OSError, WireError."""
+        agent.sendall(encode(self._hello()))
+        rest, sent, sent_at = b"", None, 0.0
+        while not self.closed:
+            readable, _, _ = select.select([agent, self._wake_read], [], [], self._report_seconds)
+            if self._wake_read in readable:
+                self._wake_read.recv(4096)
+            if agent in readable:
+                received = agent.recv(1 << 16)
+                if not received:
+                    raise ConnectionError("it has closed the connection")
+                rest = self._take_lines(rest + received, agent)
+            self._send_queued(agent)  # first: what a rank has said is older than its newest step
+            report = self._newest_report()
+            if report != sent or time.monotonic() - sent_at > KEEPALIVE_SECONDS:
+                agent.sendall(encode(report))
+                sent, sent_at = report, time.monotonic()
+
+    def _take_lines(self, received: bytes, agent: socket.socket) -> bytes:
+        """Act on each whole line; returns what is left of an unfinished one."""
+        *lines, rest = received.split(b"\n")
+        if len(rest) > MAX_LINE_BYTES:
+            raise WireError("a line without an end")
+        for line in lines:
+            message = decode_agent_message(line)
+            if isinstance(message, Welcome):
+                self._report_seconds = min(max(message.report_seconds, 0.05), 60.0)
+            elif isinstance(message, JoinRefused):
+                self.closed = True
+                self._warn(f"the agent does not take this process: {message.reason}")
+            reply = None if message is None else self._on_message(message)
+            if isinstance(message, (Welcome, JoinRefused)):
+                self._tried.set()
+            if reply is not None:
+                agent.sendall(encode(reply))
+        return rest
+
+    def _send_queued(self, agent: socket.socket) -> None:
+        while self._queued:
+            message = self._queued[0]
+            agent.sendall(_fitting(message))
+            with self._delivered:
+                if self._queued[0] is message:  # else it was dropped meanwhile for newer ones
+                    self._queued.popleft()
+                self._delivered.notify_all()
+
+    def _warn(self, text: str) -> None:
+        if not self._warned:
+            self._warned = True
+            logger.warning("drumline: %s", text)
+
+
+def _fitting(message: ClientMessage) -> bytes:
+    """The message's line, without its texts if escapes make them too long for a line."""
+    try:
+        return encode(message)
+    except WireError:
+        return encode(replace(message, path="", error="too long to be shown"))

@@ -1,0 +1,262 @@
+"""`join` and what it returns: a script's place in its job.
+
+Outside Drumline (no DRUMLINE_AGENT in the environment) every call is a no-op of well under a
+microsecond, so the same script runs on a laptop.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import threading
+import time
+from contextlib import AbstractContextManager
+from typing import Any, Final, SupportsFloat
+
+from drumline_client.connection import AgentConnection
+from drumline_client.environment import RankPlace, rank_place
+from drumline_client.save_point import BoundaryAnswer, SavePoint
+from drumline_client.wire import (
+    VERSION,
+    AgentMessage,
+    ClientMessage,
+    Hello,
+    JoinRefused,
+    PartBegun,
+    PartSaved,
+    ProposalMissed,
+    StepReport,
+    Welcome,
+    WorkDone,
+)
+
+__version__ = "1.0"
+AGENT_VARIABLE: Final = "DRUMLINE_AGENT"
+"""Absolute path of the agent's socket; absent outside Drumline."""
+PHASES: Final = frozenset(
+    ("starting", "restoring", "data", "training", "evaluating", "saving", "done")
+)
+TENSOR_SECONDS: Final = 5.0
+"""A loss that is no Python number is read at most this often: reading it waits for the device."""
+
+
+class Run(AbstractContextManager["Run"]):
+    """One process of a job. Its methods are for the training thread, and survive a lost agent."""
+
+    def __init__(self, path: str | None, *, place: RankPlace) -> None:
+        """Connect to the agent at this socket; None: outside Drumline."""
+        self.rank = place.rank
+        self.world_size = place.world_size
+        self._place = place
+        self._step = -1
+        self._loss: float | None = None
+        self._at = time.monotonic()
+        self._tokens = 0
+        self._total_steps: int | None = None
+        self._phase = "starting"
+        self._saves = False
+        self._read_loss_at = -math.inf
+        self._welcome = Welcome(v=VERSION)
+        self._save_point = SavePoint()
+        self._agent: AgentConnection | None = None
+        if path:
+            self._agent = AgentConnection(
+                path,
+                hello=self._hello,
+                newest_report=self._report,
+                on_message=self._hear,
+                on_lost=self._save_point.forget,
+            )
+            self._agent.open()
+            atexit.register(self._report_last)
+
+    def __exit__(self, *error: object) -> None:
+        """Leaving the `with` block without an exception is `done`."""
+        if error[0] is None:
+            self.done()
+
+    @property
+    def inside(self) -> bool:
+        """Whether this process runs under an agent of Drumline."""
+        return self._agent is not None and not self._agent.closed
+
+    @property
+    def restarts(self) -> int:
+        """How often the ranks of this job were started before this time."""
+        return self._welcome.restarts
+
+    @property
+    def resized(self) -> bool:
+        """Whether the ranks before had another world size: batch or learning rate may follow."""
+        return self._welcome.previous_world_size not in (None, self.world_size)
+
+    @property
+    def checkpoint(self) -> tuple[int, str] | None:
+        """Step and path of the newest checkpoint that the job reported complete, where known."""
+        step = self._welcome.checkpoint_step
+        return None if step is None else (step, self._welcome.checkpoint_path)
+
+    def expect(self, total_steps: int) -> None:
+        """Say how many steps the whole run has: expected ends and backfilling follow from it."""
+        self._total_steps = int(total_steps)
+
+    def step(self, step: int, *, loss: SupportsFloat | None = None, tokens: int = 0) -> None:
+        """The optimizer step of this number, counted over the whole run, is finished.
+
+        Args:
+            step: larger than before; the same on all ranks.
+            loss: a number is taken as it is; a tensor is read at most every TENSOR_SECONDS.
+            tokens: this rank's of this step. Ranks that share a batch count it once.
+        """
+        if self._agent is None:
+            return
+        self._at = now = time.monotonic()
+        self._step = int(step)
+        self._phase = "training"
+        self._tokens += int(tokens)
+        if isinstance(loss, (float, int)):
+            self._loss = float(loss)
+        elif loss is not None and now >= self._read_loss_at:
+            self._read_loss_at = now + TENSOR_SECONDS
+            self._loss = _number(loss)
+
+    def should_save(self) -> bool:
+        """Whether to save now: a node leaves, a preemption, a drain.
+
+        To be asked by every rank after each `step` (or each n-th): True on all ranks at the same
+        step. Say `saved` afterwards.
+        """
+        if self._agent is None or self._agent.closed:
+            return False
+        self._saves = True
+        self._at = time.monotonic()
+        answer = self._save_point.ask(self._step)
+        if answer is BoundaryAnswer.MISSED:
+            self._agent.deliver(ProposalMissed(id=self._save_point.missed_id))
+        elif answer is BoundaryAnswer.SAVE:
+            self._phase = "saving"
+        return answer is BoundaryAnswer.SAVE
+
+    def should_stop(self) -> bool:
+        """Whether the pods are given back once this save is done; True on all ranks at once.
+
+        A script may end its loop then. One that does not is stopped when the save is complete.
+        """
+        return self._save_point.leaving
+
+    def saving(self, step: int) -> None:
+        """This rank goes on while its part of the checkpoint of a step is written: say `saved`."""
+        self._deliver(PartBegun(step=int(step)))
+
+    def saved(self, step: int, path: str | os.PathLike[str] = "", *, error: str = "") -> None:
+        """This rank's part of the checkpoint of a step is written; with `error` it could not be.
+
+        To be said by every rank that saves, of every checkpoint, also those of the script's own
+        schedule. The checkpoint is complete when no rank's part is missing; a rank that has
+        gone on to a later step without `saving` has no part.
+        """
+        if self._phase == "saving":
+            self._phase = "training"
+        self._deliver(PartSaved(step=int(step), path=str(path), error=error))
+
+    def phase(self, name: str) -> None:
+        """Say what this rank does until its next `step`: one of PHASES.
+
+        Raises:
+            ValueError: another name.
+        """
+        if name not in PHASES:
+            raise ValueError(f"no phase {name!r}: one of {', '.join(sorted(PHASES))}")
+        self._phase = name
+        self._at = time.monotonic()
+
+    def done(self) -> None:
+        """The work of this rank is complete: its exit is no loss to the job."""
+        self._phase = "done"
+        self._report_last()
+        self._deliver(WorkDone())
+
+    def _deliver(self, message: ClientMessage) -> None:
+        if self._agent is not None:
+            self._at = time.monotonic()
+            self._agent.deliver(message)
+
+    def _report_last(self) -> None:
+        """Before the process exits: the newest step, which may be younger than the last report."""
+        if self._agent is not None:
+            self._agent.deliver(self._report())
+
+    def _hello(self) -> Hello:
+        return Hello(
+            v=VERSION,
+            pid=os.getpid(),
+            rank=self.rank,
+            local_rank=self._place.local_rank,
+            world_size=self.world_size,
+            answered=self._save_point.answered,
+            client=__version__,
+        )
+
+    def _report(self) -> StepReport:
+        return StepReport(
+            at=self._at,
+            phase=self._phase,
+            saves=self._saves,
+            step=None if self._step < 0 else self._step,
+            tokens=self._tokens,
+            loss=self._loss,
+            total_steps=self._total_steps,
+        )
+
+    def _hear(self, message: AgentMessage) -> ClientMessage | None:
+        """In the connection's thread."""
+        if isinstance(message, Welcome):
+            self._welcome = message
+        elif isinstance(message, JoinRefused):
+            self._save_point.forget()
+        else:
+            return self._save_point.hear(message)
+        return None
+
+
+class _Joined:
+    """The run of this process: a script and its adapter share it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._run: Run | None = None
+        os.register_at_fork(after_in_child=self._forget)
+
+    def get(self, *, rank: int | None, world_size: int | None) -> Run:
+        with self._lock:
+            if self._run is None:
+                place = rank_place(os.environ, rank=rank, world_size=world_size)
+                self._run = Run(os.environ.get(AGENT_VARIABLE), place=place)
+            return self._run
+
+    def _forget(self) -> None:
+        """In a forked child, which may be a rank of its own; the parent may have had the lock."""
+        self._lock = threading.Lock()
+        self._run = None
+
+
+_JOINED: Final = _Joined()
+
+
+def join(*, rank: int | None = None, world_size: int | None = None) -> Run:
+    """Join the job; the same `Run` each time in a process.
+
+    Args:
+        rank: where the launcher's variables (torchrun, mpirun, srun) do not say it.
+        world_size: likewise.
+    """
+    return _JOINED.get(rank=rank, world_size=world_size)
+
+
+def _number(loss: Any) -> float | None:
+    """The value of a tensor or a number; None for what has no single value."""
+    try:
+        return float(loss.detach() if hasattr(loss, "detach") else loss)
+    except (TypeError, ValueError, RuntimeError):
+        return None

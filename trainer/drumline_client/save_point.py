@@ -1,0 +1,107 @@
+"""A rank's half of the agreement on the step at which all ranks save (see `wire`).
+
+A boundary is one call of `should_save`. Two threads meet here: the training thread asks at its
+boundaries, the connection's thread hands in what the agent says. One lock makes an answer and an
+acceptance exclude each other, so what was accepted cannot have been passed.
+"""
+
+from __future__ import annotations
+
+import threading
+from enum import Enum
+from typing import Final
+
+from drumline_client.wire import (
+    ClientMessage,
+    ProposalAccepted,
+    ProposalPassed,
+    SaveAgreed,
+    SaveProposal,
+    SaveWithdrawn,
+)
+
+HOLD_SECONDS: Final = 30.0
+"""How long a rank waits at its boundary for the outcome of what it has accepted."""
+
+
+class BoundaryAnswer(Enum):
+    """The answer to `should_save`."""
+
+    TRAIN = "train"
+    SAVE = "save"
+    MISSED = "missed"
+    """TRAIN, as the outcome did not come in time."""
+
+
+class SavePoint:
+    """What was proposed to this rank, and what it has answered at its boundaries."""
+
+    def __init__(self, *, hold_seconds: float = HOLD_SECONDS) -> None:
+        self._hold_seconds = hold_seconds
+        self._changed = threading.Condition()
+        self._proposal: SaveProposal | None = None
+        self._agreed = False
+        self._last_answer = BoundaryAnswer.TRAIN
+        self.answered = -1
+        """The newest boundary that was answered."""
+        self.leaving = False
+        """The ranks were asked to save and leave, and this rank has reached that boundary."""
+        self.missed_id = ""
+        """Of the newest proposal that was MISSED."""
+
+    def hear(self, message: SaveProposal | SaveAgreed | SaveWithdrawn) -> ClientMessage | None:
+        """Take in what the agent says; returns the reply to a proposal."""
+        with self._changed:
+            if isinstance(message, SaveProposal):
+                return self._consider(message)
+            if self._proposal is not None and self._proposal.id == message.id:
+                if isinstance(message, SaveAgreed):
+                    self._agreed = True
+                elif not self._agreed:
+                    self._proposal = None
+                self._changed.notify_all()
+            return None
+
+    def forget(self) -> None:
+        """The agent is lost: what is not agreed never will be."""
+        with self._changed:
+            if not self._agreed:
+                self._proposal = None
+            self._changed.notify_all()
+
+    def ask(self, step: int) -> BoundaryAnswer:
+        """Answer the boundary of a step; waits only at one that this rank has accepted.
+
+        The same step asked again has the same answer.
+        """
+        with self._changed:
+            if step == self.answered:
+                return self._last_answer
+            answer = self._answer(step)
+            self._last_answer = answer
+            self.answered = max(step, self.answered)
+            return answer
+
+    def waits_at(self, step: int) -> bool:
+        """Whether the boundary of a step has to wait for the outcome of what was accepted."""
+        return self._proposal is not None and step >= self._proposal.step and not self._agreed
+
+    def _consider(self, proposal: SaveProposal) -> ClientMessage:
+        if self.answered >= proposal.step or self._agreed:
+            return ProposalPassed(id=proposal.id, answered=self.answered)
+        self._proposal = proposal
+        return ProposalAccepted(id=proposal.id)
+
+    def _answer(self, step: int) -> BoundaryAnswer:
+        if not self._changed.wait_for(lambda: not self.waits_at(step), self._hold_seconds):
+            assert self._proposal is not None  # noqa: S101 - the rank waits for its outcome
+            self.missed_id, self._proposal = self._proposal.id, None
+            return BoundaryAnswer.MISSED
+        return self._take(step)
+
+    def _take(self, step: int) -> BoundaryAnswer:
+        if self._proposal is None or step < self._proposal.step:
+            return BoundaryAnswer.TRAIN
+        self.leaving = self.leaving or self._proposal.leave
+        self._proposal, self._agreed = None, False
+        return BoundaryAnswer.SAVE
