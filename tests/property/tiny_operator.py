@@ -240,6 +240,7 @@ class _Operator:
 
     async def cycle(self) -> list[str]:
         """One cycle of the scheduler; returns what is wrong with its decisions."""
+        reconciler = self._reconciler()
         committer = Committer(
             writer=self.writer,
             pods=SETTINGS,
@@ -250,6 +251,8 @@ class _Operator:
             enqueue=lambda _: None,
             priority_of=self.cache.scheduling.priority_of,
             signing_key=KEYS.current_id,
+            foreseen=reconciler.foreseen,
+            announce=reconciler.announce,
         )
         await committer.withdraw(self.cache.jobs.all(), now=NOW)
         snapshot = self.cache.scheduling.snapshot(now=NOW)
@@ -266,8 +269,18 @@ class _Operator:
 
     async def reconcile(self, name: str) -> list[str]:
         """One job, until it says that nothing is left to do."""
+        reconciler = self._reconciler()
+        for _ in range(8):
+            try:
+                await reconciler.reconcile(f"{NAMESPACE}/{name}")
+            except RetryLater:
+                continue
+            return []
+        return [f"{name} does not settle"]
+
+    def _reconciler(self) -> Reconciler:
         agents = AgentClient()
-        reconciler = Reconciler(
+        return Reconciler(
             writer=self.writer,
             executor=Executor(
                 client=self.api,
@@ -291,13 +304,6 @@ class _Operator:
             job_events=self.events,
             clock=lambda: NOW,
         )
-        for _ in range(8):
-            try:
-                await reconciler.reconcile(f"{NAMESPACE}/{name}")
-            except RetryLater:
-                continue
-            return []
-        return [f"{name} does not settle"]
 
 
 def some(spec: GpuPoolSpec | None) -> GpuPoolSpec:

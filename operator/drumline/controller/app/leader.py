@@ -237,6 +237,8 @@ class LeaderComponents:
             job_events=self._job_events,
             enqueue=self._queue.add,
             priority_of=self._state.scheduling.priority_of,
+            foreseen=self._reconciler.foreseen,
+            announce=self._reconciler.announce,
         )
 
     def _wire_orphan_sweep(self) -> OrphanSweep:

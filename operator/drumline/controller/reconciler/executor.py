@@ -154,7 +154,7 @@ class Executor:
             case DeleteGenerations():
                 await self._delete_pods(job, action.generations)
             case DeletePods():
-                await asyncio.gather(*(self._delete_orphan_pod(job, pod) for pod in action.pods))
+                await asyncio.gather(*(self._delete_pod(job, pod) for pod in action.pods))
             case PushRecord():
                 self._deliveries.start(
                     uid=job.uid,
@@ -250,6 +250,17 @@ class Executor:
         _raise_worst(list(errors.values()))
 
     async def _delete_pods(self, job: Job, generations: tuple[int, ...]) -> None:
+        """With one request, whatever the number of pods.
+
+        For a collection the API server goes through all pods of the namespace, once its cache has
+        caught up with etcd: a pod alone is deleted by its name. Pods that the cache does not show
+        yet are planned for when it does.
+        """
+        shown = [pod for pod in self._pods_of(job) if pod.generation in generations]
+        live = [pod for pod in shown if not pod.terminating]
+        if len(live) == 1:
+            await self._delete_pod(job, live[0])
+            return
         chosen = ",".join(str(generation) for generation in generations)
         log.info("pods_deleted", job=job.key, generations=chosen)
         selector = f"{LABEL_JOB_UID}={job.uid},{LABEL_GENERATION} in ({chosen})"
@@ -260,9 +271,9 @@ class Executor:
             self._client, PODS, namespace=namespace, label_selector=label_selector
         )
 
-    async def _delete_orphan_pod(self, job: Job, pod: PodFacts) -> None:
+    async def _delete_pod(self, job: Job, pod: PodFacts) -> None:
         """With its grace period: on a dead node it stays until the node is known to be gone."""
-        log.info("orphan_pod_deleted", job=job.key, pod=pod.name, node=pod.node)
+        log.info("pod_deleted", job=job.key, pod=pod.name, node=pod.node)
         with suppress(NotFound, Conflict):
             await writes.delete(
                 self._client, PODS, name=pod.name, namespace=job.namespace, uid=pod.uid

@@ -7,6 +7,7 @@ asks for nothing more to be written, are the actions done.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from drumline.api.conditions import Phase, Reason
 from drumline.api.trainingjob import TrainingJobStatus
@@ -123,7 +124,7 @@ class Reconciler:
             if planned.status is not None:
                 await self._write(job, planned.status)
                 memory.written_at = now
-                self._announce(job, planned.status)
+                self.announce(job, planned.status)
                 continue
             try:
                 for action in planned.actions:
@@ -151,6 +152,23 @@ class Reconciler:
             await self._writer.write(job, status)
         finally:
             self._refused_writes -= refused
+
+    def foreseen(self, job: Job) -> TrainingJobStatus:
+        """The status that this job's plan comes to before there is anything to do.
+
+        What lies between need not be written: nobody acts on it.
+
+        Args:
+            job: with a status that was decided and is not written yet.
+        """
+        memory = self._memory.setdefault(job.uid, JobMemory())
+        observed, now = self._observe(job, memory), self._clock()
+        for _ in range(MAX_WRITES_A_RECONCILE):
+            planned = plan_job(job, observed, now=now, epoch=self._epoch)
+            if planned.status is None:
+                break
+            job = replace(job, status=planned.status)
+        return job.status
 
     def knows(self, key: str) -> bool:
         """Whether there is a job with this key."""
@@ -248,7 +266,7 @@ class Reconciler:
         now = self._clock()
         status = transitions.requeued(job, reason=Reason.API_REFUSED, message=cause, now=now)
         await self._writer.write(job, status)
-        self._announce(job, status)
+        self.announce(job, status)
 
     async def _refuse_start(self, job: Job, unusable: ClaimUnusable) -> None:
         """No pod of this job could start, so none was created: a failed start without GPUs."""
@@ -257,7 +275,7 @@ class Reconciler:
             job, message=unusable.message, remedy=unusable.remedy, now=self._clock()
         )
         await self._writer.write(job, status)
-        self._announce(job, status)
+        self.announce(job, status)
 
     def _back_off(self, job: Job, status: TrainingJobStatus) -> None:
         """A gang that loses its assignment again and again waits longer each time.
@@ -282,8 +300,13 @@ class Reconciler:
             until=now + delay, cause=cause, count=count
         )
 
-    def _announce(self, job: Job, status: TrainingJobStatus) -> None:
-        """Log, count and announce a status that was written."""
+    def announce(self, job: Job, status: TrainingJobStatus) -> None:
+        """Log, count and announce a status that was written.
+
+        Args:
+            job: before.
+            status: after.
+        """
         before = job.status
         self._job_events.became(job, status)
         self._ledger.observe(job.status, status)

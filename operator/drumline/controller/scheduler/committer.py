@@ -8,7 +8,8 @@ at most and evicts no job without need: first the preemptor is nominated to its 
 then on reserved for it), then the victims get `Disrupted`. An eviction is withdrawn when its
 preemptor does not need the GPUs any more, and when the nodes a job was to move to are taken. A job
 that moves is evicted and nominated to its new nodes in one write; once its pods are gone it waits
-like any nominated job.
+like any nominated job. A gang of a template cannot be asked to save: its second write is the one in
+which it gives its nodes up.
 
     preemptor P needs n1, n2 of victim V
     write 1  P: nominated n1, n2       a crash here: the next cycle plans V's eviction again
@@ -19,9 +20,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from drumline.api.conditions import DisruptionKind
+from drumline.api.conditions import DisruptionKind, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
@@ -78,6 +79,8 @@ class Committer:
         job_events: the events that users read.
         enqueue: wakes the reconciler for a job's key.
         priority_of: the effective priority of a job.
+        foreseen: the status that a job's plan comes to before there is anything to do.
+        announce: logs and counts a written status, and tells it to users.
     """
 
     def __init__(
@@ -92,6 +95,8 @@ class Committer:
         job_events: JobEvents,
         enqueue: Callable[[str], None],
         priority_of: Callable[[Job], int],
+        foreseen: Callable[[Job], TrainingJobStatus],
+        announce: Callable[[Job, TrainingJobStatus], None],
     ) -> None:
         self._writer = writer
         self._pods = pods
@@ -102,6 +107,8 @@ class Committer:
         self._job_events = job_events
         self._enqueue = enqueue
         self._priority_of = priority_of
+        self._foreseen = foreseen
+        self._announce = announce
 
     async def carry_out(self, decisions: Decisions, *, jobs: Jobs, now: float) -> bool:
         """Write what was decided; False when something has to be decided again."""
@@ -279,9 +286,13 @@ class Committer:
         if eviction.moves_to:
             pool = eviction.moves_to_pool
             status = disruption.nominated_for_move(status, pool=pool, nodes=eviction.moves_to)
+        if not job.runs_trainer:
+            final = self._foreseen(replace(job, status=status))
+            if final.assignment is None and final.reason == Reason.PREEMPTED:
+                status = final
         if not await self._write(job, status):
             return False
-        self._job_events.became(job, status)
+        self._announce(job, status)
         return True
 
     async def _clear_nomination(self, blocked: Blocked, job: Job) -> bool:

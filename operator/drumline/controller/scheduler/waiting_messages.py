@@ -1,17 +1,21 @@
 """Why a job waits, written to its status: at a pace of its own, so that no cycle waits for it.
 
 The newest text a job is to have replaces one that is not written yet. A new reason is written as
-soon as its turn comes; how soon a message whose numbers moved is refreshed depends on the job's
-position (`waiting_text`). An expected start is refreshed at most once a minute, if it moved by more
-than a tenth of what is left until then. Only jobs near the head of their queue get an event.
+soon as its turn comes, but a job that was preempted says so for a while: the API server has the
+gang to create that it made room for. How soon a message whose numbers moved is refreshed depends on
+the job's position (`waiting_text`). An expected start is refreshed at most once a minute, if it
+moved by more than a tenth of what is left until then. Only jobs near the head of their queue get an
+event.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection
+from itertools import islice
 from typing import NamedTuple
 
+from drumline.api.conditions import Reason
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.waiting_text import HEAD, refresh_seconds
@@ -31,6 +35,8 @@ PAUSE_SECONDS = 0.1
 """Between two batches: a hundred writes a second, whatever the length of the queue."""
 RETRY_SECONDS = 1.0
 REFRESH_SECONDS = 60.0
+PREEMPTED_SECONDS = 3.0
+"""So long a job says that it was preempted, and by whom, before it says what it waits for."""
 
 
 class WaitingMessage(NamedTuple):
@@ -45,6 +51,8 @@ class WaitingMessage(NamedTuple):
     start_by: float | None
     position: int = 0
     """Waiting jobs of its queue before it."""
+    not_before: float = 0.0
+    """When it may be written (seconds since the epoch)."""
 
 
 class WaitingMessages:
@@ -98,7 +106,17 @@ class WaitingMessages:
         if before.reason == reason and now < written_at + pause:
             return
         by = expected.p90_at if expected else None
-        self._due[job.uid] = WaitingMessage(job.key, job.uid, reason, message, start, by, position)
+        preempted = before.reason == Reason.PREEMPTED
+        self._due[job.uid] = WaitingMessage(
+            job.key,
+            job.uid,
+            reason,
+            message,
+            start,
+            by,
+            position,
+            not_before=written_at + PREEMPTED_SECONDS if preempted else now,
+        )
         self._wake.set()
 
     @property
@@ -112,6 +130,12 @@ class WaitingMessages:
             for uid in memory.keys() - set(uids):
                 del memory[uid]
 
+    def take(self) -> list[WaitingMessage]:
+        """The next texts to write; they are not due any more."""
+        now = self._clock()
+        uids = (uid for uid, text in self._due.items() if text.not_before <= now)
+        return [self._due.pop(uid) for uid in list(islice(uids, AT_ONCE))]
+
     async def run(self) -> None:
         """Write what is due; never returns.
 
@@ -120,7 +144,7 @@ class WaitingMessages:
         """
         while True:
             await self._wake.wait()
-            batch = [self._due.pop(uid) for uid in list(self._due)[:AT_ONCE]]
+            batch = self.take()
             done = await asyncio.gather(*map(self._write, batch))
             for text in (text for text, written in zip(batch, done, strict=True) if not written):
                 self._due.setdefault(text.uid, text)

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drumline.api.conditions import DisruptionKind, Reason
+from drumline.api.conditions import DisruptionKind, Phase, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.scheduler.committer import Committer
@@ -24,10 +25,22 @@ from drumline.kube.events import EventRecorder
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.decisions import Decisions, Placed
+from drumline.lifecycle.plan.planner import plan_job
+from drumline.scheduling.decisions import Decisions, Placed, Preemption, Victim, VictimReason
 from drumline.telemetry.metrics import Metrics
-from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
+from tests.builders import (
+    EPOCH,
+    T0,
+    a_job,
+    admitted,
+    ended,
+    observed,
+    ready_pods,
+    running,
+    with_status,
+)
 
 NOW = T0 + 60
 VICTIM = running(admitted(a_job(name="victim")))
@@ -68,16 +81,30 @@ PREEMPTOR = broken_and_promised()
 
 
 class Site:
-    """A committer, and what it has written: the status by job."""
+    """A committer, what it has written, the status by job, and what it has announced."""
 
-    def __init__(self, committer: Committer, written: dict[str, dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        committer: Committer,
+        written: dict[str, dict[str, Any]],
+        announced: list[tuple[str, TrainingJobStatus]],
+    ) -> None:
         self.committer = committer
         self.written = written
+        self.announced = announced
+
+
+def seen(job: Job) -> Observed:
+    """All pods of the job, which have ended where its name says so."""
+    if job.name != "ended":
+        return observed(*ready_pods(job))
+    return observed(*(replace(pod, end=ended()) for pod in ready_pods(job)))
 
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     written: dict[str, dict[str, Any]] = {}
+    announced: list[tuple[str, TrainingJobStatus]] = []
 
     async def patch(request: web.Request) -> web.Response:
         *_, step = json.loads(await request.read())
@@ -112,8 +139,12 @@ async def site() -> AsyncIterator[Site]:
             job_events=JobEvents(EventRecorder(client, instance="test")),
             enqueue=lambda _: None,
             priority_of=lambda _: 0,
+            foreseen=lambda job: (
+                plan_job(job, seen(job), now=NOW, epoch=EPOCH).status or job.status
+            ),
+            announce=lambda job, status: announced.append((job.name, status)),
         )
-        yield Site(committer, written)
+        yield Site(committer, written, announced)
 
 
 async def test_a_victim_of_a_broken_gang_keeps_leaving_while_that_waits(site: Site) -> None:
@@ -188,3 +219,53 @@ async def test_a_member_whose_node_is_about_to_go_is_placed_elsewhere_in_a_singl
     assert new[0]["indices"] == ([0, 1] if template else [1])
     assert written["lastIncident"]["cause"] == "Maintenance of node node-b"
     assert (written["lastIncident"]["faultClass"], written["restarts"]) == ("Preemption", 0)
+
+
+TEMPLATE = {"template": {"image": "any:1"}}
+
+
+async def evict(site: Site, job: Job) -> dict[str, Any]:
+    """What is written of a job whose nodes another one needs."""
+    urgent = replace(a_job(name="urgent"), uid="uid-urgent")
+    victim = Victim(
+        key=job.key, uid=job.uid, gpus=4, gpu_seconds_lost=0.0, why=VictimReason.LOWER_PRIORITY
+    )
+    preemption = Preemption(
+        key=urgent.key,
+        uid=urgent.uid,
+        pool="h100",
+        assignment=("node-a", "node-b"),
+        victims=(victim,),
+    )
+    jobs = {job.uid: job, urgent.uid: urgent}
+    decisions = Decisions(preemptions=(preemption,))
+    assert await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
+    assert site.written["urgent"]["nominated"]["nodes"] == ["a", "b"]
+    return site.written[job.name]
+
+
+async def test_the_gang_of_a_template_gives_its_nodes_up_in_the_write_that_evicts_it(
+    site: Site,
+) -> None:
+    written = await evict(site, running(admitted(a_job(name="victim", **TEMPLATE))))
+    assert not {"assignment", "disruption"} & written.keys()
+    assert (written["phase"], written["reason"]) == ("Pending", "Preempted")
+    assert written["message"].startswith("preempted by ")
+    assert "needs 4 GPUs of this job (LowerPriority)" in written["lastIncident"]["cause"]
+    ((name, status),) = site.announced
+    assert (name, status.phase) == ("victim", Phase.PENDING)
+
+
+@pytest.mark.parametrize("spec", [{}, {"checkpoint": {"claimName": "shared"}}])
+async def test_a_trainer_is_asked_before_it_gives_its_nodes_up(
+    site: Site, spec: dict[str, Any]
+) -> None:
+    written = await evict(site, running(admitted(a_job(name="victim", **spec))))
+    assert (written["phase"], written["disruption"]["byUid"]) == ("Running", "uid-urgent")
+    assert written["assignment"]["nodes"] == ["a", "b"]
+
+
+async def test_the_gang_of_a_template_that_has_just_ended_is_not_queued_again(site: Site) -> None:
+    written = await evict(site, running(admitted(a_job(name="ended", **TEMPLATE))))
+    assert (written["phase"], written["reason"]) == ("Running", "Preempted")
+    assert written["assignment"]["nodes"] == ["a", "b"]

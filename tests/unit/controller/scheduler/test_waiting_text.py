@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.controller.scheduler.waiting_messages import PREEMPTED_SECONDS, WaitingMessages
 from drumline.controller.scheduler.waiting_text import HEAD, NEXT, refresh_seconds, text_of
 from drumline.lifecycle import transitions
+from drumline.lifecycle.model.job import Job
 from drumline.scheduling.decisions import Blocked, BlockReason, Remedy, RemedyKind
-from tests.builders import T0, a_job, with_status
+from tests.builders import T0, a_job, admitted, running, with_status
 
 FULL = "needs 8 GPUs in pool h100; 3 of 64 free"
 
@@ -57,12 +58,16 @@ def test_a_message_that_means_the_same_is_refreshed_seldom(
     assert refresh_seconds(FULL, after, position=position) == seconds
 
 
-def test_a_change_of_figures_alone_is_not_due_far_from_the_head() -> None:
-    clock = [T0]
+def messages_at(clock: list[float]) -> WaitingMessages:
     none: Any = type("Nothing", (), {"of": lambda *_: None})()
-    messages = WaitingMessages(
+    return WaitingMessages(
         state=none, writer=none, job_events=none, forecasts=none, clock=lambda: clock[0]
     )
+
+
+def test_a_change_of_figures_alone_is_not_due_far_from_the_head() -> None:
+    clock = [T0]
+    messages = messages_at(clock)
     reason = str(BlockReason.INSUFFICIENT_GPUS)
     job = replace(a_job(), resource_version="2")
     job = with_status(job, transitions.waiting(job, reason=reason, message=FULL, now=T0))
@@ -77,3 +82,22 @@ def test_a_change_of_figures_alone_is_not_due_far_from_the_head() -> None:
     assert not due(NEXT)
     clock[0] += 540
     assert due(NEXT)
+
+
+def test_a_job_that_was_preempted_says_so_before_it_says_what_it_waits_for() -> None:
+    clock = [T0]
+    messages, reason = messages_at(clock), str(BlockReason.INSUFFICIENT_GPUS)
+    evicted, fresh = preempted(a_job(name="evicted")), replace(a_job(name="fresh"), uid="uid-2")
+    for job in (evicted, fresh):
+        messages.set(job, reason=reason, message=FULL)
+    assert [text.key for text in messages.take()] == ["team/fresh"]
+    clock[0] += PREEMPTED_SECONDS - 1
+    messages.set(evicted, reason=reason, message=FULL)  # every cycle says it again
+    assert messages.take() == []
+    clock[0] += 1
+    assert [text.key for text in messages.take()] == ["team/evicted"]
+
+
+def preempted(job: Job) -> Job:
+    job = running(admitted(job))
+    return with_status(job, transitions.preempted(job, saved=False, now=T0))

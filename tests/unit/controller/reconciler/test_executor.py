@@ -1,0 +1,70 @@
+"""Which requests the actions of a plan become."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+import pytest
+
+from drumline.controller.reconciler.executor import Executor
+from drumline.controller.reconciler.job_memory import JobMemory
+from drumline.kube.client import KubeClient
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.signing_keys import SigningKeys
+from drumline.lifecycle.plan.actions import DeleteGenerations
+from tests.builders import T0, a_job, admitted, ready_pods
+from tests.unit.controller.app.fake_api import FakeApi
+
+JOB = admitted(a_job())
+FIRST, SECOND = ready_pods(JOB)
+BY_NAME = f"DELETE /api/v1/namespaces/team/pods/{FIRST.name}"
+AS_A_COLLECTION = "DELETE /api/v1/namespaces/team/pods"
+
+
+@dataclass(kw_only=True)
+class Desk:
+    """An executor that writes to a fake API server, and what its cache shows."""
+
+    api: FakeApi
+    executor: Executor
+    pods: list[PodFacts] = field(default_factory=list[PodFacts])
+
+
+@pytest.fixture
+async def desk() -> AsyncIterator[Desk]:
+    api, pods = FakeApi(), list[PodFacts]()
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        nothing = cast("Any", None)
+        executor = Executor(
+            client=client,
+            agents=nothing,
+            deliveries=nothing,
+            pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
+            signing_keys=SigningKeys(current=b"a key for tests that is long enough"),
+            gpus_of=lambda _: None,
+            shared=nothing,
+            pods_of=lambda _: pods,
+            clock=lambda: T0,
+        )
+        yield Desk(api=api, executor=executor, pods=pods)
+
+
+@pytest.mark.parametrize(
+    ("shown", "request_line"),
+    [
+        ([FIRST], BY_NAME),
+        ([FIRST, replace(SECOND, terminating=True)], BY_NAME),
+        ([FIRST, replace(SECOND, generation=2)], BY_NAME),
+        ([FIRST, SECOND], AS_A_COLLECTION),
+        ([], AS_A_COLLECTION),
+    ],
+)
+async def test_a_pod_alone_is_deleted_by_its_name_and_more_of_them_in_one_request(
+    desk: Desk, shown: list[PodFacts], request_line: str
+) -> None:
+    desk.pods += shown
+    await desk.executor.act(JOB, DeleteGenerations(generations=(1,)), JobMemory())
+    assert desk.api.requests == [request_line]
