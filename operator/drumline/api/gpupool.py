@@ -122,6 +122,16 @@ class GpuPoolSpec(ApiModel):
     )
 
 
+class StepPartStatus(ApiModel):
+    """How far the planner is off in one part of a step."""
+
+    part: Annotated[str, Field(max_length=32)]
+    """compute, tensor, context, expert, data, pipeline (waiting for messages of that axis),
+    optimizer or rest."""
+    percent: int
+    """Measured seconds over predicted ones: 100 is as predicted."""
+
+
 class GpuPoolStatus(ApiModel):
     """What the operator last saw of the pool."""
 
@@ -141,6 +151,10 @@ class GpuPoolStatus(ApiModel):
     step_time_percent: int | None = None
     """Step time of its running jobs over what the planner predicts for them, the median in percent:
     100 is as predicted. As last known; `drumline plan` reads it where it is given the pool."""
+    step_parts: Annotated[
+        list[StepPartStatus] | None, Field(max_length=8, json_schema_extra=keyed_by("part"))
+    ] = None
+    """The same by part of a step, with which `drumline plan` corrects each part of its own."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 

@@ -91,6 +91,12 @@ class SchedulingMetrics:
             ["gpu_pool"],
             registry=registry,
         )
+        self.pool_step_part = Gauge(
+            "drumline_pool_step_part_ratio",
+            "Seconds of a part of a step over the planner's prediction, as the pool's status has.",
+            ["gpu_pool", "part"],
+            registry=registry,
+        )
 
 
 class JobMetrics:

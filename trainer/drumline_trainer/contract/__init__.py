@@ -62,6 +62,7 @@ from drumline_trainer.contract.status import (
     Progress,
     SilentMember,
 )
+from drumline_trainer.contract.step_parts import StepPart, StepPartSeconds
 
 __all__ = [
     "AGENT_PORT",
@@ -97,6 +98,8 @@ __all__ = [
     "Progress",
     "RestoreTier",
     "SilentMember",
+    "StepPart",
+    "StepPartSeconds",
     "host_name",
     "plain",
     "plain_lines",

@@ -11,6 +11,7 @@ from drumline_trainer.contract import json_fields as read
 from drumline_trainer.contract.incidents import MAX_CAUSE_CHARS, FaultClass, Incident
 from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
+from drumline_trainer.contract.step_parts import StepPartSeconds, parse_step_parts
 
 MAX_FINAL_REPORT_BYTES: Final = 4096
 """The kubelet keeps this much of a termination message."""
@@ -56,6 +57,8 @@ class Progress:
     """Which rank does what, in a line; empty where the agent does not say it."""
     predicted_tokens_per_second: float | None = None
     """By the planner, on these devices."""
+    step_parts: tuple[StepPartSeconds, ...] = ()
+    """Of the lowest rank; empty until some steps were measured, and where nothing is predicted."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -69,6 +72,7 @@ class Progress:
             checkpoint_digest=read.text(raw, "checkpoint_digest"),
             layout=read.text(raw, "layout")[:MAX_LAYOUT_CHARS],
             predicted_tokens_per_second=read.optional_number(raw, "predicted_tokens_per_second"),
+            step_parts=parse_step_parts(raw, "step_parts"),
         )
 
 

@@ -16,13 +16,14 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from drumline_trainer.config import LogRanks, TrainerConfig
-from drumline_trainer.contract import MAX_LAYOUT_CHARS, RestoreTier
+from drumline_trainer.contract import MAX_LAYOUT_CHARS, RestoreTier, StepPart
 from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.bottleneck import BottleneckDiagnosis, diagnose
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.memory import MemoryUsage
+from drumline_trainer.metrics.part_comparison import PartComparison
 from drumline_trainer.metrics.progress import progress_line, smoothed
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
@@ -61,6 +62,7 @@ class RunReporter:
     layout: str = ""
     predicted_step_seconds: float | None = None
     """By the planner; None where it does not know the device."""
+    part_comparison: PartComparison = field(default_factory=lambda: PartComparison(predicted={}))
     learning_rate: float | None = None
     skipped_steps: int = 0
     staleness: Staleness | None = None
@@ -93,8 +95,16 @@ class RunReporter:
         if self.heartbeats is not None:
             self.heartbeats.send_event(word)
 
-    def plan(self, summary: str, *, seconds: float | None, reasons: Iterable[str]) -> None:
+    def plan(
+        self,
+        summary: str,
+        *,
+        seconds: float | None,
+        reasons: Iterable[str],
+        parts: Mapping[StepPart, float] | None = None,
+    ) -> None:
         """The layout of this membership: printed where it was chosen, and sent to the agent."""
+        self.part_comparison = PartComparison(predicted=parts or {})
         self.layout, self.predicted_step_seconds = summary[:MAX_LAYOUT_CHARS], seconds
         for number, reason in enumerate(reasons):
             if number == 0:
@@ -233,6 +243,7 @@ class RunReporter:
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.step_parts, self.memory = self.instruments.collect(steps=steps)
+        self.part_comparison.add(self.step_parts, steps=steps)
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, self.step_seconds)
         self._publish()
@@ -311,6 +322,7 @@ class RunReporter:
                 memory_bytes=None if self.memory is None else self.memory.by_category(),
                 layout=self.layout,
                 predicted_step_seconds=self.predicted_step_seconds,
+                compared_parts=self.part_comparison.means(),
                 mfu=self._mfu(),
                 checkpoint_step=self.checkpoint_step,
                 checkpoint_digest=self.checkpoint_digest,

@@ -20,6 +20,7 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
+from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import divisors, violations
 from drumline_trainer.planner.hardware import LINKS, GpuCluster
@@ -43,6 +44,8 @@ class Chosen:
     layout: Layout
     seconds: float
     """Of a step, predicted."""
+    parts: dict[StepPart, float]
+    """These seconds by part."""
     memory_bytes: float
     """Of the fullest rank, predicted."""
     fits: bool
@@ -72,6 +75,7 @@ def choose(config: TrainerConfig, *, cluster: GpuCluster) -> Chosen:
         config=planned.config,
         layout=planned.layout,
         seconds=planned.time.seconds,
+        parts=planned.time.by_part,
         memory_bytes=planned.bill.total,
         fits=bool(result.planned),
         summary=summary(planned, cluster),

@@ -8,10 +8,11 @@ has bounds that physics sets. O(rounds · constants · rows).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from drumline_trainer.planner.constants import Constants
+from drumline_trainer.contract import StepPart
+from drumline_trainer.planner.constants import Constants, PoolConstants
 from drumline_trainer.planner.measured_rows import Measured
 from drumline_trainer.planner.step_time import step_time
 
@@ -27,6 +28,13 @@ BOUNDS: dict[str, tuple[float, float]] = {
 }
 """Shares of line rates that collectives were never seen above, times no kernel start is below."""
 _OUTLIER = 0.35
+_AXES = (
+    StepPart.TENSOR,
+    StepPart.CONTEXT,
+    StepPart.EXPERT,
+    StepPart.DATA,
+    StepPart.PIPELINE,
+)
 
 
 def loss(rows: Sequence[Measured], constants: Constants) -> float:
@@ -63,6 +71,35 @@ def fit(
         if not better:
             step /= 2
     return constants
+
+
+def calibrated(constants: Constants, factors: Mapping[StepPart, float]) -> PoolConstants:
+    """Constants for a pool whose jobs measured these parts at so many times what was predicted.
+
+    Computing is slower by its factor. Links are faster by the least of the axes' factors, where
+    that is below 1, and what an axis takes beyond that is added to its exposed messages: so lower
+    bounds of the search stay lower bounds. The bubble of a pipeline follows from its passes.
+
+    Args:
+        constants: the global ones.
+        factors: measured over predicted seconds; 1 where a part is absent.
+    """
+    computing = factors.get(StepPart.COMPUTE, 1.0)
+    axes = {part: factors.get(part, 1.0) for part in _AXES}
+    links = min(1.0, *axes.values())
+    parts = {part: factor / links for part, factor in axes.items()}
+    parts |= {StepPart.OPTIMIZER: factors.get(StepPart.OPTIMIZER, 1.0)}
+    return PoolConstants(
+        matmul=constants.matmul / computing,
+        half_width=constants.half_width,
+        passes=constants.passes * computing,
+        kernel=constants.kernel * computing,
+        domain=constants.domain / links,
+        network=constants.network / links,
+        latency=constants.latency * links,
+        step=constants.step * factors.get(StepPart.REST, 1.0),
+        parts=tuple(parts.items()),
+    )
 
 
 def rescaled(constants: Constants, *, measured_over_predicted: float) -> Constants:

@@ -1,12 +1,14 @@
 """The global constants of the time model: few, the same for every model, layout and cluster.
 
 They were found by `calibration.fit` on the measured iterations in data/vtrain_a100.csv and nowhere
-else; none belongs to a row. A pool's own measurements may replace them (`calibration.rescaled`).
+else; none belongs to a row. A pool's own measurements may replace them (`calibration.calibrated`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from drumline_trainer.contract import StepPart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +31,23 @@ class Constants:
     """Latency of a collective's hop over that of the link."""
     step: float = 0.002
     """Seconds of a step that no part explains."""
+
+    def exposed(self, part: StepPart) -> float:
+        """What is left to correct of a part's seconds, times; 1 where nobody measured."""
+        del part
+        return 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolConstants(Constants):
+    """Constants for one pool, by the measured step parts of its jobs (`calibration.calibrated`)."""
+
+    parts: tuple[tuple[StepPart, float], ...] = ()
+    """Times that the exposed messages of an axis take longer than by the other fields."""
+
+    def exposed(self, part: StepPart) -> float:
+        """Of this part."""
+        return dict(self.parts).get(part, 1.0)
 
 
 CALIBRATED = Constants()

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from drumline_trainer.config import DataParallel, Offload, OptimizerKind
+from drumline_trainer.contract import StepPart
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.memory import largest_rank, trained_by_lora
@@ -51,6 +52,20 @@ class StepBottleneck(StrEnum):
     REST = "fixed cost of a step"
 
 
+_MEASURED_AS = {
+    StepBottleneck.PRODUCTS: StepPart.COMPUTE,
+    StepBottleneck.MEMORY: StepPart.COMPUTE,
+    StepBottleneck.TENSOR: StepPart.TENSOR,
+    StepBottleneck.CONTEXT: StepPart.CONTEXT,
+    StepBottleneck.EXPERT: StepPart.EXPERT,
+    StepBottleneck.BUBBLE: StepPart.PIPELINE,
+    StepBottleneck.STAGES: StepPart.PIPELINE,
+    StepBottleneck.DATA: StepPart.DATA,
+    StepBottleneck.OPTIMIZER: StepPart.OPTIMIZER,
+    StepBottleneck.REST: StepPart.REST,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTime:
     """A step's prediction."""
@@ -75,6 +90,14 @@ class StepTime:
     def mfu(self) -> float:
         """Model FLOP utilization, dense bf16 peak, causal attention (`shapes.flops`)."""
         return self.model_flops / self.seconds / (self.gpus * self.peak)
+
+    @property
+    def by_part(self) -> dict[StepPart, float]:
+        """Seconds by what a running job measures; they add up to the step."""
+        seconds = dict.fromkeys(StepPart, 0.0)
+        for part, value in self.parts.items():
+            seconds[_MEASURED_AS[part]] += value
+        return seconds
 
     @property
     def bottleneck(self) -> StepBottleneck:
@@ -135,6 +158,8 @@ def step_time(
     parts[StepBottleneck.DATA] += _data_parallel(setup, axes, backward)
     parts[StepBottleneck.OPTIMIZER] = _optimizer(setup, cluster)
     parts[StepBottleneck.REST] = constants.step
+    for part in parts.keys() - {StepBottleneck.BUBBLE}:  # which follows from the others
+        parts[part] *= constants.exposed(_MEASURED_AS[part])
     length = setup.sequence_length
     return StepTime(
         seconds=sum(parts.values()),

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from drumline_trainer.config import DataParallel, TrainerConfig
+from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.planner.auto import choose, is_auto
@@ -33,6 +34,8 @@ class PlannedRun:
     """The layout in a line; with what it is predicted to cost where it was chosen."""
     seconds: float | None
     """Of a step, predicted; None where nothing is known of the device."""
+    parts: dict[StepPart, float] | None = None
+    """These seconds by part."""
     reasons: tuple[str, ...] = ()
     """Why it was chosen; empty where it is as written."""
 
@@ -72,11 +75,18 @@ def _planned(
             layout=chosen.layout,
             summary=chosen.summary,
             seconds=None if cluster.gpu is PROCESSOR else chosen.seconds,
+            parts=None if cluster.gpu is PROCESSOR else chosen.parts,
             reasons=chosen.reasons,
         )
     layout = validated_layout(config, world_size=ranks)
-    seconds = None
+    time = None
     waits = config.parallelism.data_parallel is not DataParallel.PARAMETER_SERVER
     if waits and not config.parallelism.independent and cluster.gpu is not PROCESSOR:
-        seconds = step_time(TrainingSetup.of(config, layout), cluster).seconds
-    return PlannedRun(config=config, layout=layout, summary=str(layout), seconds=seconds)
+        time = step_time(TrainingSetup.of(config, layout), cluster)
+    return PlannedRun(
+        config=config,
+        layout=layout,
+        summary=str(layout),
+        seconds=None if time is None else time.seconds,
+        parts=None if time is None else time.by_part,
+    )

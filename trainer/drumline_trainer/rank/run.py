@@ -140,7 +140,9 @@ def _train(
         control.enter(placement.membership)
     planned = planned_run(config, placement=placement, device=device)
     config, layout = planned.config, planned.layout
-    reporter.plan(planned.summary, seconds=planned.seconds, reasons=planned.reasons)
+    reporter.plan(
+        planned.summary, seconds=planned.seconds, parts=planned.parts, reasons=planned.reasons
+    )
     join(
         placement,
         device=device,

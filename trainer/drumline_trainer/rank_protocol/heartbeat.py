@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
@@ -69,6 +69,8 @@ class Heartbeat:
     """Of this membership, in a line; with what it is predicted to cost where it was chosen."""
     predicted_step_seconds: float | None = None
     """By the planner; None where it does not know the device."""
+    compared_parts: Mapping[str, Sequence[float]] | None = None
+    """By `contract.StepPart`: measured and predicted seconds of a step of this layout."""
     mfu: float | None = None
     """Model FLOP utilization (`shapes.flops`); None on a device without a known peak."""
     checkpoint_step: int | None = None

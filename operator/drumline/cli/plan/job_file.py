@@ -12,12 +12,16 @@ from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import ManifestDocument, read_manifests
 from drumline.controller.conversion.jobs import gang_of
+from drumline.controller.status.pool_calibration import known_parts
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.acceptance import judge
 from drumline.scheduling.model import Gang
 from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.contract import StepPart
+from drumline_trainer.planner.calibration import calibrated, rescaled
+from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import named_gpu
 
 
@@ -33,6 +37,17 @@ class JobFile:
 
     step_time_percent: int = 100
     """Of that pool: what its steps take of the predicted time, by its own running jobs."""
+    step_parts: tuple[tuple[StepPart, float], ...] = ()
+    """The same by part of a step, 1 as predicted; empty where the pool does not know them."""
+
+    @property
+    def constants(self) -> Constants:
+        """The planner's constants for this pool."""
+        if self.step_parts:
+            return calibrated(CALIBRATED, dict(self.step_parts))
+        if self.step_time_percent == 100:
+            return CALIBRATED
+        return rescaled(CALIBRATED, measured_over_predicted=self.step_time_percent / 100)
 
     @property
     def gpus(self) -> int:
@@ -58,11 +73,17 @@ def read_job(name: str) -> JobFile:
     except ConfigError as error:
         raise jobs[0].blame("spec.trainer", str(error)) from None
     hardware = largest_hardware(spec, _pools(documents))
+    measured = GpuPoolStatus() if hardware is None else _status(documents, hardware.pool)
+    parts = measured.model_dump(by_alias=True, exclude_none=True)
     return JobFile(
         spec=spec,
         config=config,
         hardware=hardware,
-        step_time_percent=100 if hardware is None else _measured(documents, hardware.pool),
+        step_time_percent=min(10_000, max(1, measured.step_time_percent or 100)),
+        step_parts=tuple(
+            (part, min(100.0, max(0.01, percent / 100)))
+            for part, percent in known_parts(parts).items()
+        ),
     )
 
 
@@ -99,16 +120,15 @@ def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
     return pools
 
 
-def _measured(documents: Sequence[ManifestDocument], pool: str) -> int:
-    """What the pool's status says, in a file that was read from a cluster."""
+def _status(documents: Sequence[ManifestDocument], pool: str) -> GpuPoolStatus:
+    """Of the pool, in a file that was read from a cluster."""
     for document in documents:
         if document.kind == "GpuPool" and document.namespaced_name[1] == pool:
             try:
-                status = parse(GpuPoolStatus, document.raw.get("status") or {}, at="status")
+                return parse(GpuPoolStatus, document.raw.get("status") or {}, at="status")
             except ApiError as error:
                 raise document.blame(error.path, str(error)) from None
-            return min(10_000, max(1, status.step_time_percent or 100))
-    return 100
+    return GpuPoolStatus()
 
 
 def _spec(document: ManifestDocument) -> Mapping[str, Any]:

@@ -26,8 +26,6 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.planner import model_source
 from drumline_trainer.planner.auto import goal_of, is_auto
-from drumline_trainer.planner.calibration import rescaled
-from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.hardware import GpuCluster, named_gpu, named_link, unknown
 from drumline_trainer.planner.machine import link_of, wiring_of
 from drumline_trainer.planner.network import Topology, Wiring, cluster_of
@@ -109,9 +107,8 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
     cluster = cluster_for(chosen, sizes[-1], job=job)
     goal = goal_of(config, cluster) if is_auto(config) else Goal(config=config, cluster=cluster)
     goal = replace(goal, reserve=float(chosen.reserve))
-    if job is not None and job.step_time_percent != 100 and chosen.gpu is None:
-        share = job.step_time_percent / 100
-        goal = replace(goal, constants=rescaled(CALIBRATED, measured_over_predicted=share))
+    if job is not None and chosen.gpu is None:
+        goal = replace(goal, constants=job.constants)
     return PlanRequest(
         title=f"{name} on {sizes[-1]} x {goal.cluster.gpu.name}",
         goal=goal,

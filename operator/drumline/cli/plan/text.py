@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.formatting import count, duration, percent, slice_words
+from drumline.cli.plan.job_file import JobFile
 from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline.scheduling.model import Gang
 from drumline_trainer.contract.plain_text import plain
@@ -45,13 +46,7 @@ def plan_text(plan: Plan) -> str:
     ]
     job = plan.request.job
     if goal.constants != CALIBRATED and job is not None:
-        lines += [
-            (
-                f"Steps of this pool's jobs take {job.step_time_percent} % of the predicted time;"
-                " the times below are corrected by that."
-            ),
-            "",
-        ]
+        lines += [_correction(job), ""]
     if plan.written is not None:
         lines += [_as_written(plan.written), ""]
     if plan.gang is not None:
@@ -148,6 +143,17 @@ def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -
         ).rstrip()
         for row in rows
     ]
+
+
+def _correction(job: JobFile) -> str:
+    """By what the pool's running jobs measured."""
+    whole = f"{job.step_time_percent} %"
+    if job.step_parts:
+        whole = ", ".join(f"{part} {100 * factor:.0f} %" for part, factor in job.step_parts)
+    return (
+        f"Steps of this pool's jobs take {whole} of the predicted time; the times below are"
+        " corrected by that."
+    )
 
 
 def _asked(gang: Gang) -> list[str]:

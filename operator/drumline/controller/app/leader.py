@@ -257,6 +257,7 @@ class LeaderComponents:
             metrics=self._term.metrics,
             usage=usage,
             signing_keys=self._term.signing_keys,
+            progress=self._watch.progress,
             clock=self._clocks.wall,
         )
 

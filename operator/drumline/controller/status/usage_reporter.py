@@ -18,7 +18,13 @@ from drumline.controller.status.platform_conditions import (
     of_queue,
     status_fields,
 )
-from drumline.controller.status.pool_calibration import calibration_fields, step_percents
+from drumline.controller.status.pool_calibration import (
+    calibration_fields,
+    known_parts,
+    part_fields,
+    part_votes,
+    step_percents,
+)
 from drumline.controller.status.pool_overlaps import overlap_of
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
@@ -33,6 +39,7 @@ from drumline.scheduling.model import Node, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import STATES
 from drumline.telemetry.metrics import Metrics
+from drumline_trainer.contract import Progress
 
 log = logs.get("drumline.controller.status.usage_reporter")
 
@@ -52,6 +59,7 @@ class UsageReporter:
         metrics: where the gauges are.
         usage: the usage history of the queues; it observes what they hold.
         signing_keys: of this leader: running gangs are counted by theirs.
+        progress: what the agents of a job reported last, by its uid.
         clock: seconds since the epoch.
     """
 
@@ -65,6 +73,7 @@ class UsageReporter:
         metrics: Metrics,
         usage: QueueUsageHistory,
         signing_keys: SigningKeys,
+        progress: Callable[[str], Progress | None],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -74,6 +83,7 @@ class UsageReporter:
         self._metrics = metrics
         self._usage = usage
         self._signing_keys = signing_keys
+        self._progress = progress
         self._clock = clock
 
     async def run(self) -> None:
@@ -97,6 +107,7 @@ class UsageReporter:
         self._usage.observe(snapshot, now=now)
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
         percents = self._report_calibration()
+        votes = part_votes(self._state.jobs.all(), self._progress)
         nodes: dict[str, list[Node]] = defaultdict(list)
         for node in snapshot.nodes:
             nodes[node.pool].append(node)
@@ -109,6 +120,7 @@ class UsageReporter:
                     status |= self._usage_fields(view, status, now=now)
                 else:
                     status |= calibration_fields(view.status, percents.get(view.name))
+                    status |= part_fields(view.status, votes.get(view.name, {}))
                 if status != view.status:
                     await self._write(resource, view, status)
 
@@ -166,6 +178,11 @@ class UsageReporter:
         gauge.clear()
         for pool, percent in percents.items():
             gauge.labels(gpu_pool=pool).set(percent / 100)
+        parts = self._metrics.scheduling.pool_step_part
+        parts.clear()
+        for view in self._pools.values():
+            for part, percent in known_parts(view.status).items():
+                parts.labels(gpu_pool=view.name, part=str(part)).set(percent / 100)
         return percents
 
     def _report_signing_keys(self) -> None:

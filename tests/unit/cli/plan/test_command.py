@@ -164,6 +164,22 @@ def test_times_are_corrected_by_what_the_pool_measured(
     assert "take 150 % of the predicted time" in plan(capsys, str(file), "--top", "1")
 
 
+def test_each_part_is_corrected_by_what_the_pool_measured_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "job.yaml"
+    seconds: list[dict[str, float]] = []
+    parts = "status: {stepTimePercent: 90, stepParts: [{part: optimizer, percent: 300}]}"
+    for status in ("", parts):
+        file.write_text(f"{JOB}{POOL}{status}\n")
+        asked = [str(file), "-o", "json", "--compare", "tensor=8,micro_batch=1,recompute=full"]
+        shown = json.loads(plan(capsys, *asked))
+        seconds.append(shown["compared"][0]["parts_seconds"])
+    assert seconds[1]["optimizer"] == pytest.approx(3 * seconds[0]["optimizer"])
+    assert seconds[1]["compute"] == pytest.approx(seconds[0]["compute"])
+    assert "take optimizer 300 % of the predicted time" in plan(capsys, str(file), "--top", "1")
+
+
 def test_what_a_job_writes_beside_auto_is_kept(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

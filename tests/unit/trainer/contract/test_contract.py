@@ -19,6 +19,8 @@ from drumline_trainer.contract import (
     Incident,
     Progress,
     SilentMember,
+    StepPart,
+    StepPartSeconds,
     plain,
 )
 
@@ -95,6 +97,21 @@ def test_a_figure_that_cannot_be_a_measurement_is_none(
     field: str, value: float, read: float | None
 ) -> None:
     assert getattr(AgentStatus.parse(said(**{field: value})).progress, field) == read
+
+
+def test_step_parts_are_read_back_and_what_is_none_is_passed_over() -> None:
+    parts = (
+        StepPartSeconds(part=StepPart.COMPUTE, measured=1.5, predicted=1.25),
+        StepPartSeconds(part=StepPart.DATA, measured=0.5, predicted=0.25),
+    )
+    status = replace(STATUS, progress=replace(STATUS.progress, step_parts=parts))
+    assert AgentStatus.parse(status.encode()) == status
+    figures = {"measured": 1.0, "predicted": 2.0}
+    odd = [{"part": "of-a-newer-agent", **figures}, {"part": "data", **figures, "measured": None}]
+    assert AgentStatus.parse(said(step_parts=odd)).progress.step_parts == ()
+    assert AgentStatus.parse(said(step_parts=2 * odd[:1])).progress.step_parts == ()
+    with pytest.raises(ContractError, match="step_parts: must be a list of at most 8"):
+        AgentStatus.parse(said(step_parts=9 * odd[:1]))
 
 
 @pytest.mark.parametrize("step", [(1 << 53) + 1, -1, 1.0, True, "7"])

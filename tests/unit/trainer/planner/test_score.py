@@ -9,12 +9,19 @@ from pathlib import Path
 import pytest
 
 import drumline_trainer.planner
-from drumline_trainer.config import ConfigError, Recompute
-from drumline_trainer.planner.calibration import BOUNDS, loss, rescaled
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, DataConfig, Recompute, TrainerConfig
+from drumline_trainer.contract import StepPart
+from drumline_trainer.layout import Layout
+from drumline_trainer.planner.calibration import BOUNDS, calibrated, loss, rescaled
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.measured_rows import calibration_rows, read_rows
 from drumline_trainer.planner.score import score
+from drumline_trainer.planner.search import Planned, evaluate, search
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.space import Goal, inner_choices, outer_choices, scheduled_choices
 from drumline_trainer.planner.step_time import step_time
+
+from .clusters import cluster
 
 HEADER = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline"
 ROW = "64,512,8,3072,32,30,2048,1,64,1"
@@ -75,6 +82,44 @@ def test_a_pool_s_own_measurement_scales_every_part() -> None:
     slow = rescaled(CALIBRATED, measured_over_predicted=1.25)
     after = step_time(row.setup, row.cluster, constants=slow).seconds
     assert after == pytest.approx(1.25 * before, rel=0.02)
+
+
+def test_a_pool_s_parts_scale_what_they_are_of() -> None:
+    parallel = TrainingSetup(
+        model=MODEL_PRESETS["llama-8b"],
+        layout=Layout(shard=8, tensor=4, pipeline=2),
+        sequence_length=8192,
+        micro_batch=1,
+        micro_batches=4,
+    )
+    on = cluster(64)
+    before = step_time(parallel, on).by_part
+    assert sum(before.values()) == pytest.approx(step_time(parallel, on).seconds)
+    for part in (StepPart.COMPUTE, StepPart.TENSOR, StepPart.OPTIMIZER, StepPart.REST):
+        slow = calibrated(CALIBRATED, {part: 1.5})
+        after = step_time(parallel, on, constants=slow).by_part
+        assert after[part] == pytest.approx(1.5 * before[part], rel=0.02)
+    fast = step_time(parallel, on, constants=calibrated(CALIBRATED, {StepPart.TENSOR: 0.5})).by_part
+    assert fast[StepPart.TENSOR] <= 0.51 * before[StepPart.TENSOR]
+    assert fast[StepPart.COMPUTE] == pytest.approx(before[StepPart.COMPUTE])
+    assert step_time(parallel, on, constants=calibrated(CALIBRATED, {})).by_part == before
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_the_search_stays_exact_with_a_pool_s_parts(factor: float) -> None:
+    config = TrainerConfig(
+        model=MODEL_PRESETS["llama-1b"], data=DataConfig(sequence_length=2048), global_batch_size=16
+    )
+    factors = {StepPart.TENSOR: factor, StepPart.PIPELINE: 1 / factor, StepPart.DATA: factor}
+    goal = Goal(config=config, cluster=cluster(4), constants=calibrated(CALIBRATED, factors))
+    tried = [
+        evaluate(goal, choice)
+        for outer in outer_choices(goal)
+        for scheduled in scheduled_choices(goal, outer)
+        for choice in inner_choices(goal, scheduled)
+    ]
+    least = min(each.time.seconds for each in tried if isinstance(each, Planned))
+    assert search(goal, best=1).planned[0].time.seconds == pytest.approx(least)
 
 
 def test_rows_that_did_not_fit_are_scored_by_whether_they_do() -> None:

@@ -16,6 +16,8 @@ from drumline_trainer.contract import (
     NoticeAnswer,
     Progress,
     SilentMember,
+    StepPart,
+    StepPartSeconds,
 )
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
@@ -164,6 +166,10 @@ class RankStatusStore:
             checkpoint_digest=newest.checkpoint_digest,
             layout=newest.layout,
             predicted_tokens_per_second=newest.predicted_tokens_per_second,
+            step_parts=tuple(
+                StepPartSeconds(part=StepPart(part), measured=measured, predicted=predicted)
+                for part, (measured, predicted) in (newest.compared_parts or {}).items()
+            ),
         )
 
     @property
