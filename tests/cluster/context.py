@@ -35,6 +35,9 @@ IMAGES: dict[str, tuple[str, ...]] = {
 }
 """Image -> the packages of this repository in it."""
 
+BUNDLED = ("agent", "config", "contract", "host", "metrics", "rank_protocol")
+"""The rooms of the trainer that the agent needs in a pod of somebody else's image."""
+
 REHEARSAL = ("tests/rehearsal/stage", "tests/gloo/mutants")
 """Packages that the rehearsal image adds to the trainer's."""
 HOSTILE = ("tests/rehearsal/hostile",)
@@ -71,6 +74,8 @@ def write_context(image: str, target: Path) -> None:
     with image_cache():
         shutil.copytree(ensure_site(image), target / "site")
         shutil.copytree(ensure_app(image), target / "app")
+        if image == "operator":
+            shutil.copytree(ensure_bundle(), target / "bundle")
 
 
 def ensure_site(image: str) -> Path:
@@ -94,6 +99,31 @@ def ensure_app(image: str) -> Path:
         _compile(folder, seen_as="/opt/drumline")
 
     return _once("app", _fingerprint(file for source in sources for file in _sources(source)), copy)
+
+
+def ensure_bundle() -> Path:
+    """The folder with the agent and a Python of its own, for pods with an image of the user's.
+
+    Raises:
+        ClusterError: patchelf is missing, or this Python cannot be taken along.
+    """
+    trainer, program = REPOSITORY / "trainer/drumline_trainer", REPOSITORY / "docker/bundle.py"
+    rooms = [trainer / "__init__.py", *(trainer / room for room in BUNDLED)]
+
+    def make(folder: Path) -> None:
+        with tempfile.TemporaryDirectory(dir=scratch_folder()) as scratch:
+            package = Path(scratch) / trainer.name
+            package.mkdir()
+            shutil.copy(rooms[0], package)
+            for room in rooms[1:]:
+                shutil.copytree(room, package / room.name)
+            command = [sys.executable, str(program), str(folder), str(package)]
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise ClusterError(f"the agent's bundle: {done.stderr.strip()}")
+
+    files = [file for room in rooms[1:] for file in _sources(room)]
+    return _once("bundle", f"{sys.version}\n{_fingerprint([*files, rooms[0], program])}", make)
 
 
 def ensure_rehearsal() -> Path:

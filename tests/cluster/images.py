@@ -24,6 +24,7 @@ from tests.cluster.binaries import cache_dir
 from tests.cluster.context import (
     REPOSITORY,
     ensure_app,
+    ensure_bundle,
     ensure_hostile,
     ensure_rehearsal,
     ensure_site,
@@ -65,7 +66,11 @@ def ensure_images(*, progress: Progress) -> Path:
         rootfs = ensure_rootfs(progress=progress)
         inputs: dict[str, dict[str, Path]] = {
             "base": {"rootfs.tar": rootfs},
-            "operator": {"site": ensure_site("operator"), "app": ensure_app("operator")},
+            "operator": {
+                "site": ensure_site("operator"),
+                "app": ensure_app("operator"),
+                "bundle": ensure_bundle(),
+            },
             "trainer": {"app": ensure_app("trainer")},
             "rehearsal": {"rehearsal": ensure_rehearsal()},
             "hostile": {"hostile": ensure_hostile()},
@@ -181,6 +186,7 @@ def _forget_old(folder: Path) -> None:
         "archive-*.seed",
         "image-*",
         "app-*",
+        "bundle-*",
         "rehearsal-*",
         "hostile-*",
     ):
