@@ -152,9 +152,9 @@ class Executor:
             case CreateMembers():
                 await self._create_members(job, action.indices, memory)
             case DeleteGenerations():
-                await self._delete_pods(job, action.generations)
+                await self._delete_generations(job, action.generations, memory)
             case DeletePods():
-                await asyncio.gather(*(self._delete_pod(job, pod) for pod in action.pods))
+                await self._delete_pods(job, action.pods, memory)
             case PushRecord():
                 self._deliveries.start(
                     uid=job.uid,
@@ -249,27 +249,40 @@ class Executor:
         )
         _raise_worst(list(errors.values()))
 
-    async def _delete_pods(self, job: Job, generations: tuple[int, ...]) -> None:
+    async def _delete_generations(
+        self, job: Job, generations: tuple[int, ...], memory: JobMemory
+    ) -> None:
         """With one request, whatever the number of pods.
 
         For a collection the API server goes through all pods of the namespace, once its cache has
         caught up with etcd: a pod alone is deleted by its name. Pods that the cache does not show
         yet are planned for when it does.
         """
+        now = self._clock()
         shown = [pod for pod in self._pods_of(job) if pod.generation in generations]
         live = [pod for pod in shown if not pod.terminating]
-        if len(live) == 1:
-            await self._delete_pod(job, live[0])
+        due = [pod for pod in live if not memory.is_deleted(pod.uid, now=now)]
+        if len(due) == 1:
+            await self._delete_pods(job, due, memory)
+        if live and len(due) <= 1:
             return
         chosen = ",".join(str(generation) for generation in generations)
         log.info("pods_deleted", job=job.key, generations=chosen)
         selector = f"{LABEL_JOB_UID}={job.uid},{LABEL_GENERATION} in ({chosen})"
         await self._delete_where(selector, namespace=job.namespace)
+        memory.note_deleted(due, now=now)
 
     async def _delete_where(self, label_selector: str, *, namespace: str) -> None:
         await writes.delete_collection(
             self._client, PODS, namespace=namespace, label_selector=label_selector
         )
+
+    async def _delete_pods(self, job: Job, pods: Collection[PodFacts], memory: JobMemory) -> None:
+        """Each by its name, but not again what was deleted a moment ago."""
+        now = self._clock()
+        due = [pod for pod in pods if not memory.is_deleted(pod.uid, now=now)]
+        await asyncio.gather(*(self._delete_pod(job, pod) for pod in due))
+        memory.note_deleted(due, now=now)
 
     async def _delete_pod(self, job: Job, pod: PodFacts) -> None:
         """With its grace period: on a dead node it stays until the node is known to be gone."""

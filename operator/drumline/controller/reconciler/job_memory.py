@@ -5,9 +5,11 @@ All of it may be lost (a restart): that costs a harmless 409 or a second push, n
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from drumline.lifecycle.model.observed import PodEvents
+from drumline.lifecycle.model.observed import PodEvents, PodFacts
 
 UNSEEN_SECONDS = 10.0
 """A pod created by us that the watch does not show within this time is created again."""
@@ -24,6 +26,8 @@ class JobMemory:
     """Whether the new pods of that generation are protected by their namespace's budget."""
     unseen: dict[str, float] = field(default_factory=dict[str, float])
     """Pods created, by name, with the time: not shown by the watch yet."""
+    deleted: dict[str, float] = field(default_factory=dict[str, float])
+    """Pods whose deletion was asked for, by uid, with the time: not shown as terminating yet."""
     protected_generation: int = 0
     """The generation for which the disruption budget was created last."""
     evictable: dict[int, int] = field(default_factory=dict[int, int])
@@ -66,6 +70,15 @@ class JobMemory:
         """Whether this pod was labelled so a moment ago."""
         before, at = self.labelled.get(uid, (None, 0.0))
         return before is protected and now < at + UNSEEN_SECONDS
+
+    def is_deleted(self, uid: str, *, now: float) -> bool:
+        """Whether this pod's deletion was asked for a moment ago."""
+        return now < self.deleted.get(uid, -math.inf) + UNSEEN_SECONDS
+
+    def note_deleted(self, pods: Iterable[PodFacts], *, now: float) -> None:
+        """The API server was asked to delete these; what is overdue is forgotten."""
+        kept = {uid: at for uid, at in self.deleted.items() if now < at + UNSEEN_SECONDS}
+        self.deleted = kept | {pod.uid: now for pod in pods}
 
     def unseen_at(self, now: float, *, shown: set[str]) -> frozenset[str]:
         """Names of pods still to be expected; shown and overdue names are dropped."""

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from drumline.controller.reconciler.executor import Executor
-from drumline.controller.reconciler.job_memory import JobMemory
+from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.observed import PodFacts
@@ -30,12 +30,13 @@ class Desk:
 
     api: FakeApi
     executor: Executor
+    clock: list[float]
     pods: list[PodFacts] = field(default_factory=list[PodFacts])
 
 
 @pytest.fixture
 async def desk() -> AsyncIterator[Desk]:
-    api, pods = FakeApi(), list[PodFacts]()
+    api, pods, clock = FakeApi(), list[PodFacts](), [T0]
     async with api.serving() as credentials, KubeClient(credentials) as client:
         nothing = cast("Any", None)
         executor = Executor(
@@ -47,9 +48,9 @@ async def desk() -> AsyncIterator[Desk]:
             gpus_of=lambda _: None,
             shared=nothing,
             pods_of=lambda _: pods,
-            clock=lambda: T0,
+            clock=lambda: clock[0],
         )
-        yield Desk(api=api, executor=executor, pods=pods)
+        yield Desk(api=api, executor=executor, pods=pods, clock=clock)
 
 
 @pytest.mark.parametrize(
@@ -68,3 +69,21 @@ async def test_a_pod_alone_is_deleted_by_its_name_and_more_of_them_in_one_reques
     desk.pods += shown
     await desk.executor.act(JOB, DeleteGenerations(generations=(1,)), JobMemory())
     assert desk.api.requests == [request_line]
+
+
+@pytest.mark.parametrize("shown", [[FIRST], [FIRST, SECOND]])
+async def test_a_deletion_that_the_cache_does_not_show_yet_is_asked_for_once(
+    desk: Desk, shown: list[PodFacts]
+) -> None:
+    memory, action = JobMemory(), DeleteGenerations(generations=(1,))
+    desk.pods += shown
+    for _ in range(2):
+        await desk.executor.act(JOB, action, memory)
+    assert len(desk.api.requests) == 1
+    late = replace(SECOND, uid="shown-only-now", name="late")
+    desk.pods.append(late)
+    await desk.executor.act(JOB, action, memory)
+    assert desk.api.requests[1:] == [f"{AS_A_COLLECTION}/late"]
+    desk.clock[0] += UNSEEN_SECONDS
+    await desk.executor.act(JOB, action, memory)
+    assert desk.api.requests[2:] == [AS_A_COLLECTION]
