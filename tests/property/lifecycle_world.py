@@ -27,6 +27,7 @@ from drumline_trainer.contract import (
 
 NODES = ("node-a", "node-b", "node-c", "node-d")
 TOTAL_STEPS = 1000
+GRACE_SECONDS = 30
 
 
 class World:
@@ -145,7 +146,7 @@ class World:
     def stand(self, pod: PodFacts) -> None:
         """The pod gets its address, its agent answers; one's own container waits for the gang."""
         if pod.end is None and not pod.terminating and pod.node not in self.dead:
-            waits = not self.job.runs_trainer and self.job.has_agents and not self.knows(pod)
+            waits = not self.job.is_supervised and self.job.has_agents and not self.knows(pod)
             address = f"10.0.0.{pod.index + 1}"
             self._change(pod, replace(pod, ip=address, joining=waits, ready=not waits))
 
@@ -160,7 +161,7 @@ class World:
             return
         if code == 0 and not alone and not self._may_succeed(pod):
             return
-        asked = code == ExitCode.PREEMPTED and self.job.runs_trainer
+        asked = code == ExitCode.PREEMPTED and self.job.is_supervised
         if code != 0 and not asked:
             self.faults[FaultClass.APPLICATION] += 1
         self._end(pod, code)
@@ -169,7 +170,7 @@ class World:
         """Ranks end well together: none before all have met, the others once one has."""
         if not self.knows(pod):
             return False
-        if not self.job.runs_trainer:
+        if not self.job.is_supervised:
             return True
         uids = {member.pod_uid for member in self.record.members} if self.record else set()
         done = [p for p in self.pods.values() if p.uid in uids and p.end and p.end.succeeded]
@@ -192,7 +193,8 @@ class World:
     def delete(self, pod: PodFacts) -> None:
         """The pod is deleted: a running pod has its grace period, others are removed at once."""
         if pod.end is None and (pod.ip or pod.node in self.dead):
-            self._change(pod, replace(pod, terminating=True, ready=False))
+            grace = self.now + GRACE_SECONDS
+            self._change(pod, replace(pod, terminating=True, terminates_by=grace, ready=False))
         else:
             self.pods.pop(pod.name, None)
 

@@ -152,6 +152,9 @@ class EnvVar(ApiModel):
     )
 
 
+_DIRECT: Final = "(!has(self.launch) || self.launch == 'Direct')"
+
+
 class PodTemplate(ApiModel):
     """One container of any image; every pod of the gang is the same.
 
@@ -170,11 +173,17 @@ class PodTemplate(ApiModel):
     command: Annotated[
         list[Annotated[str, Field(max_length=8192)]] | None, Field(max_length=256)
     ] = None
-    """Replaces the image's entry point."""
+    """Replaces the image's entry point; what launch starts."""
     args: Annotated[list[Annotated[str, Field(max_length=8192)]] | None, Field(max_length=256)] = (
         None
     )
     """Arguments of the command."""
+    launch: Literal["PerGpu", "PerPod", "Direct"] | None = None
+    """Who starts the command. PerGpu: an agent, once for each GPU of the pod and with the variables
+    that torchrun gives its workers. PerPod: an agent, once a pod, for launchers such as torchrun or
+    accelerate. A process that dies is then started again in the same pods, with all others of the
+    gang; a lost pod or node is replaced alone; step and loss are in status. Direct: the kubelet,
+    and the gang restarts as a whole. Default: Direct."""
     working_dir: Annotated[str, Field(max_length=512)] | None = None
     """Folder the command starts in; default: the image's."""
     env: Annotated[
@@ -201,6 +210,19 @@ class PodTemplate(ApiModel):
     """Annotations of the pods; those of Kubernetes and Drumline themselves are refused."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule=f"{_DIRECT} || (has(self.command) && self.command.size() > 0)",
+            message="command is required with launch: PerGpu and launch: PerPod, as nobody but the"
+            " kubelet knows the image's own entry point; add command, such as [python3, train.py]",
+            field_path=".command",
+        ),
+        Rule(
+            rule=f"{_DIRECT} || !has(self.volumeMounts)"
+            " || !self.volumeMounts.exists(mount, mount.mountPath in ['/opt', '/opt/'])",
+            message="volumeMounts: with launch: PerGpu and launch: PerPod the agent is in"
+            " /opt/drumline; mount the volume below /opt or elsewhere",
+            field_path=".volumeMounts",
+        ),
         Rule(
             rule="!has(self.volumeMounts) || self.volumeMounts.all(mount, has(self.volumes)"
             " && self.volumes.exists(volume, volume.name == mount.name))",

@@ -23,6 +23,7 @@ RESERVED_MOUNTS: Final = (
     "/etc/hosts",
     "/etc/hostname",
     "/etc/resolv.conf",
+    "/opt/drumline",
     "/proc",
     "/sys",
     "/run/drumline",
@@ -30,7 +31,8 @@ RESERVED_MOUNTS: Final = (
     "/var/run/drumline",
     "/var/run/secrets",
 )
-"""Where the operator or the kubelet mounts: the gang's hosts, tokens, the kernel's own folders."""
+"""Where the operator or the kubelet mounts: the gang's hosts, the agent's own Python, tokens, the
+kernel's own folders."""
 
 
 class ClaimVolume(ApiModel):

@@ -103,6 +103,16 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         env=[{"name": "NCCL_DEBUG", "value": "INFO"}, {"name": "RANKS", "value": ""}]
     ),
     "network attachments": template_job(annotations={"k8s.v1.cni.cncf.io/networks": "rdma"}),
+    "a command for each GPU, started by an agent": template_job(
+        launch="PerGpu",
+        command=["python3", "train.py"],
+        volumes=[{"name": "a", "emptyDir": {}}],
+        volumeMounts=[{"name": "a", "mountPath": "/opt/data"}],
+    ),
+    "a command for each pod, started by an agent": template_job(
+        launch="PerPod", command=["torchrun"], args=["--master-port=$(MASTER_PORT)", "train.py"]
+    ),
+    "an image's own entry point, started by the kubelet": template_job(launch="Direct"),
     "a quota of nothing": manifest(
         "TrainingQueue",
         quotas=[{"gpuPool": "gpus", "nominalGpus": 0}],

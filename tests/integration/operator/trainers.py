@@ -44,7 +44,10 @@ class Trainers:
             agent.die()
 
     def submit(self, *, nodes: int, **spec: Any) -> None:
-        """Create the job: whole nodes of 8 GPUs."""
+        """Create the job: whole nodes of 8 GPUs; the bundled trainer, unless it has a template."""
+        if "template" in spec:
+            self.site.submit(self.name, nodes=nodes, gpusPerNode=8, **spec)
+            return
         trainer = {"globalBatchSize": 96, **spec.pop("trainer", {})}
         spec.setdefault("checkpoint", {"claimName": "checkpoints"})
         self.site.submit(self.name, nodes=nodes, gpusPerNode=8, trainer=trainer, **spec)

@@ -144,7 +144,7 @@ def test_the_operator_dates_the_decision_and_the_agents_what_follows() -> None:
         restored_step=30,
         tier=RestoreTier.MEMORY,
     )
-    entry = of.merged_with_agents(ours, theirs, now=T0 + 13)
+    entry = of.merged_with_agents(ours, theirs, job=JOB, now=T0 + 13)
     assert phases(entry) == [1000, 2000, 4000, 2000, 1000, 1000]
     assert (entry.cause, entry.fault_class) == (ours.cause, FaultClass.INFRASTRUCTURE)
     assert (entry.failed_step, entry.steps_lost, entry.tier) == (30, 0, RestoreTier.MEMORY)

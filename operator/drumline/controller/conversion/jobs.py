@@ -14,7 +14,8 @@ from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.controller.conversion.nodes import resources_of
 from drumline.kube.quantity import amount
 from drumline.kube.views import ObjectView
-from drumline.lifecycle.manifests.containers import JOIN_RESOURCES, main_requests
+from drumline.lifecycle.manifests.agents import INIT_RESOURCES
+from drumline.lifecycle.manifests.containers import main_requests
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
 from drumline.lifecycle.model.sizes import sizes_of
@@ -204,7 +205,7 @@ def _per_pod(job: Job) -> Resources:
     """One pod's requests as the kubelet counts them: the larger of container and init container."""
     requests = {name: amount(name, text) for name, text in main_requests(job).items()}
     if not job.runs_trainer and job.has_agents:
-        for name, text in JOIN_RESOURCES.items():
+        for name, text in INIT_RESOURCES.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
     return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
 

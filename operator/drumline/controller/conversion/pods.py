@@ -7,7 +7,8 @@ from collections.abc import Iterable
 from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB, LABEL_PROTECTED
 from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
 from drumline.lifecycle.incidents.start_troubles import MAX_SENTENCE_CHARS, UNTOLD_REASONS
-from drumline.lifecycle.manifests.containers import JOIN_CONTAINER, TRAINER_CONTAINER
+from drumline.lifecycle.manifests.agents import JOIN_CONTAINER
+from drumline.lifecycle.manifests.containers import TRAINER_CONTAINER
 from drumline.lifecycle.model.observed import PodEnd, PodEvent, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_trainer.contract import pod_name

@@ -209,7 +209,7 @@ class Reconciler:
         report = self._watch.report(job.uid)
         if report is not None:
             memory.heard_generation = max(memory.heard_generation, report.status.generation)
-        if job.runs_trainer:
+        if job.is_supervised:
             self._watch.follow(self._gang(job, pods, memory))
         return report
 
@@ -257,7 +257,7 @@ class Reconciler:
         return max(0.0, min(delays)) if delays else None
 
     def _has_figures(self, job: Job) -> bool:
-        return job.runs_trainer and job.status.phase == Phase.RUNNING
+        return job.is_supervised and job.status.phase == Phase.RUNNING
 
     async def _requeue_rejected(self, job: Job, message: str) -> None:
         """The API server rejects this gang: give its nodes back and requeue it with a backoff."""

@@ -89,7 +89,7 @@ def with_agent_incidents(
     last = status.last_incident
     if completion is None or last is None or _number(last) != _number_of(completion):
         return status
-    entry = timeline.merged_with_agents(last, completion, now=now)
+    entry = timeline.merged_with_agents(last, completion, job=job, now=now)
     return _reclassified(job, changed(status, last_incident=entry), entry)
 
 

@@ -57,7 +57,7 @@ def operator_incident(
             pod=failure.pod,
             node=failure.node,
             fault_at=precise_timestamp(fault_time),
-            failed_step=failure.step,
+            failed_step=failure.step if job.runs_trainer else failure.step or None,
         ),
         [fault_time, now],
     )
@@ -78,12 +78,14 @@ def agent_incident(
         pod=pod_name(job.name, culprit.index, culprit.pod_generation) if culprit else None,
         node=culprit.node if culprit else None,
         fault_at=precise_timestamp(_near(incident.fault_at, now)),
-        failed_step=incident.failed_step,
     )
-    return _with_steps(_with_times(entry, agent_boundary_times(incident, now=now)), incident)
+    entry = _with_times(entry, agent_boundary_times(incident, now=now))
+    return _with_steps(entry, incident, job=job)
 
 
-def merged_with_agents(entry: IncidentStatus, incident: Incident, *, now: float) -> IncidentStatus:
+def merged_with_agents(
+    entry: IncidentStatus, incident: Incident, *, job: Job, now: float
+) -> IncidentStatus:
     """The operator's entry of an incident with what the agents logged about the same one.
 
     The earlier time of the fault counts. For an incident of the operator (attempt 0) detection and
@@ -96,7 +98,7 @@ def merged_with_agents(entry: IncidentStatus, incident: Incident, *, now: float)
         times[DETECTED] = own[DETECTED] or reported[DETECTED]
         times[DECIDED] = own[DECIDED] or reported[DECIDED]
         times[REPLACED] = reported[REPLACED] or own[REPLACED]
-    return _with_steps(_with_times(entry, times), incident)
+    return _with_steps(_with_times(entry, times), incident, job=job)
 
 
 def with_boundary(entry: IncidentStatus, number: int, *, at: float) -> IncidentStatus:
@@ -158,8 +160,13 @@ def _with_times(entry: IncidentStatus, times: Sequence[float | None]) -> Inciden
     return entry.model_copy(update={"fault_at": precise_timestamp(start), **lengths})
 
 
-def _with_steps(entry: IncidentStatus, incident: Incident) -> IncidentStatus:
-    """The incident with lost steps and restore tier, which are known once the state is restored."""
+def _with_steps(entry: IncidentStatus, incident: Incident, *, job: Job) -> IncidentStatus:
+    """The incident with lost steps and restore tier, which are known once the state is restored.
+
+    A program of the user need not say its steps: then its agents know none, and they stay unknown.
+    """
+    if not job.runs_trainer and incident.failed_step == incident.restored_step == 0:
+        return entry
     failed = max(entry.failed_step or 0, incident.failed_step)
     if incident.restored_at is None:
         return entry.model_copy(update={"failed_step": failed})

@@ -1,4 +1,4 @@
-"""Containers of a pod: the bundled trainer, or a template's container and its join container."""
+"""Containers of a pod: the bundled trainer, or a template's container and what an agent adds."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import json
 from typing import Any
 
 from drumline.api.podtemplate import PodTemplate
+from drumline.lifecycle.manifests.agents import (
+    TRAINER_PROGRAM,
+    agent_endpoint,
+    agent_environment,
+    container_security,
+    joined,
+    supervised,
+)
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.manifests.trainer_config import (
@@ -26,22 +34,12 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import (
-    AGENT_PORT,
-    GANG_FOLDER,
-    Env,
-)
+from drumline_trainer.contract import Env
 
 Json = dict[str, Any]
 
 TRAINER_CONTAINER = "trainer"
 HOME_FOLDER = "/home/drumline"
-JOIN_CONTAINER = "drumline-join"
-JOIN_RESOURCES = {"cpu": "500m", "memory": "128Mi"}
-"""Requests and limits of the join container. Both are equal, because the QoS class of a pod counts
-init containers too. Not a whole CPU: the static CPU manager would pin the join container to CPUs of
-any NUMA node, to which the main container is then tied, or which leak (kubernetes/kubernetes#94220,
-#112228)."""
 _CPU_MILLIS_PER_GPU = 100
 _MEMORY_MEBIBYTES_PER_GPU = 128
 
@@ -86,18 +84,16 @@ def _trainer_containers(
         "name": TRAINER_CONTAINER,
         "image": image_of(job, settings),
         "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-m", "drumline_trainer.agent", "run"],
+        "command": list(TRAINER_PROGRAM),
         "env": [
-            *_agent_environment(job, member),
+            *agent_environment(job, member),
             {"name": Env.CONFIG, "value": text},
             {"name": Env.CHECKPOINT_FOLDER, "value": folder or ""},
             *extra.get("env", []),
         ],
-        "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
-        # No liveness probe: the operator judges agents, and a busy agent must not lose its ranks.
-        "readinessProbe": _readiness_probe(),
+        **agent_endpoint(),
         "resources": resources,
-        "securityContext": _container_security(read_only_root=True),
+        "securityContext": container_security(read_only_root=True),
         "volumeMounts": [*mounts, *extra.get("volumeMounts", [])],
     }
     return {
@@ -120,7 +116,8 @@ def _template_containers(
     user_env = [
         variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
     ]
-    variables = launcher_variables(job, index=member.index)
+    # An agent sets the launcher's variables itself, anew for each attempt.
+    variables = launcher_variables(job, index=member.index) if job.launch is None else {}
     if template.run_as_user is None and all(each["name"] != "HOME" for each in user_env):
         # No image knows user 65532: its home would be `/`, where no library can write its cache.
         variables["HOME"] = HOME_FOLDER
@@ -132,7 +129,7 @@ def _template_containers(
         "image": image_of(job, settings),
         "env": [*({"name": k, "value": v} for k, v in variables.items()), *user_env],
         "resources": resources,
-        "securityContext": _container_security(read_only_root=False),
+        "securityContext": container_security(read_only_root=False),
         "volumeMounts": mounts,
     }
     for key, value in (
@@ -145,54 +142,20 @@ def _template_containers(
             container[key] = value
     spec: Json = {"containers": [container], "volumes": volumes}
     pull_secrets: list[Json] = [{"name": name} for name in template.image_pull_secrets or []]
+    if job.launch is not None:
+        spec = supervised(
+            spec,
+            job=job,
+            template=template,
+            member=member,
+            launch=job.launch,
+            settings=settings,
+        )
+    elif job.has_agents:
+        spec = joined(spec, job=job, member=member, settings=settings)
     if job.has_agents:
-        mounts += [
-            {"name": "drumline-gang", "mountPath": GANG_FOLDER, "readOnly": True},
-            {
-                "name": "drumline-gang",
-                "mountPath": "/etc/hosts",
-                "subPath": "hosts",
-                "readOnly": True,
-            },
-        ]
-        volumes += [scratch_volume("drumline-gang"), token_volume(job)]
-        spec["initContainers"] = [_join_container(job, member, settings=settings)]
         pull_secrets += settings.trainer_pod.get("imagePullSecrets", [])
     return {**spec, **_pull_secrets(pull_secrets)}
-
-
-def _join_container(job: Job, member: GangMember, *, settings: PodSettings) -> Json:
-    return {
-        "name": JOIN_CONTAINER,
-        "image": settings.join_image,
-        "imagePullPolicy": "IfNotPresent",
-        "command": ["python3", "-m", "drumline_trainer.agent", "join"],
-        "env": _agent_environment(job, member),
-        "resources": {"requests": dict(JOIN_RESOURCES), "limits": dict(JOIN_RESOURCES)},
-        "securityContext": _container_security(read_only_root=True),
-        "volumeMounts": [
-            {"name": "drumline-gang", "mountPath": GANG_FOLDER},
-            token_mount(),
-        ],
-    }
-
-
-def _agent_environment(job: Job, member: GangMember) -> list[Json]:
-    fixed = {
-        Env.NAMESPACE: job.namespace,
-        Env.JOB: job.name,
-        Env.JOB_UID: job.uid,
-        Env.INDEX: str(member.index),
-        Env.NODES: str(job.spec.nodes),
-        Env.GPUS_PER_NODE: str(job.spec.gpus_per_node),
-        Env.GENERATION: str(member.pod_generation),
-        Env.EPOCH: str(job.status.epoch or 0),
-    }
-    return [
-        *({"name": str(name), "value": value} for name, value in fixed.items()),
-        _field(Env.POD_UID, "metadata.uid"),
-        _field(Env.POD_IP, "status.podIP"),
-    ]
 
 
 def main_requests(job: Job) -> dict[str, str]:
@@ -218,28 +181,7 @@ def _stated_resources(job: Job) -> dict[str, str]:
     return {str(name): str(amount) for name, amount in (job.spec.resources or {}).items()}
 
 
-def _container_security(*, read_only_root: bool) -> Json:
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": read_only_root,
-        "capabilities": {"drop": ["ALL"]},
-    }
-
-
-def _readiness_probe() -> Json:
-    return {
-        "httpGet": {"path": "/readyz", "port": AGENT_PORT},
-        "periodSeconds": 1,
-        "timeoutSeconds": 5,
-        "failureThreshold": 3,
-    }
-
-
 def _pull_secrets(secrets: list[Json]) -> Json:
     """The pod's `imagePullSecrets` without duplicates; no field where the list is empty."""
     distinct = list({secret["name"]: secret for secret in secrets}.values())
     return {"imagePullSecrets": distinct} if distinct else {}
-
-
-def _field(name: str, path: str) -> Json:
-    return {"name": str(name), "valueFrom": {"fieldRef": {"fieldPath": path}}}

@@ -17,7 +17,8 @@ class PodSettings:
 
     trainer_image: str
     join_image: str
-    """The operator's own image: it contains the standard-library agent that waits for the gang."""
+    """The operator's own image: it contains the standard-library agent that waits for the gang, and
+    the same agent with a Python of its own for pods whose image is somebody else's."""
     priority_class: str = "drumline-training-pods"
     operator_namespace: str = "drumline-system"
     trainer_pod: Json = field(default_factory=dict[str, Any])

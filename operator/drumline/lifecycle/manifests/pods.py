@@ -20,6 +20,7 @@ from drumline.api.base import (
     LABEL_PROTECTED,
     LABEL_QUEUE,
 )
+from drumline.lifecycle.manifests.agents import grace_seconds
 from drumline.lifecycle.manifests.children import owner_reference, shares_budget
 from drumline.lifecycle.manifests.containers import containers_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings
@@ -124,7 +125,7 @@ def _manifest(
             "priorityClassName": settings.priority_class,
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": _grace_seconds(job, settings),
+            "terminationGracePeriodSeconds": grace_seconds(job, settings),
             "securityContext": {
                 "runAsNonRoot": True,
                 "runAsUser": (template.run_as_user if template else None) or USER_ID,
@@ -145,10 +146,5 @@ def _tolerations(job: Job, extra: Json) -> list[Json]:
         for toleration in job.spec.tolerations or []
     ]
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}  # any effect, as the scheduler assumes
-    silent_kubelet = _SILENT_KUBELET if job.runs_trainer else ()
+    silent_kubelet = _SILENT_KUBELET if job.is_supervised else ()
     return [gpu, *silent_kubelet, *own, *extra.get("tolerations", [])]
-
-
-def _grace_seconds(job: Job, settings: PodSettings) -> int:
-    wanted = job.spec.template.termination_grace_period_seconds if job.spec.template else 30
-    return min(wanted, settings.max_grace_seconds)

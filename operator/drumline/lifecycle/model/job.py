@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from drumline.api.conditions import Reason
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle.model.verdict import Refusal, Verdict
+from drumline_trainer.contract import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,9 +44,33 @@ class Job:
         return self.spec.trainer is not None
 
     @property
+    def launch(self) -> Launch | None:
+        """How an agent starts the template's command; None: no agent does."""
+        template = self.spec.template
+        if template is None or template.launch in (None, "Direct"):
+            return None
+        return Launch(template.launch)
+
+    @property
+    def is_supervised(self) -> bool:
+        """Whether an agent runs the ranks as long as each pod lives, as of the bundled trainer.
+
+        Such a gang restarts ranks in place, and replaces lost members alone.
+        """
+        return self.runs_trainer or self.launch is not None
+
+    @property
     def has_agents(self) -> bool:
-        """Whether the pods wait for a generation record; a single pod of a template does not."""
-        return self.runs_trainer or self.spec.nodes > 1
+        """Whether the pods wait for a generation record.
+
+        A single pod of a template whose command the kubelet starts does not.
+        """
+        return self.is_supervised or self.spec.nodes > 1
+
+    @property
+    def ranks_per_pod(self) -> int:
+        """Processes that the agent of a pod starts."""
+        return 1 if self.launch is Launch.PER_POD else self.spec.gpus_per_node
 
     @property
     def size(self) -> int:

@@ -1,8 +1,9 @@
 """Failure handling: members whose pods failed, vanished or became silent, and what their gang does.
 
-With the bundled trainer the other members keep their pods. A member whose node or pod is lost waits
-for another node (`status.assignment.lost`); a member whose program failed gets a new pod on its
-node. A gang with its own pod template knows no partial recovery: it restarts as a whole.
+Where agents supervise the ranks the other members keep their pods. A member whose node or pod is
+lost waits for another node (`status.assignment.lost`); a member whose program failed gets a new pod
+on its node. A gang whose template's command the kubelet starts knows no partial recovery: it
+restarts as a whole.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def handle_failures(situation: Situation) -> JobPlan | None:
     if cause.failure_class in _TERMINAL:
         status = transitions.failed(job, reason=cause.reason, message=cause.message, now=now)
         return JobPlan(status=status)
-    if job.runs_trainer and training_is_complete(gang):
+    if job.is_supervised and training_is_complete(job, gang):
         progress = final_progress(gang)
         return JobPlan(status=transitions.succeeded(job, progress=progress, now=now))
     if gang.joining and all(failure.index in gang.joining for failure in failed):
@@ -92,17 +93,21 @@ def member_failures(situation: Situation) -> list[Failure]:
     ]
     for member in gang.missing:
         had_pod = situation.is_running and member.index not in gang.joining
-        if had_pod or (job.runs_trainer and situation.is_acknowledged):
+        if had_pod or (job.is_supervised and situation.is_acknowledged):
             name = pod_name(job.name, member.index, member.pod_generation)
             failed.append(_uncharged(situation, failures.vanished(member, pod=name)))
     return failed
 
 
-def training_is_complete(gang: ObservedGang) -> bool:
-    """Whether a member reported the last step as finished and saved.
+def training_is_complete(job: Job, gang: ObservedGang) -> bool:
+    """Whether a member's end says that all ranks have done all of their work.
 
-    A rank exits with success only after the final checkpoint, which takes all ranks.
+    A rank of the bundled trainer exits with success only after the final checkpoint, which takes
+    all ranks. The agent of a template's pod does once the leader has seen every rank of the gang
+    exit with 0.
     """
+    if not job.runs_trainer:
+        return any(pod.end is not None and pod.end.succeeded for pod in gang.present)
     reports = (final_report(pod.end) for pod in gang.present if pod.end and pod.end.succeeded)
     return any(
         report is not None and 0 < report.progress.total_steps <= report.progress.step
@@ -135,7 +140,7 @@ def give_up_members(
     if disruption is not None and disruption.deadline is not None:
         given_up.update(disruption.indices or ())
     lost = given_up | gang.lost
-    if job.runs_trainer and any(member.index not in lost for member in gang.members):
+    if job.is_supervised and any(member.index not in lost for member in gang.members):
         return transitions.members_lost(
             job, indices=given_up, reason=reason, message=message, now=now
         )
@@ -152,7 +157,7 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     if failure is None:
         return None
     failure = _uncharged(situation, failure)
-    if job.runs_trainer:
+    if job.is_supervised:
         return failure
     if failure.failure_class in {FailureClass.LEFT_ON_REQUEST, FailureClass.KILLED}:
         # The exit codes are the bundled trainer's: no notice was sent to a pod of a template, and
@@ -269,7 +274,7 @@ def _restart_or_fail(situation: Situation, cause: Failure) -> TrainingJobStatus:
     everyone = [member.index for member in gang.members]
     return transitions.restarted(
         job,
-        indices=_ending_members(gang) if job.runs_trainer else everyone,
+        indices=_ending_members(gang) if job.is_supervised else everyone,
         reason=cause.reason,
         message=f"{cause.message}; {_restart_count(job, cause.charged_to, now=now)}",
         epoch=situation.epoch,

@@ -28,7 +28,7 @@ def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
                 pod_uid=pod.uid,
                 address=pod.ip,
                 host=host_name(job.name, pod.index),
-                ranks=job.spec.gpus_per_node,
+                ranks=job.ranks_per_pod,
                 node=pod.node,
             )
             for pod in gang.present

@@ -146,7 +146,7 @@ def evacuated(
 ) -> TrainingJobStatus:
     """A new generation in which the members of the disruption are on other nodes.
 
-    A gang of a template starts again as a whole: it knows no partial recovery.
+    A gang of a template without agents starts again as a whole: it knows no partial recovery.
 
     Args:
         job: with a disruption whose members are movable.
@@ -162,7 +162,7 @@ def evacuated(
     return transitions.members_replaced(
         replace(job, status=status),
         nodes=nodes,
-        replaced=positions if job.runs_trainer else range(len(nodes)),
+        replaced=positions if job.is_supervised else range(len(nodes)),
         epoch=epoch,
         now=now,
     )

@@ -97,7 +97,7 @@ def _join(situation: Situation) -> JobPlan:
     succeeded = any(pod.end is not None and pod.end.succeeded for pod in gang.present)
     acknowledged = succeeded or situation.is_acknowledged
     ready = all(pod.ready or pod.end is not None for pod in gang.present)
-    if ready and (acknowledged or not job.runs_trainer):
+    if ready and (acknowledged or not job.is_supervised):
         unprotected = protection(situation)
         if unprotected is not None:
             return unprotected
@@ -124,14 +124,14 @@ def _running_image(job: Job, gang: ObservedGang) -> str | None:
 
 def _is_spent(job: Job, pod: PodFacts) -> bool:
     """Whether the pod succeeded in an earlier generation, though the gang needs it again."""
-    return job.runs_trainer and pod.end is not None and pod.generation != job.status.generation
+    return job.is_supervised and pod.end is not None and pod.generation != job.status.generation
 
 
 def _restart_with_new_pods(situation: Situation, spent: Collection[PodFacts]) -> JobPlan:
     """Agents know one set of members a generation, so another pod needs a new generation."""
     job = situation.job
     indices = {pod.index for pod in spent}
-    if not job.runs_trainer:
+    if not job.is_supervised:
         indices = {member.index for member in situation.gang.members}
     status = transitions.restarted(
         job,

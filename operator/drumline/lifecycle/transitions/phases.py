@@ -9,7 +9,7 @@ from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
 from drumline.lifecycle.incidents.ledger import with_boundary_passed
-from drumline.lifecycle.incidents.timeline import REPLACED
+from drumline.lifecycle.incidents.timeline import FIRST_STEP, REPLACED
 from drumline.lifecycle.model.conditions import (
     changed,
     cleared,
@@ -18,6 +18,7 @@ from drumline.lifecycle.model.conditions import (
     with_summary,
 )
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
 from drumline_trainer.contract import Progress
@@ -58,6 +59,10 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
         image: the job's image with the digest that its pods run; None: as it is.
     """
     status = with_boundary_passed(with_elapsed(job, now=now), REPLACED, now=now)
+    all_new = all(member.pod_generation == status.generation for member in members_of(status))
+    if job.launch is not None and all_new and status.step is None:
+        # No step will show the end of the recovery, and agents of new pods do not know of it.
+        status = with_boundary_passed(status, FIRST_STEP, now=now)
     assignment = status.assignment
     status = changed(
         status,
@@ -193,10 +198,12 @@ def with_progress(
     if progress is None:
         return status
     speed, predicted = progress.tokens_per_second, progress.predicted_tokens_per_second
+    # A program of the user need not say where it is, nor how far it goes.
+    unknown = not job.runs_trainer and progress.step == 0
     status = changed(
         status,
-        step=progress.step,
-        total_steps=progress.total_steps,
+        step=status.step if unknown else progress.step,
+        total_steps=progress.total_steps or (0 if job.runs_trainer else None),
         loss=status.loss if progress.loss is None else _loss_text(progress.loss),
         tokens_per_second=status.tokens_per_second if speed is None else _int64(speed),
         predicted_tokens_per_second=status.predicted_tokens_per_second
