@@ -29,6 +29,9 @@ class Settings:
     """DRUMLINE_TRAINER_IMAGE: for jobs of the bundled trainer without trainer.image."""
     operator_image: str = "drumline/operator:dev"
     """DRUMLINE_OPERATOR_IMAGE: also the image of the join container of gangs with a template."""
+    agent_image: str = ""
+    """DRUMLINE_AGENT_IMAGE: the image whose agent is brought into pods of a template with a launch;
+    empty: the operator's."""
     signing_key_file: Path = Path("/var/run/drumline/signing/key")
     """DRUMLINE_SIGNING_KEY_FILE: the key from which job tokens are derived; a file `previous`
     beside it is the key before it, while keys are changed."""
@@ -86,6 +89,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         identity=read.text("POD_NAME", socket.gethostname()),
         trainer_image=read.text("TRAINER_IMAGE", defaults.trainer_image),
         operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),
+        agent_image=read.text("AGENT_IMAGE", defaults.agent_image),
         signing_key_file=Path(read.text("SIGNING_KEY_FILE", str(defaults.signing_key_file))),
         signing_key_object=read.text("SIGNING_KEY_OBJECT", defaults.signing_key_object),
         priority_class=read.text("PRIORITY_CLASS", defaults.priority_class),

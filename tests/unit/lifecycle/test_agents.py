@@ -117,6 +117,13 @@ def test_the_agent_comes_with_its_own_python_and_writes_the_gang_s_files_itself(
     assert mounted == {volume["name"] for volume in spec["volumes"]}
 
 
+def test_the_agent_s_image_may_be_another_than_the_operator_s() -> None:
+    job, settings = admitted(a_supervised_job(), nodes=NODES), replace(SETTINGS, agent_image="a:1")
+    gpus = PoolGpus(resource="nvidia.com/gpu")
+    (install,) = pod_manifest(job, index=0, gpus=gpus, settings=settings)["spec"]["initContainers"]
+    assert install["image"] == "a:1"
+
+
 def test_both_containers_are_restricted() -> None:
     spec = manifest(admitted(a_supervised_job(), nodes=NODES))["spec"]
     for container in (*spec["initContainers"], *spec["containers"]):

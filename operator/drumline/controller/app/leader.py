@@ -279,6 +279,7 @@ def _pod_settings(settings: Settings) -> PodSettings:
     return PodSettings(
         trainer_image=settings.trainer_image,
         join_image=settings.operator_image,
+        agent_image=settings.agent_image or None,
         priority_class=settings.priority_class,
         operator_namespace=settings.namespace,
         trainer_pod=settings.trainer_pod,

@@ -126,11 +126,11 @@ def supervised(
         member,
         name=INSTALL_CONTAINER,
         program="install",
+        image=settings.agent_image or settings.join_image,
         mounts=[
             {"name": "drumline-bundle", "mountPath": BUNDLE_FOLDER},
             {"name": "drumline-gang", "mountPath": GANG_FOLDER},
         ],
-        settings=settings,
     )
     return {**spec, "containers": [container], "initContainers": [install], "volumes": volumes}
 
@@ -151,8 +151,8 @@ def joined(spec: Json, *, job: Job, member: GangMember, settings: PodSettings) -
         member,
         name=JOIN_CONTAINER,
         program="join",
+        image=settings.join_image,
         mounts=[{"name": "drumline-gang", "mountPath": GANG_FOLDER}, token_mount()],
-        settings=settings,
     )
     return {
         **spec,
@@ -183,12 +183,12 @@ def _init_container(
     *,
     name: str,
     program: str,
+    image: str,
     mounts: Sequence[Json],
-    settings: PodSettings,
 ) -> Json:
     return {
         "name": name,
-        "image": settings.join_image,
+        "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "drumline_trainer.agent", program],
         "env": agent_environment(job, member),

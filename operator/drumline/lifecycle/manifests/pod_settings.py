@@ -17,8 +17,10 @@ class PodSettings:
 
     trainer_image: str
     join_image: str
-    """The operator's own image: it contains the standard-library agent that waits for the gang, and
-    the same agent with a Python of its own for pods whose image is somebody else's."""
+    """The operator's own image: it contains the standard-library agent that waits for the gang."""
+    agent_image: str | None = None
+    """An image with the agent and a Python of its own, for pods whose image is somebody else's;
+    None: the join image has them."""
     priority_class: str = "drumline-training-pods"
     operator_namespace: str = "drumline-system"
     trainer_pod: Json = field(default_factory=dict[str, Any])
