@@ -64,6 +64,24 @@ def bench_collectives(arguments: list[str]) -> int:
     return _run(partial(_bench_rank, options=options), started)
 
 
+def rehearse(arguments: list[str]) -> int:
+    """Train the smallest slice of a run for three steps here, and measure what it holds."""
+    parser = argparse.ArgumentParser(prog="drumline_trainer rehearse", description=rehearse.__doc__)
+    _add_configuration(parser)
+    parser.add_argument("--of-ranks", type=int, required=True, help="ranks of the whole run")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
+    options = parser.parse_args(arguments)
+    config = configured(options.config, preset=options.preset, settings=options.set)
+    layout = validated_layout(config, world_size=options.of_ranks)
+    _quiet_torch()
+    from drumline_trainer.rank import rehearsal  # noqa: PLC0415 - torch
+
+    try:
+        return rehearsal.rehearse(config, layout, target=options.out)
+    except OSError as error:
+        raise ConfigError(f"{options.out}: {error.strerror}") from error
+
+
 def export(arguments: list[str]) -> int:
     """Write a checkpoint's weights as Hugging Face's transformers reads them."""
     parser = argparse.ArgumentParser(prog="drumline_trainer export", description=export.__doc__)
@@ -121,6 +139,7 @@ def show_configuration(arguments: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "bench-collectives": bench_collectives,
+    "rehearse": rehearse,
     "export": export,
     "import": import_weights,
     "config": show_configuration,
@@ -188,10 +207,7 @@ def _world_size(started: LaunchedRank | int) -> int:
 def _run(
     work: RankProgram, started: LaunchedRank | int, *, config: TrainerConfig | None = None
 ) -> int:
-    # read by torch as it is imported: else c10d warns of every address without a name, and the
-    # profiler of machines without a GPU
-    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
-    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    _quiet_torch()
     from drumline_trainer.launch import local  # noqa: PLC0415 - torch
 
     if isinstance(started, int):
@@ -199,6 +215,15 @@ def _run(
             preload(config, ranks=started)
         return local.fork_ranks(work, ranks=started)
     return local.run_launched_rank(work, launched=started)
+
+
+def _quiet_torch() -> None:
+    """Read by torch as it is imported.
+
+    Else c10d warns of every address without a name, and the profiler of machines without a GPU.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 
 
 def _train_rank(

@@ -11,7 +11,8 @@ _Group = Any
 DESCRIPTION: Final = """\
 Find the fastest layout of a model on GPUs and show its bill: memory line by line, the parts of a
 step, what it waits for, which measures would help, and why other layouts were refused. Nothing is
-asked of any cluster and no GPU is needed. How far predictions are off: docs/planner.md.
+asked of any cluster, no GPU is needed, and torch only for --rehearse. How far predictions are off:
+docs/planner.md.
 """
 EXAMPLES: Final = """\
 examples:
@@ -21,6 +22,7 @@ examples:
   drumline plan job.yaml --gpu H100
   drumline plan llama-70b --gpus 64 --batch 512 --compare tensor=8,recompute=full,micro_batch=2
   drumline plan llama-8b --gpus 8..1024 --batch 1024
+  drumline plan job.yaml --rehearse
   drumline plan --score measured.csv
 """
 
@@ -48,6 +50,12 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
         metavar="FIELD=VALUE,...",
         help="a layout of your own beside them: data_parallel, replicate, tensor, pipeline,"
         " schedule, stages_per_rank, context, expert, micro_batch, recompute; may be repeated",
+    )
+    plan.add_argument(
+        "--rehearse",
+        action="store_true",
+        help="train the smallest slice of the layout here for three steps, and correct the bill by"
+        " what it held (needs the bundled trainer; on processors where there is no GPU)",
     )
     _add_work(plan.add_argument_group("what is trained"))
     _add_cluster(plan.add_argument_group("on what"))

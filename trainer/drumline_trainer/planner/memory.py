@@ -86,7 +86,7 @@ def _full_places(setup: TrainingSetup) -> list[int]:
     layout = setup.layout
     if layout.pipeline == 1:
         return [0]
-    partition, alive = setup.stage_layers(), _in_flight(setup)
+    partition, alive = setup.stage_layers(), ranks_in_flight(setup)
     best: dict[tuple[object, ...], tuple[int, int]] = {}
     for place in range(layout.pipeline):
         stages = sorted(layout.stages_of(place))
@@ -98,7 +98,8 @@ def _full_places(setup: TrainingSetup) -> list[int]:
     return [place for _, place in best.values()]
 
 
-def _in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
+def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
+    """Micro-batches that are alive at once, by place of the pipeline and by its stages."""
     layout = setup.layout
     if layout.pipeline == 1:
         return ((1,),)
@@ -278,7 +279,7 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
     layout = setup.layout
     partition = setup.stage_layers()
     stages = layout.stages_of(place)
-    alive = _in_flight(setup)[place]
+    alive = ranks_in_flight(setup)[place]
     by_stage = list(zip(sorted(stages), alive, strict=True))
     kept = sum(
         count * activations.layers_kept(setup, len(partition[stage])) for stage, count in by_stage

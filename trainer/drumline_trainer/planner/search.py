@@ -134,7 +134,7 @@ def evaluate(
     layout = Layout.of(config.parallelism, world_size=world)
     setup = TrainingSetup.of(config, layout, software=goal.software)
     allowed = goal.capacity if capacity is None else capacity
-    bill = memory_bill(setup, capacity=allowed)
+    bill = goal.correction.of(memory_bill(setup, capacity=allowed))
     if not bill.fits:
         return RejectedLayout(
             choice=choice,
@@ -232,6 +232,7 @@ class _Finder:
         layout = Layout.of(config.parallelism, world_size=goal.cluster.gpus)
         setup = TrainingSetup.of(config, layout, software=goal.software)
         least = moving_bytes(setup) + _least_state(setup, ranks=goal.cluster.gpus)
+        least *= goal.correction.least
         allowed = self.allowed
         if least > allowed:
             self._refuse(RejectedLayout(choice=choice, reason=_too_much(least, allowed)))
@@ -263,7 +264,7 @@ class _Finder:
         data = cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
         setup = self._outline(outer, data)
         layers, pipeline = goal.config.model.layers, outer.pipeline
-        least = _least_memory(setup, ranks=cluster.gpus)
+        least = goal.correction.least * _least_memory(setup, ranks=cluster.gpus)
         if least > self.allowed:
             self.refusals["memory"] += 1
             return None

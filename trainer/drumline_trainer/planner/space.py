@@ -23,6 +23,7 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.planner.constants import CALIBRATED, Constants
+from drumline_trainer.planner.correction import UNCORRECTED, MemoryCorrection
 from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.setup import DRUMLINE, Software
 
@@ -62,6 +63,8 @@ class Goal:
     )
     max_stages_per_rank: int = 4
     kept: KeptChoices = KeptChoices()
+    correction: MemoryCorrection = UNCORRECTED
+    """Of every bill, by a rehearsal."""
 
     @property
     def capacity(self) -> int:

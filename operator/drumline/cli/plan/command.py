@@ -12,19 +12,20 @@ from drumline.cli.output import Output
 from drumline.cli.plan import html, json_output, text
 from drumline.cli.plan.job_file import JobFile, gang_asked
 from drumline.cli.plan.model import Plan, WrittenLayout
+from drumline.cli.plan.rehearse import rehearse
 from drumline.cli.plan.request import cluster_for, read_request
 from drumline.lifecycle.plan.memory_fit import worded_change
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.auto import is_auto
-from drumline_trainer.planner.constants import Constants
+from drumline_trainer.planner.auto import is_auto, smallest
 from drumline_trainer.planner.ladder import advice
 from drumline_trainer.planner.measured_rows import read_rows
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.memory_check import check_memory
 from drumline_trainer.planner.score import score
-from drumline_trainer.planner.search import Planned, evaluate, pareto, search
+from drumline_trainer.planner.search import Planned, SearchResult, evaluate, pareto, search
 from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.planner.space import Goal
 from drumline_trainer.planner.step_time import step_time
 
 _UNLIMITED = 1 << 62
@@ -58,6 +59,12 @@ def _plan(chosen: argparse.Namespace) -> Plan:
     request = read_request(chosen)
     goal = request.goal
     result = search(goal, best=chosen.top)
+    rehearsal = None
+    if chosen.rehearse:
+        rehearsal = rehearse(_first(goal, result))
+        goal = replace(goal, correction=rehearsal.correction)
+        request = replace(request, goal=goal)
+        result = search(goal, best=chosen.top)
     best = result.planned[0] if result.planned else None
     curve: list[tuple[int, Planned | None]] = []
     if len(request.sizes) > 1:
@@ -69,18 +76,27 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         result=result,
         advice=advice(goal, best, total_tokens=chosen.tokens),
         compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
-        written=None if request.job is None else _written(chosen, request.job, goal.constants),
+        written=None if request.job is None else _written(chosen, request.job, goal),
         gang=None if request.job is None else gang_asked(request.job),
         curve=tuple(curve),
         front=pareto(goal) if chosen.output == "html" and best is not None else (),
+        rehearsal=rehearsal,
         price=chosen.price,
         tokens=chosen.tokens,
     )
 
 
-def _written(
-    chosen: argparse.Namespace, job: JobFile, constants: Constants
-) -> WrittenLayout | None:
+def _first(goal: Goal, result: SearchResult) -> Planned:
+    """The best layout, or where none fits the smallest."""
+    if result.planned:
+        return result.planned[0]
+    try:
+        return smallest(goal)
+    except ConfigError as error:
+        raise BadInput(f"--rehearse: {error}") from None
+
+
+def _written(chosen: argparse.Namespace, job: JobFile, goal: Goal) -> WrittenLayout | None:
     """The job's own layout on its own GPUs."""
     config, spec = job.config, job.spec
     cluster = cluster_for(chosen, job.gpus, job=job)
@@ -94,8 +110,8 @@ def _written(
     )
     return WrittenLayout(
         layout=str(layout),
-        bill=memory_bill(setup, capacity=cluster.gpu.memory_bytes),
-        seconds=step_time(setup, cluster, constants=constants).seconds,
+        bill=goal.correction.of(memory_bill(setup, capacity=cluster.gpu.memory_bytes)),
+        seconds=step_time(setup, cluster, constants=goal.constants).seconds,
         change=change,
     )
 

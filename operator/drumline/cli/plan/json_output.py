@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from drumline.cli.plan.model import Plan
+from drumline.cli.plan.rehearse import Rehearsal
 from drumline.scheduling.model import Gang
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.score import ErrorSummary, Scored
@@ -40,6 +41,7 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             {"gpus": gpus, "layout": None if each is None else layout_json(each)}
             for gpus, each in plan.curve
         ],
+        "rehearsal": None if plan.rehearsal is None else _rehearsal_json(plan.rehearsal),
         "advice": asdict(plan.advice),
         "refusals": result.refusals,
         "rejected": [_rejected(each) for each in result.rejected],
@@ -57,6 +59,24 @@ def _asked(gang: Gang) -> dict[str, Any]:
             {"level": each.level, "nodes": each.pods, "required": each.required}
             for each in gang.slices
         ],
+    }
+
+
+def _rehearsal_json(rehearsal: Rehearsal) -> dict[str, Any]:
+    return {
+        "gpu": rehearsal.gpu,
+        "ranks": rehearsal.rehearsed.ranks,
+        "smaller": list(rehearsal.rehearsed.smaller),
+        "parts": [
+            {
+                "part": each.part,
+                "predicted_bytes": round(each.predicted),
+                "measured_bytes": round(each.measured),
+            }
+            for each in rehearsal.parts
+        ],
+        "correction": asdict(rehearsal.correction),
+        "step_seconds": rehearsal.step_seconds,
     }
 
 

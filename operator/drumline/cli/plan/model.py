@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline.cli.plan.rehearse import Rehearsal
 from drumline.cli.plan.request import PlanRequest
 from drumline.scheduling.model import Gang
 from drumline_trainer.planner.ladder import Advice
@@ -39,5 +40,7 @@ class Plan:
     curve: tuple[tuple[int, Planned | None], ...]
     """By number of GPUs, where a range was asked for."""
     front: tuple[Planned, ...]
+    rehearsal: Rehearsal | None
+    """By which all bills are corrected; None: there was none."""
     price: float | None
     tokens: float | None

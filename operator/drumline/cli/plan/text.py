@@ -8,8 +8,10 @@ from typing import Final
 from drumline.cli.formatting import count, duration, percent, slice_words
 from drumline.cli.plan.job_file import JobFile
 from drumline.cli.plan.model import Plan, WrittenLayout
+from drumline.cli.plan.rehearse import Rehearsal
 from drumline.scheduling.model import Gang
 from drumline_trainer.contract.plain_text import plain
+from drumline_trainer.layout import Layout
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
@@ -47,6 +49,8 @@ def plan_text(plan: Plan) -> str:
     job = plan.request.job
     if goal.constants != CALIBRATED and job is not None:
         lines += [_correction(job), ""]
+    if plan.rehearsal is not None:
+        lines += [*_rehearsed(plan.rehearsal), ""]
     if plan.written is not None:
         lines += [_as_written(plan.written), ""]
     if plan.gang is not None:
@@ -142,6 +146,26 @@ def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in rows
+    ]
+
+
+def _rehearsed(rehearsal: Rehearsal) -> list[str]:
+    """What was trained here, what it held, and that the bills below are corrected."""
+    sliced = rehearsal.rehearsed
+    layout = Layout.of(sliced.config.parallelism, world_size=sliced.ranks)
+    rows = [("  PART", "PREDICTED", "MEASURED", "TIMES")]
+    rows += [
+        (f"  {each.part}", gib(each.predicted), gib(each.measured), f"{each.factor:.3f}")
+        for each in rehearsal.parts
+    ]
+    return [
+        (
+            f"REHEARSED on {rehearsal.gpu or 'processors'}: {layout}, three steps, the last"
+            f" {duration(rehearsal.step_seconds)}"
+        ),
+        f"  smaller: {', '.join(sliced.smaller) or 'nothing'}",
+        *columns(rows, left=(0,)),
+        "  The bills of all layouts are corrected by that.",
     ]
 
 

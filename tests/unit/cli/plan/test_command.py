@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from drumline.cli import program
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import MODEL_PRESETS, DataConfig, TrainerConfig
+from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import violations
+from drumline_trainer.planner.correction import is_state
+from drumline_trainer.planner.memory import rank_lines
+from drumline_trainer.planner.setup import TrainingSetup
 
 SMALL = ["--gpus", "8", "--batch", "32", "--sequence", "2048"]
 JOB = """\
@@ -260,3 +266,67 @@ def test_measured_rows_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert all(abs(row["predicted_ms"] / row["measured_ms"] - 1) < 0.1 for row in shown["rows"])
     file.write_text(SCORED.replace("3072", "wide"))
     assert "line 2: hidden: must be a number" in plan(capsys, "--score", str(file), code=2)
+
+
+def play_python(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs instead of the interpreter that would run the trainer."""
+    played = folder / "python"
+    played.write_text(f"#!/bin/sh\n{script}\n")
+    played.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(played))
+
+
+def test_a_rehearsal_corrects_the_bill_and_is_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The trainer's part is played by a file that it would write; it runs in tests/gloo."""
+    arguments = ["llama-8b", *SMALL, "--top", "1"]
+    before = json.loads(plan(capsys, *arguments, "-o", "json"))["layouts"][0]
+    sliced = TrainerConfig(
+        model=replace(MODEL_PRESETS["llama-8b"], layers=2),
+        data=DataConfig(sequence_length=2048),
+        global_batch_size=2,
+        micro_batch_size=1,
+    )
+    setup = TrainingSetup.of(sliced, Layout.of(sliced.parallelism, world_size=2))
+    state = sum(line.size for line in rank_lines(setup, 0) if is_state(line))
+
+    measured = {"gpu": "", "state_bytes": round(1.25 * state), "kept_bytes": None}
+    written = {
+        "slice": {"config": sliced.written(), "ranks": 2, "smaller": ["layers 32 to 2"]},
+        "measured": measured | {"peak_bytes": None, "step_seconds": 0.5},
+    }
+    (tmp_path / "written").write_text(json.dumps(written))
+    play_python(
+        f"test \"$3 $4 $6 $7\" = 'rehearse --config --of-ranks 8' && cp {tmp_path}/written $9",
+        tmp_path,
+        monkeypatch,
+    )
+    shown = json.loads(plan(capsys, *arguments, "--rehearse", "-o", "json"))
+    assert shown["rehearsal"]["correction"] == {"state": pytest.approx(1.25), "moving": 1.0}
+    sizes = [
+        {line["name"]: line["bytes"] for line in layout["bill"]}
+        for layout in (before, shown["layouts"][0])
+        if layout["layout"] == before["layout"]
+    ]
+    assert sizes[-1]["optimizer state"] == pytest.approx(1.25 * sizes[0]["optimizer state"], abs=2)
+    text = plan(capsys, *arguments, "--rehearse")
+    assert "REHEARSED on processors: FSDP2, three steps, the last 500 ms" in text
+    assert "smaller: layers 32 to 2" in text
+
+
+def test_without_torch_a_rehearsal_is_refused_with_what_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert "run the command in the trainer's image" in plan(
+        capsys, "llama-8b", *SMALL, "--rehearse", code=2
+    )
+
+
+def test_a_slice_that_fails_says_what_the_trainer_said(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    play_python("echo 'out of memory on rank 0' >&2; exit 3", tmp_path, monkeypatch)
+    assert program.main(["plan", "llama-8b", *SMALL, "--rehearse"]) == 1
+    assert "the slice failed: out of memory on rank 0" in capsys.readouterr().err

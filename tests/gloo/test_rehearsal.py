@@ -1,0 +1,71 @@
+"""A rehearsed slice holds what the planner's bill says, to the byte where autograd sees it all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.__main__ import main
+from drumline_trainer.config import (
+    MODEL_PRESETS,
+    DataConfig,
+    DataParallel,
+    MemoryConfig,
+    ParallelismConfig,
+    Precision,
+    Recompute,
+    Schedule,
+    TrainerConfig,
+)
+from drumline_trainer.planner.rehearsal import (
+    RehearsedSlice,
+    SliceMeasurement,
+    comparisons,
+    correction_of,
+)
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import run_program
+
+LAYOUTS = {
+    "fsdp, tensor, interleaved": ParallelismConfig(
+        tensor=4, pipeline=4, schedule=Schedule.INTERLEAVED, stages_per_rank=2
+    ),
+    "zero-1, context": ParallelismConfig(data_parallel=DataParallel.ZERO1, context=2),
+}
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_a_slice_holds_what_was_predicted(name: str, gangs: GangStarter, tmp_path: Path) -> None:
+    recompute = Recompute.FULL if "fsdp" in name else Recompute.NONE
+    config = TrainerConfig(
+        model=MODEL_PRESETS["llama-8b"],
+        data=DataConfig(sequence_length=8192),
+        global_batch_size=64,
+        micro_batch_size=1,
+        precision=Precision.BF16,
+        parallelism=LAYOUTS[name],
+        memory=MemoryConfig(recompute=recompute),
+    )
+    file, result = tmp_path / "config.json", tmp_path / "rehearsal.json"
+    file.write_text(json.dumps(config.to_dict()))
+    arguments = ["rehearse", "--config", str(file), "--of-ranks", "64", "--out", str(result)]
+    task = (main, arguments, tmp_path / "output", tmp_path / "errors")
+    process = gangs.context.Process(target=run_program, args=task)
+    process.start()
+    process.join()
+    assert process.exitcode == 0, (tmp_path / "errors").read_text()
+    raw = json.loads(result.read_text())
+    measured = SliceMeasurement(**raw["measured"])
+    rehearsed = RehearsedSlice(
+        config=TrainerConfig.from_dict(raw["slice"]["config"]),
+        ranks=raw["slice"]["ranks"],
+        smaller=tuple(raw["slice"]["smaller"]),
+    )
+    assert rehearsed.ranks > 1
+    parts = comparisons(rehearsed, measured)
+    assert [each.factor for each in parts] == pytest.approx([1.0] * len(parts), rel=0.02)
+    correction = correction_of(parts)
+    assert (correction.state, correction.moving) == tuple(each.factor for each in parts)
+    assert measured.step_seconds > 0

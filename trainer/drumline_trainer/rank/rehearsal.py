@@ -1,0 +1,133 @@
+"""A rehearsal on this machine: a slice of a planned run, trained for three steps and measured.
+
+Rank 0 writes what autograd kept beside the run's own step records; `measurement` reads both.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from drumline_trainer.config import ConfigError, MetricsConfig, TrainerConfig
+from drumline_trainer.contract import ExitCode
+from drumline_trainer.launch.local import fork_ranks
+from drumline_trainer.launch.preload import preload
+from drumline_trainer.layout import Layout
+from drumline_trainer.metrics.kept_activations import KeptActivations
+from drumline_trainer.metrics.sinks import STEPS_FILE
+from drumline_trainer.planner.rehearsal import (
+    RehearsalHost,
+    SliceMeasurement,
+    sees_all,
+    slice_of,
+)
+from drumline_trainer.rank.run import rank_main
+from drumline_trainer.rank_protocol.placement import Placement
+
+_KEPT_FILE = "kept-activations.json"
+_MOST_RANKS = 8
+"""Processes on a machine without GPUs: two on each of three axes."""
+_RANK_BYTES = 1 << 30
+"""Of such a process at least, torch itself included."""
+_MOST_BYTES = 4096
+"""Of what the child says."""
+
+
+def rehearse(config: TrainerConfig, layout: Layout, *, target: Path) -> int:
+    """Train the smallest slice of a run here, and write what it was and what it held.
+
+    Args:
+        config: of the whole run, with its layout written out.
+        layout: of the whole run.
+        target: JSON file to write: `host`, `slice`, `measured`.
+
+    Returns:
+        An exit code of the contract.
+
+    Raises:
+        ConfigError: there is no slice for this machine.
+        OSError: the file cannot be written.
+    """
+    host = this_host()
+    rehearsed = slice_of(config, layout, host=host)
+    with TemporaryDirectory(prefix="drumline-rehearsal-") as name:
+        folder = Path(name)
+        config = replace(rehearsed.config, metrics=MetricsConfig(folder=name))
+        preload(config, ranks=rehearsed.ranks)
+        work = partial(rehearse_rank, config=config, folder=folder)
+        code = fork_ranks(work, ranks=rehearsed.ranks)
+        if code != ExitCode.OK:
+            return code
+        measured = measurement(config, folder=folder, gpu=host.gpu)
+    sliced = {
+        "config": rehearsed.config.written(),
+        "ranks": rehearsed.ranks,
+        "smaller": rehearsed.smaller,
+    }
+    written = {"host": asdict(host), "slice": sliced, "measured": asdict(measured)}
+    target.write_text(json.dumps(written, indent=1) + "\n")
+    return ExitCode.OK
+
+
+def this_host() -> RehearsalHost:
+    """What this machine has.
+
+    Looked at by a child: CUDA cannot be used in a process once its parent has initialized it.
+    """
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=lambda: sender.send_bytes(json.dumps(asdict(_seen())).encode()))
+    child.start()
+    sender.close()
+    try:
+        return RehearsalHost(**json.loads(receiver.recv_bytes(_MOST_BYTES)))
+    except EOFError:
+        raise ConfigError("rehearsal: the GPUs of this machine cannot be used") from None
+    finally:
+        child.join()
+
+
+def _seen() -> RehearsalHost:
+    if torch.cuda.is_available():
+        free = min(torch.cuda.mem_get_info(n)[0] for n in range(torch.cuda.device_count()))
+        return RehearsalHost(
+            gpu=torch.cuda.get_device_name(0),
+            devices=torch.cuda.device_count(),
+            memory_bytes=free,
+        )
+    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    devices = max(1, min(_MOST_RANKS, available // (2 * _RANK_BYTES)))
+    return RehearsalHost(gpu="", devices=devices, memory_bytes=available // devices - _RANK_BYTES)
+
+
+def rehearse_rank(placement: Placement, *, config: TrainerConfig, folder: Path) -> ExitCode:
+    """The program of a rank: trains as any other, with what autograd keeps counted."""
+    kept = KeptActivations()
+    with kept.watched():
+        code = rank_main(config, placement=placement)
+    if placement.rank == 0 and code is ExitCode.OK:
+        (folder / _KEPT_FILE).write_text(json.dumps(kept.most_bytes))
+    return code
+
+
+def measurement(config: TrainerConfig, *, folder: Path, gpu: str) -> SliceMeasurement:
+    """What rank 0 has written of its last step. Raises OSError."""
+    lines = (folder / STEPS_FILE).read_text().splitlines()
+    last: dict[str, Any] = json.loads(lines[-1])
+    memory: dict[str, int] = last["memory"]
+    kept = int(json.loads((folder / _KEPT_FILE).read_text()))
+    return SliceMeasurement(
+        gpu=gpu,
+        state_bytes=sum(memory.get(name, 0) for name in ("weights", "gradients", "optimizer")),
+        kept_bytes=kept if sees_all(config) else None,
+        peak_bytes=memory["peak"] if gpu else None,
+        step_seconds=float(last["step_seconds"]),
+    )
