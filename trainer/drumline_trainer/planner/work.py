@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from drumline_trainer.config import Family, Recompute
 from drumline_trainer.planner.activations import layer_kept, run_length
+from drumline_trainer.planner.adapter_weights import layer_adapters
 from drumline_trainer.planner.constants import Constants
 from drumline_trainer.planner.hardware import GpuModel
 from drumline_trainer.planner.network import Span
@@ -157,6 +158,11 @@ def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
         expert=2 * exchange,
     )
     weight = PassSeconds(products=products, memory=0.5 * memory + 2 * streamed)
+    if setup.lora is not None:  # what is frozen has no gradient; adapters cost their share of all
+        share = layer_adapters(setup.model, setup.lora, tensor=tensor) * tensor / weights
+        extra = PassSeconds(products=share * products)
+        forward, backward = forward.plus(extra), backward.plus(extra)
+        weight = PassSeconds(products=share * products, memory=share * weight.memory)
     return Passes(
         forward=forward, input=backward.plus(_again(setup, forward, attention)), weight=weight
     )
@@ -173,6 +179,8 @@ def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
     weights = setup.width * model.outputs * model.hidden_size / tensor / speeds.memory
     message = _tensor_message(setup, spans.tensor)
     half = PassSeconds(products=products, memory=traffic + weights, tensor=message)
+    if setup.lora is not None:
+        return Passes(forward=half, input=half, weight=NOTHING)
     return Passes(
         forward=half, input=half, weight=PassSeconds(products=products, memory=2 * weights)
     )

@@ -132,3 +132,22 @@ def test_every_offload_and_adapters_cost_less() -> None:
         assert memory_total(cheaper) < full
     adapters = [memory_total(replace(alone, lora=LoraConfig(base_bits=bits))) for bits in (16, 4)]
     assert full > adapters[0] > adapters[1]
+
+
+def test_packed_weights_are_on_every_rank_and_only_projections_are_packed() -> None:
+    """`PackedLoraLinear` keeps them in buffers, which FSDP does not share out."""
+    model = MODEL_PRESETS["llama-70b"]
+    packed = LoraConfig(base_bits=4)
+    on_eight = setup(model=model, layout=Layout(shard=8), lora=packed, micro_batches=1)
+    alone = replace(on_eight, layout=Layout(shard=1))
+    assert line(on_eight, "packed parameters") == line(alone, "packed parameters")
+    assert line(alone, "packed parameters") == pytest.approx(68.45e9 * 4.5 / 8, rel=0.01)
+    ends = 2 * model.vocab_size * model.hidden_size
+    assert line(alone, "parameters") == pytest.approx(2 * ends, rel=0.01)
+    assert line(on_eight, "parameters") == pytest.approx(2 * ends / 8, rel=0.01)
+    doubly = replace(alone, lora=replace(packed, double_quantization=True))
+    assert line(doubly, "packed parameters") < line(alone, "packed parameters")
+    attention = replace(alone, lora=replace(packed, targets="query,value"))
+    assert line(attention, "packed parameters") < 0.15 * line(alone, "packed parameters")
+    experts = setup(model=MODEL_PRESETS["qwen-moe"], layout=Layout(), lora=packed)
+    assert line(experts, "packed parameters") < 0.1 * weights(MODEL_PRESETS["qwen-moe"])

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import DataParallel, MemoryConfig, Offload
+from drumline_trainer.config import DataParallel, LoraConfig, MemoryConfig, Offload
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import GpuCluster
@@ -82,3 +82,16 @@ def test_an_offloaded_optimizer_takes_its_time() -> None:
     of = setup(layout=Layout())
     host = replace(of, memory=MemoryConfig(offload_optimizer=Offload.CPU))
     assert step_time(host, cluster(1)).seconds > step_time(of, cluster(1)).seconds
+
+
+def test_frozen_weights_take_no_gradient_and_so_a_third_less_time() -> None:
+    of = setup(layout=Layout(), micro_batch=8)
+    whole = step_time(of, cluster(1)).parts[StepBottleneck.PRODUCTS]
+    few, many = (
+        step_time(replace(of, lora=LoraConfig(rank=rank)), cluster(1)).parts[
+            StepBottleneck.PRODUCTS
+        ]
+        for rank in (8, 256)
+    )
+    assert 0.6 * whole < few < 0.75 * whole
+    assert few < many
