@@ -227,3 +227,33 @@ async def test_a_command_needs_its_settings(pods: Gang) -> None:
     agent = await pods.band.start(0)
     assert await agent.ended() == ExitCode.CONFIG
     assert "DRUMLINE_LAUNCH: must be set" in agent.text
+
+
+STEPS = """
+begin = 20 if ATTEMPT else 0
+for step in range(begin + 10, 41, 10):
+    if RANK == "0":
+        print(f"iter {step}: loss {4 - step / 20:.4f}, time 1.00ms, mfu 12.00%")
+        sys.stderr.write(f"{step}%\\r")
+    if ATTEMPT == 0 and step == 30:
+        if RANK == "1":
+            import pathlib
+            while not pathlib.Path(os.environ["FOLDER"], "go").exists():
+                time.sleep(0.01)
+            raise ValueError("boom")
+        wait()
+"""
+
+
+async def test_the_steps_of_a_known_program_are_its_progress(pods: Gang) -> None:
+    await start_commands(pods, 2, script=WAITS + "import sys" + STEPS)
+    await pods.leader.until_line("iter 30")
+    progress = (await pods.status()).progress
+    assert (progress.step, progress.loss) == (30, 2.5)
+    (pods.band.folder / "go").touch()
+
+    assert await pods.ended() == [0, 0]
+    [incident] = [event["incident"] for event in pods.leader.events("incident")]
+    assert (incident["failed_step"], incident["restored_step"]) == (30, 20)
+    assert incident["cause"].startswith("rank 1: ValueError: boom")
+    assert pods.leader.report.progress.step == 40

@@ -12,11 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from drumline_trainer.agent.commands.progress_lines import ProgressReader
+from drumline_trainer.agent.commands.terminal_lines import TerminalLineSplitter
 from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
 from drumline_trainer.agent.processes.process_evidence import CpuWatch
 from drumline_trainer.agent.processes.reaper import Reaper
 from drumline_trainer.host import prctl
 from drumline_trainer.rank_protocol.placement import Placement
+
+BAR_SECONDS = 10.0
+"""Of the states of a progress bar, which a terminal would show in place, one is printed in this."""
 
 
 class CommandNotStartedError(Exception):
@@ -41,6 +46,8 @@ class CommandProcess:
     """Why it was killed: it hung."""
     ended_by_agent: bool = False
     """The agent has ended it, or asked it to end: its exit is no fault."""
+    progress: ProgressReader = field(default_factory=ProgressReader)
+    bar_printed_at: float = -BAR_SECONDS
     done: bool = False
     """It has ended with exit code 0, and nobody had asked it to end."""
 
@@ -48,6 +55,13 @@ class CommandProcess:
     def alive(self) -> bool:
         """Whether the process has not ended."""
         return not self.exited.done()
+
+    def may_print_bar(self) -> bool:
+        """Whether the log has room for another state of a progress bar."""
+        due = self.heard_at - self.bar_printed_at >= BAR_SECONDS
+        if due:
+            self.bar_printed_at = self.heard_at
+        return due
 
     def signal(self, number: int) -> None:
         """Signal the process and its children, while it lives."""
@@ -76,7 +90,11 @@ async def start_command(
     """
     alone = placement.local_world_size == 1
     output = PrefixedOutput("" if alone else f"rank {placement.rank}")
-    reader, write_end = await open_line_pipe(lambda line: on_line(process, line))
+
+    def on_each(line: bytes) -> None:
+        on_line(process, line)
+
+    reader, write_end = await open_line_pipe(on_each, splitter=TerminalLineSplitter())
     try:
         pid = _spawn(command, environment=environment, output=write_end)
     except OSError as error:

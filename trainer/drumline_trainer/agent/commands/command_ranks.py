@@ -33,12 +33,14 @@ from drumline_trainer.agent.commands.launch_environment import (
     thread_variables,
 )
 from drumline_trainer.agent.commands.launch_plan import LaunchPlan
+from drumline_trainer.agent.commands.progress_lines import ProgressLine
+from drumline_trainer.agent.commands.step_history import StepHistory
+from drumline_trainer.agent.commands.terminal_lines import REDRAWN
 from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.reaper import Reaper
 from drumline_trainer.agent.protocol.member_reports import RankView
 from drumline_trainer.agent.state.notices import is_of_a_pod
 from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import NoticeSaved
 from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice
 from drumline_trainer.rank_protocol.placement import Placement
@@ -85,6 +87,7 @@ class CommandRanks:
         self._inherited = inherited
         self._faults = CommandFaults(index=settings.index)
         self._processes: dict[int, CommandProcess] = {}
+        self._steps: dict[int, StepHistory] = {}
         self._notified_at: float | None = None
         """When this attempt's processes got the notice to end, on the monotonic clock."""
         self.changes = ChangeNotifier()
@@ -163,7 +166,8 @@ class CommandRanks:
             restore_snapshot=None,
         )
         for placement in placements:
-            self._say_running(placement)
+            self._steps.setdefault(placement.local_rank, StepHistory()).begin_attempt()
+            self._beat(placement, None)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End every process and print what is left of its output.
@@ -205,7 +209,12 @@ class CommandRanks:
 
     def _on_line(self, process: CommandProcess, line: bytes) -> None:
         process.heard_at = time.monotonic()
-        process.output.line(line)
+        text, is_bar = line.decode(errors="replace"), line.endswith(REDRAWN)
+        shown = process.progress.read(text.rstrip("\r"))
+        if not is_bar or (text.strip() and process.may_print_bar()):
+            process.output.line(line)
+        if shown is not None:
+            self._beat(process.placement, shown)
 
     def _on_exit(self, process: CommandProcess) -> None:
         number, code = process.placement.rank, process.exited.result()
@@ -222,17 +231,12 @@ class CommandRanks:
             step = self._status.trained_step or 0
             self._listener.on_fault(self._faults.process_ended(process, code, step=step))
 
-    def _say_running(self, placement: Placement) -> None:
-        """The command's steps are not known: that it runs is all that can be seen of it."""
-        heartbeat = Heartbeat(
-            generation=placement.generation,
-            attempt=placement.attempt,
-            rank=placement.rank,
-            step=0,
-            total_steps=0,
-            phase=Phase.RUNNING,
-            time_seconds=time.monotonic(),
-        )
+    def _beat(self, placement: Placement, shown: ProgressLine | None) -> None:
+        """What is known of a process stands for the heartbeats that it does not send."""
+        if placement.membership != (self._status.generation, self._status.attempt):
+            return
+        history = self._steps.setdefault(placement.local_rank, StepHistory())
+        heartbeat = history.heartbeat(shown, placement, now=time.monotonic())
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)
 

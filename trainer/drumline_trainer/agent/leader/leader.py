@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import replace
 
 from drumline_trainer.agent.api.record_delivery import deliver_to_all, send_until_answered
 from drumline_trainer.agent.api.service import Service
@@ -112,7 +113,13 @@ class Leader:
         )
 
     def report(self, fault: Fault) -> None:
-        """A fault of this pod or of another member."""
+        """A fault of this pod or of another member.
+
+        Of a command's ranks only those that print it know their step: here, most often.
+        """
+        trained = self._service.status.trained_step
+        if self._service.settings.launch is not None and trained is not None:
+            fault = replace(fault, step=max(fault.step, trained))
         self._faults.report(fault)
 
     def record_heartbeat(self, heartbeat: MemberHeartbeat) -> None:

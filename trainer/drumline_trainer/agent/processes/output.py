@@ -55,9 +55,11 @@ def _cut(line: bytes) -> bytes:
 class LineReader(asyncio.Protocol):
     """Hands each line of a pipe to `on_line`; `ended` is done when the last writer closed it."""
 
-    def __init__(self, on_line: Callable[[bytes], None]) -> None:
+    def __init__(
+        self, on_line: Callable[[bytes], None], *, splitter: PipeLineSplitter | None = None
+    ) -> None:
         self._on_line = on_line
-        self._splitter = PipeLineSplitter()
+        self._splitter = PipeLineSplitter() if splitter is None else splitter
         self._transport: asyncio.BaseTransport | None = None
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -90,10 +92,12 @@ class LineReader(asyncio.Protocol):
             self.ended.set_result(None)
 
 
-async def open_line_pipe(on_line: Callable[[bytes], None]) -> tuple[LineReader, int]:
+async def open_line_pipe(
+    on_line: Callable[[bytes], None], *, splitter: PipeLineSplitter | None = None
+) -> tuple[LineReader, int]:
     """A pipe whose lines go to `on_line`. Returns its reader and the descriptor to write to."""
     read_end, write_end = os.pipe()
-    reader = LineReader(on_line)
+    reader = LineReader(on_line, splitter=splitter)
     await asyncio.get_running_loop().connect_read_pipe(
         lambda: reader, os.fdopen(read_end, "rb", buffering=0)
     )
