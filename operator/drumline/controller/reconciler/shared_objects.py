@@ -120,7 +120,7 @@ class SharedObjects:
                 # Of pods that were created meanwhile the cache may not know yet.
                 if self._age(shared) >= 2 * FRESH_SECONDS:
                     await self._delete(shared)
-        self._forget({shared for shared in self._locks if shared[0] is kind} - there - needed)
+        self._forget({shared for shared in self._locks if shared.resource is kind} - there - needed)
         for shared in needed - there:
             await self.ensure(shared.namespace, (kind,), asks=True)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.model import Gang, Queue
-from drumline.scheduling.rejections import Rejection, correction, named
+from drumline.scheduling.rejections import Rejection, correction
 
 HIGHEST_PRIORITY: Final = 1_000_000_000
 """Of user-defined PriorityClasses (`scheduling.HighestUserDefinablePriority` of Kubernetes). Above
@@ -50,13 +50,15 @@ def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
 
 
 def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
-    """Why a gang may not use an existing queue; None: it may."""
+    """Why a gang may not use an existing queue; None: it may.
+
+    It names no namespace but the gang's own: which other tenants there are is not for this one.
+    """
     if queue.namespaces is not None and gang.namespace not in queue.namespaces:
         return Rejection(
             reason=BlockReason.NAMESPACE_NOT_ALLOWED,
-            message=f"queue {queue.name} is not open to namespace {gang.namespace};"
-            f" it is open to {named(sorted(queue.namespaces)) or 'none'}",
-            remedy=correction(wrong=gang.namespace, right=queue.namespaces),
+            message=f"queue {queue.name} is not open to namespace {gang.namespace}: use another"
+            " queue, or ask the queue's owner to add the namespace",
         )
     highest = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
     if gang.priority > highest:

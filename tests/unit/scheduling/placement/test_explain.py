@@ -47,8 +47,13 @@ def test_an_unknown_queue() -> None:
 def test_a_namespace_that_may_not_use_the_queue() -> None:
     assert rejection_of(queue(namespaces=frozenset({"b", "a"})), gang("a")) == (
         BlockReason.NAMESPACE_NOT_ALLOWED,
-        "queue research is not open to namespace training; it is open to a, b",
+        (
+            "queue research is not open to namespace training: use another queue,"
+            " or ask the queue's owner to add the namespace"
+        ),
     )
+    (blocked,) = run(queue(namespaces=frozenset({"b", "a"})), gang("a")).blocked
+    assert blocked.remedy is None  # no other tenant's name there either
     assert run(queue(namespaces=frozenset({"training"})), gang("a")).placed
 
 
