@@ -29,7 +29,7 @@ from drumline.kube.errors import KubeError
 from drumline.kube.informer import Informer, Selection
 from drumline.kube.kinds import PODS, TRAINING_JOBS
 from drumline.kube.store import Change, Event
-from drumline.kube.views import ObjectView, PodPhase, PodView
+from drumline.kube.views import PodPhase, PodView, TrainingJobView
 from tests.bench import load
 from tests.bench.engine.virtual import SHAPES, Class
 from tests.bench.report import Row, publish
@@ -105,9 +105,9 @@ class Runner:
         kind = next(kind for kind in BASELINE.classes if job.startswith(kind.name))
         self.tasks.create_task(self._end(pod.name, after=kind.seconds))
 
-    def take_job(self, event: Event[ObjectView]) -> None:
+    def take_job(self, event: Event[TrainingJobView]) -> None:
         """Count jobs that are over."""
-        if event.change is not Change.DELETED and event.view.status.get("finishedAt"):
+        if event.change is not Change.DELETED and codec.status_of(event.view).get("finishedAt"):
             self.ended.add(event.view.name)
             if len(self.ended) >= self.jobs:
                 self.all_ended.set()

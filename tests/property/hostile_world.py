@@ -15,7 +15,6 @@ from drumline.api.conditions import ConditionType, Reason
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.kube import codec
-from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
@@ -97,7 +96,7 @@ class World:
         self.state.on_queue(None, self.view("q", {"spec": quota}))
         self.honest = {"queue": "q", "gpusPerNode": 8, "trainer": {"globalBatchSize": 8}}
 
-    def view(self, name: str, document: Json, **rest: Any) -> ObjectView:
+    def view(self, name: str, document: Json, **rest: Any) -> Any:
         whole = {"metadata": metadata(self.dice, name, **rest), **document}
         return codec.training_job(raw(whole)) if rest else codec.custom_object(raw(whole))
 

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from drumline.api.overrides import Overrides
+from drumline.api.overrides import MAX_BYTES, Overrides
 from drumline.kube import wire
 from drumline.kube.nesting import flattened
 from drumline.kube.pod_requests import pod_requests
@@ -28,6 +28,7 @@ from drumline.kube.views import (
     PriorityClassView,
     StorageClassView,
     TaintView,
+    TrainingJobView,
 )
 from drumline_trainer.contract import plain, plain_lines
 
@@ -98,13 +99,28 @@ def custom_object(raw: bytes | msgspec.Raw) -> ObjectView:
     return _view(_object_decoder, _object_view, raw)
 
 
-def training_job(raw: bytes | msgspec.Raw) -> ObjectView:
-    """One TrainingJob. `spec.trainer.overrides`, which no schema bounds, stays undecoded.
+def training_job(raw: bytes | msgspec.Raw) -> TrainingJobView:
+    """One TrainingJob. Overrides over their limit are not kept.
 
     Raises:
-        Undecodable: It is not one.
+        Undecodable: It is not one: `spec_of` and `status_of` can decode every view.
     """
     return _view(_training_job_decoder, _training_job_view, raw)
+
+
+def spec_of(view: TrainingJobView) -> dict[str, Any]:
+    """The spec. `spec.trainer.overrides`, which no schema bounds, stays undecoded."""
+    return {
+        name: _trainer(raw, dropped_bytes=view.dropped_overrides_bytes)
+        if name == "trainer"
+        else msgspec.json.decode(raw)
+        for name, raw in _fields_decoder.decode(view.spec_json).items()
+    }
+
+
+def status_of(view: TrainingJobView) -> dict[str, Any]:
+    """The status."""
+    return _status_decoder.decode(view.status_json) or {}
 
 
 def identity(raw: bytes | msgspec.Raw) -> wire.Metadata:
@@ -129,6 +145,8 @@ _event_decoder: Final = msgspec.json.Decoder(wire.StoredEvent)
 _object_decoder: Final = msgspec.json.Decoder(wire.Custom)
 _training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
+_fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_status_decoder: Final = msgspec.json.Decoder(dict[str, Any] | None)
 _identity_decoder: Final = msgspec.json.Decoder(wire.Identity)
 S = TypeVar("S")
 
@@ -256,20 +274,39 @@ def _priority_class_view(wire_priority_class: wire.PriorityClass) -> PriorityCla
     )
 
 
-def _training_job_view(stored: wire.TrainingJobDocument) -> ObjectView:
-    spec = {
-        name: _trainer(raw) if name == "trainer" else msgspec.json.decode(raw)
-        for name, raw in (stored.spec or {}).items()
-    }
-    return _custom_view(stored.metadata, spec=spec, status=stored.status or {})
+def _training_job_view(stored: wire.TrainingJobDocument) -> TrainingJobView:
+    metadata, spec, dropped_bytes = stored.metadata, dict(stored.spec or {}), 0
+    trainer = _trainer_decoder.decode(spec["trainer"]) if "trainer" in spec else None
+    if trainer and len(bytes(trainer.get("overrides", msgspec.Raw()))) > MAX_BYTES:
+        dropped_bytes = len(bytes(trainer.pop("overrides")))
+        spec["trainer"] = msgspec.Raw(msgspec.json.encode(trainer))
+    view = TrainingJobView(
+        namespace=sys.intern(metadata.namespace),
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        generation=metadata.generation,
+        creation_time=metadata.creation_timestamp or "",
+        deletion_time=metadata.deletion_timestamp or "",
+        spec_json=sys.intern(msgspec.json.encode(spec).decode()),  # sweeps repeat theirs
+        dropped_overrides_bytes=dropped_bytes,
+        status_json=bytes(stored.status),
+    )
+    spec_of(view)  # raises now rather than where nobody expects it
+    status_of(view)
+    return view
 
 
-def _trainer(raw: msgspec.Raw) -> dict[str, Any] | None:
+def _trainer(raw: msgspec.Raw, *, dropped_bytes: int) -> dict[str, Any] | None:
+    """The trainer's fields, overrides as text; where those were dropped, only their size."""
     fields = _trainer_decoder.decode(raw)
-    return fields and {
+    trainer: dict[str, Any] | None = fields and {
         name: Overrides.of_json(bytes(field)) if name == "overrides" else msgspec.json.decode(field)
         for name, field in fields.items()
     }
+    if dropped_bytes:
+        return {**(trainer or {}), "overrides": Overrides(size_bytes=dropped_bytes, text=b"")}
+    return trainer
 
 
 def _storage_class_view(stored: wire.StorageClass) -> StorageClassView:

@@ -222,11 +222,11 @@ class Custom(_Wire, frozen=True):
 
 
 class TrainingJobDocument(_Wire, frozen=True):
-    """A TrainingJob, the fields of its spec undecoded."""
+    """A TrainingJob, the fields of its spec and its status undecoded."""
 
     metadata: Metadata
     spec: dict[str, msgspec.Raw] | None = None
-    status: dict[str, Any] | None = None
+    status: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class Identity(_Wire, frozen=True, gc=False):

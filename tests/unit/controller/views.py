@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
-from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView, PriorityClassView
+from drumline.kube import codec
+from drumline.kube.views import (
+    NodeView,
+    ObjectView,
+    PodPhase,
+    PodView,
+    PriorityClassView,
+    TrainingJobView,
+)
 
 CREATED = "2023-11-14T22:13:20Z"
 
 
 def job_view(
     name: str = "llama", *, uid: str = "job-1", version: int = 1, **rest: Any
-) -> ObjectView:
+) -> TrainingJobView:
     """A TrainingJob of two nodes with two GPUs each."""
     status = rest.pop("status", {})
     generation = rest.pop("generation", 1)
     spec = {"queue": "research", "nodes": 2, "gpusPerNode": 2, "trainer": {}, **rest}
-    return ObjectView(
-        namespace="team",
-        name=name,
-        uid=uid,
-        resource_version=str(version),
-        generation=generation,
-        creation_time=CREATED,
-        spec=spec,
-        status=status,
-    )
+    metadata = {
+        "namespace": "team",
+        "name": name,
+        "uid": uid,
+        "resourceVersion": str(version),
+        "generation": generation,
+        "creationTimestamp": CREATED,
+    }
+    document = {"metadata": metadata, "spec": spec, "status": status}
+    return codec.training_job(json.dumps(document).encode())
 
 
 def pod_view(

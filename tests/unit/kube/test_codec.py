@@ -322,14 +322,30 @@ def test_overrides_of_a_job_stay_text() -> None:
     text = b'{"a": [1, {"b": "c"}]}'
     overrides = Overrides(size_bytes=len(text), text=text)
     view = codec.training_job(_raw(document))
-    assert view.spec == {"queue": "q", "trainer": {"steps": 10, "overrides": overrides}}
+    assert codec.spec_of(view) == {"queue": "q", "trainer": {"steps": 10, "overrides": overrides}}
 
 
 def test_overrides_over_the_limit_are_not_kept() -> None:
     many = b",".join([b"[]"] * 480_000)
     raw = b'{"metadata":{"name":"x"},"spec":{"trainer":{"overrides":{"x":[%b]}}}}' % many
-    overrides = codec.training_job(raw).spec["trainer"]["overrides"]
+    overrides = codec.spec_of(codec.training_job(raw))["trainer"]["overrides"]
     assert overrides == Overrides(size_bytes=len(many) + 8, text=b"")
+
+
+def test_equal_specs_of_jobs_are_one_text() -> None:
+    spec = {"queue": "q", "trainer": {"overrides": {"a": 1}}}
+    views = [
+        codec.training_job(_raw({"metadata": _metadata(), "spec": spec, "status": {"step": step}}))
+        for step in (1, 2)
+    ]
+    assert views[0].spec_json is views[1].spec_json
+    assert [codec.status_of(view) for view in views] == [{"step": 1}, {"step": 2}]
+
+
+@pytest.mark.parametrize("half", [b'"status":[]', b'"spec":{"trainer":7}', b'"spec":{"nodes":1e}'])
+def test_a_job_of_which_a_half_cannot_be_decoded_is_undecodable(half: bytes) -> None:
+    with pytest.raises(codec.Undecodable):
+        codec.training_job(b'{"metadata":{"name":"x"},%b}' % half)
 
 
 @pytest.mark.parametrize("depth", [20, 900, 985, 10_000])
@@ -338,7 +354,7 @@ def test_deep_overrides_are_named_and_the_job_has_its_name(depth: int) -> None:
     raw = b'{"metadata":{"name":"x"},"spec":{"trainer":{"overrides":{"x":%b}}}}' % deep
     view = codec.training_job(raw)
     with pytest.raises(OverridesError, match=r"levels deep|over 16384"):
-        view.spec["trainer"]["overrides"].decoded()
+        codec.spec_of(view)["trainer"]["overrides"].decoded()
     assert view.name == "x"
 
 

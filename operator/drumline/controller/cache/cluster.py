@@ -16,7 +16,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
-from drumline.kube.views import ObjectView, PodView, PriorityClassView
+from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
 from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
@@ -68,7 +68,7 @@ class ClusterCache:
             platform_tolerations=platform_tolerations,
         )
 
-    def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+    def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
         """Take in an event of a TrainingJob; returns why it cannot be read, if that is news."""
         return self.jobs.on_job(old, new)
 

@@ -9,10 +9,11 @@ from drumline.api.base import LABEL_JOB
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers
 from drumline.kube.store import Change, Event
-from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
+from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView, TrainingJobView
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.cache.event_handlers")
+_OursEvent = Event[ObjectView] | Event[TrainingJobView]
 
 
 class EventHandlers:
@@ -48,7 +49,7 @@ class EventHandlers:
         informers.queues.subscribe(self._on_queue)
         informers.priority_classes.subscribe(self._on_priority_class)
 
-    def _on_job(self, event: Event[ObjectView]) -> None:
+    def _on_job(self, event: Event[TrainingJobView]) -> None:
         old, new = _sides(event)
         _log_unreadable(event, self._state.on_job(old, new))
         if _scheduling_changed(event):
@@ -94,7 +95,7 @@ class EventHandlers:
         self._wake_scheduler()
 
 
-def _log_unreadable(event: Event[ObjectView], problem: str | None) -> None:
+def _log_unreadable(event: _OursEvent, problem: str | None) -> None:
     if problem is not None:
         log.warning("object_unreadable", key="/".join(event.key).lstrip("/"), why=problem)
 
@@ -115,13 +116,13 @@ def _capacity_changed(old: PodView | None, new: PodView | None, *, foreign: bool
     return foreign and (new.node_name, new.requests) != (old.node_name, old.requests)
 
 
-def _spec_changed(event: Event[ObjectView]) -> bool:
+def _spec_changed(event: _OursEvent) -> bool:
     """Whether an object came, went, or has another spec: its status does not count."""
     if event.change is Change.DELETED or event.previous is None:
         return True
     return event.previous.generation != event.view.generation
 
 
-def _scheduling_changed(event: Event[ObjectView]) -> bool:
+def _scheduling_changed(event: Event[TrainingJobView]) -> bool:
     """Our own status writes wake the scheduler themselves: here only users' changes count."""
     return event.change is not Change.MODIFIED or _spec_changed(event)

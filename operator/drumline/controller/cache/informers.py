@@ -18,7 +18,7 @@ from drumline.kube.kinds import (
     TRAINING_QUEUES,
 )
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
-from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView
+from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView, TrainingJobView
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 
@@ -32,7 +32,7 @@ STALE_SECONDS = 180.0
 class Informers:
     """One cache a kind."""
 
-    jobs: Informer[ObjectView]
+    jobs: Informer[TrainingJobView]
     queues: Informer[ObjectView]
     pools: Informer[ObjectView]
     pods: Informer[PodView]

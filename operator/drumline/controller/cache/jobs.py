@@ -17,7 +17,8 @@ from dataclasses import dataclass, replace
 
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.conversion.jobs import readable_job_of, with_status_of
-from drumline.kube.views import ObjectView
+from drumline.controller.conversion.shared_specs import SharedSpecs
+from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
@@ -64,12 +65,13 @@ class JobCache:
         self._hardware = hardware
         self._changed = changed
         self._forgotten = forgotten
+        self._specs = SharedSpecs()
         self._shown: dict[str, Job] = {}
         self._assumed: dict[str, Job] = {}
         self._in_doubt: dict[str, WriteInDoubt] = {}
         self._deleted: dict[str, set[str]] = defaultdict(set)
 
-    def on_job(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
+    def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
         """Take in an event; returns why the job cannot be read, if that is news.
 
         A spec is read and judged when it changes, and not with each status. None as `new`: deleted.
@@ -83,7 +85,7 @@ class JobCache:
         if shown is not None and shown.uid != new.uid:
             self._delete(key, shown.uid)
             shown = None
-        job = _read(old, new, shown)
+        job = self._read(old, new, shown)
         before = self.get(key)
         self._shown[key] = self._with_verdict(job, shown)
         assumed = self._assumed.get(new.uid)
@@ -183,6 +185,16 @@ class JobCache:
         self._deleted[key].add(uid)
         self._forgotten(key.partition("/")[0], uid)
 
+    def _read(self, old: TrainingJobView | None, new: TrainingJobView, shown: Job | None) -> Job:
+        """The job; its spec and verdict are kept where the spec is the same.
+
+        The generation alone does not say so: a cluster restored from a backup counts from a lower
+        one.
+        """
+        if shown is not None and old is not None and _same_spec(old, new) and not shown.unreadable:
+            return with_status_of(new, shown)
+        return readable_job_of(new, known=shown, specs=self._specs)
+
     def _with_verdict(self, job: Job, shown: Job | None) -> Job:
         """The job with a verdict: that of its earlier version if nothing it depends on changed."""
         if job.verdict is not None:
@@ -203,18 +215,9 @@ class JobCache:
             del self._in_doubt[uid]
 
 
-def _read(old: ObjectView | None, new: ObjectView, shown: Job | None) -> Job:
-    """The job; its spec and verdict are kept where the spec is the same.
-
-    The generation alone does not say so: a cluster restored from a backup counts from a lower one.
-    """
-    if shown is not None and old is not None and _same_spec(old, new) and not shown.unreadable:
-        return with_status_of(new, shown)
-    return readable_job_of(new, known=shown)
-
-
-def _same_spec(old: ObjectView, new: ObjectView) -> bool:
-    return (old.uid, old.generation) == (new.uid, new.generation) and old.spec == new.spec
+def _same_spec(old: TrainingJobView, new: TrainingJobView) -> bool:
+    before = (old.uid, old.generation, old.spec_json, old.dropped_overrides_bytes)
+    return before == (new.uid, new.generation, new.spec_json, new.dropped_overrides_bytes)
 
 
 def _at_least(shown: str, written: str) -> bool:

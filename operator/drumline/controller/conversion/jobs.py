@@ -12,8 +12,10 @@ from drumline.api.podtemplate import Toleration as ApiToleration
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.controller.conversion.nodes import resources_of
+from drumline.controller.conversion.shared_specs import SharedSpecs
+from drumline.kube import codec
 from drumline.kube.quantity import amount
-from drumline.kube.views import ObjectView
+from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.manifests.agents import INIT_RESOURCES
 from drumline.lifecycle.manifests.containers import main_requests
 from drumline.lifecycle.model.job import Job
@@ -31,12 +33,10 @@ from drumline.scheduling.model import (
 from drumline.scheduling.resources import NOTHING, Resources
 from drumline_trainer.contract import plain
 
-UNREADABLE_QUEUE = "unreadable"
-"""The queue of a job whose own cannot be read."""
 _GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
 
 
-def job_of(view: ObjectView) -> Job:
+def job_of(view: TrainingJobView) -> Job:
     """A TrainingJob as the lifecycle sees it.
 
     Raises:
@@ -49,8 +49,8 @@ def job_of(view: ObjectView) -> Job:
         resource_version=view.resource_version,
         object_generation=view.generation,
         created_at=parse_timestamp(view.creation_time),
-        spec=parse(TrainingJobSpec, view.spec, at="spec"),
-        status=parse(TrainingJobStatus, view.status, at="status"),
+        spec=parse(TrainingJobSpec, codec.spec_of(view), at="spec"),
+        status=parse(TrainingJobStatus, codec.status_of(view), at="status"),
         deleting=bool(view.deletion_time),
     )
 
@@ -76,30 +76,31 @@ def effective_priority(job: Job, *, value: int | None, highest: int | None) -> i
     return min([value, *limits])
 
 
-def readable_job_of(view: ObjectView, *, known: Job | None) -> Job:
+def readable_job_of(
+    view: TrainingJobView, *, known: Job | None, specs: SharedSpecs | None = None
+) -> Job:
     """The same for any object: what cannot be read is left out, and is the job's verdict.
 
     Args:
         view: the object.
         known: the job as it was read before. If it is this one, its spec stays in place of one that
             cannot be read, but for the wish to suspend it.
+        specs: the specs of other jobs, of which an equal one is taken; None: it is kept alone.
     """
-    spec, problem = parse_readable(
-        TrainingJobSpec, view.spec, at="spec", instead={"queue": UNREADABLE_QUEUE}
-    )
+    spec, problem = (specs or SharedSpecs()).read(view)
     if problem and known is not None and known.uid == view.uid and not known.unreadable:
         spec = known.spec.model_copy(update={"suspend": spec.suspend})
     return _job(view, spec, problem=problem)
 
 
-def with_status_of(view: ObjectView, known: Job) -> Job:
+def with_status_of(view: TrainingJobView, known: Job) -> Job:
     """A later version of a job whose spec is the same: only its status is read."""
     job = _job(view, known.spec, problem=None)
     return replace(job, verdict=known.verdict) if job.verdict is None else job
 
 
-def _job(view: ObjectView, spec: TrainingJobSpec, *, problem: ApiError | None) -> Job:
-    status, status_problem = parse_readable(TrainingJobStatus, view.status, at="status")
+def _job(view: TrainingJobView, spec: TrainingJobSpec, *, problem: ApiError | None) -> Job:
+    status, status_problem = parse_readable(TrainingJobStatus, codec.status_of(view), at="status")
     problem = problem or status_problem
     return Job(
         namespace=view.namespace,

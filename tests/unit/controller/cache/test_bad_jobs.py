@@ -12,7 +12,6 @@ from drumline.controller.cache import jobs as job_cache
 from drumline.controller.cache import snapshots
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable, Unjudged
 from drumline.lifecycle.plan.acceptance import judge, refusal_for
@@ -72,14 +71,9 @@ def test_an_unreadable_job_is_named_once_and_not_scheduled(state: ClusterCache) 
 
 
 def test_a_job_whose_every_field_is_wrong_still_has_a_name(state: ClusterCache) -> None:
-    view = ObjectView(
-        namespace="team",
-        name="llama",
-        uid="job-1",
-        resource_version="1",
-        spec={"queue": 7, "nodes": "x", "trainer": [], "template": {"env": [{}]}, "recovery": 1},
-        status={"assignment": {"nodes": 3}, "conditions": [{}], "generation": "x"},
-    )
+    fields = {"queue": 7, "nodes": "x", "trainer": {"steps": []}, "template": {"env": [{}]}}
+    status = {"assignment": {"nodes": 3}, "conditions": [{}], "generation": "x"}
+    view = job_view(**fields, recovery=1, status=status)
     problem = state.on_job(None, view)
     assert problem is not None
     assert problem.startswith("spec.queue: ")
@@ -163,14 +157,15 @@ def test_an_unchanged_waiting_job_costs_a_cycle_a_few_calls(state: ClusterCache)
 
 
 def test_values_that_do_not_fit_together_are_the_job_s_own_condition(state: ClusterCache) -> None:
-    odd = job_view("odd", uid="odd", topology={"slices": [{"level": "rack", "nodes": 3}]})
+    topology = {"slices": [{"level": "rack", "nodes": 3}]}
+    odd = job_view("odd", uid="odd", topology=topology)
     state.on_job(None, odd)
     state.on_job(None, job_view("fine", uid="fine"))
     assert waiting(state) == ["team/fine"]
     assert refusal(state, "odd").reason is Reason.CONFIG_REFUSED
     assert list(state.scheduling.left_out) == ["team/odd"]
     state.scheduling.left_out.clear()
-    state.on_job(odd, job_view("odd", uid="odd", version=2, topology=odd.spec["topology"]))
+    state.on_job(odd, job_view("odd", uid="odd", version=2, topology=topology))
     assert waiting(state) == ["team/fine"]
     assert state.scheduling.left_out == {}
 

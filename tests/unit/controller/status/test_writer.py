@@ -15,11 +15,12 @@ from aiohttp import web
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.status.writer import StatusWriter
+from drumline.kube import codec
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.errors import Conflict, KubeError, Unreachable
 from drumline.kube.retry import RetryPolicy
-from drumline.kube.views import ObjectView
+from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.transitions import membership
 from drumline.scheduling.cycle import decide
@@ -72,7 +73,7 @@ class ApiServer:
             "creationTimestamp": CREATED,
         }
         return web.json_response(
-            {"metadata": metadata, "spec": dict(view.spec), "status": self.status}
+            {"metadata": metadata, "spec": codec.spec_of(view), "status": self.status}
         )
 
     @property
@@ -80,7 +81,7 @@ class ApiServer:
         """The version of now."""
         return str(self.version)
 
-    def view(self) -> ObjectView:
+    def view(self) -> TrainingJobView:
         """What the watch shows."""
         return job_view(version=self.version, status=self.status, template={"image": "a"})
 
