@@ -101,11 +101,13 @@ def test_the_agent_comes_with_its_own_python_and_writes_the_gang_s_files_itself(
     (install,), (container,) = spec["initContainers"], spec["containers"]
     assert (install["name"], install["image"]) == ("drumline-agent", "drumline/operator:1")
     assert install["command"] == ["python3", "-m", "drumline_trainer.agent", "install"]
+    assert install["terminationMessagePolicy"] == "FallbackToLogsOnError"
     assert install["resources"]["requests"] == install["resources"]["limits"]
     bundle = {"name": "drumline-bundle", "mountPath": "/opt/drumline"}
+    target = {"name": "drumline-bundle", "mountPath": "/opt/drumline-bundle"}
     gang = {"name": "drumline-gang", "mountPath": "/var/run/drumline/gang"}
     hosts = {"name": "drumline-gang", "mountPath": "/etc/hosts", "subPath": "hosts"}
-    assert install["volumeMounts"] == [bundle, gang]  # and no token: it only copies
+    assert install["volumeMounts"] == [target, gang]  # and no token: it only copies
     for mount in (
         {**bundle, "readOnly": True},
         gang,

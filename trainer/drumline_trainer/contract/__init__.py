@@ -32,6 +32,7 @@ from drumline_trainer.contract.json_fields import (
 from drumline_trainer.contract.launch import (
     BUNDLE_FOLDER,
     BUNDLE_SOURCE,
+    BUNDLE_TARGET,
     Launch,
     LaunchSettings,
 )
@@ -68,6 +69,7 @@ __all__ = [
     "AGENT_PORT",
     "BUNDLE_FOLDER",
     "BUNDLE_SOURCE",
+    "BUNDLE_TARGET",
     "GANG_FOLDER",
     "MAX_BODY_BYTES",
     "MAX_CAUSE_CHARS",

@@ -15,6 +15,9 @@ BUNDLE_FOLDER: Final = "/opt/drumline"
 path."""
 BUNDLE_SOURCE: Final = "/opt/drumline-agent"
 """The same folder in the agent's image, from where an init container copies it."""
+BUNDLE_TARGET: Final = "/opt/drumline-bundle"
+"""Where that container has the volume to which it copies: its own image has something else at
+BUNDLE_FOLDER."""
 
 
 class Launch(StrEnum):

@@ -18,6 +18,7 @@ from drumline.lifecycle.model.members import GangMember
 from drumline_trainer.contract import (
     AGENT_PORT,
     BUNDLE_FOLDER,
+    BUNDLE_TARGET,
     GANG_FOLDER,
     Env,
     Launch,
@@ -128,10 +129,12 @@ def supervised(
         program="install",
         image=settings.agent_image or settings.join_image,
         mounts=[
-            {"name": "drumline-bundle", "mountPath": BUNDLE_FOLDER},
+            {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
             {"name": "drumline-gang", "mountPath": GANG_FOLDER},
         ],
     )
+    # What it writes where it fails is how the pod has ended, in status.
+    install["terminationMessagePolicy"] = "FallbackToLogsOnError"
     return {**spec, "containers": [container], "initContainers": [install], "volumes": volumes}
 
 

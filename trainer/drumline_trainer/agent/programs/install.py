@@ -17,14 +17,14 @@ from pathlib import Path
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.settings import AgentEnv
 from drumline_trainer.agent.programs import gang_files
-from drumline_trainer.contract import BUNDLE_FOLDER, BUNDLE_SOURCE, GANG_FOLDER, Env, ExitCode
+from drumline_trainer.contract import BUNDLE_SOURCE, BUNDLE_TARGET, GANG_FOLDER, Env, ExitCode
 
 
 def install(
     environ: Mapping[str, str],
     *,
     source: Path = Path(BUNDLE_SOURCE),
-    target: Path = Path(BUNDLE_FOLDER),
+    target: Path = Path(BUNDLE_TARGET),
 ) -> int:
     """Copy the bundle and write the hosts file. Returns the init container's exit code."""
     if not (source / "bin" / "python3").exists():
