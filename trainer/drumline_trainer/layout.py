@@ -166,8 +166,9 @@ class Layout:
         return tuple(range(pipeline, self.stages, self.pipeline))
 
     def __str__(self) -> str:
-        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`, `ZERO1x8`."""
-        parts = [f"PP{self.pipeline} ({self.schedule})"] if self.pipeline > 1 else []
+        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`, `PP4 (interleaved x2)`, `ZERO1x8`."""
+        several = f" x{self.stages_per_rank}" if self.stages_per_rank > 1 else ""
+        parts = [f"PP{self.pipeline} ({self.schedule}{several})"] if self.pipeline > 1 else []
         hybrid = self.data_parallel is DataParallel.FSDP and self.replicate > 1
         parts += [f"HSDP{self.replicate}x{self.shard}"] if hybrid else []
         data = self.replicate * self.shard

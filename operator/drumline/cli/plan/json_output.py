@@ -34,7 +34,9 @@ def plan_json(plan: Plan) -> dict[str, Any]:
         },
         "scheduler": None if plan.gang is None else _asked(plan.gang),
         "compared": [
-            layout_json(each) if isinstance(each, Planned) else {"refused": each.reason}
+            layout_json(each) | {"fits": each.bill.total <= goal.capacity}
+            if isinstance(each, Planned)
+            else {"refused": each.reason}
             for each in plan.compared
         ],
         "curve": [

@@ -57,6 +57,8 @@ class PlanRequest:
     """Of the largest number of GPUs."""
     sizes: tuple[int, ...]
     compared: tuple[Choice, ...]
+    compared_texts: tuple[str, ...]
+    """As they were written."""
     job: JobFile | None
     """A TrainingJob that was read, with the layout that it has now."""
 
@@ -114,6 +116,7 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
         goal=goal,
         sizes=sizes,
         compared=tuple(_choice(text) for text in chosen.compare),
+        compared_texts=tuple(chosen.compare),
         job=None if job is None else replace(job, config=config),
     )
 

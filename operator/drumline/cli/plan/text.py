@@ -62,7 +62,7 @@ def plan_text(plan: Plan) -> str:
         best = plan.result.planned[0]
         lines += ["MEMORY of the fullest rank of the first", *bill(best.bill), ""]
         lines += ["STEP of the first", *parts(best.time), *_cost(plan, best), ""]
-    lines += _compared(plan.compared)
+    lines += _compared(plan)
     lines += _curve(plan.curve, price=plan.price)
     lines += [
         "MEASURES, cheap ones first",
@@ -223,14 +223,19 @@ def _cost(plan: Plan, best: Planned) -> list[str]:
     return lines
 
 
-def _compared(compared: Sequence[Planned | RejectedLayout]) -> list[str]:
-    if not compared:
+def _compared(plan: Plan) -> list[str]:
+    """Layouts of the user's own; those that do not fit say so."""
+    if not plan.compared:
         return []
-    lines = ["COMPARED"]
-    possible = [each for each in compared if isinstance(each, Planned)]
-    lines += layouts(possible) if possible else []
-    lines += [plain(each.reason) for each in compared if isinstance(each, RejectedLayout)]
-    return [*lines, ""]
+    capacity = plan.request.goal.capacity
+    rows: list[tuple[str, ...]] = [(*_HEADINGS, "FITS")]
+    refused: list[str] = []
+    for text, each in zip(plan.request.compared_texts, plan.compared, strict=True):
+        if isinstance(each, RejectedLayout):
+            refused.append(f"{plain(text)}: {plain(each.reason)}")
+        else:
+            rows.append((*_cells(each), "yes" if each.bill.total <= capacity else "NO"))
+    return ["COMPARED", *(columns(rows) if len(rows) > 1 else []), *refused, ""]
 
 
 def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) -> list[str]:

@@ -100,7 +100,25 @@ def test_layouts_of_one_s_own_are_compared(capsys: pytest.CaptureFixture[str]) -
     )
     compared = shown.partition("COMPARED\n")[2]
     assert "TP8" in compared
-    assert "parallelism: 8 ranks do not divide by 3" in compared
+    assert "pipeline=3: parallelism: 8 ranks do not divide by 3" in compared
+
+
+def test_a_compared_layout_that_does_not_fit_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    wishes = ["--compare", "data_parallel=ddp", "--compare", "recompute=full"]
+    compared = plan(capsys, "llama-8b", *SMALL, *wishes).partition("COMPARED\n")[2].splitlines()
+    assert [row.split()[-1] for row in compared[:3]] == ["FITS", "NO", "yes"]
+    shown = json.loads(plan(capsys, "llama-8b", *SMALL, *wishes, "-o", "json"))
+    assert [each["fits"] for each in shown["compared"]] == [False, True]
+
+
+def test_a_curve_is_drawn_with_its_values(capsys: pytest.CaptureFixture[str]) -> None:
+    """Sizes are equally far apart, each with its tick; both axes have their unit."""
+    page = plan(capsys, "llama-8b", *SMALL, "-o", "html", "--gpus", "8..32")
+    picture = page.partition("<title>Speed by number of GPUs</title>")[2].partition("</svg>")[0]
+    assert all(f">{text}</text>" in picture for text in ("8", "16", "32", "GPUs"))
+    points = [float(x) for x in re.findall(r'<circle cx="([\d.]+)"', picture)]
+    assert points[1] - points[0] == pytest.approx(points[2] - points[1])
+    assert ">tokens/s of a GPU</text>" in picture
 
 
 def test_a_job_is_judged_as_it_is_written(
