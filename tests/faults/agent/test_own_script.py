@@ -1,0 +1,56 @@
+"""A torch script of the user's own under agents, against the same script undisturbed."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.faults.agent.commands import CommandBand, start_commands
+from tests.faults.agent.gang import Gang
+
+SCRIPT = Path(__file__).with_name("ddp_script.py")
+LOSS = re.compile(r"^iter (\d+): loss ([\d.]+),")
+
+
+async def trained(folder: Path, *, killed: bool) -> tuple[dict[int, set[str]], Gang]:
+    """Losses by step of a gang of two pods, of which rank 1 may be killed at step 10."""
+    gang = Gang(CommandBand(folder=folder, command=[sys.executable, str(SCRIPT)]))
+    variables = {"CHECKPOINT": str(folder / "checkpoint"), "GLOO_SOCKET_IFNAME": "lo"}
+    try:
+        await start_commands(gang, 2, script="", **variables, **({"HOLDS": "1"} if killed else {}))
+        if killed:  # each wait has its own time: torch is imported before the first line
+            pids = await gang.pids()
+            await gang.leader.until_line("iter 10:")
+            os.kill(pids[1], signal.SIGKILL)
+        await gang.leader.until_line("iter 16:")
+        assert await gang.ended() == [0, 0], gang.leader.text
+    finally:
+        await gang.band.stop()
+    losses: dict[int, set[str]] = {}
+    for match in filter(None, map(LOSS.match, gang.leader.lines)):
+        losses.setdefault(int(match[1]), set()).add(match[2])
+    return losses, gang
+
+
+@pytest.mark.gloo
+async def test_a_killed_rank_costs_the_steps_since_the_scripts_checkpoint_and_changes_none(
+    tmp_path: Path,
+) -> None:
+    folders = [tmp_path / name for name in ("undisturbed", "killed")]
+    for folder in folders:
+        folder.mkdir()
+    undisturbed, _ = await trained(folders[0], killed=False)
+    losses, gang = await trained(folders[1], killed=True)
+    assert losses == undisturbed
+    assert {step: len(values) for step, values in losses.items()} == dict.fromkeys(range(1, 17), 1)
+
+    [incident] = [event["incident"] for event in gang.leader.events("incident")]
+    assert (incident["culprit_rank"], incident["fault_class"]) == (1, "Infrastructure")
+    assert (incident["failed_step"], incident["restored_step"]) == (10, 8)
+    lost = [line for line in gang.leader.lines if LOSS.match(line)]
+    assert len(lost) == 18  # steps 9 and 10 were done twice
