@@ -35,6 +35,10 @@ WHOLES = {
         command=(*PYTEST, "tests/layouts"),
         environment={"LAYOUTS": "all"},
     ),
+    "libraries": Whole(
+        summary="the client's adapters in transformers, Accelerate and Lightning; a minute",
+        command=(*MODULE, "tests.libraries"),
+    ),
     "matrix": Whole(
         summary="every fault at every moment in every role; writes docs/kill-matrix.md; 20 min",
         command=(*MODULE, "tests.matrix"),

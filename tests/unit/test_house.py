@@ -93,6 +93,7 @@ MOST_PUBLIC_METHODS = 15
 TWICE_DEFINED = {
     "Allocation",  # nodes of a gang: in the scheduler, and for a period in the simulator
     "Condition",  # the API's; as the API server sends it
+    "DrumlineCallback",  # of Hugging Face's Trainer; of Lightning's
     "Node",  # the scheduler's; as the API server sends it
     "Phase",  # of a job; of a rank
     "Prefetcher",  # of batches; of offloaded parameters
