@@ -201,6 +201,12 @@ class PodTemplate(ApiModel):
     run_as_user: Annotated[int, Field(ge=1, le=2_147_483_647)] | None = None
     """Numeric user of the process, never 0. Default: 65532, with HOME in scratch space of the pod.
     With a user of your own, HOME is the image's."""
+    supplemental_groups: Annotated[
+        list[Annotated[int, Field(ge=1, le=2_147_483_647)]] | None,
+        Field(max_length=32, json_schema_extra=DISTINCT),
+    ] = None
+    """Numeric groups of the process besides its own (65532), never 0: those that own the files of a
+    shared file system, for instance."""
     termination_grace_period_seconds: Annotated[int, Field(ge=1, le=3600)] = 30
     """Seconds between SIGTERM and SIGKILL; at most what the installation gives a preempted job to
     save (preemptionSeconds). Default: 30."""
@@ -208,6 +214,9 @@ class PodTemplate(ApiModel):
         dict[LabelKey, Annotated[str, Field(max_length=4096)]] | None, Field(max_length=32)
     ] = None
     """Annotations of the pods; those of Kubernetes and Drumline themselves are refused."""
+    labels: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
+    """Labels of the pods, as for reports of costs; those of Kubernetes and Drumline themselves are
+    refused."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -237,12 +246,15 @@ class PodTemplate(ApiModel):
             " jobs; remove them",
             field_path=".imagePullSecrets",
         ),
-        Rule(
-            rule="!has(self.annotations) || self.annotations.all(key,"
-            " !key.matches("
-            "'^([^/]*[.])?(kubernetes[.]io|k8s[.]io|drumline[.]dev|karpenter[.]sh)/'))",
-            message="annotations of kubernetes.io, k8s.io, karpenter.sh and drumline.dev are the"
-            " platform's; remove them",
-            field_path=".annotations",
+        *(
+            Rule(
+                rule=f"!has(self.{field}) || self.{field}.all(key,"
+                " !key.matches("
+                "'^([^/]*[.])?(kubernetes[.]io|k8s[.]io|drumline[.]dev|karpenter[.]sh)/'))",
+                message=f"{field} of kubernetes.io, k8s.io, karpenter.sh and drumline.dev are the"
+                " platform's; remove them",
+                field_path=f".{field}",
+            )
+            for field in ("annotations", "labels")
         ),
     )

@@ -214,6 +214,8 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
         "runAsUser": 1000,
         "terminationGracePeriodSeconds": 90,
         "annotations": {"example.com/team": "vision"},
+        "labels": {"team": "vision"},
+        "supplementalGroups": [2000, 3000],
     }
     tolerations = [{"key": "team", "operator": "Equal", "value": "vision"}]
     job = admitted(a_job(template=template, tolerations=tolerations))
@@ -231,7 +233,10 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
     assert made == {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": metadata(index=0, **{"example.com/team": "vision"}),
+        "metadata": {
+            **(described := metadata(index=0, **{"example.com/team": "vision"})),
+            "labels": {**described["labels"], "team": "vision"},
+        },
         "spec": {
             "nodeName": "node-a",
             "hostname": "llama-0",
@@ -240,7 +245,11 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
             "automountServiceAccountToken": False,
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 90,
-            "securityContext": {**POD_SECURITY, "runAsUser": 1000},
+            "securityContext": {
+                **POD_SECURITY,
+                "runAsUser": 1000,
+                "supplementalGroups": [2000, 3000],
+            },
             "tolerations": [GPU_TOLERATION, *tolerations],
             "imagePullSecrets": [{"name": "registry"}],
             "initContainers": [

@@ -20,6 +20,7 @@ from drumline.api.base import (
     LABEL_PROTECTED,
     LABEL_QUEUE,
 )
+from drumline.api.podtemplate import PodTemplate
 from drumline.lifecycle.manifests.agents import grace_seconds
 from drumline.lifecycle.manifests.children import owner_reference, shares_budget
 from drumline.lifecycle.manifests.containers import containers_of
@@ -111,6 +112,7 @@ def _manifest(
             "name": pod_name(job.name, member.index, member.pod_generation),
             "namespace": job.namespace,
             "labels": {
+                **((template.labels if template else None) or {}),
                 **labels,
                 LABEL_INDEX: str(member.index),
                 LABEL_GENERATION: str(member.pod_generation),
@@ -131,6 +133,7 @@ def _manifest(
                 "runAsUser": (template.run_as_user if template else None) or USER_ID,
                 "runAsGroup": USER_ID,
                 "fsGroup": USER_ID,
+                **_supplemental_groups(template),
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
@@ -138,6 +141,11 @@ def _manifest(
             **containers_of(job, member, gpus=gpus, settings=settings),
         },
     }
+
+
+def _supplemental_groups(template: PodTemplate | None) -> Json:
+    groups = template.supplemental_groups if template else None
+    return {"supplementalGroups": groups} if groups else {}
 
 
 def _tolerations(job: Job, extra: Json) -> list[Json]:
