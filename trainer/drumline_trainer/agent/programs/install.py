@@ -38,8 +38,7 @@ def install(
         own_name=socket.gethostname(), address=environ.get(Env.POD_IP, "127.0.0.1")
     )
     try:
-        # The target is a mount: it exists, and a former try of this container may have begun.
-        shutil.copytree(source, target, symlinks=True, dirs_exist_ok=True, copy_function=_copy)
+        _copy_folder(source, target)
         gang_files.write_in_place(folder, {"hosts": hosts, "hostfile": "", "members.json": "{}\n"})
     except OSError as error:
         sys.stderr.write(f"the agent cannot be installed into {target}: {error}\n")
@@ -48,8 +47,19 @@ def install(
     return ExitCode.OK
 
 
-def _copy(source: str, target: str) -> str:
-    """With its mode and without its times and extended attributes, which a volume may refuse."""
-    shutil.copyfile(source, target)
-    Path(target).chmod(0o755 if os.access(source, os.X_OK) else 0o644)
-    return target
+def _copy_folder(source: Path, target: Path) -> None:
+    """What is in it, not the folder's own mode and times: the target is a volume that root owns.
+
+    A former try of this container may have begun.
+    """
+    target.mkdir(exist_ok=True)
+    for entry in source.iterdir():
+        copy = target / entry.name
+        if entry.is_symlink():
+            copy.unlink(missing_ok=True)
+            copy.symlink_to(entry.readlink())
+        elif entry.is_dir():
+            _copy_folder(entry, copy)
+        else:
+            shutil.copyfile(entry, copy)
+            copy.chmod(0o755 if os.access(entry, os.X_OK) else 0o644)
