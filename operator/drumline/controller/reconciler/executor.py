@@ -19,6 +19,7 @@ from drumline.controller.reconciler.claims import prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.controller.reconciler.protection import Protection
 from drumline.controller.reconciler.shared_objects import SharedObjects
+from drumline.controller.reconciler.taken_names import name_conflict
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import (
@@ -84,7 +85,7 @@ class RetryLater(Exception):  # noqa: N818 - says when to look again; nothing we
 
 
 class GangRejected(Exception):  # noqa: N818 - a verdict of the API server
-    """The API server rejects these pods (a quota, Pod Security, RBAC); says why."""
+    """The API server rejects these pods (a quota, Pod Security, a taken name); says why."""
 
 
 class StartRefused(Exception):  # noqa: N818 - a verdict about what the job names
@@ -248,6 +249,9 @@ class Executor:
             failed=len(errors),
         )
         _raise_worst(list(errors.values()))
+        if errors:
+            conflict = await name_conflict(self._client, namespace=job.namespace, names=errors)
+            raise GangRejected(conflict) if conflict else RetryLater(TAKEN_NAME_RETRY_SECONDS)
 
     async def _delete_generations(
         self, job: Job, generations: tuple[int, ...], memory: JobMemory
@@ -384,12 +388,10 @@ def _retry_seconds(job: Job, error: AgentError, memory: JobMemory) -> float:
 
 
 def _raise_worst(errors: list[KubeError]) -> None:
-    """Raise the most telling error: a rejection, then a transient error, then a taken name."""
+    """Raise the most telling error: a rejection, then a transient one; taken names are none."""
     for error in errors:
         if isinstance(error, Forbidden | Invalid):
             raise error
     for error in errors:
         if not isinstance(error, AlreadyExists):
             raise error
-    if errors:
-        raise RetryLater(TAKEN_NAME_RETRY_SECONDS)

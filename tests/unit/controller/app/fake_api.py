@@ -89,6 +89,10 @@ class FakeApi:
         if request.method == "GET":
             if "watch" in request.query:
                 return await self._watch(request, target.plural)
+            if target.name:
+                document = self._objects[target.plural].get((target.namespace, target.name))
+                missing = {"code": 404, "reason": "NotFound"}
+                return web.json_response(document or missing, status=200 if document else 404)
             metadata = {"resourceVersion": str(self._version)}
             return web.json_response({"metadata": metadata, "items": self.objects(target.plural)})
         self.requests.append(f"{request.method} {request.path}")

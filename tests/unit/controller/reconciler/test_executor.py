@@ -8,13 +8,14 @@ from typing import Any, cast
 
 import pytest
 
-from drumline.controller.reconciler.executor import Executor
+from drumline.controller.reconciler.executor import Executor, GangRejected, RetryLater
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.signing_keys import SigningKeys
-from drumline.lifecycle.plan.actions import DeleteGenerations
+from drumline.lifecycle.plan.actions import CreateMembers, DeleteGenerations
 from tests.builders import T0, a_job, admitted, ready_pods
 from tests.unit.controller.app.fake_api import FakeApi
 
@@ -45,7 +46,7 @@ async def desk() -> AsyncIterator[Desk]:
             deliveries=nothing,
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             signing_keys=SigningKeys(current=b"a key for tests that is long enough"),
-            gpus_of=lambda _: None,
+            gpus_of=lambda _: PoolGpus(resource="nvidia.com/gpu"),
             shared=nothing,
             pods_of=lambda _: pods,
             clock=lambda: clock[0],
@@ -87,3 +88,32 @@ async def test_a_deletion_that_the_cache_does_not_show_yet_is_asked_for_once(
     desk.clock[0] += UNSEEN_SECONDS
     await desk.executor.act(JOB, action, memory)
     assert desk.api.requests[2:] == [AS_A_COLLECTION]
+
+
+OWNER = {"kind": "TrainingJob", "name": JOB.name, "uid": JOB.uid, "controller": True}
+OURS = {"labels": {"drumline.dev/job-uid": JOB.uid}, "ownerReferences": [OWNER]}
+
+
+@pytest.mark.parametrize(
+    ("holder", "outcome", "says"),
+    [
+        ({}, GangRejected, f"pod {SECOND.name} exists already and is not of a TrainingJob"),
+        ({"labels": OURS["labels"]}, GangRejected, SECOND.name),
+        ({"deletionTimestamp": "2023-11-14T22:13:20Z"}, RetryLater, "0.5"),
+        (OURS, RetryLater, "0.5"),
+    ],
+)
+async def test_a_name_that_another_owners_pod_holds_rejects_the_gang_and_says_so(
+    desk: Desk, holder: dict[str, Any], outcome: type[Exception], says: str
+) -> None:
+    """Of a pod of the job itself, or of one that leaves, the name is waited for."""
+    metadata = {"namespace": "team", "name": SECOND.name, **holder}
+    desk.api.put("pods", {"metadata": metadata, "spec": {"containers": []}, "status": {}})
+    memory = JobMemory()
+    memory.children_generation = memory.claims_generation = JOB.status.generation or 0
+    with pytest.raises(outcome, match=says):
+        await desk.executor.act(JOB, CreateMembers(indices=(0, 1)), memory)
+    assert [pod["metadata"]["name"] for pod in desk.api.objects("pods")] == [
+        SECOND.name,
+        FIRST.name,
+    ]
