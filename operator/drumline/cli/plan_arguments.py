@@ -78,7 +78,8 @@ def _add_cluster(group: _Group) -> None:
     group.add_argument(
         "--gpu",
         metavar="NAME",
-        help="A100, H100, H200, B200, GB200, MI300X; default: of the GpuPool in MODEL, else H100",
+        help="A100, H100, H100-96GB (HBM2e, 500 W), H200, B200, GB200, MI300X; default: of the"
+        " GpuPool in MODEL, else H100",
     )
     group.add_argument(
         "--gpus", metavar="N|A..B", help="how many, or a range for a curve; default: 8"

@@ -96,6 +96,10 @@ def products_kept(setup: TrainingSetup) -> float:
         scores = tokens * setup.sequence_length * model.heads
         dropped = scores * (2.0 * width + 1.0 if model.dropout else width) / tensor
         return kept.total - dropped - layer_input(setup)
+    if setup.software.keeps_every_second:  # queries, values, what attention gave, gate, down
+        cut = 2.0 * model.heads * head + model.kv_heads * head + model.ffn_size
+        own = width * setup.own_tokens * model.hidden_size
+        return (width * tokens * cut + 4.0 * tokens * model.heads) / tensor + own
     wide = {Family.LLAMA: 2}.get(model.family, 1) * model.ffn_size
     if model.experts:
         active = model.experts_per_token + model.shared_experts

@@ -62,6 +62,7 @@ def _gpu(
 _TABLE = (
     _gpu("A100-40GB", 39.4, None, sustained=0.85, memory_bandwidth=1.56e12, link_bandwidth=300e9),
     _gpu("A100-80GB", 79.2, None, sustained=0.85, memory_bandwidth=2.04e12, link_bandwidth=300e9),
+    _gpu("H100-96GB", 94.5, 1979e12, sustained=0.55, memory_bandwidth=2.4e12, link_bandwidth=450e9),
     _gpu("H100", 79.2, 1979e12, sustained=0.72, memory_bandwidth=3.35e12, link_bandwidth=450e9),
     _gpu("H200", 139.8, 1979e12, sustained=0.79, memory_bandwidth=4.8e12, link_bandwidth=450e9),
     _gpu("B200", 178.4, 4500e12, sustained=0.74, memory_bandwidth=8.0e12, link_bandwidth=900e9),
@@ -78,7 +79,9 @@ _TABLE = (
 )
 GPU_MODELS = {gpu.name: gpu for gpu in _TABLE}
 """By name. Memory is what the driver shows, bandwidths and peaks are of the data sheets (SXM or
-OAM); `sustained` of published and own measurements of large bf16 products."""
+OAM); `sustained` of published and own measurements of large bf16 products. The H100 with 96 GB of
+HBM2e is limited to 500 W, as it is delivered: a limit of 600 W costs large products 10 to 15 %, so
+they go about with the power to 0.8."""
 _ALIASES = {"A100": "A100-80GB"}
 
 

@@ -98,10 +98,13 @@ def recognized(seen: SeenDevice) -> GpuModel:
     """The table's device of this name and size, else a guess from both."""
     words = f" {seen.name.replace('-', ' ')} "
     known = [name for name in GPU_MODELS if f" {name.partition('-')[0]} " in words]
-    for name in known:
-        size = GPU_MODELS[name].memory_bytes
+    nearest = min(
+        known, key=lambda name: abs(GPU_MODELS[name].memory_bytes - seen.memory_bytes), default=None
+    )
+    if nearest is not None:
+        size = GPU_MODELS[nearest].memory_bytes
         if abs(size - seen.memory_bytes) < _SAME_MEMORY * size:
-            return GPU_MODELS[name]
+            return GPU_MODELS[nearest]
     if known:
         return GPU_MODELS[known[-1]]
     return GpuModel(

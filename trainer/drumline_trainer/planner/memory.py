@@ -274,9 +274,12 @@ def _foreign_state(setup: TrainingSetup, whole: float) -> list[Line]:
     assert setup.software.mixed_state is not None  # noqa: S101 - the caller looked
     weight, gradient, state = setup.software.mixed_state
     ranks = setup.shard_ranks
+    summed = gradient * whole
+    if setup.layout.data_parallel is DataParallel.ZERO2:
+        summed /= ranks
     return [
         Line(name="parameters", size=weight * whole, note="16 bits"),
-        Line(name="gradients", size=gradient * whole, note="summed over the micro-batches"),
+        Line(name="gradients", size=summed, note="summed over the micro-batches"),
         Line(name="optimizer state", size=state * whole / ranks, note="fp32 weights and moments"),
     ]
 

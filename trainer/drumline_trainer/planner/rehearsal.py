@@ -82,7 +82,7 @@ class SliceMeasurement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartComparison:
+class ComparedPart:
     """One part of a slice's memory, or its time."""
 
     part: str
@@ -121,9 +121,7 @@ def slice_of(config: TrainerConfig, layout: Layout, *, host: RehearsalHost) -> R
     raise ConfigError("parallelism: no slice of this layout is legal on this machine")
 
 
-def comparisons(
-    rehearsed: RehearsedSlice, measured: SliceMeasurement
-) -> tuple[PartComparison, ...]:
+def comparisons(rehearsed: RehearsedSlice, measured: SliceMeasurement) -> tuple[ComparedPart, ...]:
     """What the slice was predicted to hold beside what it held."""
     setup = _setup(rehearsed.config, rehearsed.ranks, on_gpu=bool(measured.gpu))
     lines = rank_lines(setup, 0)
@@ -132,7 +130,7 @@ def comparisons(
     # copies that are not gathered stay, and are counted with the weights
     held += [line for line in lines if weights_move and line.name == "gathered weights"]
     parts = [
-        PartComparison(
+        ComparedPart(
             part="weights, gradients, optimizer",
             predicted=_counted(setup, held),
             measured=measured.state_bytes,
@@ -140,7 +138,7 @@ def comparisons(
     ]
     if measured.kept_bytes is not None:
         parts.append(
-            PartComparison(
+            ComparedPart(
                 part="activations kept for backward",
                 predicted=_kept(setup),
                 measured=measured.kept_bytes,
@@ -149,7 +147,7 @@ def comparisons(
     if measured.peak_bytes is not None:
         moving = [line for line in lines if is_moving(line) and line not in held]
         parts.append(
-            PartComparison(
+            ComparedPart(
                 part="all that comes and goes",
                 predicted=sum(line.size for line in moving),
                 measured=max(1, measured.peak_bytes - measured.state_bytes),
@@ -167,7 +165,7 @@ def _counted(setup: TrainingSetup, held: list[Line]) -> float:
     return sum(sizes.values())
 
 
-def correction_of(parts: Sequence[PartComparison]) -> MemoryCorrection:
+def correction_of(parts: Sequence[ComparedPart]) -> MemoryCorrection:
     """What the slice says of the whole bill; the allocator's peak before what autograd keeps.
 
     Raises:

@@ -43,6 +43,8 @@ class Software:
     """The sum of a block's input gradients travels while weights' gradients are computed."""
     splits_messages: bool = True
     """Between stages each tensor rank sends its part only."""
+    keeps_every_second: bool = False
+    """Of the products in a layer selective recompute keeps the first, the third, ..."""
     mixed_state: tuple[int, int, int] | None = None
     """Bytes of a parameter, its gradient and its optimizer state; None: as this trainer holds them
     (`memory`)."""
@@ -67,7 +69,9 @@ MEGATRON_CORE = Software(
     name="megatron-core", gathers_again=True, splits_messages=False, mixed_state=(2, 4, 12)
 )
 """Megatron-LM since 2023: fused attention, overlapped sums, bf16 with fp32 gradients."""
-SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRON_CORE)}
+TORCHTITAN = Software(name="torchtitan", splits_messages=False, keeps_every_second=True)
+"""torchtitan with FSDP2: state as in this trainer."""
+SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRON_CORE, TORCHTITAN)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -216,13 +216,23 @@ def _again(setup: TrainingSetup, forward: PassSeconds, attention: float) -> Pass
             return NOTHING
         case Recompute.SELECTIVE:
             core = PassSeconds(products=attention, memory=0.5 * forward.memory)
-            cheap = PassSeconds(memory=0.7 * forward.memory)
+            twice = _second_products(setup) * (forward.products - attention)
+            cheap = PassSeconds(products=twice, memory=0.7 * forward.memory)
             return cheap if setup.software.fused_attention else core
         case Recompute.FULL:
             return forward
         case Recompute.BLOCKS:
             layers = max(1, setup.model.layers // setup.layout.stages)
             return NOTHING.plus(forward, count=2 - 1 / run_length(setup, layers))
+
+
+def _second_products(setup: TrainingSetup) -> float:
+    """Share of a layer's products that selective recompute does again: keys, output, up."""
+    model = setup.model
+    if not setup.software.keeps_every_second:
+        return 0.0
+    heads = (model.heads + model.kv_heads) * model.features_per_head
+    return model.hidden_size * (heads + model.ffn_size) / layer_products(model)
 
 
 def _tensor_message(setup: TrainingSetup, span: Span) -> float:

@@ -23,7 +23,7 @@ from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.planner.correction import MemoryCorrection
 from drumline_trainer.planner.rehearsal import (
-    PartComparison,
+    ComparedPart,
     RehearsedSlice,
     SliceMeasurement,
     comparisons,
@@ -45,7 +45,7 @@ class Rehearsal:
     rehearsed: RehearsedSlice
     gpu: str
     """Of this machine; empty: processors."""
-    parts: tuple[PartComparison, ...]
+    parts: tuple[ComparedPart, ...]
     correction: MemoryCorrection
     step_seconds: float
 

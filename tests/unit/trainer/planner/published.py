@@ -1,6 +1,7 @@
 """Published measurements, and the tables of docs/planner.md: predictions beside them.
 
-`python -m tests.unit.trainer.planner.published` prints the tables. Only measurements stand here.
+`python -m tests.unit.trainer.planner.published` prints the tables, `...planner.targets` what is
+aimed at. Only measurements stand here.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from drumline_trainer.planner.hardware import GPU_MODELS, LINKS, GpuCluster, Lin
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.network import cluster_of
 from drumline_trainer.planner.schedules import in_flight
-from drumline_trainer.planner.setup import DRUMLINE, MEGATRON, MEGATRON_CORE, TrainingSetup
+from drumline_trainer.planner.setup import MEGATRON, MEGATRON_CORE, TORCHTITAN, TrainingSetup
 from drumline_trainer.planner.step_time import step_time
 from drumline_trainer.shapes.flops import flops_per_token
 
@@ -221,7 +222,10 @@ def h100(gpus: int) -> GpuCluster:
 
 
 def llama_3() -> list[Published]:
-    """Llama team 2024, table 4: 405B, TP8 PP16, 16 M tokens a batch; TFLOP/s of a GPU."""
+    """Llama team 2024, table 4: 405B, TP8 PP16, 16 M tokens a batch; TFLOP/s of a GPU.
+
+    Gradients and optimizer state are sharded, weights are not.
+    """
     rows: list[Published] = []
     model = MODEL_PRESETS["llama-405b"]
     for gpus, copies, context, length, teraflops in (
@@ -238,7 +242,7 @@ def llama_3() -> list[Published]:
                 name=f"{gpus} GPUs, sequences of {length}",
                 setup=TrainingSetup(
                     model=model,
-                    layout=replace(layout, context=context),
+                    layout=replace(layout, context=context, data_parallel=DataParallel.ZERO2),
                     sequence_length=length,
                     micro_batch=1,
                     micro_batches=count,
@@ -253,7 +257,7 @@ def llama_3() -> list[Published]:
 
 
 def torchtitan() -> list[Published]:
-    """torchtitan's benchmarks of 2024-12 and 2025: H100 with 500 W; tokens/s and GiB of a GPU."""
+    """torchtitan's benchmarks of 2024-12 and 2025: H100 of 96 GB; tokens/s and GiB of a GPU."""
     full, selective = Recompute.FULL, Recompute.SELECTIVE
     fsdp = Layout
     rows: list[tuple[str, str, Layout, int, int, int, Recompute, bool, float, float | None]] = [
@@ -262,7 +266,9 @@ def torchtitan() -> list[Published]:
         ("8B", "llama-8b", fsdp(shard=128), 8192, 2, 1, selective, False, 6514, 62.0),
         ("8B fp8", "llama-8b", fsdp(shard=128), 8192, 2, 1, selective, True, 8380, 61.8),
         ("8B fp8", "llama-8b", fsdp(shard=8), 32_768, 1, 1, full, True, 3890, 83.9),
-        ("8B fp8", "llama-8b", fsdp(shard=4, context=2), 65_536, 1, 1, full, True, 2540, 84.0),
+        ("8B fp8", "llama-8b", fsdp(shard=4, context=2), 65_536, 1, 1, full, True, 2540, 84.2),
+        ("8B fp8", "llama-8b", fsdp(shard=2, context=4), 131_072, 1, 1, full, True, 1071, 84.0),
+        ("8B fp8", "llama-8b", fsdp(shard=1, context=8), 262_144, 1, 1, full, True, 548, 84.5),
         ("8B", "llama-8b", fsdp(shard=8, tensor=8), 8192, 12, 1, selective, False, 4378, None),
         ("70B", "llama-70b", fsdp(shard=32, tensor=8), 8192, 16, 1, full, False, 597, None),
         ("70B fp8", "llama-70b", fsdp(shard=32, tensor=8), 8192, 16, 1, full, True, 829, 71.9),
@@ -278,13 +284,15 @@ def torchtitan() -> list[Published]:
             micro_batches=count,
             recompute=mode,
             fp8=fp8,
-            software=DRUMLINE,
+            software=TORCHTITAN,
         )
         result.append(
             Published(
                 name=f"{name}, {gpus} GPUs, {layout}, sequences of {length}",
                 setup=of,
-                cluster=h100(gpus),
+                cluster=cluster_of(
+                    GPU_MODELS["H100-96GB"], gpus=gpus, network=LINKS["infiniband-ndr"]
+                ),
                 seconds=of.global_tokens / gpus / speed,
                 memory_gib=memory,
             )

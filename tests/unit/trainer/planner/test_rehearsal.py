@@ -13,7 +13,7 @@ from drumline_trainer.layout_validation import violations
 from drumline_trainer.planner.correction import UNCORRECTED, MemoryCorrection
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.rehearsal import (
-    PartComparison,
+    ComparedPart,
     RehearsalHost,
     SliceMeasurement,
     comparisons,
@@ -118,7 +118,7 @@ def test_with_a_correction_branch_and_bound_is_still_exact(factors: tuple[float,
 
 
 def test_what_is_far_off_is_an_error_and_no_correction() -> None:
-    far = PartComparison(part="weights, gradients, optimizer", predicted=1.0, measured=9.0)
+    far = ComparedPart(part="weights, gradients, optimizer", predicted=1.0, measured=9.0)
     with pytest.raises(ConfigError, match="9 times what was predicted"):
         correction_of((far,))
 
