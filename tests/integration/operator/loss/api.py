@@ -21,6 +21,10 @@ import aiohttp
 from tests.kube import Json, path_of
 
 WAIT_SECONDS = 60.0
+MOST_VERSIONS = 2000
+"""An operator that writes for ever does not keep a test waiting for ever."""
+LOOKS = 10
+"""Silence is counted in so many parts: a process that the machine stops misses one of them."""
 
 
 class Refused(Exception):  # noqa: N818 - an answer
@@ -216,19 +220,27 @@ class Mirror:
         seconds: float | None = None,
         what: Callable[[], object] = lambda: "",
     ) -> None:
-        """Return once `until()` holds, within `patience` if not said otherwise; it is asked after
-        every version.
+        """Return once `until()` holds; it is asked after every version.
+
+        However slow the machine is, it is not given up while something happens: only once no
+        version came for `patience` seconds, if not said otherwise, or after `MOST_VERSIONS`.
 
         Raises:
             TimeoutError: with what `what()` says.
         """
         seconds = self.patience if seconds is None else seconds
-        try:
-            async with asyncio.timeout(seconds):
-                while not until():
+        versions = quiet = 0
+        while not until():
+            try:
+                async with asyncio.timeout(seconds / LOOKS):
                     await self._changed.wait()
-        except TimeoutError:
-            raise TimeoutError(f"not within {seconds} s: {what()}") from None
+                versions, quiet = versions + 1, 0
+            except TimeoutError:
+                quiet += 1
+            if quiet == LOOKS:
+                raise TimeoutError(f"nothing happened for {seconds:g} s: {what()}")
+            if versions == MOST_VERSIONS:
+                raise TimeoutError(f"not within {versions} versions: {what()}")
 
     def forget(self) -> None:
         """Begin the history anew, on an empty namespace."""

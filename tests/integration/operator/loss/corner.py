@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -41,6 +42,8 @@ class Corner:
     nodes: list[str]
     mirror: Mirror
     tasks: asyncio.TaskGroup
+    skip: Callable[[float], None] = lambda _: None
+    """Lets so many seconds pass on the operators' clocks."""
     gangs: dict[str, Gang] = field(default_factory=dict[str, Gang])
     """By the job's uid."""
     saves: Progress | None = None
@@ -142,13 +145,24 @@ class Corner:
         await self.kube.delete("pods", pod, self.name, grace=0)
 
     async def lose_node(self, node: str) -> None:
-        """A node is removed, its pods with it."""
+        """A node is removed; the garbage collector removes its pods when the operator gave them up.
+
+        It waits 40 s for a node to come back, so an operator learns of the node first.
+        """
         self.nodes.remove(node)
         self.lost.append(node)
         await self.kube.delete("nodes", node)
-        for name, pod in list(self.mirror.objects["pods"].items()):
-            if pod["spec"].get("nodeName") == node:
-                await self.lose(name)
+
+        def there() -> dict[str, Json]:
+            pods = self.mirror.objects["pods"].items()
+            return {name: pod for name, pod in pods if pod["spec"].get("nodeName") == node}
+
+        await self.mirror.wait(
+            lambda: all("deletionTimestamp" in pod["metadata"] for pod in there().values()),
+            what=lambda: f"pods stay on {node}, which is gone: {[*there()]}",
+        )
+        for name in there():
+            await self.lose(name)
 
     async def add_node(self, name: str) -> None:
         """A node that was lost comes back."""
@@ -183,7 +197,8 @@ class Corner:
     def _look(self, pod: Json) -> None:
         uid = pod["metadata"]["uid"]
         going = "deletionTimestamp" in pod["metadata"]
-        if (uid, going) in self._seen or pod["spec"]["nodeName"] in self.dead:
+        node = pod["spec"]["nodeName"]
+        if (uid, going) in self._seen or node in self.dead or node in self.lost:
             return
         self._seen.add((uid, going))
         self._background(self._stop(pod) if going else self._run(pod))

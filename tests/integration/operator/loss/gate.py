@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Never
@@ -67,13 +67,16 @@ class Gate:
     """The writes of one corner's operators, in one life of its jobs."""
 
     corner: str
-    point: Point | None = None
+    due: dict[Spot, Point] = field(default_factory=dict[Spot, Point])
+    """Where operators are still to end, in whichever order these writes come."""
+    struck: list[Point] = field(default_factory=list[Point])
+    """Where operators have ended."""
     writes: list[Spot] = field(default_factory=list[Spot])
     """As they were sent, answered or not."""
-    struck: int = 0
-    """How many operators have ended here."""
+    under_way: int = 0
+    """Writes that were sent and are not answered."""
     late: Request | None = None
-    """What the last operator had under way."""
+    """What the last operator had under way, until it is committed; nobody ends before."""
     trouble: tuple[Spot, Callable[[], None]] | None = None
     """What is done once, as soon as one write was sent."""
     wrote: asyncio.Event = field(default_factory=asyncio.Event)
@@ -83,11 +86,14 @@ class Gate:
     tell: Callable[[str], None] = lambda _: None
     """Hears of every write, and of an end."""
     _like: Counter[tuple[str, str]] = field(default_factory=Counter[tuple[str, str]])
+    _ends_again: bool = False
+    """The present operator ends before its first write."""
 
-    def begin(self, point: Point | None) -> None:
-        """A new life."""
-        self.trouble = None
-        self.point, self.struck, self.late = point, 0, None
+    def begin(self, points: Iterable[Point] = ()) -> None:
+        """A new life, in which operators end at these points."""
+        self.trouble, self.late, self._ends_again = None, None, False
+        self.due = {point.spot: point for point in points}
+        self.struck.clear()
         self.writes.clear()
         self._like.clear()
 
@@ -96,18 +102,19 @@ class Gate:
         if self.ended.is_set():
             await never()
         spot = self._note(request)
-        if self._ends_before(spot):
-            if self.point and self.point.flavor is Flavor.LATE:
-                self.late = request
-            await self._end()
+        if spot is not None and self._ends_before(spot):
+            await self._end_unsent(request, spot)
+        self.under_way += 1
         try:
             answer = await send()
         except KubeError:
             if self._ends_after(spot):
-                await self._end()
+                await self._end(self._due(spot))
             raise
+        finally:
+            self.under_way -= 1
         if self._ends_after(spot):
-            await self._end()
+            await self._end(self._due(spot))
         if spot is not None:
             self.wrote.set()
             if self.trouble is not None and spot == self.trouble[0]:
@@ -115,22 +122,33 @@ class Gate:
                 cause()
         return answer
 
-    def _ends_before(self, spot: Spot | None) -> bool:
-        if spot is None or self.point is None:
-            return False
-        if self.point.flavor is Flavor.TWICE:
-            return self.struck == 1
-        before = self.point.flavor in {Flavor.BEFORE, Flavor.LATE}
-        return before and not self.struck and spot == self.point.spot
+    def _ends_at(self, spot: Spot | None, *flavors: Flavor) -> bool:
+        point = None if self.late is not None or self.ended.is_set() else self._due(spot)
+        return point is not None and point.flavor in flavors
+
+    def _ends_before(self, spot: Spot) -> bool:
+        return self._ends_again or self._ends_at(spot, Flavor.BEFORE, Flavor.LATE)
 
     def _ends_after(self, spot: Spot | None) -> bool:
-        if spot is None or self.point is None or self.struck:
-            return False
-        after = self.point.flavor in {Flavor.AFTER, Flavor.TWICE}
-        return after and spot == self.point.spot
+        return self._ends_at(spot, Flavor.AFTER, Flavor.TWICE)
 
-    async def _end(self) -> Never:
-        self.struck += 1
+    def _due(self, spot: Spot | None) -> Point | None:
+        return None if spot is None else self.due.get(spot)
+
+    async def _end_unsent(self, request: Request, spot: Spot) -> Never:
+        """End before a write; it is not counted, for the successor sends it in its place."""
+        self._like[spot.method, spot.path] -= 1
+        point = None if self._ends_again else self._due(spot)
+        if point is not None and point.flavor is Flavor.LATE:
+            self.late = request
+        await self._end(point)
+
+    async def _end(self, point: Point | None) -> Never:
+        """End at this point, or once more where the point before says so."""
+        self._ends_again = point is not None and point.flavor is Flavor.TWICE
+        if point is not None:
+            del self.due[point.spot]
+            self.struck.append(point)
         self.tell("--- the operator ends here")
         self.ended.set()
         await never()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -52,6 +53,7 @@ from tests.integration.operator.loss.gate import Gate, never
 from tests.operator_process import SIGNING_KEY
 
 _identities = itertools.count()
+REST_SECONDS = 2.0
 LATE_SECONDS = 2.0
 """A late write waits so long for a write of the successor before it."""
 
@@ -132,14 +134,24 @@ class Incarnation:
     """One life of the operator."""
 
     def __init__(
-        self, connections: Connections, *, gate: Gate, surroundings: Surroundings, number: int
+        self,
+        connections: Connections,
+        *,
+        gate: Gate,
+        surroundings: Surroundings,
+        number: int,
+        skipped: Callable[[], float],
     ) -> None:
         self._connections = connections
         self._gate = gate
         self._surroundings = surroundings
-        self._clocks = surroundings.clocks(number)
+        self._clocks = clocks = surroundings.clocks(number)
+        self._skipping = LeaderClocks(
+            wall=lambda: clocks.wall() + skipped(), monotonic=lambda: clocks.monotonic() + skipped()
+        )
         self.leads = asyncio.Event()
         self.leader: LeaderComponents | None = None
+        self._queue = WorkQueue(clock=self._skipping.monotonic)
 
     async def run(self) -> None:
         """Lead until cancelled."""
@@ -158,7 +170,9 @@ class Incarnation:
             client._fence = elector.check
             await elector.acquire()
             metrics = Metrics()
-            caches = WarmCaches(client, settings=settings, metrics=metrics, wall=self._clocks.wall)
+            caches = WarmCaches(
+                client, settings=settings, metrics=metrics, wall=self._skipping.wall
+            )
             async with asyncio.TaskGroup() as group:
                 group.create_task(elector.hold())
                 await caches.fill(group)
@@ -168,15 +182,16 @@ class Incarnation:
                     signing_keys=SigningKeys(current=SIGNING_KEY.encode()),
                     settings=settings,
                     metrics=metrics,
-                    clocks=self._clocks,
+                    clocks=self._skipping,
                 )
                 await self._lead(term, caches)
 
     async def _lead(self, term: Term, caches: WarmCaches) -> None:
-        queue = WorkQueue(clock=term.clocks.monotonic)
+        queue = self._queue
+        heard = self._clocks.monotonic  # no agent is silent while time is skipped
         async with (
             AgentClient() as client,
-            AgentWatch(agents=client, enqueue=queue.add, clock=term.clocks.monotonic) as watch,
+            AgentWatch(agents=client, enqueue=queue.add, clock=heard) as watch,
             Deliveries(enqueue_after=queue.add_after) as deliveries,
             asyncio.TaskGroup() as group,
         ):
@@ -186,6 +201,23 @@ class Incarnation:
             self.leader = leader
             self.leads.set()
             await never()
+
+    def look_at_clock(self) -> None:
+        """Time was skipped: what waited for it is due."""
+        self._queue._wake.set()
+        if self.leader is not None:
+            self.leader._wake.set()
+
+    @property
+    def rests(self) -> bool:
+        """Whether it leads, and has nothing to do by itself within `REST_SECONDS`."""
+        leader, queue = self.leader, self._queue
+        if leader is None:
+            return False
+        soon = self._skipping.monotonic() + REST_SECONDS
+        due = min(queue._due.values(), default=math.inf)
+        busy = queue._ready or queue._held or leader._wake.is_set() or due <= soon
+        return not busy and self._gate.under_way == 0
 
 
 class Operators:
@@ -198,6 +230,7 @@ class Operators:
         self.surroundings = Surroundings()
         self.begun = 0
         """How many operators there were."""
+        self._skipped = 0.0
         self._present: Incarnation | None = None
 
     async def run(self) -> None:
@@ -216,7 +249,11 @@ class Operators:
         gate.wrote.clear()
         self.begun += 1
         self._present = incarnation = Incarnation(
-            self._connections, gate=gate, surroundings=self.surroundings, number=self.begun
+            self._connections,
+            gate=gate,
+            surroundings=self.surroundings,
+            number=self.begun,
+            skipped=lambda: self._skipped,
         )
         try:
             async with asyncio.TaskGroup() as group:
@@ -230,7 +267,7 @@ class Operators:
 
     async def _deliver_late(self, incarnation: Incarnation) -> None:
         """What the predecessor had under way arrives now."""
-        request, self.gate.late = self.gate.late, None
+        request = self.gate.late
         if request is None:
             return
         await incarnation.leads.wait()
@@ -245,6 +282,18 @@ class Operators:
                 content_type=request.content_type,
                 query=request.query,
             )
+        self.gate.late = None
+
+    @property
+    def rests(self) -> bool:
+        """Whether the present operator has nothing to do."""
+        return self._present is not None and not self.gate.ended.is_set() and self._present.rests
+
+    def skip(self, seconds: float) -> None:
+        """So much time passes at once, for this and all later operators; their Lease stays."""
+        self._skipped += seconds
+        if self._present is not None:
+            self._present.look_at_clock()
 
     def forget_shared_objects(self) -> None:
         """Each life begins with the writes of what the jobs of a namespace share."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -57,8 +58,10 @@ class Outcome:
     life: str
     case: str
     """What was done to it."""
-    flavor: Flavor | None = None
+    points: tuple[Point, ...] = ()
+    """Where operators ended."""
     struck: bool = False
+    """Whether what was meant to be done came to pass."""
     wrong: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     """What the operators logged, if something is wrong."""
@@ -82,19 +85,19 @@ class Lane:
     async def observe(self, life: str) -> tuple[Undisturbed, Outcome]:
         """Live without a crash."""
         gate = self.operators.gate
-        gate.begin(None)
+        gate.begin()
         self.journal.begin(self.corner.name)
         await LIVES[life](self.corner)
         await self._rest()
         seen = picture(self.corner)
         spots = list(dict.fromkeys(gate.writes))
-        outcome = await self._end(life, None)
+        outcome = await self._end(life, "undisturbed")
         points = tuple(Point(spot, flavor) for spot in spots for flavor in Flavor)
         return Undisturbed(picture=seen, points=points), outcome
 
-    async def crash(self, life: str, point: Point, expected: Picture) -> Outcome:
-        """Live, and end an operator at one write."""
-        return await self._live(life, point, expected)
+    async def crash(self, life: str, points: Sequence[Point], expected: Picture) -> Outcome:
+        """Live, and end an operator at each of these writes."""
+        return await self._live(life, expected, points=points)
 
     async def distort(self, life: str, fault: Fault, expected: Picture) -> Outcome:
         """Live, and distort what is said about one kind."""
@@ -102,7 +105,7 @@ class Lane:
         self.operators.surroundings = Surroundings(server=self.proxy.url, lease=lease)
         self.proxy.fault = fault
         self.operators.replace()
-        outcome = await self._live(life, None, expected)
+        outcome = await self._live(life, expected)
         self.proxy.fault = None
         return replace(outcome, case=str(fault), struck=fault.hits > 0)
 
@@ -126,18 +129,19 @@ class Lane:
         self.operators.surroundings = surroundings
         self.operators.replace()
         spot = random.Random(seed).choice(seen.points).spot
-        outcome = await self._live(life, None, seen.picture, trouble=(spot, happen))
+        outcome = await self._live(life, seen.picture, trouble=(spot, happen))
         return replace(outcome, case=f"{case} after {spot}, seed {seed}", struck=happened.is_set())
 
     async def _live(
         self,
         life: str,
-        point: Point | None,
         expected: Picture,
         *,
+        points: Sequence[Point] = (),
         trouble: tuple[Spot, Callable[[], None]] | None = None,
     ) -> Outcome:
-        self.operators.gate.begin(point)
+        case = ", ".join(map(str, points))
+        self.operators.gate.begin(points)
         self.operators.gate.trouble = trouble
         self.journal.begin(self.corner.name)
         try:
@@ -148,20 +152,20 @@ class Lane:
                 what=lambda: f"ends otherwise: {differences(expected, picture(self.corner))}",
             )
         except TimeoutError as error:
-            return await self._end(life, point, str(error))
-        return await self._end(life, point)
+            return await self._end(life, case, str(error))
+        return await self._end(life, case)
 
     async def _rest(self) -> None:
-        """The last writes of a life are there once nothing was written for a while."""
+        """The last writes of a life are there once the operator rests and nothing comes."""
         mirror, quiet = self.corner.mirror, False
         while not quiet:
             known = len(mirror.history)
             try:
                 await mirror.wait(lambda known=known: len(mirror.history) > known, seconds=1.0)
             except TimeoutError:
-                quiet = True
+                quiet = self.operators.rests
 
-    async def _end(self, life: str, point: Point | None, *wrong: str) -> Outcome:
+    async def _end(self, life: str, case: str, *wrong: str) -> Outcome:
         created = self.corner.mirror.created["pods"]
         try:
             await self.corner.clear()
@@ -170,7 +174,8 @@ class Lane:
             await self.corner.sweep()
         self.operators.forget_shared_objects()
         limits = Limits(gpus_per_node=GPUS, quota=self.corner.quota)
-        late = point.pod if point is not None and point.flavor is Flavor.LATE else None
+        points = tuple(self.operators.gate.struck)
+        late = {point.pod for point in points if point.pod and point.flavor is Flavor.LATE}
         problems = [*wrong, *violations(self.corner.mirror.history, limits, late=late)]
         if created != self.corner.mirror.created["pods"]:
             problems.append("pods were created after the end")
@@ -179,12 +184,11 @@ class Lane:
         if self.corner.refused:
             self.operators.replace()
         await self.corner.forget()
-        struck = self.operators.gate.struck > 0
         return Outcome(
             life=life,
-            case=str(point or "undisturbed"),
-            flavor=point and point.flavor,
-            struck=struck,
+            case=case,
+            points=points,
+            struck=bool(points),
             wrong=tuple(problems),
             log=self.journal.of(self.corner.name) if problems else (),
         )
@@ -277,6 +281,7 @@ async def _lanes(kubeconfig: Path, kept: Journal, *, count: int) -> AsyncIterato
             for corner in corners
         ]
         for lane in among:
+            lane.corner.skip = lane.operators.skip
             lane.operators.gate.tell = partial(kept.note, lane.corner.name)
         running = [group.create_task(lane.operators.run()) for lane in among]
         for lane in among:
@@ -310,16 +315,22 @@ async def share(
     await asyncio.gather(*map(go_on, among))
 
 
-async def observe_all(among: Sequence[Lane], lives: Iterable[str]) -> dict[str, Undisturbed]:
-    """Every life, undisturbed."""
-    seen: dict[str, Undisturbed] = {}
+async def observe_all(
+    among: Sequence[Lane], lives: Iterable[str], *, known: dict[str, Undisturbed]
+) -> dict[str, Undisturbed]:
+    """Every life, undisturbed; those that are not `known` are lived, and known from then on."""
 
     async def observe(lane: Lane, life: str) -> None:
-        seen[life], outcome = await lane.observe(life)
+        known[life], outcome = await lane.observe(life)
         assert not outcome.wrong, str(outcome)
 
-    await share(among, lives, observe)
-    return seen
+    chosen = list(lives)
+    await share(among, [life for life in chosen if life not in known], observe)
+    return {life: known[life] for life in chosen}
+
+
+Where = tuple[str, Point]
+"""A life, and a point of it."""
 
 
 @dataclass(kw_only=True)
@@ -331,16 +342,26 @@ class Campaign:
     outcomes: list[Outcome] = field(default_factory=list[Outcome])
 
     @property
-    def points(self) -> list[tuple[str, Point]]:
+    def points(self) -> list[Where]:
         return [(life, point) for life, seen in self.undisturbed.items() for point in seen.points]
 
-    def sample(self, size: int, *, seed: int) -> list[tuple[str, Point]]:
+    def sample(self, size: int, *, seed: int) -> list[Where]:
         return random.Random(seed).sample(self.points, min(size, len(self.points)))
 
-    async def run(self, points: Iterable[tuple[str, Point]]) -> None:
-        async def crash(lane: Lane, where: tuple[str, Point]) -> None:
-            life, point = where
+    async def run(self, points: Iterable[Where], *, in_one_life: int = 1) -> None:
+        async def crash(lane: Lane, where: tuple[str, Sequence[Point]]) -> None:
+            life, among = where
             expected = self.undisturbed[life].picture
-            self.outcomes.append(await lane.crash(life, point, expected))
+            self.outcomes.append(await lane.crash(life, among, expected))
 
-        await share(self.among, points, crash)
+        await share(self.among, self._lives(points, at_most=in_one_life), crash)
+
+    def _lives(
+        self, points: Iterable[Where], *, at_most: int
+    ) -> Iterator[tuple[str, Sequence[Point]]]:
+        """The points of each life in their order, dealt out so that those of one life lie apart."""
+        chosen = set(points)
+        for life, seen in self.undisturbed.items():
+            its = [point for point in seen.points if (life, point) in chosen]
+            lives = math.ceil(len(its) / at_most)
+            yield from ((life, its[first::lives]) for first in range(lives))

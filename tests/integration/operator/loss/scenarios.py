@@ -6,6 +6,7 @@ ends in a state that stays.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
@@ -19,6 +20,8 @@ TRAINER: dict[str, Any] = {
     "trainer": {"globalBatchSize": 96},
     "checkpoint": {"claimName": "checkpoints"},
 }
+START_SECONDS = 3600
+BACKOFF_SECONDS = 600
 Life = Callable[[Corner], Awaitable[None]]
 
 
@@ -89,21 +92,21 @@ async def suspend_starting(corner: Corner, **spec: Any) -> None:
 
 
 async def start_late(corner: Corner, **spec: Any) -> None:
-    """The pods do not start in time: the gang gives its GPUs back, and waits.
-
-    There is time for an operator to end and another to create the pods.
-    """
+    """The pods do not start in time: the gang gives its GPUs back, and waits."""
     corner.dead.update(corner.nodes)
-    await corner.submit("life", nodes=2, startDeadlineSeconds=8, **spec)
+    await corner.submit("life", nodes=2, startDeadlineSeconds=START_SECONDS, **spec)
     await corner.mirror.wait(lambda: len(corner.pods("life")) == 2)
     for node in corner.nodes:
         await corner.taint(node, "example.com/full")
+    corner.skip(START_SECONDS)
     await corner.mirror.wait(
         lambda: all("deletionTimestamp" in pod["metadata"] for pod in corner.pods("life").values())
     )
     corner.revive()
     await corner.until("life", phase="Pending")
     await corner.mirror.wait(lambda: not corner.pods("life"), what=lambda: [*corner.pods("life")])
+    corner.skip(BACKOFF_SECONDS)  # an operator that ends forgets the backoff
+    await corner.until("life", phase="Pending", reason="NodesUnavailable")
 
 
 async def delete_running(corner: Corner, **spec: Any) -> None:
@@ -251,3 +254,9 @@ LIVES: dict[str, Life] = {
     **{f"{name} (template)": life for name, life in _OF_BOTH.items()},
     **{f"{name} (trainer)": partial(life, **TRAINER) for name, life in _OF_BOTH.items()},
 }
+OF_A_DAY = 16
+
+
+def lives_of_the_day(seed: int) -> list[str]:
+    """So many that each is observed once, and much is done to it."""
+    return random.Random(seed).sample(sorted(LIVES), OF_A_DAY)

@@ -35,7 +35,7 @@ async def crashed(api: Kube, life: str, *points: Point, broken: Any = None) -> l
                 lane.patience = lane.corner.mirror.patience = 4.0
 
         async def crash(lane: Lane, point: Point) -> Outcome:
-            return await lane.crash(life, point, expected.picture)
+            return await lane.crash(life, [point], expected.picture)
 
         return list(await asyncio.gather(*map(crash, among, points)))
 

@@ -114,7 +114,7 @@ async def test_it_ends_as_if_it_had_not_happened(
     async with lanes(api.kubeconfig, count=CASES) as workers:
         for lane in workers:
             lane.corner.defaults = PATIENT
-        seen = await observe_all(workers, chosen)
+        seen = await observe_all(workers, chosen, known={})
 
         async def suffer(lane: Lane, life: str, number: int) -> Outcome:
             return await play(kind(lane, seed=seed + number), life, seen[life])

@@ -7,7 +7,7 @@ of them I1 to I4 must hold, and what was decided must have been durable before a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from drumline.api.conditions import Phase
@@ -89,13 +89,15 @@ class _State:
                 yield f"I2: {gpus} GPUs of {node} are given away"
 
 
-def violations(history: Iterable[Version], limits: Limits, *, late: str | None = None) -> list[str]:
+def violations(
+    history: Iterable[Version], limits: Limits, *, late: Collection[str] = ()
+) -> list[str]:
     """What did not hold after some commit, each once.
 
     Args:
         history: all commits.
         limits: what there is.
-        late: the pod that an operator which ended had under way: it may come when its gang has
+        late: the pods that operators which ended had under way: they may come when their gang has
             been decided on anew.
     """
     state = _State(limits=limits)
@@ -113,7 +115,7 @@ def violations(history: Iterable[Version], limits: Limits, *, late: str | None =
                 state.jobs[job.uid] = job
         elif version.plural == "pods":
             pod = _pod(version.value)
-            if pod.name not in state.pods and not version.deleted and pod.name != late:
+            if pod.name not in state.pods and not version.deleted and pod.name not in late:
                 wrong |= dict.fromkeys(_undecided(pod, newest.get(pod.job_uid)))
             if version.deleted:
                 state.pods.pop(pod.name, None)
