@@ -93,8 +93,7 @@ PARTS = (
             "tests/integration",
             # an operator before this one is not in every checkout: `make test-all WHAT=upgrade`
             "--ignore=tests/integration/operator/test_upgrade.py",
-            # lives that a busy machine slows down end late: `make test-all WHAT=crash` and `loss`
-            "--ignore=tests/integration/operator/loss",
+            "--ignore=tests/integration/operator/loss",  # a part of its own
         ),
         needs_binaries=True,
     ),
@@ -105,6 +104,14 @@ PARTS = (
     ),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
+    # every point, and what is distorted or lost on the way: `make test-all WHAT=crash` and `loss`
+    Part(
+        name="loss",
+        budget_minutes=4,
+        paths=("tests/integration/operator/loss/test_crash_points.py", "-rP"),
+        seed="LOSS_SEED",
+        needs_binaries=True,
+    ),
     # on one cluster: two side by side took longer than one after the other
     Part(
         name="e2e",

@@ -74,7 +74,8 @@ WHOLES = {
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
     "crash": Whole(
-        summary="the operator ends at every write of every life of a job, in four ways; 40 min",
+        summary="the operator ends at every write of every life of a job, in four ways; 40 min, a "
+        "third with DRUMLINE_CRASHES_A_LIFE=3",
         command=(*PYTEST, "-rP", "tests/integration/operator/loss/test_crash_points.py"),
         environment={"DRUMLINE_CRASH_POINTS": "all"},
     ),
