@@ -168,7 +168,7 @@ SAVES_WHEN_ASKED = """
 import signal, sys
 def save(*_):
     print("saved")
-    sys.exit(0)
+    sys.exit(1 - int(RANK))  # whatever it ends with
 signal.signal(signal.SIGTERM, save)
 print("ready")
 wait()
