@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
+from drumline.api.conditions import Phase
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.jobs import WriteInDoubt
@@ -33,6 +34,7 @@ log = logs.get("drumline.controller.status.writer")
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the jobs in doubt."""
 LOOKS_AT_ONCE: Final = 32
+_KEEPS_PLACES: Final = {Phase.STARTING, Phase.RUNNING, Phase.RECOVERING}
 _LOOK: Final = Sending(retry=ONCE, deadline_seconds=WRITE_DEADLINE_SECONDS)
 
 
@@ -151,6 +153,12 @@ def _plain(status: TrainingJobStatus) -> dict[str, object]:
 
 
 def _scheduled_state(status: TrainingJobStatus) -> tuple[object, ...]:
-    """What the scheduler waits for: a place is needed or given back, or a member may move."""
-    movable = status.disruption is not None and status.disruption.movable
-    return (status.assignment, status.phase, movable)
+    """What the scheduler waits for: a place is needed or given back, a member leaves or may move.
+
+    Whether a gang starts, runs or recovers on places that it keeps is nothing to it: a thousand
+    jobs that start to run wake nobody.
+    """
+    leaves = status.disruption is not None
+    movable = status.disruption is not None and bool(status.disruption.movable)
+    phase = None if status.phase in _KEEPS_PLACES and not movable else status.phase
+    return (status.assignment, phase, leaves, movable)

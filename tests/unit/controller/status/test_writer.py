@@ -1,4 +1,7 @@
-"""A write whose answer is lost: no place and no GPU of quota is given away twice."""
+"""A write whose answer is lost: no place and no GPU of quota is given away twice.
+
+And which writes the scheduler has to hear of.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from drumline.api.conditions import DisruptionKind, Reason
+from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.status.writer import StatusWriter
@@ -21,6 +26,7 @@ from drumline.kube.credentials import Credentials, Token
 from drumline.kube.errors import Conflict, KubeError, Unreachable
 from drumline.kube.retry import RetryPolicy
 from drumline.kube.views import TrainingJobView
+from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.transitions import membership
 from drumline.scheduling.cycle import decide
@@ -270,3 +276,23 @@ async def test_only_places_that_the_job_does_not_hold_already_are_kept_for_it(si
     held, beside = site.state.scheduling.snapshot(now=NOW).admitted
     assert (held.assignment, beside.assignment) == (("node-0", "node-1"), ("node-0",))
     assert (beside.reserved, beside.preemptible, beside.gpus) == (frozenset({0}), False, 2)
+
+
+async def test_a_gang_that_starts_to_run_on_its_places_wakes_no_scheduler(site: Site) -> None:
+    async def wakes(status: TrainingJobStatus) -> bool:
+        site.woken.clear()
+        await site.writer.write(site.job, status)
+        return site.woken.is_set()
+
+    await site.admit()
+    assert site.woken.is_set()
+    assert not await wakes(transitions.running(site.job, now=NOW))
+    notice = {"kind": DisruptionKind.MAINTENANCE, "by": "a taint", "message": "", "deadline": None}
+    assert await wakes(transitions.disrupted(site.job, **notice, indices=[1], now=NOW))
+    assert await wakes(transitions.movable(site.job, message="saved", now=NOW))
+    assert await wakes(
+        transitions.members_lost(
+            site.job, indices=[1], reason=Reason.POD_LOST, message="gone", now=NOW
+        )
+    )
+    assert await wakes(transitions.succeeded(site.job, progress=None, now=NOW))
