@@ -122,19 +122,7 @@ def supervised(
         scratch_volume("drumline-gang"),
         token_volume(job),
     ]
-    install = _init_container(
-        job,
-        member,
-        name=INSTALL_CONTAINER,
-        program="install",
-        image=settings.agent_image or settings.join_image,
-        mounts=[
-            {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
-            {"name": "drumline-gang", "mountPath": GANG_FOLDER},
-        ],
-    )
-    # What it writes where it fails is how the pod has ended, in status.
-    install["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    install = _install_container(job, member, settings=settings)
     return {**spec, "containers": [container], "initContainers": [install], "volumes": volumes}
 
 
@@ -178,6 +166,22 @@ def grace_seconds(job: Job, settings: PodSettings) -> int:
     """The grace period of the job's pods: what a preemption gives a job to save, at most."""
     wanted = job.spec.template.termination_grace_period_seconds if job.spec.template else 30
     return min(wanted, settings.max_grace_seconds)
+
+
+def _install_container(job: Job, member: GangMember, *, settings: PodSettings) -> Json:
+    container = _init_container(
+        job,
+        member,
+        name=INSTALL_CONTAINER,
+        program="install",
+        image=settings.agent_image or settings.join_image,
+        mounts=[
+            {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
+            {"name": "drumline-gang", "mountPath": GANG_FOLDER},
+        ],
+    )
+    # What it writes where it fails is how the pod has ended, in status.
+    return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
 def _init_container(
