@@ -238,8 +238,9 @@ def test_what_it_costs_to_give_way(site: Site, proxy: Proxy, proxied: OperatorPr
     give_way(site)
     assert_at_least(YIELD_WRITES, site, proxy)
     made = Counter(write.about for write in proxy.of(site.namespace) if write.code < 300)
-    # each is admitted and runs; a promise, a disruption, a release, and why it waits now
-    assert made["trainingjobs/status"] == 2 * 2 + 4
+    # each is admitted and runs; a promise, a disruption and a release; three seconds later, and so
+    # perhaps after this, why it waits now
+    assert 2 * 2 + 3 <= made["trainingjobs/status"] <= 2 * 2 + 4
 
 
 @pytest.mark.parametrize(("write", "before"), chosen(first=10, last=YIELD_WRITES, slice_size=5))
