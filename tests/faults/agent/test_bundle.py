@@ -35,6 +35,7 @@ def root(tmp_path: Path, bundle: Path) -> Path:
     (root / "dev").mkdir(parents=True)
     (root / "dev/null").touch()
     target = root / BUNDLE_FOLDER.removeprefix("/")
+    target.mkdir(parents=True)
     variables = {"DRUMLINE_GANG_FOLDER": str(root / "gang"), Env.POD_IP: "127.0.0.1"}
     assert install(variables, source=bundle, target=target) == ExitCode.OK
     assert "127.0.0.1" in (root / "gang/hosts").read_text()

@@ -77,10 +77,14 @@ async def test_per_pod_one_launcher_has_its_variables_in_its_arguments_too(pods:
 
 FAILS_ONCE = """
 import sys
-print("attempt", ATTEMPT, "port", os.environ["MASTER_PORT"])
+print("attempt", ATTEMPT, "port", os.environ["MASTER_PORT"], flush=True)
+printed = os.environ["FOLDER"] + "/printed"
 if ATTEMPT == 0:
     if RANK == "1":
+        while not os.path.exists(printed):  # it would take the other rank's line with it
+            time.sleep(0.01)
         {death}
+    open(printed, "w").close()
     wait()
 """
 
