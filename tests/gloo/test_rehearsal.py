@@ -28,6 +28,7 @@ from drumline_trainer.planner.rehearsal import (
 )
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import run_program
+from tests.gloo.scale import ALL
 
 LAYOUTS = {
     "fsdp, tensor, interleaved": ParallelismConfig(
@@ -38,7 +39,11 @@ LAYOUTS = {
 }
 
 
-@pytest.mark.parametrize("name", LAYOUTS)
+EVERY_DAY = [name for name in LAYOUTS if "packed" not in name]
+"""Packing takes a minute; `make test-all WHAT=samples` has it."""
+
+
+@pytest.mark.parametrize("name", LAYOUTS if ALL else EVERY_DAY)
 def test_a_slice_holds_what_was_predicted(name: str, gangs: GangStarter, tmp_path: Path) -> None:
     recompute = Recompute.FULL if "fsdp" in name else Recompute.NONE
     config = TrainerConfig(

@@ -96,10 +96,10 @@ WHOLES = {
         command=(*MODULE, "tests.suite.minors"),
     ),
     "samples": Whole(
-        summary="five times as many damaged checkpoints, twice as many recoveries in a row",
+        summary="more damaged checkpoints, recoveries in a row, and a rehearsal of packed weights",
         command=(
             *(*PYTEST, "-rP", "tests/gloo/test_checkpoint.py", "tests/gloo/test_recovery.py"),
-            *("-k", "flipped or leave_nothing_behind"),
+            *("tests/gloo/test_rehearsal.py", "-k", "flipped or leave_nothing_behind or packed"),
         ),
         environment={"DRUMLINE_SAMPLES": "all"},
     ),
