@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline.cli.plan.rehearse import read_rehearsal
 from drumline_trainer.__main__ import main
 from drumline_trainer.config import (
     MODEL_PRESETS,
@@ -19,12 +20,6 @@ from drumline_trainer.config import (
     Recompute,
     Schedule,
     TrainerConfig,
-)
-from drumline_trainer.planner.rehearsal import (
-    RehearsedSlice,
-    SliceMeasurement,
-    comparisons,
-    correction_of,
 )
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import run_program
@@ -64,15 +59,9 @@ def test_a_slice_holds_what_was_predicted(name: str, gangs: GangStarter, tmp_pat
     process.start()
     process.join()
     assert process.exitcode == 0, (tmp_path / "errors").read_text()
-    raw = json.loads(result.read_text())
-    measured = SliceMeasurement(**raw["measured"])
-    rehearsed = RehearsedSlice(
-        config=TrainerConfig.from_dict(raw["slice"]["config"]),
-        ranks=raw["slice"]["ranks"],
-        smaller=tuple(raw["slice"]["smaller"]),
-    )
-    assert rehearsed.ranks > 1
-    parts = comparisons(rehearsed, measured)
+    rehearsal = read_rehearsal(json.loads(result.read_text()))
+    assert rehearsal.rehearsed.ranks > 1
+    parts = rehearsal.parts
     assert [each.factor for each in parts] == pytest.approx([1.0] * len(parts), rel=0.02)
-    assert correction_of(parts).state == parts[0].factor
-    assert measured.step_seconds > 0
+    assert rehearsal.correction.state == parts[0].factor
+    assert rehearsal.step_seconds > 0

@@ -328,12 +328,7 @@ def _event_view(stored: wire.StoredEvent) -> EventView:
 
 
 def _object_view(stored: wire.Custom) -> ObjectView:
-    return _custom_view(stored.metadata, spec=stored.spec or {}, status=stored.status or {})
-
-
-def _custom_view(
-    metadata: wire.Metadata, *, spec: dict[str, Any], status: dict[str, Any]
-) -> ObjectView:
+    metadata = stored.metadata
     return ObjectView(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -344,8 +339,8 @@ def _custom_view(
         deletion_time=metadata.deletion_timestamp or "",
         labels=_ours(metadata.labels),
         annotations=_ours(metadata.annotations),
-        spec=spec,
-        status=status,
+        spec=stored.spec or {},
+        status=stored.status or {},
     )
 
 
