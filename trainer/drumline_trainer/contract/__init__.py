@@ -36,6 +36,7 @@ from drumline_trainer.contract.launch import (
     Launch,
     LaunchSettings,
 )
+from drumline_trainer.contract.launcher_environment import launcher_environment
 from drumline_trainer.contract.names import host_name, pod_name
 from drumline_trainer.contract.notices import (
     Notice,
@@ -103,6 +104,7 @@ __all__ = [
     "StepPart",
     "StepPartSeconds",
     "host_name",
+    "launcher_environment",
     "plain",
     "plain_lines",
     "pod_name",

@@ -1,9 +1,9 @@
-"""Racing coroutines."""
+"""Racing coroutines, and waiting for several ends."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -22,3 +22,10 @@ async def first_completed(*racers: Coroutine[Any, Any, T]) -> T:
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
+
+
+async def wait_for_all(futures: Sequence[asyncio.Future[Any]], *, seconds: float) -> None:
+    """Wait until all are done, at most so long."""
+    pending = [future for future in futures if not future.done()]
+    if pending:
+        await asyncio.wait(pending, timeout=seconds)

@@ -39,7 +39,6 @@ class CommandProcess:
     output: PrefixedOutput
     output_reader: LineReader
     cpu: CpuWatch
-    started_at: float = field(default_factory=time.monotonic)
     heard_at: float = field(default_factory=time.monotonic)
     """When it last printed a line, or was started."""
     kill_reason: str | None = None

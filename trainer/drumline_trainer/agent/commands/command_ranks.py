@@ -10,16 +10,15 @@ save needs all of them. Their ends after that are no faults: they wait for the n
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.base.tasks import wait_for_all
 from drumline_trainer.agent.commands.command_faults import CommandFaults
 from drumline_trainer.agent.commands.command_process import (
     CommandNotStartedError,
@@ -49,7 +48,6 @@ STOP_SECONDS = 1.0
 """Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
 nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
 KILL_SECONDS = 5.0
-DRAIN_SECONDS = 2.0
 NEVER_SECONDS = 1e12
 """Patience with a rank whose silence means nothing."""
 NO_ANSWER = "the program does not acknowledge saves"
@@ -259,15 +257,11 @@ class CommandRanks:
         await self._wait_for_exits(KILL_SECONDS)
 
     async def _wait_for_exits(self, seconds: float) -> None:
-        await _wait([process.exited for process in self._processes.values()], seconds=seconds)
+        await wait_for_all(
+            [process.exited for process in self._processes.values()], seconds=seconds
+        )
 
     def _close_outputs(self) -> None:
         for process in self._processes.values():
             process.output_reader.drain()
             process.output_reader.close()
-
-
-async def _wait(futures: Sequence[asyncio.Future[Any]], *, seconds: float) -> None:
-    pending = [future for future in futures if not future.done()]
-    if pending and seconds > 0:
-        await asyncio.wait(pending, timeout=seconds)

@@ -14,7 +14,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from drumline_trainer.contract import Launch
+from drumline_trainer.contract import Launch, launcher_environment
 from drumline_trainer.rank_protocol.placement import Placement
 
 MAX_RESTARTS_SHOWN = 2**31 - 1
@@ -35,7 +35,14 @@ def launch_variables(
     """
     if launch is Launch.PER_GPU:
         return _of_a_rank(placement)
-    return _of_a_pod(placement, gpus=gpus, hostfile=gang_folder / "hostfile")
+    return launcher_environment(
+        nodes=placement.world_size,  # a process in each pod
+        index=placement.rank,
+        gpus=gpus,
+        host=placement.store_host,
+        port=placement.store_port,
+        hostfile=str(gang_folder / "hostfile"),
+    )
 
 
 def expanded(argument: str, variables: Mapping[str, str]) -> str:
@@ -74,34 +81,3 @@ def _of_a_rank(placement: Placement) -> dict[str, str]:
         "TORCHELASTIC_USE_AGENT_STORE": "False",  # rank 0 serves the store
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
     }
-
-
-def _of_a_pod(placement: Placement, *, gpus: int, hostfile: Path) -> dict[str, str]:
-    host, port = placement.store_host, str(placement.store_port)
-    nodes, index = placement.world_size, placement.rank  # a process in each pod
-    variables = {
-        "MASTER_ADDR": host,
-        "MASTER_PORT": port,
-        "NNODES": str(nodes),
-        "NODE_RANK": str(index),
-        "NPROC_PER_NODE": str(gpus),
-        "WORLD_SIZE": str(nodes * gpus),
-        "PET_NNODES": str(nodes),
-        "PET_NODE_RANK": str(index),
-        "PET_NPROC_PER_NODE": str(gpus),
-        "PET_MASTER_ADDR": host,
-        "PET_MASTER_PORT": port,
-        "JAX_COORDINATOR_ADDRESS": f"[{host}]:{port}" if ":" in host else f"{host}:{port}",
-        "JAX_NUM_PROCESSES": str(nodes),
-        "JAX_PROCESS_ID": str(index),
-    }
-    if gpus == 1:  # a single process a pod needs no launcher
-        variables |= {"RANK": str(index), "LOCAL_RANK": "0"}
-    if nodes > 1:
-        variables |= {
-            "OMPI_MCA_orte_default_hostfile": str(hostfile),  # Open MPI 4
-            "PRTE_MCA_prte_default_hostfile": str(hostfile),  # Open MPI 5
-            "I_MPI_HYDRA_HOST_FILE": str(hostfile),
-            "HYDRA_HOST_FILE": str(hostfile),
-        }
-    return variables

@@ -16,12 +16,12 @@ import asyncio
 import signal
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.exit_codes import describe_exit_code
 from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.base.tasks import wait_for_all
 from drumline_trainer.agent.processes.heartbeat_timeout import patience_seconds
 from drumline_trainer.agent.processes.rank_faults import RankFaults
 from drumline_trainer.agent.processes.rank_process import RankProcess, fork_rank
@@ -147,12 +147,12 @@ class LocalRanks:
         if grace_seconds > 0:
             for rank in ranks:
                 self._zygote.signal(rank.child, signal.SIGTERM)
-            await _wait([rank.child.exited for rank in ranks], seconds=grace_seconds)
+            await wait_for_all([rank.child.exited for rank in ranks], seconds=grace_seconds)
         well = [rank.done or _ended_with_zero(rank) for rank in ranks]
         async with asyncio.TaskGroup() as group:
             for rank in ranks:
                 group.create_task(self._end_process(rank))
-        await _wait([rank.output_reader.ended for rank in ranks], seconds=DRAIN_SECONDS)
+        await wait_for_all([rank.output_reader.ended for rank in ranks], seconds=DRAIN_SECONDS)
         for rank in ranks:
             rank.close()
         return bool(ranks) and all(well)
@@ -160,7 +160,7 @@ class LocalRanks:
     async def wait_for_teardown(self) -> None:
         """Wait until the ranks that are done have ended, at most `teardown_seconds`."""
         exits = [rank.child.exited for rank in self._ranks.values()]
-        await _wait(exits, seconds=self._settings.teardown_seconds)
+        await wait_for_all(exits, seconds=self._settings.teardown_seconds)
 
     async def _quiesce_rank(self, rank: RankProcess) -> None:
         if rank.is_quiesced:
@@ -185,7 +185,7 @@ class LocalRanks:
         """Kill a process; its end is no fault."""
         rank.ended_by_agent = True
         self._zygote.signal(rank.child, signal.SIGKILL)
-        await _wait([rank.child.exited], seconds=KILL_SECONDS)
+        await wait_for_all([rank.child.exited], seconds=KILL_SECONDS)
 
     def _resume(self, placement: Placement) -> bool:
         rank = self._ranks.get(placement.local_rank)
@@ -298,9 +298,3 @@ def _snapshot_info(taken: SnapshotTaken, placement: Placement) -> SnapshotInfo:
 
 def _ended_with_zero(rank: RankProcess) -> bool:
     return not rank.alive and rank.child.exited.result() == ExitCode.OK
-
-
-async def _wait(futures: Sequence[asyncio.Future[Any]], *, seconds: float) -> None:
-    pending = [future for future in futures if not future.done()]
-    if pending:
-        await asyncio.wait(pending, timeout=seconds)
