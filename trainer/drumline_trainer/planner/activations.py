@@ -62,7 +62,8 @@ def _attention(setup: TrainingSetup) -> float:
     kept = setup.width * tokens * head * 2.0 * (model.heads + model.kv_heads)
     if setup.software.fused_attention:
         # rotated queries lie head by head, so their result is copied once to lie token by token
-        copied = model.heads * head if model.family is Family.LLAMA else 0
+        copies = model.family is Family.LLAMA and not setup.software.fused_gate
+        copied = model.heads * head if copies else 0
         return kept + setup.width * tokens * copied + 4.0 * tokens * model.heads
     pairs = tokens * setup.sequence_length * model.heads
     # softmax's result; with dropout what it left, and its mask
@@ -73,10 +74,12 @@ def _feed_forward(setup: TrainingSetup) -> float:
     model, tokens, width = setup.model, setup.tokens, setup.width
     if model.family is not Family.LLAMA:
         return 2.0 * width * tokens * model.ffn_size
+    # gate and up, which a fused gate takes in as one tensor; its result; else the gate's result too
+    tensors = 3.0 if setup.software.fused_gate else 4.0
     if not model.experts:
-        return 4.0 * width * tokens * model.ffn_size
+        return tensors * width * tokens * model.ffn_size
     rows = tokens * model.experts_per_token
-    inner = 4.0 * width * (rows + model.shared_experts * tokens) * model.features_per_expert
+    inner = tensors * width * (rows + model.shared_experts * tokens) * model.features_per_expert
     # the rows before and after the experts are on every tensor rank, and so is the router
     outside = 2.0 * width * rows * model.hidden_size + 4.0 * tokens * model.experts + 56.0 * rows
     return inner + outside * setup.layout.tensor

@@ -21,6 +21,13 @@ from drumline_trainer.layout_validation import micro_batch_count
 from drumline_trainer.shapes.flops import matmul_weights, weights
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
 
+_FLASH_2 = 0.50
+"""Speed of FlashAttention-2's kernels, which were written for A100, beside that of large products
+on H100: 326 TFLOP/s forward and backward, where products reach 655 (Shah et al. 2024, figures 5
+and 6: causal, heads of 128, 16,384 tokens)."""
+_CUDNN = 0.80
+"""The same of cuDNN's kernels: 522 TFLOP/s in the same figures."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
@@ -30,6 +37,11 @@ class Software:
     fused_attention: bool = True
     """Scores never reach memory (FlashAttention, Dao et al. 2022), and causal halves are left out;
     otherwise they are written, and all of them are computed."""
+    newer_attention: float = 0.65
+    """Speed of fused attention beside that of large products on devices newer than A100."""
+    fused_gate: bool = False
+    """The gate of a feed-forward is one kernel that keeps what it takes in, and attention leaves
+    its result token by token: neither is kept twice."""
     fused_norms: bool = True
     """A norm keeps its input and a number for each token; otherwise its result once more, in fp32
     (RMSNorm of torch's CPU kernels)."""
@@ -66,11 +78,20 @@ MEGATRON = Software(
 """Megatron-LM of 2021 (Narayanan et al.): fp16, attention in separate kernels, dropout, gradients
 summed after the last backward pass."""
 MEGATRON_CORE = Software(
-    name="megatron-core", gathers_again=True, splits_messages=False, mixed_state=(2, 4, 12)
+    name="megatron-core",
+    newer_attention=_CUDNN,
+    fused_gate=True,
+    gathers_again=True,
+    splits_messages=False,
+    mixed_state=(2, 4, 12),
 )
-"""Megatron-LM since 2023: fused attention, overlapped sums, bf16 with fp32 gradients."""
-TORCHTITAN = Software(name="torchtitan", splits_messages=False, keeps_every_second=True)
-"""torchtitan with FSDP2: state as in this trainer."""
+"""Megatron-LM since 2023: attention of cuDNN where that has it, overlapped sums, bf16 with fp32
+gradients; a fused gate (megatron/core/fusions/fused_bias_swiglu.py)."""
+TORCHTITAN = Software(
+    name="torchtitan", newer_attention=_FLASH_2, splits_messages=False, keeps_every_second=True
+)
+"""torchtitan of 2024 with FSDP2: state as in this trainer; torch of that year does not prefer cuDNN
+(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
 SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRON_CORE, TORCHTITAN)}
 
 

@@ -24,8 +24,7 @@ _FORWARD_KERNELS = 24
 _FP8_SHARE = 0.87
 """What of fp8's peak over bf16's large products keep: on H100 scaled ones reach 1250 TFLOP/s."""
 _FUSED_ATTENTION = 0.65
-"""Speed of fused attention kernels beside that of large products (Dao 2023)."""
-
+"""Speed of fused attention kernels beside that of large products on A100 (Dao 2023)."""
 _WRITTEN_ATTENTION = 0.5
 """The same of batched products as thin as a head."""
 
@@ -102,6 +101,8 @@ class Speeds:
     """FLOP/s of large products."""
     attention: float
     """FLOP/s that attention and the head count with: never fp8."""
+    fused: float
+    """FLOP/s of fused attention kernels."""
     memory: float
     kernel: float
     half_width: float
@@ -116,9 +117,11 @@ class Speeds:
         products = dense
         if setup.fp8 and gpu.fp8_flops is not None:
             products = dense * gpu.fp8_flops / gpu.bf16_flops * _FP8_SHARE
+        newer = gpu.fp8_flops is not None
         return cls(
             products=products,
             attention=dense,
+            fused=dense * (setup.software.newer_attention if newer else _FUSED_ATTENTION),
             memory=gpu.memory_bandwidth,
             kernel=constants.kernel,
             half_width=constants.half_width,
@@ -206,7 +209,7 @@ def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
     if not setup.software.fused_attention:
         return flops / speeds.attention / _WRITTEN_ATTENTION
     causal = 1.0 if model.family is Family.VIT else 0.5
-    return flops * causal / speeds.attention / _FUSED_ATTENTION
+    return flops * causal / speeds.fused
 
 
 def _again(setup: TrainingSetup, forward: PassSeconds, attention: float) -> PassSeconds:

@@ -42,10 +42,22 @@ def test_the_page_shows_what_is_predicted_now(title: str) -> None:
     assert published.table(published.TABLES[title]()) in PAGE
 
 
-def test_what_is_aimed_at_is_met_but_for_what_the_page_calls_missed() -> None:
-    missed = {name for name, bound, now in targets.targets() if now > bound}
-    assert missed == {"fits-or-not, share that is wrong"}
+def test_what_is_aimed_at_is_met() -> None:
+    assert [name for name, bound, now in targets.targets() if now > bound] == []
     assert targets.targets_table() in PAGE
+
+
+def test_long_sequences_are_met_with_the_attention_of_each_code_base() -> None:
+    """FlashAttention-2 in torchtitan, cuDNN in Llama 3: with one share for both, 8 to 16 % off."""
+    titan = [row for row in published.torchtitan() if row.setup.sequence_length in (32768, 65536)]
+    assert all(abs(row.error) < 0.05 for row in titan)
+    assert all(abs(row.error) < 0.06 for row in published.llama_3())
+
+
+def test_llama_3_fits_on_its_16384_gpus() -> None:
+    """With the gate's and attention's results kept once, as Megatron-LM's kernels do."""
+    _, *larger = published.llama_3()
+    assert all(row.predicted_gib < row.cluster.gpu.memory_bytes / published.GIB for row in larger)
 
 
 def test_torchtitan_s_memory_is_met_within_three_percent_with_selective_recompute() -> None:
