@@ -23,7 +23,9 @@ from drumline.api.base import (
     Rule,
     keyed_by,
 )
+from drumline.api.code import CodeSource
 from drumline.api.volumes import Volume, VolumeMount
+from drumline_trainer.contract import CODE_FOLDER
 
 RESERVED_ENV: Final = (
     "LD_AUDIT",
@@ -184,6 +186,9 @@ class PodTemplate(ApiModel):
     accelerate. A process that dies is then started again in the same pods, with all others of the
     gang; a lost pod or node is replaced alone; step and loss are in status. Direct: the kubelet,
     and the gang restarts as a whole. Default: Direct."""
+    code: CodeSource | None = None
+    """Code that the image does not have; `drumline run` makes it of a folder. It is in /code, where
+    the command starts unless workingDir says otherwise. Absent: the image has the code."""
     working_dir: Annotated[str, Field(max_length=512)] | None = None
     """Folder the command starts in; default: the image's."""
     env: Annotated[
@@ -230,6 +235,18 @@ class PodTemplate(ApiModel):
             " || !self.volumeMounts.exists(mount, mount.mountPath in ['/opt', '/opt/'])",
             message="volumeMounts: with launch: PerGpu and launch: PerPod the agent is in"
             " /opt/drumline; mount the volume below /opt or elsewhere",
+            field_path=".volumeMounts",
+        ),
+        Rule(
+            rule=f"!has(self.code) || !{_DIRECT}",
+            message="code needs launch: PerGpu or launch: PerPod, as an agent brings it into the"
+            " pod; add launch",
+            field_path=".code",
+        ),
+        Rule(
+            rule="!has(self.code) || !has(self.volumeMounts) || !self.volumeMounts.exists(mount,"
+            f" mount.mountPath in ['{CODE_FOLDER}', '{CODE_FOLDER}/'])",
+            message=f"volumeMounts: code is in {CODE_FOLDER}; mount the volume elsewhere",
             field_path=".volumeMounts",
         ),
         Rule(

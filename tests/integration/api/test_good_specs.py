@@ -115,6 +115,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a command for each pod, started by an agent": template_job(
         launch="PerPod", command=["torchrun"], args=["--master-port=$(MASTER_PORT)", "train.py"]
     ),
+    "code that the image does not have": template_job(
+        launch="PerGpu",
+        command=["python3", "train.py"],
+        code={"digest": f"sha256:{'0' * 64}", "configMaps": ["code-0", "code-1"]},
+        volumes=[{"name": "a", "emptyDir": {}}],
+        volumeMounts=[{"name": "a", "mountPath": "/code/data"}],
+    ),
     "an image's own entry point, started by the kubelet": template_job(launch="Direct"),
     "a quota of nothing": manifest(
         "TrainingQueue",

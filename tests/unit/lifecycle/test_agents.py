@@ -96,6 +96,34 @@ def test_the_agent_is_the_container_s_program_and_the_command_its_arguments() ->
     assert "node.kubernetes.io/unreachable" in keys
 
 
+def test_the_job_s_code_is_unpacked_by_the_init_container_and_the_command_starts_in_it() -> None:
+    digest = f"sha256:{'a' * 64}"
+    job = a_supervised_job(code={"digest": digest, "configMaps": ["code-0", "code-1"]})
+    spec = manifest(admitted(job, nodes=NODES))["spec"]
+    (install,), (container,) = spec["initContainers"], spec["containers"]
+    assert container["workingDir"] == "/code"
+    folder = {"name": "drumline-code", "mountPath": "/code"}
+    assert folder in container["volumeMounts"]
+    parts = {"name": "drumline-code-parts", "mountPath": "/var/run/drumline/code", "readOnly": True}
+    assert [mount for mount in install["volumeMounts"] if "code" in mount["name"]] == [
+        folder,
+        parts,
+    ]
+    for each in (install, container):
+        assert variables_of(each)["DRUMLINE_CODE_DIGEST"] == digest
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    assert volumes["drumline-code"] == {"name": "drumline-code", "emptyDir": {}}
+    assert volumes["drumline-code-parts"]["projected"]["sources"] == [
+        {"configMap": {"name": "code-0", "items": [{"key": "part", "path": "0"}]}},
+        {"configMap": {"name": "code-1", "items": [{"key": "part", "path": "1"}]}},
+    ]
+    elsewhere = a_supervised_job(
+        code={"digest": digest, "configMaps": ["code-0"]}, workingDir="/code/src"
+    )
+    (container,) = manifest(admitted(elsewhere, nodes=NODES))["spec"]["containers"]
+    assert container["workingDir"] == "/code/src"
+
+
 def test_the_agent_comes_with_its_own_python_and_writes_the_gang_s_files_itself() -> None:
     spec = manifest(admitted(a_supervised_job(), nodes=NODES))["spec"]
     (install,), (container,) = spec["initContainers"], spec["containers"]

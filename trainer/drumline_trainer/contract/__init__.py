@@ -9,6 +9,17 @@ What comes from a pod is tenant input to the operator: `AgentStatus.parse` and `
 bound its size before parsing it, check every type, and raise `ContractError`.
 """
 
+from drumline_trainer.contract.code_archive import (
+    CODE_FOLDER,
+    CODE_PART_KEY,
+    CODE_PARTS_FOLDER,
+    MAX_CODE_BYTES,
+    MAX_CODE_FILES,
+    MAX_CODE_PART_BYTES,
+    MAX_CODE_PARTS,
+    MAX_UNPACKED_BYTES,
+    code_digest,
+)
 from drumline_trainer.contract.environment import (
     AGENT_PORT,
     GANG_FOLDER,
@@ -71,14 +82,22 @@ __all__ = [
     "BUNDLE_FOLDER",
     "BUNDLE_SOURCE",
     "BUNDLE_TARGET",
+    "CODE_FOLDER",
+    "CODE_PARTS_FOLDER",
+    "CODE_PART_KEY",
     "GANG_FOLDER",
     "MAX_BODY_BYTES",
     "MAX_CAUSE_CHARS",
+    "MAX_CODE_BYTES",
+    "MAX_CODE_FILES",
+    "MAX_CODE_PARTS",
+    "MAX_CODE_PART_BYTES",
     "MAX_FIGURE",
     "MAX_FINAL_REPORT_BYTES",
     "MAX_INCIDENTS",
     "MAX_LAYOUT_CHARS",
     "MAX_SILENT",
+    "MAX_UNPACKED_BYTES",
     "MAX_WAIT_SECONDS",
     "SIGNATURE_HEADER",
     "STORE_PORT",
@@ -103,6 +122,7 @@ __all__ = [
     "SilentMember",
     "StepPart",
     "StepPartSeconds",
+    "code_digest",
     "host_name",
     "launcher_environment",
     "plain",

@@ -39,5 +39,7 @@ class Env(StrEnum):
     """Folder shared by all pods of the job; empty where the job has no durable storage."""
     LAUNCH = "DRUMLINE_LAUNCH"
     """Of a template that an agent supervises: `LaunchSettings` as JSON."""
+    CODE_DIGEST = "DRUMLINE_CODE_DIGEST"
+    """Of the code that the job brings (`code_archive`); unset where the image has it."""
     GRACE_SECONDS = "DRUMLINE_GRACE_SECONDS"
     """The pod's terminationGracePeriodSeconds; 30 where it is not said."""

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from drumline.api.code import CodeSource
 from drumline.api.podtemplate import PodTemplate
+from drumline.lifecycle.manifests.code import code_mount, code_volumes, parts_mount
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.volumes import scratch_volume, token_mount, token_volume
 from drumline.lifecycle.model.job import Job
@@ -19,6 +21,7 @@ from drumline_trainer.contract import (
     AGENT_PORT,
     BUNDLE_FOLDER,
     BUNDLE_TARGET,
+    CODE_FOLDER,
     GANG_FOLDER,
     Env,
     Launch,
@@ -98,11 +101,14 @@ def supervised(
         settings: of the installation.
     """
     (container,) = spec["containers"]
+    code = template.code
     variables = {
         Env.LAUNCH: LaunchSettings(launch=launch).encode(),
         Env.GRACE_SECONDS: str(grace_seconds(job, settings)),
+        **({Env.CODE_DIGEST: code.digest} if code else {}),
     }
     container = {
+        **({"workingDir": CODE_FOLDER} if code else {}),
         **container,
         "command": [*_SUPERVISOR, "command", "--"],
         "args": [*(template.command or []), *(template.args or [])],
@@ -110,6 +116,7 @@ def supervised(
         **agent_endpoint(),
         "volumeMounts": [
             *container["volumeMounts"],
+            *([code_mount()] if code else []),
             {"name": "drumline-bundle", "mountPath": BUNDLE_FOLDER, "readOnly": True},
             # writable: the agent renews the gang's files for each generation
             *_gang_mounts(read_only=False),
@@ -118,11 +125,12 @@ def supervised(
     }
     volumes = [
         *spec["volumes"],
+        *(code_volumes(code) if code else []),
         scratch_volume("drumline-bundle"),
         scratch_volume("drumline-gang"),
         token_volume(job),
     ]
-    install = _install_container(job, member, settings=settings)
+    install = _install_container(job, member, code=code, settings=settings)
     return {**spec, "containers": [container], "initContainers": [install], "volumes": volumes}
 
 
@@ -168,7 +176,9 @@ def grace_seconds(job: Job, settings: PodSettings) -> int:
     return min(wanted, settings.max_grace_seconds)
 
 
-def _install_container(job: Job, member: GangMember, *, settings: PodSettings) -> Json:
+def _install_container(
+    job: Job, member: GangMember, *, code: CodeSource | None, settings: PodSettings
+) -> Json:
     container = _init_container(
         job,
         member,
@@ -178,8 +188,11 @@ def _install_container(job: Job, member: GangMember, *, settings: PodSettings) -
         mounts=[
             {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
             {"name": "drumline-gang", "mountPath": GANG_FOLDER},
+            *([code_mount(), parts_mount()] if code else []),
         ],
     )
+    if code is not None:
+        container["env"] += _variables({Env.CODE_DIGEST: code.digest})
     # What it writes where it fails is how the pod has ended, in status.
     return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
 

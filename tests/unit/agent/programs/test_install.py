@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import stat
+import tarfile
+import zlib
 from pathlib import Path
 
 import pytest
 
 from drumline_trainer.agent.programs.install import install
-from drumline_trainer.contract import ExitCode
+from drumline_trainer.contract import ExitCode, code_digest
 
 
 @pytest.fixture
@@ -58,3 +61,37 @@ def test_an_image_without_the_agent_is_named(
 ) -> None:
     assert installed(tmp_path / "nothing", volume, tmp_path) == ExitCode.CONFIG
     assert "agentImage" in capsys.readouterr().err
+
+
+def test_the_job_s_code_is_unpacked_if_it_is_the_one_that_the_job_names(
+    bundle: Path, volume: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts, code, gang = tmp_path / "parts", tmp_path / "code", tmp_path / "gang"
+    for folder in (parts, code, gang):
+        folder.mkdir()
+    packed = packed_code({"train.py": b"print(1)\n"})
+    (parts / "0").write_bytes(packed[:20])
+    (parts / "1").write_bytes(packed[20:])
+    environment = {
+        "DRUMLINE_GANG_FOLDER": str(gang),
+        "DRUMLINE_CODE_DIGEST": code_digest(packed),
+    }
+
+    def run() -> int:
+        return install(environment, source=bundle, target=volume, code_parts=parts, code=code)
+
+    assert run() == ExitCode.OK
+    assert (code / "train.py").read_text() == "print(1)\n"
+    (parts / "1").write_bytes(b"something else")
+    assert run() == ExitCode.CONFIG
+    assert "its digest is sha256:" in capsys.readouterr().err
+
+
+def packed_code(files: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            tar.addfile(info, io.BytesIO(content))
+    return zlib.compress(file.getvalue(), wbits=31)

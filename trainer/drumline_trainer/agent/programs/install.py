@@ -1,8 +1,8 @@
 """Brings the agent into a pod whose image knows nothing of it: an init container of our own image.
 
 It copies the bundle (an own Python with the agent, made by docker/bundle.py) into a folder that the
-user's container mounts, and writes a hosts file for a pod that is still alone. It needs no record,
-no token and no network.
+user's container mounts, unpacks the code that the job brings, and writes a hosts file for a pod
+that is still alone. It needs no record, no token and no network.
 """
 
 from __future__ import annotations
@@ -17,7 +17,21 @@ from pathlib import Path
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.settings import AgentEnv
 from drumline_trainer.agent.programs import gang_files
-from drumline_trainer.contract import BUNDLE_SOURCE, BUNDLE_TARGET, GANG_FOLDER, Env, ExitCode
+from drumline_trainer.agent.programs.unpack_code import (
+    BadCodeArchive,
+    code_entries,
+    read_parts,
+    unpack_code,
+)
+from drumline_trainer.contract import (
+    BUNDLE_SOURCE,
+    BUNDLE_TARGET,
+    CODE_FOLDER,
+    CODE_PARTS_FOLDER,
+    GANG_FOLDER,
+    Env,
+    ExitCode,
+)
 
 
 def install(
@@ -25,8 +39,21 @@ def install(
     *,
     source: Path = Path(BUNDLE_SOURCE),
     target: Path = Path(BUNDLE_TARGET),
+    code_parts: Path = Path(CODE_PARTS_FOLDER),
+    code: Path = Path(CODE_FOLDER),
 ) -> int:
-    """Copy the bundle and write the hosts file. Returns the init container's exit code."""
+    """Copy the bundle, unpack the code, write the hosts file.
+
+    Args:
+        environ: of the init container.
+        source: the bundle in this image.
+        target: the volume that gets it.
+        code_parts: the parts of the job's code.
+        code: the volume that gets the code, if the job brings any.
+
+    Returns:
+        The init container's exit code.
+    """
     if not (source / "bin" / "python3").exists():
         sys.stderr.write(
             f"{source}: this image carries no agent for the images of others; set the chart's "
@@ -40,8 +67,13 @@ def install(
     try:
         _copy_folder(source, target)
         gang_files.write_in_place(folder, {"hosts": hosts, "hostfile": "", "members.json": "{}\n"})
+        if digest := environ.get(Env.CODE_DIGEST):
+            unpack_code(code_entries(read_parts(code_parts), digest=digest), target=code)
+    except BadCodeArchive as error:
+        sys.stderr.write(f"template.code: {error}; submit the job again with drumline run\n")
+        return ExitCode.CONFIG
     except OSError as error:
-        sys.stderr.write(f"the agent cannot be installed into {target}: {error}\n")
+        sys.stderr.write(f"the agent or the code cannot be installed: {error}\n")
         return ExitCode.APPLICATION
     log(AgentEvent.FINISHED, exit_code=ExitCode.OK)
     return ExitCode.OK
