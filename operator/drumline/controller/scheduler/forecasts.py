@@ -2,7 +2,8 @@
 
 A forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then pauses for
 `PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the larger the
-cluster, the older the forecast. Shutdown does not wait for it: the thread stops within one of its
+cluster, the older the forecast. While nothing changes but the time, a forecast stands
+(`scheduling.forecast_inputs`). Shutdown does not wait for it: the thread stops within one of its
 cycles.
 """
 
@@ -17,6 +18,7 @@ from dataclasses import replace
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast_inputs import Forecast, ForecastInputs
 from drumline.scheduling.model import Policy
 from drumline.telemetry import logs
 
@@ -55,6 +57,7 @@ class Forecasts:
         self._clock = clock
         self._wake = wake
         self._forecaster = forecaster
+        self._newest: Forecast | None = None
         self._starts: Mapping[str, ExpectedStart] = {}
 
     def of(self, uid: str) -> ExpectedStart | None:
@@ -73,13 +76,17 @@ class Forecasts:
             await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
 
     async def forecast(self) -> None:
-        """Forecast when the gangs that wait now will start."""
+        """Forecast when the gangs that wait now will start, unless the last forecast stands."""
         now = self._clock()
-        pending = self._state.scheduling.pending()
+        pending = tuple(self._state.scheduling.pending())
         if not pending:
-            self._starts = {}
+            self._newest, self._starts = None, {}
             return
         snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
+        inputs = ForecastInputs(snapshot=snapshot, pending=pending)
+        if self._newest is not None and self._newest.stands(inputs, now=now):
+            return
+        repeats = self._newest.repeats_for(inputs) if self._newest is not None else 0
         stopped = threading.Event()
         try:
             starts = await asyncio.to_thread(
@@ -93,5 +100,6 @@ class Forecasts:
             )
         finally:
             stopped.set()  # cancelled, we are gone at once, but not the thread
+        self._newest = Forecast(inputs=inputs, made_at=now, starts=tuple(starts), repeats=repeats)
         self._starts = {start.uid: start for start in starts}
         self._wake()

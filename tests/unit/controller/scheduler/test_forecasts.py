@@ -13,6 +13,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Policy
 from tests.builders import T0
 from tests.unit.controller.views import (
@@ -102,3 +103,30 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
     with suppress(asyncio.CancelledError):
         await look
     assert await asyncio.to_thread(stopped.wait, 5.0)
+
+
+async def test_a_cluster_at_rest_is_forecast_once() -> None:
+    state, made = a_full_node(), []
+    now = [NOW]
+
+    def count(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
+        made.append(now)
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=NOW + 900, p90_at=None),)
+
+    woken: list[bool] = []
+    forecasts = Forecasts(
+        state=state,
+        usage=QueueUsageHistory(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: now[0],
+        wake=lambda: woken.append(True),
+        forecaster=count,
+    )
+    for minute in range(10):
+        now[0] = NOW + 60 * minute
+        await forecasts.forecast()
+    assert (made, woken) == ([NOW], [True])
+    assert forecasts.of("2") is not None
+    state.on_job(None, job_view("waits-too", uid="3"))
+    await forecasts.forecast()
+    assert made == [NOW, NOW + 540]
