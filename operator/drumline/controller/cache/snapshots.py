@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
@@ -22,6 +23,7 @@ from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.admitted import (
     MemberPositions,
     admitted_of,
+    gpu_seconds_at_risk,
     holds_assignment,
     positions_of,
 )
@@ -45,7 +47,17 @@ from drumline.scheduling.resources import NOTHING, Resources
 from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0
-"""For how long a figure of the work that an eviction would lose is kept."""
+"""For how long a figure of the work that an eviction would lose is kept unseen."""
+RISK_SHARE = 0.1
+"""By at most this part of it such a figure is off, beside what `RISK_SECONDS` add."""
+
+
+class _KnownAdmitted(NamedTuple):
+    """An admitted gang, what it was made from, and when its work at risk was last looked at."""
+
+    stamp: tuple[object, ...]
+    minute: float
+    admitted: Admitted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +104,7 @@ class SnapshotBuilder:
             str, tuple[Job, tuple[Backoff | None, int, Resources, Verdict | None], Gang]
         ] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
-        self._admitted: dict[str, tuple[tuple[object, ...], Admitted]] = {}
+        self._admitted: dict[str, _KnownAdmitted] = {}
         self._added: dict[str, Resources] = {}
         """By uid of the job: what admission adds to each of its pods, where it adds something."""
         self._remaining = RemainingPods(
@@ -222,21 +234,22 @@ class SnapshotBuilder:
             except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
                 self._leave_out(job, error)
                 if job.uid in self._admitted:  # it pays for what it was last known to hold
-                    yield self._admitted[job.uid][1]
+                    yield self._admitted[job.uid].admitted
 
     def _admitted_gang(self, job: Job, gang: Gang, *, now: float) -> Admitted:
         """The same object as long as nothing changed.
 
-        The work that an eviction would lose grows all the time: it is computed again every
-        `RISK_SECONDS`, and when the job's agents report another checkpoint.
+        The work that an eviction would lose grows all the time: it is looked at every
+        `RISK_SECONDS`, and counts anew when it differs by more than `RISK_SHARE`. A gang that has
+        run for a day without a checkpoint is so the same object for hours.
         """
         pods = self._sources.pods
         progress = self._progress(job.uid)
         saved = progress.checkpoint_step if progress is not None else None
-        pods_stamp = pods.stamp(job.namespace, job.uid)
-        stamp = (job.resource_version, pods_stamp, saved, now // RISK_SECONDS)
+        stamp = (job.resource_version, pods.stamp(job.namespace, job.uid), saved)
+        minute = now // RISK_SECONDS
         known = self._admitted.get(job.uid)
-        if known is None or known[0] != stamp or known[1].gang is not gang:
+        if known is None or known.stamp != stamp or known.admitted.gang is not gang:
             admitted = admitted_of(
                 job,
                 gang=gang,
@@ -245,8 +258,13 @@ class SnapshotBuilder:
                 progress=progress,
                 now=now,
             )
-            known = self._admitted[job.uid] = (stamp, admitted)
-        return known[1]
+        elif known.minute != minute:
+            risk = gpu_seconds_at_risk(job, progress, now=now)
+            admitted = _with_risk(known.admitted, risk)
+        else:
+            return known.admitted
+        self._admitted[job.uid] = _KnownAdmitted(stamp, minute, admitted)
+        return admitted
 
     def _held_beside(self) -> Iterable[Admitted]:
         """What jobs hold beside their places. O(jobs in doubt + pods that remain)."""
@@ -330,6 +348,13 @@ class SnapshotBuilder:
         refusal = refusal_for(error)
         if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
             self.left_out[job.key] = refusal.message
+
+
+def _with_risk(held: Admitted, risk: float) -> Admitted:
+    """The gang with this work at risk; the same object where that hardly differs."""
+    if abs(risk - held.gpu_seconds_at_risk) <= RISK_SHARE * held.gpu_seconds_at_risk:
+        return held
+    return replace(held, gpu_seconds_at_risk=risk)
 
 
 def _is_same_version(known: Job, job: Job) -> bool:

@@ -393,6 +393,18 @@ def test_an_admitted_gang_is_the_same_object_until_something_of_it_changes() -> 
     assert later.gpu_seconds_at_risk > first.gpu_seconds_at_risk
 
 
+def test_work_at_risk_counts_anew_when_it_is_a_tenth_more() -> None:
+    state = empty()
+    status = {**assignment("node-0", "node-0"), "admittedAt": timestamp(NOW - 86_400)}
+    state.on_job(None, job_view(status=status))
+    (first,) = state.scheduling.snapshot(now=NOW).admitted
+    assert first.gpu_seconds_at_risk == 86_400 * 4
+    for minute in range(60):
+        assert state.scheduling.snapshot(now=NOW + 60 * minute).admitted[0] is first
+    (later,) = state.scheduling.snapshot(now=NOW + 9600).admitted
+    assert later == replace(first, gpu_seconds_at_risk=96_000 * 4)
+
+
 def test_a_group_does_not_wait_for_members_that_have_started_and_ended() -> None:
     state = empty()
     group = {"name": "rl", "jobs": 3}
