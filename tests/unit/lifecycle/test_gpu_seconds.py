@@ -9,7 +9,7 @@ import pytest
 from drumline.api.conditions import Reason
 from drumline.api.incidents import GpuSeconds
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents.gpu_seconds import reclassified
+from drumline.lifecycle.incidents.gpu_seconds import account_at, rate_of, reclassified
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from tests.builders import EPOCH, T0, a_job, admitted, with_status
@@ -110,3 +110,21 @@ def test_what_turned_out_to_be_no_progress_is_moved_and_nothing_else() -> None:
     assert (counted.productive, counted.recovering, counted.repeated) == (670, 30, 100)
     job = with_status(job, reclassified(job.status, recovering=10_000.0, repeated=5.0))
     assert (account(job).productive, total(job)) == (0, 800)
+
+
+def test_a_rate_says_at_any_time_what_the_account_says() -> None:
+    waits = a_job(**SPEC)
+    places = admitted(waits, nodes=FOUR[:2], at=T0)
+    runs = with_status(places, transitions.running(places, now=T0 + 10))
+    grows = transitions.resized(runs, kept=[0, 1], added=["node-c"], epoch=EPOCH, now=T0 + 15)
+    joined = with_status(runs, grows)
+    over = with_status(runs, transitions.succeeded(runs, progress=None, now=T0 + 40))
+    assert rate_of(waits.spec, waits.status) is None
+    for job in (places, runs, joined, lost(runs, now=T0 + 20), over):
+        rate = rate_of(job.spec, job.status)
+        assert rate is not None
+        for now in (T0 - 5, T0 + 40.9, T0 + 1000):
+            counted = account_at(job.spec, job.status, now=now)
+            assert counted is not None
+            states = (counted.starting, counted.repeated, counted.recovering)
+            assert rate.at(now) == (counted.productive, counted.productive + sum(states))

@@ -1,15 +1,18 @@
 """Status of queues and pools: their use, their conditions, and the gauges (for Prometheus).
 
-Looked at every few seconds, written only when it changed.
+Looked at every few seconds, rarer where a look takes long, and written only when it changed.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.api.trainingjob import TrainingJobSpec
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.status.platform_conditions import (
@@ -32,20 +35,29 @@ from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
-from drumline.lifecycle.incidents.gpu_seconds import account_at
+from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate, rate_of
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.model import Node, Snapshot
 from drumline.telemetry import logs
-from drumline.telemetry.incidents import STATES
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.contract import Progress
 
 log = logs.get("drumline.controller.status.usage_reporter")
 
 INTERVAL_SECONDS = 5.0
+PAUSE_FACTOR = 100
+"""A pause of that many times the CPU time of the last look, if that is longer: 1 % of one core."""
 
 Json = dict[str, Any]
+
+
+class _KnownRate(NamedTuple):
+    """What a job's GPUs are held for, and what that follows from."""
+
+    spec: TrainingJobSpec
+    status: TrainingJobStatus
+    rate: GpuSecondsRate | None
 
 
 class UsageReporter:
@@ -85,17 +97,21 @@ class UsageReporter:
         self._signing_keys = signing_keys
         self._progress = progress
         self._clock = clock
+        self._rates: dict[str, _KnownRate] = {}
+        """By uid of the job."""
 
     async def run(self) -> None:
         """Report every few seconds; never returns."""
         while True:
+            began = time.thread_time()
             try:
                 await self.report()
             except NotLeader:
                 raise
             except Exception:  # figures for people: the next look tries again
                 log.exception("report_failed")
-            await asyncio.sleep(INTERVAL_SECONDS)
+            took = time.thread_time() - began
+            await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
 
     async def report(self) -> None:
         """Bring every status and gauge up to date."""
@@ -162,11 +178,16 @@ class UsageReporter:
     def _report_goodput(self, *, now: float) -> None:
         productive: Counter[str] = Counter()
         every: Counter[str] = Counter()
+        before, self._rates = self._rates, {}
         for job in self._state.jobs.all():
-            account = account_at(job.spec, job.status, now=now)
-            if account is not None:
-                productive[job.spec.queue] += account.productive
-                every[job.spec.queue] += sum(getattr(account, state) for state in STATES)
+            known = before.get(job.uid)
+            if known is None or known.spec is not job.spec or known.status is not job.status:
+                known = _KnownRate(job.spec, job.status, rate_of(job.spec, job.status))
+            self._rates[job.uid] = known
+            if known.rate is not None:
+                useful, held = known.rate.at(now)
+                productive[job.spec.queue] += useful
+                every[job.spec.queue] += held
         self._metrics.recovery.goodput.clear()
         for queue, held in every.items():
             if held:
@@ -186,11 +207,14 @@ class UsageReporter:
         return percents
 
     def _report_signing_keys(self) -> None:
-        gangs = Counter(
-            self._signing_keys.state(job.status.signing_key)
+        names = Counter(
+            job.status.signing_key
             for job in self._state.jobs.all()
             if job.has_agents and job.status.assignment is not None and not job.finished
         )
+        gangs = Counter[KeyState]()
+        for name, count in names.items():  # a handful: to tell a key's state takes signatures
+            gangs[self._signing_keys.state(name)] += count
         for state in KeyState:
             self._metrics.controller.gangs_by_signing_key.labels(state).set(gangs[state])
 

@@ -1,0 +1,93 @@
+"""The gauges over all jobs: goodput, and the keys of their tokens."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.status.usage_reporter import UsageReporter
+from drumline.kube.client import KubeClient
+from drumline.kube.informer import Informer
+from drumline.kube.views import Key, ObjectView
+from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
+from drumline.lifecycle.model.timestamps import timestamp
+from drumline.telemetry.metrics import Metrics
+from tests.builders import T0
+from tests.unit.controller.views import assignment, job_view, queue_view
+
+KEYS = SigningKeys(current=b"b" * 32, previous=b"a" * 32)
+JOBS = 50
+
+
+def running(name: str, *, key: str) -> Any:
+    """A job of 4 GPUs: 10 s of starting were counted by T0, and it is productive since then."""
+    status = {
+        **assignment("node-0", "node-0"),
+        "admittedAt": timestamp(T0),
+        "signingKey": key,
+        "gpuSeconds": {"until": timestamp(T0), "starting": 40},
+        "conditions": [
+            {
+                "type": "Running",
+                "status": "True",
+                "reason": "AllMembersReady",
+                "message": "",
+                "lastTransitionTime": timestamp(T0),
+            }
+        ],
+    }
+    return job_view(name, uid=name, status=status)
+
+
+def reporter(state: ClusterCache, metrics: Metrics, *, now: list[float]) -> UsageReporter:
+    nothing = cast("Informer[ObjectView]", dict[Key, ObjectView]())
+    return UsageReporter(
+        client=cast("KubeClient", None),
+        state=state,
+        queues=nothing,
+        pools=nothing,
+        metrics=metrics,
+        usage=QueueUsageHistory(half_life=3600.0),
+        signing_keys=KEYS,
+        progress=lambda _: None,
+        clock=lambda: now[0],
+    )
+
+
+def gauge(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+@pytest.fixture
+def state() -> ClusterCache:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: T0))
+    state.on_queue(None, queue_view())
+    for number in range(JOBS):
+        key = KEYS.current_id if number % 5 < 3 else "unknown"
+        state.on_job(None, running(f"job-{number}", key=key))
+    return state
+
+
+async def test_goodput_goes_on_while_no_status_is_written(state: ClusterCache) -> None:
+    metrics, now = Metrics(), [T0 + 90]
+    report = reporter(state, metrics, now=now).report
+    await report()
+    assert gauge(metrics, "drumline_queue_goodput_ratio", queue="research") == pytest.approx(0.9)
+    now[0] = T0 + 990
+    await report()
+    assert gauge(metrics, "drumline_queue_goodput_ratio", queue="research") == pytest.approx(0.99)
+    for number in range(JOBS):
+        state.on_job(running(f"job-{number}", key=KEYS.current_id), None)
+    await report()
+    assert gauge(metrics, "drumline_queue_goodput_ratio", queue="research") is None
+
+
+async def test_gangs_are_counted_by_what_is_known_of_their_key(state: ClusterCache) -> None:
+    metrics = Metrics()
+    await reporter(state, metrics, now=[T0 + 90]).report()
+    counts = {key: gauge(metrics, "drumline_gangs_by_signing_key", key=key) for key in KeyState}
+    assert counts == {KeyState.CURRENT: 30, KeyState.PREVIOUS: 0, KeyState.MISSING: 20}
