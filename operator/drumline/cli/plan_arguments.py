@@ -49,7 +49,8 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
         default=[],
         metavar="FIELD=VALUE,...",
         help="a layout of your own beside them: data_parallel, replicate, tensor, pipeline,"
-        " schedule, stages_per_rank, context, expert, micro_batch, recompute; may be repeated",
+        " schedule, stages_per_rank, context, expert, micro_batch, recompute, offload_activations;"
+        " may be repeated",
     )
     plan.add_argument(
         "--rehearse",

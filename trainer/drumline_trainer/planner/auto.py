@@ -16,6 +16,7 @@ from drumline_trainer.config import (
     ConfigError,
     DataParallel,
     LayoutMode,
+    Offload,
     Recompute,
     Schedule,
     TrainerConfig,
@@ -144,9 +145,16 @@ def summary(planned: Planned, cluster: GpuCluster) -> str:
     """Layout, micro-batch, recompute, seconds of a step, memory."""
     return (
         f"{planned.layout}, micro-batch {planned.setup.micro_batch}, recompute"
-        f" {planned.setup.recompute}: {planned.time.seconds:.3g} s a step and"
+        f" {recompute_words(planned)}: {planned.time.seconds:.3g} s a step and"
         f" {planned.bill.total / _GIB:.1f} of {cluster.gpu.memory_bytes / _GIB:.1f} GiB predicted"
     )
+
+
+def recompute_words(planned: Planned) -> str:
+    """What of the activations is forgotten, and where the rest is kept."""
+    place = planned.setup.memory.offload_activations
+    mode = str(planned.setup.recompute)
+    return mode if place is Offload.NONE else f"{mode}, rest on {place}"
 
 
 def _why_none(goal: Goal) -> str:

@@ -182,6 +182,8 @@ _REMEDIES = {
     StepBottleneck.STAGES: "Messages between stages weigh most: fewer stages.",
     StepBottleneck.DATA: "Data parallel messages weigh most: more micro-batches a step, HSDP, or a"
     " larger share of the model on each rank.",
+    StepBottleneck.HOST: "Copies to the host weigh most: full recompute in place of them, or larger"
+    " micro-batches, behind whose products they hide.",
     StepBottleneck.OPTIMIZER: "The optimizer weighs most: ZeRO-1 shares its work out.",
     StepBottleneck.REST: "The step is short: a larger batch makes it pay.",
 }

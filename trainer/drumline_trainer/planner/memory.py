@@ -294,8 +294,11 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
         count * activations.layers_kept(setup, len(partition[stage])) for stage, count in by_stage
     )
     most = max(len(partition[stage]) for stage in stages)
+    note = f"recompute {setup.recompute}, {sum(alive)} micro-batch(es) in flight"
     if setup.memory.offload_activations is not Offload.NONE:
-        kept = min(kept, 2 * kept / max(1, most))
+        here = min(kept, _not_offloaded(setup, most))
+        note += f", {(kept - here) / 2**30:.1f} GiB of them on the host"
+        kept = here
     ends = logits = 0.0
     for stage, count in by_stage:
         if stage == 0:
@@ -307,7 +310,7 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
         Line(
             name="activations",
             size=kept,
-            note=f"recompute {setup.recompute}, {sum(alive)} micro-batch(es) in flight",
+            note=note,
         ),
         Line(
             name="recomputed layer",
@@ -317,6 +320,18 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
         Line(name="embedding and head", size=ends, note="tokens, last norm, loss"),
         Line(name="logits and their slopes", size=logits, note="while the loss is computed"),
     ]
+
+
+def _not_offloaded(setup: TrainingSetup, layers: int) -> float:
+    """A group that is computed and two that are copied (`memory.offloaded_activations`).
+
+    In a pipeline also the last two of the micro-batch before, which no pass waited for.
+    """
+    run = 1
+    if setup.recompute is Recompute.BLOCKS:
+        run = activations.run_length(setup, layers)
+    groups = 3 if setup.layout.pipeline == 1 else 5
+    return groups * activations.layers_kept(setup, run)
 
 
 def _buffers(setup: TrainingSetup) -> float:

@@ -5,7 +5,9 @@ outer choice), then schedule, stages a rank, and the kind of data parallelism (t
 outer choice has a lower bound of its time that no inner one can beat: the work of the micro-batches
 spread over the ranks as evenly as can be, no bubble, no message of data parallelism. Choices are
 taken up in the order of their bounds, worked out exactly when their turn comes, and given out when
-no bound is lower: what comes out first is the best, then the second best, and so on.
+no bound is lower: what comes out first is the best, then the second best, and so on. Recompute by
+blocks and activations on the host are never faster than the same layout without: they are choices
+only where that does not fit.
 
 What `layout_validation` refuses, and what does not fit in memory, is counted with its reason. Cost
 grows with the choices whose bound is below the result, not with the space.
@@ -15,7 +17,7 @@ from __future__ import annotations
 
 import functools
 import heapq
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -24,6 +26,7 @@ from drumline_trainer.config import (
     ConfigError,
     DataParallel,
     ModelConfig,
+    Offload,
     Recompute,
     Schedule,
     TrainerConfig,
@@ -38,14 +41,21 @@ from drumline_trainer.planner.space import (
     Goal,
     Outer,
     Scheduled,
+    chosen_memory,
     configured,
     inner_choices,
     outer_choices,
     scheduled_choices,
+    sparing,
 )
 from drumline_trainer.planner.step_time import StepTime, fabric, pipeline_bound, step_time
-from drumline_trainer.planner.work import Speeds, head_passes, layer_passes
+from drumline_trainer.planner.work import Speeds, head_passes, layer_passes, with_host_copies
 from drumline_trainer.shapes.flops import weights
+
+_Entry = Outer | Scheduled | Choice
+
+_MEMORY = "memory:"
+"""How the reason begins where memory is at fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +165,8 @@ class _Finder:
     refusals: Counter[str] = field(default_factory=Counter[str])
     examined: int = 0
     space: int = 0
+    too_large: bool = False
+    """Whether what was refused last was refused for its memory."""
     layers: dict[Outer, tuple[float, float, float]] = field(
         default_factory=dict[Outer, tuple[float, float, float]]
     )
@@ -163,29 +175,50 @@ class _Finder:
     def run(self) -> Iterator[Planned]:
         """Layouts, the fastest first."""
         number = count()
-        heap: list[tuple[float, int, Outer | Scheduled | Choice | Planned]] = []
-        for outer in outer_choices(self.goal):
+        heap: list[tuple[float, int, _Entry | Planned]] = []
+        shapes = deque(outer_choices(self.goal))
+        while shapes:
+            outer = shapes.popleft()
             self.space += 1
             bound = self._bound(outer)
-            if bound is not None:
+            if bound is None:
+                shapes.extend(sparing(self.goal, outer))
+            else:
                 heapq.heappush(heap, (bound, next(number), outer))
         while heap:
             bound, _, entry = heapq.heappop(heap)
-            match entry:
-                case Planned():
-                    yield entry
-                case Outer():
-                    for scheduled in scheduled_choices(self.goal, entry):
-                        least = max(bound, self._ramp(scheduled))
-                        heapq.heappush(heap, (least, next(number), scheduled))
-                case Scheduled():
-                    least = self._scheduled_bound(entry)
-                    for choice in () if least is None else inner_choices(self.goal, entry):
-                        heapq.heappush(heap, (least or 0.0, next(number), choice))
-                case Choice():
-                    planned = self._worked_out(entry)
-                    if planned is not None:
-                        heapq.heappush(heap, (planned.time.seconds, next(number), planned))
+            if isinstance(entry, Planned):
+                yield entry
+                continue
+            for least, finer in self._finer(entry, bound):
+                heapq.heappush(heap, (least, next(number), finer))
+
+    def _finer(self, entry: _Entry, bound: float) -> Iterator[tuple[float, _Entry | Planned]]:
+        """What comes of an entry, with bounds; where it is too large, what needs less memory."""
+        match entry:
+            case Outer():
+                for scheduled in scheduled_choices(self.goal, entry):
+                    yield max(bound, self._ramp(scheduled)), scheduled
+            case Scheduled():
+                least = self._scheduled_bound(entry)
+                if least is None:
+                    for outer in self._sparing(entry.outer):
+                        yield bound, replace(entry, outer=outer)
+                    return
+                for choice in inner_choices(self.goal, entry):
+                    yield least, choice
+            case Choice():
+                planned = self._worked_out(entry)
+                if planned is not None:
+                    yield planned.time.seconds, planned
+                    return
+                for outer in self._sparing(entry.outer):
+                    yield bound, replace(entry, outer=outer)
+
+    def _sparing(self, outer: Outer) -> Iterator[Outer]:
+        """What to try in place of an entry that was just refused for its memory."""
+        if self.too_large:
+            yield from sparing(self.goal, outer)
 
     def _ramp(self, scheduled: Scheduled) -> float:
         """Seconds until the last rank has something to do, its work, and until the first is done.
@@ -218,6 +251,7 @@ class _Finder:
     def _scheduled_bound(self, scheduled: Scheduled) -> float | None:
         """The same for an order; None where it is refused whatever the inner choice."""
         goal = self.goal
+        self.too_large = False
         choice = next(inner_choices(goal, scheduled), None)
         if choice is None:  # what is kept as it is written leaves none
             return None
@@ -245,6 +279,7 @@ class _Finder:
         return self.goal.capacity if self.capacity is None else self.capacity
 
     def _refuse(self, rejected: RejectedLayout) -> None:
+        self.too_large = rejected.reason.startswith(_MEMORY)
         self.refusals[rejected.reason.partition(":")[0]] += 1
         seen = {each.choice.outer for each in self.rejected}
         if len(seen) < 20 and rejected.choice.outer not in seen:
@@ -264,13 +299,13 @@ class _Finder:
         data = cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
         setup = self._outline(outer, data)
         layers, pipeline = goal.config.model.layers, outer.pipeline
-        least = goal.correction.least * _least_memory(setup, ranks=cluster.gpus)
+        least = goal.correction.least * _least_memory(setup, outer, ranks=cluster.gpus)
         if least > self.allowed:
             self.refusals["memory"] += 1
             return None
         speeds = Speeds.of(cluster.gpu, goal.constants, setup)
         axes = fabric(setup, cluster, goal.constants)
-        layer = layer_passes(setup, speeds, axes.inner)
+        layer = with_host_copies(setup, layer_passes(setup, speeds, axes.inner))
         head = head_passes(setup, speeds, axes.inner)
         self.layers[outer] = (layer.forward.total, layer.input.total, layer.weight.total)
         work = layers * sum(self.layers[outer])
@@ -279,9 +314,10 @@ class _Finder:
 
     def _outline(self, outer: Outer, data: int) -> TrainingSetup:
         config = self.goal.config
-        recompute = outer.recompute
-        if recompute is Recompute.BLOCKS:  # never less than full
-            recompute = Recompute.FULL
+        memory = chosen_memory(config.memory, outer)
+        if outer.recompute is Recompute.BLOCKS:  # never less than full, without copies
+            full, nowhere = Recompute.FULL, Offload.NONE
+            memory = replace(memory, recompute=full, offload_activations=nowhere)
         return TrainingSetup(
             model=config.model,
             layout=Layout(
@@ -296,8 +332,8 @@ class _Finder:
             sequence_length=config.tokens_per_sample,
             micro_batch=outer.micro_batch,
             micro_batches=config.global_batch_size // data // outer.micro_batch,
-            recompute=recompute,
-            memory=replace(config.memory, recompute=recompute),
+            recompute=memory.recompute,
+            memory=memory,
             precision=config.precision,
             fp8=config.fp8,
             optimizer=config.optimizer.kind,
@@ -320,14 +356,15 @@ def _shares(
 
 
 def _too_much(needed: float, allowed: float) -> str:
-    return f"memory: {needed / 2**30:.1f} GiB of {allowed / 2**30:.1f}"
+    return f"{_MEMORY} {needed / 2**30:.1f} GiB of {allowed / 2**30:.1f}"
 
 
-def _least_memory(setup: TrainingSetup, *, ranks: int) -> float:
+def _least_memory(setup: TrainingSetup, outer: Outer, *, ranks: int) -> float:
     """Bytes that the fullest rank has at least, whatever the inner choice."""
     layers, pipeline = setup.model.layers, setup.layout.pipeline
     kept = 0.0
-    if setup.recompute is not Recompute.BLOCKS and setup.memory.offload_activations == "none":
+    on_device = setup.memory.offload_activations is Offload.NONE
+    if outer.recompute is not Recompute.BLOCKS and on_device:
         alive = min(setup.micro_batches, pipeline)
         kept = alive * activations.layers_kept(setup, max(1, layers // pipeline - 1))
     return kept + _least_state(setup, ranks=ranks) + CONTEXT_BYTES

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from drumline_trainer.config import (
     DataParallel,
     Family,
+    MemoryConfig,
+    Offload,
     ParallelismConfig,
     Recompute,
     Schedule,
@@ -53,7 +55,9 @@ class Goal:
     reserve: float = 0.06
     """Share of the device's memory that a layout has to leave free."""
     max_micro_batch: int = 32
-    recomputes: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    recomputes: tuple[Recompute, ...] = tuple(Recompute)
+    host_activations: bool = False
+    """Activations may be kept in the host's memory, which is taken to have room for them."""
     schedules: tuple[Schedule, ...] = tuple(Schedule)
     kinds: tuple[DataParallel, ...] = (
         DataParallel.DDP,
@@ -82,6 +86,8 @@ class Outer:
     expert: int
     micro_batch: int
     recompute: Recompute
+    on_host: bool = False
+    """Activations go to the host's memory; otherwise they are where the configuration says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -120,14 +126,40 @@ def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
             stages_per_rank=choice.stages_per_rank if choice.schedule.interleaves else None,
             expert=outer.expert,
         ),
-        memory=replace(config.memory, recompute=outer.recompute),
+        memory=chosen_memory(config.memory, outer),
         micro_batch_size=outer.micro_batch,
     )
 
 
+def chosen_memory(memory: MemoryConfig, outer: Outer) -> MemoryConfig:
+    """The section with this choice made. Raises ConfigError."""
+    on_host = Offload.CPU if outer.on_host else memory.offload_activations
+    return replace(memory, recompute=outer.recompute, offload_activations=on_host)
+
+
+def sparing(goal: Goal, outer: Outer) -> Iterator[Outer]:
+    """What needs less memory than this and is never faster: to try where this does not fit.
+
+    Recompute by blocks in place of full, and activations on the host.
+    """
+    full = outer.recompute is Recompute.FULL
+    if full and Recompute.BLOCKS in goal.recomputes and not outer.on_host:
+        yield replace(outer, recompute=Recompute.BLOCKS)
+    kept_here = goal.config.memory.offload_activations is Offload.NONE
+    movable = outer.recompute is not Recompute.SELECTIVE and not outer.on_host
+    if goal.host_activations and kept_here and movable:
+        yield replace(outer, on_host=True)
+
+
 def outer_choices(goal: Goal) -> Iterator[Outer]:
-    """All outer choices; divisibility that needs no configuration is looked at here."""
+    """Outer choices; `sparing` has those that only memory can ask for."""
     config, world, kept = goal.config, goal.cluster.gpus, goal.kept
+    recomputes = [
+        mode
+        for mode in goal.recomputes
+        if (mode is not Recompute.BLOCKS or Recompute.FULL not in goal.recomputes)
+        and (mode is not Recompute.SELECTIVE or config.memory.offload_activations is Offload.NONE)
+    ]
     model = config.model
     experts = _only(kept.expert, _divisors(model.experts) if model.experts else [1])
     tensors = _divisors(math.gcd(math.gcd(model.heads, model.kv_heads), world))
@@ -142,7 +174,7 @@ def outer_choices(goal: Goal) -> Iterator[Outer]:
                     for expert in experts:
                         if data * context % expert:
                             continue
-                        for recompute in goal.recomputes:
+                        for recompute in recomputes:
                             yield Outer(
                                 tensor=tensor,
                                 pipeline=pipeline,

@@ -30,12 +30,11 @@ from drumline_trainer.planner.work import (
     Spans,
     Speeds,
     head_passes,
+    host_bandwidth,
     layer_passes,
+    with_host_copies,
 )
 from drumline_trainer.shapes.flops import flops_per_token
-
-HOST_BANDWIDTH = 20e9
-"""Bytes per second of what is kept on the host: its memory, and the way there."""
 
 
 class StepBottleneck(StrEnum):
@@ -49,6 +48,7 @@ class StepBottleneck(StrEnum):
     BUBBLE = "pipeline bubble"
     STAGES = "messages between stages"
     DATA = "data parallel communication"
+    HOST = "copies to the host"
     OPTIMIZER = "optimizer"
     REST = "fixed cost of a step"
 
@@ -62,6 +62,7 @@ _MEASURED_AS = {
     StepBottleneck.BUBBLE: StepPart.PIPELINE,
     StepBottleneck.STAGES: StepPart.PIPELINE,
     StepBottleneck.DATA: StepPart.DATA,
+    StepBottleneck.HOST: StepPart.COMPUTE,
     StepBottleneck.OPTIMIZER: StepPart.OPTIMIZER,
     StepBottleneck.REST: StepPart.REST,
 }
@@ -178,6 +179,7 @@ def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Pas
     layer = layer_passes(setup, speeds, axes.inner)
     if setup.sharded and setup.shard_ranks > 1:
         layer = _gathered(setup, layer, axes)
+    layer = with_host_copies(setup, layer)
     head = head_passes(setup, speeds, axes.inner)
     message = _stage_message(setup, axes.stages)
     received = PassSeconds(stages=message)
@@ -269,6 +271,7 @@ def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottle
         StepBottleneck.BUBBLE: max(0.0, seconds - own.total),
         StepBottleneck.STAGES: own.stages,
         StepBottleneck.DATA: own.data,
+        StepBottleneck.HOST: own.host,
     }
 
 
@@ -318,6 +321,6 @@ def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
         dense, experts = trained_by_lora(setup), 0.0
     moments = 16.0 if setup.optimizer is OptimizerKind.ADAMW else 8.0
     size = (dense + experts) / setup.shard_ranks * (moments + 18.0)
-    places = {setup.memory.offload_optimizer, setup.memory.offload_parameters}
-    offloaded = places != {Offload.NONE}
-    return size / (HOST_BANDWIDTH if offloaded else 0.8 * cluster.gpu.memory_bandwidth)
+    places = {setup.memory.offload_optimizer, setup.memory.offload_parameters} - {Offload.NONE}
+    slowest = min(map(host_bandwidth, places), default=0.8 * cluster.gpu.memory_bandwidth)
+    return size / slowest

@@ -11,14 +11,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline_trainer.config import Family, Recompute
-from drumline_trainer.planner.activations import layer_kept, run_length
+from drumline_trainer.config import Family, Offload, Recompute
+from drumline_trainer.planner.activations import layer_kept, layers_kept, run_length
 from drumline_trainer.planner.adapter_weights import layer_adapters
 from drumline_trainer.planner.constants import Constants
 from drumline_trainer.planner.hardware import GpuModel
 from drumline_trainer.planner.network import Span
 from drumline_trainer.planner.setup import TrainingSetup, layer_products
 
+HOST_BANDWIDTH = 20e9
+"""Bytes per second between a GPU and its host's memory, while the other GPUs of the host copy too:
+PCIe 4 carries 25, and memory of 300 to 400 is shared by eight."""
+DRIVE_BANDWIDTH = 3e9
+"""The same of a file on a drive of the node: what one NVMe drive writes for long."""
 _FORWARD_KERNELS = 24
 """Of a layer; backward twice as many."""
 _FP8_SHARE = 0.87
@@ -44,6 +49,8 @@ class PassSeconds:
     """Gathering sharded weights."""
     stages: float = 0.0
     """Hidden states to and from other stages."""
+    host: float = 0.0
+    """Activations to the host's memory and back."""
 
     @property
     def total(self) -> float:
@@ -56,6 +63,7 @@ class PassSeconds:
             + self.expert
             + self.data
             + self.stages
+            + self.host
         )
 
     def plus(self, other: PassSeconds, *, count: float = 1.0) -> PassSeconds:
@@ -68,6 +76,7 @@ class PassSeconds:
             expert=self.expert + count * other.expert,
             data=self.data + count * other.data,
             stages=self.stages + count * other.stages,
+            host=self.host + count * other.host,
         )
 
 
@@ -169,6 +178,33 @@ def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
     return Passes(
         forward=forward, input=backward.plus(_again(setup, forward, attention)), weight=weight
     )
+
+
+def with_host_copies(setup: TrainingSetup, layer: Passes) -> Passes:
+    """With what of copying the layer's activations out and back its own passes do not hide.
+
+    A group is copied while the next is computed (`memory.offloaded_activations`); with blocks it is
+    the input of a run of layers, so each of them has its share.
+    """
+    if setup.memory.offload_activations is Offload.NONE:
+        return layer
+    run = 1
+    if setup.recompute is Recompute.BLOCKS:
+        run = run_length(setup, max(1, setup.model.layers // setup.layout.stages))
+    size = layers_kept(setup, run) / run
+    copying = size / host_bandwidth(setup.memory.offload_activations)
+    out = max(0.0, copying - layer.forward.total)
+    back = max(0.0, copying - layer.input.total - layer.weight.total)
+    return Passes(
+        forward=layer.forward.plus(PassSeconds(host=out)),
+        input=layer.input.plus(PassSeconds(host=back)),
+        weight=layer.weight,
+    )
+
+
+def host_bandwidth(place: Offload) -> float:
+    """Bytes per second of a GPU to and from what is not on it."""
+    return DRIVE_BANDWIDTH if place is Offload.NVME else HOST_BANDWIDTH
 
 
 def head_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:

@@ -14,6 +14,7 @@ from drumline.cli.formatting import count, duration, percent
 from drumline.cli.markup import Markup, element, joined
 from drumline.cli.plan.model import Plan
 from drumline.cli.plan.text import gib, layouts, plan_text
+from drumline_trainer.planner.auto import recompute_words
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.search import Planned
 
@@ -129,7 +130,7 @@ def front_picture(front: Sequence[Planned]) -> Markup:
                 each.time.seconds,
                 (
                     f"{each.layout}, micro-batch {each.setup.micro_batch},"
-                    f" recompute {each.setup.recompute}: {gib(each.bill.total)},"
+                    f" recompute {recompute_words(each)}: {gib(each.bill.total)},"
                     f" {duration(each.time.seconds)}"
                 ),
             )

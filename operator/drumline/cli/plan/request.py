@@ -45,6 +45,7 @@ _COMPARED = {
     "expert": "1",
     "micro_batch": "1",
     "recompute": Recompute.NONE.value,
+    "offload_activations": Offload.NONE.value,
 }
 
 
@@ -107,7 +108,10 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
     if not 0 <= chosen.reserve < 1:
         raise ConfigError(f"--reserve must be at least 0 and below 1, not {chosen.reserve:g}")
     cluster = cluster_for(chosen, sizes[-1], job=job)
-    goal = goal_of(config, cluster) if is_auto(config) else Goal(config=config, cluster=cluster)
+    if is_auto(config):
+        goal = goal_of(config, cluster)
+    else:
+        goal = Goal(config=config, cluster=cluster, host_activations=True)
     goal = replace(goal, reserve=float(chosen.reserve))
     if job is not None and chosen.gpu is None:
         goal = replace(goal, constants=job.constants)
@@ -226,12 +230,20 @@ def _choice(text: str) -> Choice:
             expert=number("expert"),
             micro_batch=number("micro_batch"),
             recompute=_member(Recompute, "recompute", values),
+            on_host=_on_host(values["offload_activations"]),
         ),
         schedule=schedule,
         stages_per_rank=number("stages_per_rank"),
         kind=_member(DataParallel, "data_parallel", values),
         replicate=number("replicate"),
     )
+
+
+def _on_host(value: str) -> bool:
+    places = {Offload.NONE.value: False, Offload.CPU.value: True}
+    if value not in places:
+        raise ConfigError(unknown("--compare offload_activations", value, places))
+    return places[value]
 
 
 def _member(kind: Any, name: str, values: Mapping[str, str]) -> Any:

@@ -12,6 +12,7 @@ from drumline.cli.plan.rehearse import Rehearsal
 from drumline.scheduling.model import Gang
 from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.layout import Layout
+from drumline_trainer.planner.auto import recompute_words
 from drumline_trainer.planner.constants import CALIBRATED
 from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
@@ -204,7 +205,7 @@ def _cells(planned: Planned) -> tuple[str, ...]:
     return (
         str(planned.layout),
         str(planned.setup.micro_batch),
-        str(planned.setup.recompute),
+        recompute_words(planned),
         duration(time.seconds),
         count(time.tokens_per_second / time.gpus),
         percent(time.mfu),
@@ -279,9 +280,10 @@ def _refusals(plan: Plan) -> list[str]:
     lines += [f"Refused: {refused}."] if refused else []
     for rejected in result.rejected[:3]:
         outer = rejected.choice.outer
+        place = ", rest on cpu" if outer.on_host else ""
         lines.append(
             f"  for instance tensor {outer.tensor}, pipeline {outer.pipeline}, context"
-            f" {outer.context}, micro-batch {outer.micro_batch}, recompute {outer.recompute}:"
-            f" {plain(rejected.reason)}"
+            f" {outer.context}, micro-batch {outer.micro_batch}, recompute"
+            f" {outer.recompute}{place}: {plain(rejected.reason)}"
         )
     return lines

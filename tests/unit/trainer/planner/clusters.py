@@ -27,10 +27,17 @@ def cluster(gpus: int, *, gpu: str = "H100", network: str = "infiniband-ndr") ->
     return cluster_of(GPU_MODELS[gpu], gpus=gpus, network=LINKS[network])
 
 
-def goal(gpus: int, *, batch: int = 32, model: ModelConfig = SMALL, **more: Any) -> Goal:
+def goal(
+    gpus: int,
+    *,
+    batch: int = 32,
+    model: ModelConfig = SMALL,
+    sequence: int = 2048,
+    **more: Any,
+) -> Goal:
     config = TrainerConfig(
         model=model,
-        data=DataConfig(sequence_length=2048),
+        data=DataConfig(sequence_length=sequence),
         global_batch_size=batch,
         precision=Precision.BF16,
     )

@@ -124,6 +124,15 @@ def test_memory_never_falls_when_a_size_grows() -> None:
         assert all(memory_total(each) >= before for each in larger)
 
 
+def test_three_layers_of_activations_stay_while_the_others_go_to_the_host() -> None:
+    """One is computed and two are copied (`memory.offloaded_activations`)."""
+    of = setup()
+    host = replace(of, memory=MemoryConfig(offload_activations=Offload.CPU))
+    assert line(host, "activations") == pytest.approx(3 / 8 * line(of, "activations"))
+    note = next(each.note for each in memory_bill(host, capacity=1).lines if "activ" in each.name)
+    assert "GiB of them on the host" in note
+
+
 def test_every_offload_and_adapters_cost_less() -> None:
     alone = setup(layout=Layout(shard=1), micro_batches=1)
     full = memory_total(alone)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from drumline_trainer.config import (
     MODEL_PRESETS,
     DataConfig,
+    Offload,
     Precision,
     Recompute,
     Schedule,
@@ -23,9 +26,13 @@ from drumline_trainer.planner.space import (
     inner_choices,
     outer_choices,
     scheduled_choices,
+    sparing,
 )
 
 from .clusters import SMALL, cluster, goal
+
+TALL = replace(SMALL, layers=192, ffn_size=16_384)
+"""Of which few layouts fit in eight GPUs."""
 
 
 def every_choice(of: Goal) -> list[Choice]:
@@ -41,16 +48,49 @@ GOALS = [
     goal(8, batch=16, max_micro_batch=4),
     goal(4, batch=8, model=MODEL_PRESETS["llama-8b"], max_micro_batch=2),
     goal(16, batch=16, model=MODEL_PRESETS["toy-moe"], max_micro_batch=1),
-    goal(8, batch=32, max_micro_batch=2, recomputes=tuple(Recompute), schedules=(Schedule.ZBV,)),
+    goal(8, batch=32, max_micro_batch=2, recomputes=(Recompute.BLOCKS,), schedules=(Schedule.ZBV,)),
+    goal(8, batch=8, model=TALL, max_micro_batch=1, host_activations=True),
 ]
+
+
+def tried(of: Goal, choice: Choice) -> Iterator[Planned]:
+    """The choice, or where it does not fit what needs less memory."""
+    result = evaluate(of, choice)
+    if isinstance(result, Planned):
+        yield result
+    elif result.reason.startswith("memory"):
+        for outer in sparing(of, choice.outer):
+            yield from tried(of, replace(choice, outer=outer))
 
 
 @pytest.mark.parametrize("of", GOALS)
 def test_branch_and_bound_finds_what_trying_everything_finds(of: Goal) -> None:
-    everything = [evaluate(of, choice) for choice in every_choice(of)]
-    planned = sorted(each.time.seconds for each in everything if isinstance(each, Planned))
+    everything = [planned for choice in every_choice(of) for planned in tried(of, choice)]
+    planned = sorted(each.time.seconds for each in everything)
     result = search(of, best=6)
     assert [each.time.seconds for each in result.planned] == pytest.approx(planned[:6])
+
+
+def test_a_model_that_fits_nowhere_else_is_recomputed_by_blocks_or_kept_on_the_host() -> None:
+    of = goal(1, batch=1, model=replace(SMALL, layers=48), sequence=65_536)
+    plain = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    assert search(replace(of, recomputes=plain)).planned == ()
+    blocks = search(of, best=1).planned[0]
+    assert blocks.setup.recompute is Recompute.BLOCKS
+    hosted = search(replace(of, recomputes=plain, host_activations=True), best=1).planned[0]
+    assert hosted.setup.memory.offload_activations is Offload.CPU
+    assert hosted.bill.total <= of.capacity
+
+
+def test_no_choice_that_needs_less_memory_is_faster() -> None:
+    """What lets the search try them only where the plain one does not fit."""
+    of = goal(8, batch=16, max_micro_batch=2, host_activations=True)
+    for choice in every_choice(of)[::17]:
+        plain = evaluate(of, choice, capacity=1 << 62)
+        for outer in sparing(of, choice.outer):
+            less = evaluate(of, replace(choice, outer=outer), capacity=1 << 62)
+            if isinstance(plain, Planned) and isinstance(less, Planned):
+                assert less.time.seconds >= plain.time.seconds
 
 
 def test_no_legal_layout_at_random_is_better() -> None:

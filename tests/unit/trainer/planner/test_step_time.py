@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline_trainer.config import DataParallel, LoraConfig, MemoryConfig, Offload
+from drumline_trainer.config import DataParallel, LoraConfig, MemoryConfig, Offload, Recompute
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import GpuCluster
@@ -76,6 +76,24 @@ def test_parts_add_up_and_the_largest_is_named() -> None:
     slow = faster(cluster(16), 0.01, links_only=True)
     over_nodes = setup(layout=Layout(data_parallel=DataParallel.ZERO1, replicate=16))
     assert step_time(over_nodes, slow).bottleneck is StepBottleneck.DATA
+
+
+def test_activations_on_the_host_cost_what_products_do_not_hide() -> None:
+    """All that a layer keeps takes longer than computing it; its input alone is hidden."""
+    of = setup(micro_batches=2)
+    host, drive = (
+        MemoryConfig(offload_activations=place, offload_folder="/scratch")
+        for place in (Offload.CPU, Offload.NVME)
+    )
+    on = sized(of)
+    here, there, far = (
+        step_time(replace(of, memory=each), on) for each in (of.memory, host, drive)
+    )
+    assert here.parts[StepBottleneck.HOST] == 0.0
+    assert there.seconds - here.seconds == pytest.approx(there.parts[StepBottleneck.HOST])
+    assert 0 < there.parts[StepBottleneck.HOST] < far.parts[StepBottleneck.HOST]
+    full = replace(of, recompute=Recompute.FULL, memory=replace(host, recompute=Recompute.FULL))
+    assert step_time(full, on).parts[StepBottleneck.HOST] == 0.0
 
 
 def test_an_offloaded_optimizer_takes_its_time() -> None:
