@@ -73,6 +73,15 @@ def _add_work(group: _Group) -> None:
     )
     group.add_argument("--tokens", type=float, metavar="N", help="of the whole run, for its days")
     group.add_argument("--price", type=float, metavar="X", help="of a GPU for an hour")
+    group.add_argument(
+        "--by",
+        choices=("time", "cost"),
+        help="of a range of --gpus plan the fastest or cheapest number; default: the largest, with"
+        " --within the cheapest",
+    )
+    group.add_argument(
+        "--within", type=float, metavar="DAYS", help="that the run may take, with --tokens"
+    )
 
 
 def _add_cluster(group: _Group) -> None:

@@ -7,14 +7,21 @@
     5 pipeline        over the network, with its bubble
     6 all three       and experts, where the model has them
 
-Each rung keeps the cheaper ones below it. The first that fits is the least that helps.
+Each rung keeps the cheaper ones below it. The first that fits is the least that helps. The orders
+for a batch that is too small and a run that takes too long are `decision_sequences`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
-from drumline_trainer.config import DataParallel, Recompute, Schedule
+from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, Schedule
+from drumline_trainer.planner.decision_sequences import (
+    DecisionSequence,
+    batch_too_small,
+    run_too_long,
+)
 from drumline_trainer.planner.search import Planned, evaluate
 from drumline_trainer.planner.space import Choice, Goal, Outer
 from drumline_trainer.planner.step_time import StepBottleneck
@@ -34,6 +41,8 @@ class Rung:
     fits: bool
     seconds: float | None
     """Of a step."""
+    saves: float | None = None
+    """Bytes less than the rung above that is possible; below 0 where it needs more."""
     why_not: str = ""
 
 
@@ -43,12 +52,19 @@ class Advice:
 
     rule: str
     rungs: tuple[Rung, ...]
+    sequences: tuple[DecisionSequence, ...]
+    """For the failures that this goal has besides."""
     sentences: tuple[str, ...]
 
 
 def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = None) -> Advice:
     """The ladder, and the failure modes that this goal has: too big, too small, too long."""
-    rungs = tuple(_rungs(goal))
+    rungs = _with_savings(_rungs(goal))
+    sequences = (
+        batch_too_small(goal, best),
+        run_too_long(goal, best, total_tokens=total_tokens),
+    )
+    shown = tuple(sequence for sequence in sequences if sequence is not None)
     count = weights(goal.config.model)
     rule = (
         f"{count / 1e9:.2f} G parameters x {_BYTES_A_PARAMETER} bytes (fp32 weight, gradient and"
@@ -57,11 +73,20 @@ def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = Non
     )
     sentences = [
         *_too_big(rungs),
-        *_batch_too_small(goal),
-        *_too_long(best, total_tokens),
+        *(sentence for sequence in shown for sentence in sequence.sentences),
         *_what_it_waits_for(best),
     ]
-    return Advice(rule=rule, rungs=rungs, sentences=tuple(sentences))
+    return Advice(rule=rule, rungs=rungs, sequences=shown, sentences=tuple(sentences))
+
+
+def _with_savings(rungs: list[Rung]) -> tuple[Rung, ...]:
+    """Each with what it saves over the possible rung above it."""
+    possible = [rung for rung in rungs if rung.size is not None]
+    saves = {
+        after.name: (before.size or 0.0) - (after.size or 0.0)
+        for before, after in pairwise(possible)
+    }
+    return tuple(replace(rung, saves=saves.get(rung.name)) for rung in rungs)
 
 
 def _rungs(goal: Goal) -> list[Rung]:
@@ -86,16 +111,24 @@ def _rungs(goal: Goal) -> list[Rung]:
     if model.experts:
         expert = max(n for n in (1, 2, 4, 8) if model.experts % n == 0 and gpus % n == 0)
         rungs.append((f"FSDP, experts over {expert}", replace(least, expert=expert), fsdp))
-    rungs += [
-        (f"FSDP and tensor {tensor}", replace(least, tensor=tensor), fsdp),
-        (f"FSDP and pipeline {pipeline}", replace(least, pipeline=pipeline), fsdp),
-        (
-            f"FSDP, tensor {tensor} and pipeline {pipeline}",
-            replace(least, tensor=tensor, pipeline=pipeline),
-            fsdp,
-        ),
-    ]
-    return [_rung(goal, name, outer, kind) for name, outer, kind in rungs]
+    host = replace(goal, config=replace(goal.config, memory=_optimizer_on_host(goal)))
+    shown = [_rung(goal, name, outer, kind) for name, outer, kind in rungs]
+    shown.append(_rung(host, "FSDP, optimizer on the host", least, fsdp))
+    inputs = replace(least, on_host=True)
+    shown.append(_rung(host, "FSDP, optimizer and layers' inputs on the host", inputs, fsdp))
+    split: list[tuple[str, Outer]] = []
+    if tensor > 1:
+        split.append((f"FSDP and tensor {tensor}", replace(least, tensor=tensor)))
+    if pipeline > 1:
+        split.append((f"FSDP and pipeline {pipeline}", replace(least, pipeline=pipeline)))
+    if tensor > 1 and pipeline > 1:
+        both = replace(least, tensor=tensor, pipeline=pipeline)
+        split.append((f"FSDP, tensor {tensor} and pipeline {pipeline}", both))
+    return shown + [_rung(goal, name, outer, fsdp) for name, outer in split]
+
+
+def _optimizer_on_host(goal: Goal) -> MemoryConfig:
+    return replace(goal.config.memory, offload_optimizer=Offload.CPU)
 
 
 def _tensor(goal: Goal) -> int:
@@ -129,39 +162,13 @@ def _too_big(rungs: tuple[Rung, ...]) -> list[str]:
         return [
             (
                 "The model is too big for every rung of the ladder: take more GPUs, GPUs with more"
-                " memory, a shorter sequence, or offload the optimizer."
+                " memory, or a shorter sequence."
             )
         ]
     return [
         (
             f"The model is too big for a copy on every GPU; the first measure that fits is"
             f" {helping.name}. Measures above it in the list cost less and were not enough."
-        )
-    ]
-
-
-def _batch_too_small(goal: Goal) -> list[str]:
-    gpus, batch = goal.cluster.gpus, goal.config.global_batch_size
-    if batch >= gpus:
-        return []
-    return [
-        (
-            f"The batch is too small: {batch} sequences cannot be split over {gpus} GPUs. Data"
-            f" parallelism can use {batch} of them at most; tensor, context and pipeline"
-            " parallelism take the rest, and every GPU has less to do between messages."
-        )
-    ]
-
-
-def _too_long(best: Planned | None, total_tokens: float | None) -> list[str]:
-    if best is None or total_tokens is None:
-        return []
-    days = total_tokens / best.time.tokens_per_second / 86_400
-    return [
-        (
-            f"{total_tokens:.3g} tokens take {days:.1f} days. Where that is too long: more GPUs as"
-            " long as the batch feeds them (--gpus 8..1024 shows where it stops paying), then a"
-            " larger batch, then fp8."
         )
     ]
 

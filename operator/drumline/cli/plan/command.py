@@ -13,7 +13,7 @@ from drumline.cli.plan import html, json_output, text
 from drumline.cli.plan.job_file import JobFile, gang_asked
 from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline.cli.plan.rehearse import rehearse
-from drumline.cli.plan.request import cluster_for, read_request
+from drumline.cli.plan.request import PlanRequest, cluster_for, read_request
 from drumline.lifecycle.plan.memory_fit import worded_change
 from drumline_trainer.config import ConfigError
 from drumline_trainer.layout import Layout
@@ -22,6 +22,13 @@ from drumline_trainer.planner.ladder import advice
 from drumline_trainer.planner.measured_rows import read_rows
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.memory_check import check_memory
+from drumline_trainer.planner.run_size import (
+    Deadline,
+    NoSize,
+    Objective,
+    PickedSize,
+    pick_size,
+)
 from drumline_trainer.planner.score import score
 from drumline_trainer.planner.search import Planned, SearchResult, evaluate, pareto, search
 from drumline_trainer.planner.setup import TrainingSetup
@@ -41,10 +48,12 @@ def run(chosen: argparse.Namespace) -> Output:
         return _score(chosen)
     if chosen.top < 1:
         raise BadInput(f"--top must be at least 1, not {chosen.top}")
-    for name in ("tokens", "price"):
+    for name in ("tokens", "price", "within"):
         value = getattr(chosen, name)
         if value is not None and not 0 < value < float("inf"):
             raise BadInput(f"--{name} must be above 0, not {value:g}")
+    if chosen.within is not None and chosen.tokens is None:
+        raise BadInput("--within: how long a run takes follows from its tokens; give --tokens too")
     plan = _plan(chosen)
     if chosen.output == "json":
         shown = json.dumps(json_output.plan_json(plan), indent=1) + "\n"
@@ -52,11 +61,16 @@ def run(chosen: argparse.Namespace) -> Output:
         shown = html.page(plan)
     else:
         shown = text.plan_text(plan)
-    return Output(text=shown, exit_code=0 if plan.result.planned else 1)
+    done = plan.result.planned and not isinstance(plan.size, NoSize)
+    return Output(text=shown, exit_code=0 if done else 1)
 
 
 def _plan(chosen: argparse.Namespace) -> Plan:
     request = read_request(chosen)
+    curve = _curve(chosen, request)
+    size = _size(chosen, curve)
+    if isinstance(size, PickedSize):
+        request = _of_size(chosen, request, size.sized.gpus)
     goal = request.goal
     result = search(goal, best=chosen.top)
     rehearsal = None
@@ -65,12 +79,8 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         goal = replace(goal, correction=rehearsal.correction)
         request = replace(request, goal=goal)
         result = search(goal, best=chosen.top)
+        curve = _curve(chosen, request)
     best = result.planned[0] if result.planned else None
-    curve: list[tuple[int, Planned | None]] = []
-    if len(request.sizes) > 1:
-        for gpus in request.sizes:
-            sized = replace(goal, cluster=cluster_for(chosen, gpus, job=request.job))
-            curve.append((gpus, next(iter(search(sized, best=1).planned), None)))
     return Plan(
         request=request,
         result=result,
@@ -78,12 +88,41 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         compared=tuple(evaluate(goal, choice, capacity=_UNLIMITED) for choice in request.compared),
         written=None if request.job is None else _written(chosen, request.job, goal),
         gang=None if request.job is None else gang_asked(request.job),
-        curve=tuple(curve),
+        curve=tuple(curve) if len(curve) > 1 else (),
         front=pareto(goal) if chosen.output == "html" and best is not None else (),
         rehearsal=rehearsal,
+        size=size,
         price=chosen.price,
         tokens=chosen.tokens,
     )
+
+
+def _curve(chosen: argparse.Namespace, request: PlanRequest) -> list[tuple[int, Planned | None]]:
+    """The best layout of every number of GPUs, where they are a range or one is to be judged."""
+    if len(request.sizes) == 1 and chosen.by is None and chosen.within is None:
+        return []
+    goals = (_of_size(chosen, request, gpus).goal for gpus in request.sizes)
+    planned = (next(iter(search(goal, best=1).planned), None) for goal in goals)
+    return list(zip(request.sizes, planned, strict=True))
+
+
+def _of_size(chosen: argparse.Namespace, request: PlanRequest, gpus: int) -> PlanRequest:
+    cluster = cluster_for(chosen, gpus, job=request.job)
+    title = f"{request.name} on {gpus} x {cluster.gpu.name}"
+    return replace(request, title=title, goal=replace(request.goal, cluster=cluster))
+
+
+def _size(
+    chosen: argparse.Namespace, curve: list[tuple[int, Planned | None]]
+) -> PickedSize | NoSize | None:
+    """The number of GPUs that was asked for, by time, cost or deadline."""
+    if chosen.by is None and chosen.within is None:
+        return None
+    deadline = None
+    if chosen.within is not None:
+        deadline = Deadline(tokens=chosen.tokens, days=chosen.within)
+    objective = Objective(chosen.by or Objective.COST)
+    return pick_size(curve, objective=objective, deadline=deadline)
 
 
 def _first(goal: Goal, result: SearchResult) -> Planned:

@@ -12,8 +12,9 @@ from typing import Final
 
 from drumline.cli.formatting import count, duration, percent
 from drumline.cli.markup import Markup, element, joined
+from drumline.cli.plan.columns import gib
 from drumline.cli.plan.model import Plan
-from drumline.cli.plan.text import gib, layouts, plan_text
+from drumline.cli.plan.text import layouts, plan_text
 from drumline_trainer.planner.auto import recompute_words
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.search import Planned

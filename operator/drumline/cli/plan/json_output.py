@@ -10,6 +10,7 @@ from drumline.cli.plan.model import Plan
 from drumline.cli.plan.rehearse import Rehearsal
 from drumline.scheduling.model import Gang
 from drumline_trainer.planner.constants import CALIBRATED
+from drumline_trainer.planner.run_size import PickedSize
 from drumline_trainer.planner.score import ErrorSummary, Scored
 from drumline_trainer.planner.search import Planned, RejectedLayout
 
@@ -44,6 +45,12 @@ def plan_json(plan: Plan) -> dict[str, Any]:
             for gpus, each in plan.curve
         ],
         "rehearsal": None if plan.rehearsal is None else _rehearsal_json(plan.rehearsal),
+        "size": None
+        if plan.size is None
+        else {
+            "gpus": plan.size.sized.gpus if isinstance(plan.size, PickedSize) else None,
+            "reason": plan.size.reason,
+        },
         "advice": asdict(plan.advice),
         "refusals": result.refusals,
         "rejected": [_rejected(each) for each in result.rejected],

@@ -9,6 +9,7 @@ from drumline.cli.plan.request import PlanRequest
 from drumline.scheduling.model import Gang
 from drumline_trainer.planner.ladder import Advice
 from drumline_trainer.planner.memory import Bill
+from drumline_trainer.planner.run_size import NoSize, PickedSize
 from drumline_trainer.planner.search import Planned, RejectedLayout, SearchResult
 
 
@@ -42,5 +43,7 @@ class Plan:
     front: tuple[Planned, ...]
     rehearsal: Rehearsal | None
     """By which all bills are corrected; None: there was none."""
+    size: PickedSize | NoSize | None
+    """By time, cost or deadline; None: it was not asked for."""
     price: float | None
     tokens: float | None

@@ -54,6 +54,8 @@ class PlanRequest:
     """What to plan, for how many GPUs."""
 
     title: str
+    name: str
+    """Of the model."""
     goal: Goal
     """Of the largest number of GPUs."""
     sizes: tuple[int, ...]
@@ -117,6 +119,7 @@ def _request(chosen: argparse.Namespace) -> PlanRequest:
         goal = replace(goal, constants=job.constants)
     return PlanRequest(
         title=f"{name} on {sizes[-1]} x {goal.cluster.gpu.name}",
+        name=name,
         goal=goal,
         sizes=sizes,
         compared=tuple(_choice(text) for text in chosen.compare),

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.formatting import count, duration, percent, slice_words
+from drumline.cli.plan.advice_text import advice_text
+from drumline.cli.plan.columns import columns, gib
 from drumline.cli.plan.job_file import JobFile
 from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline.cli.plan.rehearse import Rehearsal
@@ -14,13 +16,11 @@ from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.auto import recompute_words
 from drumline_trainer.planner.constants import CALIBRATED
-from drumline_trainer.planner.ladder import Rung
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.score import ErrorSummary, Scored
 from drumline_trainer.planner.search import Planned, RejectedLayout
 from drumline_trainer.planner.step_time import StepTime
 
-_GIB: Final = 2**30
 _HEADINGS: Final = (
     "LAYOUT",
     "MICRO-BATCH",
@@ -47,6 +47,8 @@ def plan_text(plan: Plan) -> str:
         ),
         "",
     ]
+    if plan.size is not None:
+        lines += [plan.size.reason, ""]
     job = plan.request.job
     if goal.constants != CALIBRATED and job is not None:
         lines += [_correction(job), ""]
@@ -65,13 +67,7 @@ def plan_text(plan: Plan) -> str:
         lines += ["STEP of the first", *parts(best.time), *_cost(plan, best), ""]
     lines += _compared(plan)
     lines += _curve(plan.curve, price=plan.price)
-    lines += [
-        "MEASURES, cheap ones first",
-        f"  {plan.advice.rule}",
-        *_ladder(plan.advice.rungs),
-        "",
-    ]
-    lines += [*plan.advice.sentences, "", *_refusals(plan)]
+    lines += [*advice_text(plan.advice, total_tokens=plan.tokens), *_refusals(plan)]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -131,23 +127,6 @@ def parts(of: StepTime) -> list[str]:
         if seconds >= of.seconds / 1000
     ]
     return columns(rows)
-
-
-def gib(size: float) -> str:
-    """Bytes as GiB, small ones as MiB."""
-    return f"{size / _GIB:.1f} GiB" if size >= _GIB / 10 else f"{size * 1024 / _GIB:.1f} MiB"
-
-
-def columns(rows: Sequence[Sequence[str]], *, left: Sequence[int] = (0, 1, 2)) -> list[str]:
-    """Cells below each other; those of the columns `left` from the left."""
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "   ".join(
-            cell.ljust(width) if column in left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
 
 
 def _rehearsed(rehearsal: Rehearsal) -> list[str]:
@@ -260,17 +239,6 @@ def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) 
             )
         )
     return ["CURVE", *columns(rows, left=(1,)), ""]
-
-
-def _ladder(rungs: Sequence[Rung]) -> list[str]:
-    rows: list[tuple[str, ...]] = []
-    for rung in rungs:
-        if rung.size is None:
-            rows.append((f"  {rung.name}", "-", "-", plain(rung.why_not)))
-            continue
-        step = "-" if rung.seconds is None else duration(rung.seconds)
-        rows.append((f"  {rung.name}", gib(rung.size), step, "fits" if rung.fits else "too much"))
-    return columns(rows, left=(0, 3))
 
 
 def _refusals(plan: Plan) -> list[str]:

@@ -88,6 +88,28 @@ def test_a_curve_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> 
     assert "does not fit" in rows[0]
 
 
+def test_the_number_of_gpus_is_chosen_by_cost_time_and_deadline(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sizes = ["llama-8b", "--gpus", "8..32", "--batch", "32", "--sequence", "2048"]
+    assert "on 32 x H100" in plan(capsys, *sizes, "--by", "time")
+    cheap = json.loads(plan(capsys, *sizes, "--by", "cost", "-o", "json"))
+    assert cheap["size"]["gpus"] == cheap["gpus"] == 8
+    assert [point["gpus"] for point in cheap["curve"]] == [8, 16, 32]
+    late = plan(capsys, *sizes, "--tokens", "1e14", "--within", "1", code=1)
+    assert "1e+14 tokens in 1 days are not possible on 8 to 32 GPUs" in late
+    assert "give --tokens too" in plan(capsys, *sizes, "--within", "3", code=2)
+
+
+def test_a_small_batch_has_its_measures_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    shown = plan(capsys, "llama-8b", "--gpus", "16", "--batch", "4", "--sequence", "2048")
+    rows = shown.partition("WHERE THE BATCH IS TOO SMALL\n")[2].splitlines()
+    assert rows[0].split() == ["GPUS", "BATCH", "STEP", "TOKENS/S", "TOKENS/S/GPU", "LAYOUT"]
+    assert rows[2].split()[-2:] == ["no", "layout"]
+    ladder = shown.partition("MEASURES")[2].partition("WHERE")[0]
+    assert ladder.count("does not split evenly over 16 ranks") == 1  # once for all rungs
+
+
 def test_layouts_of_one_s_own_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     shown = plan(
         capsys,

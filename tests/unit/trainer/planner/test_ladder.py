@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ConfigError
 from drumline_trainer.planner import model_source
 from drumline_trainer.planner.ladder import advice
 from drumline_trainer.planner.search import search
+from drumline_trainer.shapes.flops import weights
 
 from .clusters import goal
 
@@ -33,10 +36,23 @@ def test_a_batch_smaller_than_the_cluster_is_said() -> None:
     assert "The batch is too small: 4 sequences" in advice(goal(16, batch=4), None).sentences[0]
 
 
+def test_a_rung_says_what_it_saves_over_the_one_above() -> None:
+    of = goal(8, batch=8, model=MODEL_PRESETS["llama-8b"])
+    rungs = [rung for rung in advice(of, None).rungs if rung.size is not None]
+    assert rungs[0].saves is None
+    for before, after in pairwise(rungs):
+        assert after.saves == pytest.approx((before.size or 0.0) - (after.size or 0.0))
+    names = [rung.name for rung in rungs]
+    host = rungs[names.index("FSDP, optimizer on the host")]
+    moments = 8 * weights(of.config.model) / 8
+    assert host.saves == pytest.approx(moments, rel=0.01)
+
+
 def test_a_long_run_is_said_in_days() -> None:
     of = goal(8)
     says = advice(of, search(of, best=1).planned[0], total_tokens=1e13)
     assert any(sentence.startswith("1e+13 tokens take") for sentence in says.sentences)
+    assert [sequence.failure for sequence in says.sequences] == ["run takes too long"]
 
 
 def test_experts_are_a_measure_where_there_are_some() -> None:
