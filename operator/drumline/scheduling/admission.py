@@ -47,7 +47,7 @@ class Admission:
         self._reservations = session.reservations
         self._access = QueueAccess(session.queues)
         self._remedies = QuotaRemedyChecker(
-            current=session.projection.current, placer=session.placer
+            current=session.projection.current, placer=session.placer, explain=session.explain
         )
         self._released = False
 

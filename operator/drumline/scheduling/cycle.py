@@ -50,6 +50,7 @@ def decide(
     policy: Policy,
     now: float,
     cache: CycleCache | None = None,
+    explain: bool = True,
 ) -> Decisions:
     """Decide which pending gangs start and where, which are preempted, and repair broken gangs.
 
@@ -61,6 +62,9 @@ def decide(
         policy: the scheduler's.
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
         cache: of earlier cycles with the same policy; it saves time and changes no decision.
+        explain: False where nobody reads why gangs are blocked: no blockers are looked for among
+            running gangs, which takes most of a cycle in a full cluster, and the remedies of
+            quota rejections are not completed. All else is decided alike.
 
     Raises:
         ValueError: if two gangs have the same uid.
@@ -77,6 +81,7 @@ def decide(
         pending=queued,
         policy=policy,
         now=now,
+        explain=explain,
     )
     admission, growth = Admission(session), Growth(session)
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,

@@ -34,6 +34,8 @@ class CycleSession:
 
     policy: Policy
     now: float
+    explain: bool
+    """Whether rejections say whose end would help."""
     queues: Mapping[str, Queue]
     pools: PoolSelector
     projection: Projection
@@ -59,12 +61,13 @@ def open_session(
     pending: PendingGangs,
     policy: Policy,
     now: float,
+    explain: bool = True,
 ) -> CycleSession:
     """The session of a cycle at time `now`; `cluster` is the current view of the snapshot."""
     # The two views and what searches them.
     queues = {queue.name: queue for queue in snapshot.queues}
     projection = Projection(current=cluster, admitted=admitted.unsettled)
-    placer = Placer(projection)
+    placer = Placer(projection, explain=explain)
     # Preemption and moves.
     candidates = Candidates(snapshot=snapshot, queues=queues, policy=policy, now=now)
     budget = MoveAllowance.of(
@@ -80,6 +83,7 @@ def open_session(
     session = CycleSession(
         policy=policy,
         now=now,
+        explain=explain,
         queues=queues,
         pools=PoolSelector(pools=snapshot.pools, quota=cluster.quota),
         projection=projection,

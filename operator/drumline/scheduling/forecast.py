@@ -86,7 +86,9 @@ def expected_starts(
         repairs_preempt=False,
         reservations=min(policy.reservations, RESERVATIONS),
     )
-    first = decide(snapshot=snapshot, pending=waiting.values(), policy=still, now=now)
+    first = decide(
+        snapshot=snapshot, pending=waiting.values(), policy=still, now=now, explain=False
+    )
     line = [waiting[uid] for uid in first.order[:LINE]]
     start = promised(snapshot)
     scale = _scale(snapshot=snapshot, now=now)
@@ -133,6 +135,7 @@ def _run(
             policy=policy,
             now=future.now,
             cache=cache,
+            explain=False,
         )
         future.carry_out(decisions)
         for placed in decisions.placed:

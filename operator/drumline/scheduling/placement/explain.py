@@ -112,8 +112,13 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
     )
 
 
-def why_blocked(search: Search) -> Rejection:
-    """The rejection of a gang that has its quota and finds no nodes now."""
+def why_blocked(search: Search, *, names: bool = True) -> Rejection:
+    """The rejection of a gang that has its quota and finds no nodes now.
+
+    Args:
+        search: what was looked for.
+        names: whether blockers are looked for, if others' ends would help.
+    """
     never = never_fits(search)
     if never is not None:
         return never
@@ -123,12 +128,16 @@ def why_blocked(search: Search) -> Rejection:
     if not roomy or _has_ineligible_node(search):
         return _unavailable(search=search, most=emptied)
     if fits_without_topology(search):
-        return _occupied(search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT)
+        return _occupied(
+            search=search, ids=roomy, reason=BlockReason.TOPOLOGY_DOES_NOT_FIT, names=names
+        )
     gpus = search.most(capacity_for_gpus_alone(search))
     enough = [i for i in roomy if gpus[i] >= wanted]
     if enough:
-        return _occupied(search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES)
-    return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS)
+        return _occupied(
+            search=search, ids=enough, reason=BlockReason.INSUFFICIENT_RESOURCES, names=names
+        )
+    return _occupied(search=search, ids=roomy, reason=BlockReason.INSUFFICIENT_GPUS, names=names)
 
 
 def _unavailable(*, search: Search, most: Sequence[int]) -> Rejection:
@@ -156,7 +165,7 @@ def _closed_text(*, search: Search, node: Node) -> str | None:
     return f"{why}: {node.closed}" if why is Ineligibility.DISRUPTED else why
 
 
-def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Rejection:
+def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: bool) -> Rejection:
     most, gpus = search.most(), search.index.gpus[search.depth].tolist()
     best = max(ids, key=lambda i: (most[i], gpus[i], -i))
     scarce = 0
@@ -176,7 +185,7 @@ def _occupied(*, search: Search, ids: list[int], reason: BlockReason) -> Rejecti
     if reason is BlockReason.TOPOLOGY_DOES_NOT_FIT and search.depth:
         whole_pool = int(search.index.slots[0][0])
         tail += f" (the whole pool has room for {counted(whole_pool, 'such pod')})"
-    blockers = find_blockers(search, best)
+    blockers = find_blockers(search, best) if names else []
     held = [blocker.text(scarce) for blocker in blockers]
     head = needs(search)
     if resource not in ("gpus", "pods"):

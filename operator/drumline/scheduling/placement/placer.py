@@ -22,10 +22,16 @@ _NONE_KEPT: Final[Mapping[int, str]] = MappingProxyType({})
 
 
 class Placer:
-    """Finds nodes; the caller takes them from the projection."""
+    """Finds nodes; the caller takes them from the projection.
 
-    def __init__(self, projection: Projection) -> None:
+    Args:
+        projection: the current and the projected view.
+        explain: whether rejections name blockers.
+    """
+
+    def __init__(self, projection: Projection, *, explain: bool = True) -> None:
         self._projection = projection
+        self._explain = explain
         self._rejected: dict[Hashable, Rejection] = {}
 
     def find(
@@ -48,7 +54,7 @@ class Placer:
         nodes = search.find()
         if nodes is not None:
             return nodes
-        rejection = why_blocked(search)
+        rejection = why_blocked(search, names=self._explain)
         if not kept:
             # The rejection of a repair does not count its own pods: it is valid for this gang only.
             self._rejected[question] = rejection

@@ -28,6 +28,8 @@ class QuotaRemedyChecker:
 
     current: ClusterView
     placer: Placer
+    explain: bool = True
+    """False: rejections are returned as they are."""
 
     def complete(self, rejection: Rejection, *, gang: Gang, pool: str, pods: int) -> Rejection:
         """The rejection with all necessary blockers, or without a remedy.
@@ -38,7 +40,7 @@ class QuotaRemedyChecker:
             pool: where.
             pods: with how many main pods.
         """
-        if rejection.remedy is None:
+        if rejection.remedy is None or not self.explain:
             return rejection
         search = self.current.search(gang=gang, pool=pool, pods=pods)
         if isinstance(search, Rejection):
