@@ -10,7 +10,6 @@ import csv
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from importlib import resources
 
 from drumline_trainer.config import (
     ConfigError,
@@ -79,12 +78,6 @@ class Measured:
     memory_bytes: float | None
     ran: bool
     """Whether it fitted."""
-
-
-def calibration_rows() -> list[Measured]:
-    """The measured iterations that the constants were found on."""
-    source = resources.files("drumline_trainer.planner") / "data" / "vtrain_a100.csv"
-    return read_rows(source.read_text())
 
 
 def read_rows(text: str) -> list[Measured]:

@@ -80,11 +80,6 @@ def moving_bytes(setup: TrainingSetup) -> float:
     )
 
 
-def memory_total(setup: TrainingSetup) -> float:
-    """Bytes of the fullest rank; what the search compares."""
-    return memory_bill(setup, capacity=0).total
-
-
 def _full_places(setup: TrainingSetup) -> list[int]:
     """Places of the pipeline of which one is the fullest.
 

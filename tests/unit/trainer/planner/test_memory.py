@@ -17,7 +17,7 @@ from drumline_trainer.config import (
     Recompute,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.memory import memory_bill, memory_total, rank_parameters
+from drumline_trainer.planner.memory import memory_bill, rank_parameters
 from drumline_trainer.planner.setup import TrainingSetup, parameters
 from drumline_trainer.shapes.flops import weights
 
@@ -27,6 +27,10 @@ from .clusters import SMALL, setup
 def line(of: TrainingSetup, name: str) -> float:
     bill = memory_bill(of, capacity=1)
     return sum(each.size for each in bill.lines if each.name == name)
+
+
+def memory_total(of: TrainingSetup) -> float:
+    return memory_bill(of, capacity=0).total
 
 
 @pytest.mark.parametrize("preset", MODEL_PRESETS)

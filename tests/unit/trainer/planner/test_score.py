@@ -14,7 +14,7 @@ from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.calibration import BOUNDS, calibrated, loss, rescaled
 from drumline_trainer.planner.constants import CALIBRATED, Constants
-from drumline_trainer.planner.measured_rows import calibration_rows, read_rows
+from drumline_trainer.planner.measured_rows import Measured, read_rows
 from drumline_trainer.planner.score import score
 from drumline_trainer.planner.search import Planned, evaluate, search
 from drumline_trainer.planner.setup import TrainingSetup
@@ -25,6 +25,13 @@ from .clusters import cluster
 
 HEADER = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline"
 ROW = "64,512,8,3072,32,30,2048,1,64,1"
+FOLDER = Path(drumline_trainer.planner.__file__).parent
+CALIBRATION = (FOLDER / "data/vtrain_a100.csv").read_text()
+"""The measured iterations that the constants were found on."""
+
+
+def calibration_rows() -> list[Measured]:
+    return read_rows(CALIBRATION)
 
 
 def test_the_calibration_rows_are_met() -> None:
@@ -56,8 +63,7 @@ def test_the_constants_are_few_and_none_is_of_a_row() -> None:
 def test_measurements_do_not_reach_predictions() -> None:
     """The same rows with other measured times, or none, are predicted the same."""
     plain = calibration_rows()
-    text = (Path(drumline_trainer.planner.__file__).parent / "data/vtrain_a100.csv").read_text()
-    other = read_rows(re.sub(r",[\d.]+$", ",1.0", text, flags=re.MULTILINE))
+    other = read_rows(re.sub(r",[\d.]+$", ",1.0", CALIBRATION, flags=re.MULTILINE))
     assert [each.predicted.seconds for each in score(other)[0]] == [
         each.predicted.seconds for each in score(plain)[0]
     ]
@@ -69,11 +75,10 @@ def test_no_prediction_and_no_published_time_is_stored() -> None:
     for row in calibration_rows():
         before = step_time(row.setup, row.cluster).seconds
         assert step_time(row.setup, row.cluster, constants=slower).seconds > 1.1 * before
-    folder = Path(drumline_trainer.planner.__file__).parent
     measured = {f"{each.seconds * 1000:g}" for each in calibration_rows() if each.seconds}
-    for path in folder.rglob("*.py"):
+    for path in FOLDER.rglob("*.py"):
         assert not measured & set(re.findall(r"\d+\.\d+|\d{4,}", path.read_text()))
-    assert [path.name for path in (folder / "data").iterdir()] == ["vtrain_a100.csv"]
+    assert [path.name for path in (FOLDER / "data").iterdir()] == ["vtrain_a100.csv"]
 
 
 def test_a_pool_s_own_measurement_scales_every_part() -> None:
