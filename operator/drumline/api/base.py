@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -45,6 +46,24 @@ class Rule:
     """CEL that gives a message with figures; the server falls back to `message` if it fails."""
     field_path: str | None = None
     """The invalid field, relative to the object that has the rule: `.nodes`."""
+    holds: Callable[[Any], bool] | None = None
+    """`rule` in Python, for what can be stored without being asked about it: a function of the
+    model that has the rule, or of the name where it is about that. Rules of parts of a spec have
+    none: they are in the CRD, without which there is no object."""
+    explain: Callable[[Any], str] | None = None
+    """`message_expression` in Python."""
+
+    def complaint(self, value: Any, *, at: str) -> tuple[str, str] | None:
+        """The field's path and what is wrong with it; None where the rule holds or has no Python.
+
+        Args:
+            value: what `holds` is a function of.
+            at: the path of the object that has the rule: `spec`.
+        """
+        if self.holds is None or self.holds(value):
+            return None
+        message = self.message if self.explain is None else self.explain(value)
+        return f"{at}{self.field_path or ''}", message
 
 
 class ApiModel(BaseModel):
@@ -154,6 +173,7 @@ def name_rule(*, kind: str, longest: int, why: str) -> Rule:
         rule=f"self.metadata.name.size() <= {longest} && !self.metadata.name.contains('.')",
         message=f"metadata.name: a {kind}'s name has at most {longest} characters and no dots"
         f" ({why}); choose a shorter name",
+        holds=lambda name: len(name) <= longest and "." not in name,
     )
 
 

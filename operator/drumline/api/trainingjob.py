@@ -18,7 +18,6 @@ from drumline.api.base import (
     LabelValue,
     Name,
     Rule,
-    name_rule,
     relative_path,
     validated_by,
 )
@@ -27,6 +26,7 @@ from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
 from drumline.api.overrides import Overrides
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
+from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
 from drumline.api.topology import SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
 
@@ -180,18 +180,6 @@ class GroupSpec(ApiModel):
     """How many jobs the group has: none starts before all of them wait and fit."""
 
 
-_RESOURCE_NAME = (
-    "key in ['cpu', 'memory', 'ephemeral-storage'] || key.startsWith('hugepages-')"
-    " || (key.contains('/') && !key.matches('^([^/]*[.])?kubernetes[.]io/'))"
-)
-_RANKS = "(self.nodes * self.gpusPerNode)"
-_BATCH = "self.trainer.globalBatchSize"
-_DEGREES = "self.trainer.parallelism"
-_HAS_DEGREES = "(has(self.trainer) && has(self.trainer.parallelism))"
-_TOGETHER = f"({_DEGREES}.tensor * {_DEGREES}.context * {_DEGREES}.pipeline)"
-"""How many ranks work on the same samples."""
-
-
 class TrainingJobSpec(ApiModel):
     """What is to be trained, with which GPUs, where and for whom."""
 
@@ -288,95 +276,7 @@ class TrainingJobSpec(ApiModel):
     """Another controller that runs this job, as domain/name; Drumline then leaves it alone. Never
     changes."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="has(self.trainer) != has(self.template)",
-            message="exactly one of trainer and template is required: `trainer: {}` trains the"
-            " built-in model, template runs an image of your own",
-        ),
-        Rule(
-            rule="!has(self.template) || !has(self.checkpoint)",
-            message="checkpoint is for the bundled trainer; with template, mount a claim by"
-            " template.volumes and remove checkpoint",
-            field_path=".checkpoint",
-        ),
-        Rule(
-            rule=f"{_RANKS} <= 100000",
-            message="nodes x gpusPerNode is over 100000 GPUs; lower one of them",
-            field_path=".nodes",
-        ),
-        Rule(
-            rule="!has(self.gpuPool) || !has(self.gpuPools)",
-            message="gpuPool and gpuPools are not given together; keep gpuPools, the preferred one"
-            " first",
-            field_path=".gpuPools",
-        ),
-        Rule(
-            rule="!has(self.gpuPools) || self.gpuPools.all(one,"
-            " self.gpuPools.exists_one(other, other == one))",
-            message="gpuPools: a pool is named twice; keep the first",
-            field_path=".gpuPools",
-        ),
-        Rule(
-            rule="!has(self.topology) || !has(self.topology.slices)"
-            " || self.topology.slices.all(one, self.nodes % one.nodes == 0)",
-            message="topology.slices: nodes of the job must be a multiple of nodes of each slice;"
-            " change one of them",
-            field_path=".topology.slices",
-        ),
-        Rule(
-            rule="!has(self.minNodes) || self.minNodes <= self.nodes",
-            message="minNodes is at most nodes; lower it",
-            field_path=".minNodes",
-        ),
-        Rule(
-            rule="!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint))",
-            message="minNodes needs trainer and checkpoint: a gang of another size goes on from a"
-            " checkpoint that the bundled trainer wrote; add checkpoint.claimName or remove"
-            " minNodes",
-            field_path=".minNodes",
-        ),
-        Rule(
-            rule=f"!has(self.trainer) || {_HAS_DEGREES} || {_BATCH} % {_RANKS} == 0",
-            message="trainer.globalBatchSize must be a multiple of nodes x gpusPerNode",
-            message_expression="'trainer.globalBatchSize: %d does not split evenly over %d ranks"
-            " (nodes x gpusPerNode); use a multiple, for instance %d'.format("
-            f"[{_BATCH}, {_RANKS}, ({_BATCH} / {_RANKS} + 1) * {_RANKS}])",
-            field_path=".trainer.globalBatchSize",
-        ),
-        Rule(
-            rule=f"!{_HAS_DEGREES} || {_RANKS} % ({_TOGETHER} * {_DEGREES}.replicate) == 0",
-            message="nodes x gpusPerNode must be a multiple of tensor x context x pipeline x"
-            " replicate of trainer.parallelism; change one of them",
-            field_path=".trainer.parallelism",
-        ),
-        Rule(
-            rule=f"!{_HAS_DEGREES} || {_DEGREES}.mode == 'Auto' || {_RANKS} % {_TOGETHER} != 0"
-            f" || {_BATCH} % ({_RANKS} / {_TOGETHER}) == 0",
-            message="trainer.globalBatchSize must be a multiple of the ranks that see different"
-            " samples: nodes x gpusPerNode / (tensor x context x pipeline)",
-            field_path=".trainer.globalBatchSize",
-        ),
-        Rule(
-            rule="!has(self.resources) || !self.resources.exists(key, key.contains('gpu')"
-            " || key.startsWith('nvidia.com/mig-'))",
-            message="resources: GPUs are asked for with gpusPerNode; remove them from resources",
-            field_path=".resources",
-        ),
-        Rule(
-            rule=f"!has(self.resources) || self.resources.all(key, {_RESOURCE_NAME})",
-            message="resources: only cpu, memory, ephemeral-storage, hugepages-<size> and devices"
-            " named domain/name are known; fix the name",
-            field_path=".resources",
-        ),
-        Rule(
-            rule="!has(self.resources) || self.resources.all(key,"
-            " quantity(string(self.resources[key])).isGreaterThan(quantity('0')))",
-            message="resources: every amount must be greater than 0; remove the entry or raise it",
-            field_path=".resources",
-        ),
-        *SPEC_RULES,
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (*RULES_OF_THE_SPEC, *SPEC_RULES)
 
 
 class TrainingJob(ApiModel):
@@ -389,11 +289,4 @@ class TrainingJob(ApiModel):
     status: Annotated[TrainingJobStatus | None, Field(json_schema_extra=WRITTEN_AS_ONE)] = None
     """What is; written by the operator."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        name_rule(
-            kind="TrainingJob",
-            longest=50,
-            why="its pods are named name-index-generation and carry it as a label",
-        ),
-        *JOB_RULES,
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (JOB_NAME, *JOB_RULES)

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from drumline.api.gpupool import GpuPoolSpec, GpuPoolStatus
 from drumline.api.load import ApiError, parse
+from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import ManifestDocument, read_manifests
@@ -67,6 +68,8 @@ def read_job(name: str) -> JobFile:
         raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
     try:
         spec = parse(TrainingJobSpec, _spec(jobs[0]), at="spec")
+        for problem in broken_rules(spec):
+            raise problem
         config = trainer_config(spec)
     except ApiError as error:
         raise jobs[0].blame(error.path, str(error)) from None

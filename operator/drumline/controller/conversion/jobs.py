@@ -9,6 +9,7 @@ from typing import Any
 from drumline.api.conditions import Reason
 from drumline.api.load import ApiError, parse, parse_readable
 from drumline.api.podtemplate import Toleration as ApiToleration
+from drumline.api.spec_rules import broken_name
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.controller.conversion.nodes import resources_of
@@ -40,8 +41,10 @@ def job_of(view: TrainingJobView) -> Job:
     """A TrainingJob as the lifecycle sees it.
 
     Raises:
-        ApiError: stored before a stricter version of the API.
+        ApiError: stored before a stricter version of the API, or where nobody asked its rules.
     """
+    if problem := broken_name(view.name):
+        raise problem
     return Job(
         namespace=view.namespace,
         name=view.name,
@@ -101,7 +104,7 @@ def with_status_of(view: TrainingJobView, known: Job) -> Job:
 
 def _job(view: TrainingJobView, spec: TrainingJobSpec, *, problem: ApiError | None) -> Job:
     status, status_problem = parse_readable(TrainingJobStatus, codec.status_of(view), at="status")
-    problem = problem or status_problem
+    problem = problem or status_problem or broken_name(view.name)
     return Job(
         namespace=view.namespace,
         name=view.name,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from drumline.api.conditions import ConditionType, Reason
+from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.manifests.template_secrets import template_error
 from drumline.lifecycle.manifests.trainer_config import trainer_config
@@ -21,8 +22,9 @@ MAX_ERROR_CHARS = 500
 _JUDGED = (
     *("trainer", "template", "nodes"),
     *("gpus_per_node", "topology", "checkpoint", "min_nodes"),
-    *("gpu_pool", "gpu_pools"),
+    *("gpu_pool", "gpu_pools", "resources"),
 )
+"""Fields that a verdict depends on."""
 
 
 def is_ours(job: Job) -> bool:
@@ -33,10 +35,14 @@ def is_ours(job: Job) -> bool:
 def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedulable | Refusal:
     """Whether a spec can be scheduled. Bounded by its schema, and for any spec a verdict.
 
+    Rules that the API server asks too are asked again: their policy may have been deleted.
+
     Args:
         spec: of the job.
         hardware: the largest GPUs that it may get; None: nobody says, and its memory is not judged.
     """
+    if broken := broken_rules(spec):
+        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain("; ".join(map(str, broken))))
     if spec.template is not None and (error := template_error(spec.template)) is not None:
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:

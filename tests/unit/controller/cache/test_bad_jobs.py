@@ -70,6 +70,22 @@ def test_an_unreadable_job_is_named_once_and_not_scheduled(state: ClusterCache) 
     assert (known(state).spec.user, waiting(state)) == ("ann", ["team/llama"])
 
 
+def test_a_job_whose_name_its_pods_cannot_have_is_not_scheduled(state: ClusterCache) -> None:
+    state.on_job(None, job_view("llama-3.1"))
+    verdict = refusal(state, "llama-3.1")
+    assert (verdict.reason, waiting(state)) == (Reason.UNREADABLE, [])
+    assert verdict.message.startswith("metadata.name: a TrainingJob's name has at most 50")
+
+
+def test_a_rule_over_a_spec_is_asked_where_no_server_asked_it(state: ClusterCache) -> None:
+    state.on_job(None, job_view(gpuPools=["h100", "h100"]))
+    assert refusal(state) == Refusal(
+        reason=Reason.CONFIG_REFUSED,
+        message="spec.gpuPools: gpuPools: a pool is named twice; keep the first",
+    )
+    assert waiting(state) == []
+
+
 def test_a_job_whose_every_field_is_wrong_still_has_a_name(state: ClusterCache) -> None:
     fields = {"queue": 7, "nodes": "x", "trainer": {"steps": []}, "template": {"env": [{}]}}
     status = {"assignment": {"nodes": 3}, "conditions": [{}], "generation": "x"}
@@ -157,15 +173,17 @@ def test_an_unchanged_waiting_job_costs_a_cycle_a_few_calls(state: ClusterCache)
 
 
 def test_values_that_do_not_fit_together_are_the_job_s_own_condition(state: ClusterCache) -> None:
-    topology = {"slices": [{"level": "rack", "nodes": 3}]}
-    odd = job_view("odd", uid="odd", topology=topology)
+    """Here slices that cut each other: a rule of a part of the spec, which the CRD asks alone."""
+    slices = [{"level": "rack", "nodes": 3}, {"level": "host", "nodes": 2}]
+    fields = {"nodes": 6, "trainer": {"globalBatchSize": 12}, "topology": {"slices": slices}}
+    odd = job_view("odd", uid="odd", **fields)
     state.on_job(None, odd)
     state.on_job(None, job_view("fine", uid="fine"))
     assert waiting(state) == ["team/fine"]
     assert refusal(state, "odd").reason is Reason.CONFIG_REFUSED
     assert list(state.scheduling.left_out) == ["team/odd"]
     state.scheduling.left_out.clear()
-    state.on_job(odd, job_view("odd", uid="odd", version=2, topology=topology))
+    state.on_job(odd, job_view("odd", uid="odd", version=2, **fields))
     assert waiting(state) == ["team/fine"]
     assert state.scheduling.left_out == {}
 

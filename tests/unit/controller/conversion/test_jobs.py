@@ -38,6 +38,9 @@ def test_a_job() -> None:
 def test_a_job_that_breaks_the_api_is_named() -> None:
     with pytest.raises(ApiError, match="nodes"):
         job_of(job_view(nodes=0))
+    with pytest.raises(ApiError, match="choose a shorter name") as error:
+        job_of(job_view("llama-3.1"))
+    assert error.value.path == "metadata.name"
 
 
 def test_a_gang_that_may_shrink_and_a_nominated_gang() -> None:

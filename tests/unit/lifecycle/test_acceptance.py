@@ -1,0 +1,69 @@
+"""A spec that no server asked about is refused before it gets a GPU, and never where it runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.api.conditions import ConditionType, Reason
+from drumline.lifecycle.model.conditions import is_true
+from drumline.lifecycle.model.verdict import Refusal, Schedulable
+from drumline.lifecycle.plan.acceptance import is_judged_alike, is_queued, judge
+from drumline.lifecycle.plan.actions import JobPlan
+from drumline.lifecycle.plan.planner import plan_job
+from tests.builders import EPOCH, T0, a_job, admitted, observed, ready_pods, running
+
+TEMPLATE = {"image": "i"}
+BROKEN: dict[str, dict[str, Any]] = {
+    "spec: exactly one of trainer and template": {"trainer": {}, "template": TEMPLATE},
+    "spec.checkpoint: checkpoint is for": {
+        "template": TEMPLATE,
+        "checkpoint": {"claimName": "saves"},
+    },
+    "spec.nodes: nodes x gpusPerNode is over": {
+        "template": TEMPLATE,
+        "nodes": 10_000,
+        "gpusPerNode": 64,
+    },
+    "spec.gpuPools: gpuPool and gpuPools": {"gpuPool": "a", "gpuPools": ["a", "b"]},
+    "spec.gpuPools: gpuPools: a pool is named twice": {"gpuPools": ["a", "a"]},
+    "spec.topology.slices: topology.slices": {
+        "topology": {"slices": [{"level": "rack", "nodes": 3}]}
+    },
+    "spec.minNodes: minNodes is at most": {"minNodes": 3, "checkpoint": {"claimName": "saves"}},
+    "spec.minNodes: minNodes needs": {"minNodes": 1},
+    "spec.resources: resources: GPUs": {"resources": {"nvidia.com/gpu": 8}},
+    "spec.resources: resources: only": {"resources": {"ram": 8}},
+    "spec.resources: resources: every": {"resources": {"cpu": 0}},
+    "spec.trainer.globalBatchSize": {"trainer": {"globalBatchSize": 3}},
+}
+
+
+@pytest.mark.parametrize("said", BROKEN)
+def test_a_rule_that_no_server_asked_is_asked_here(said: str) -> None:
+    job = a_job(**BROKEN[said])
+    verdict = judge(job.spec)
+    assert isinstance(verdict, Refusal)
+    assert verdict.reason is Reason.CONFIG_REFUSED
+    assert verdict.message.startswith(said)
+    assert not is_queued(job)
+
+
+def test_a_job_that_waits_says_which_rule_its_spec_breaks() -> None:
+    status = plan_job(a_job(minNodes=1), observed(), now=T0, epoch=EPOCH).status
+    assert status is not None
+    assert is_true(status, ConditionType.INVALID_CONFIG)
+    assert "spec.minNodes: minNodes needs trainer and checkpoint" in (status.message or "")
+
+
+def test_a_job_that_runs_is_not_ended_by_a_rule_that_is_newer() -> None:
+    job = running(admitted(a_job(minNodes=2)))
+    assert isinstance(judge(job.spec), Refusal)
+    assert plan_job(job, observed(*ready_pods(job)), now=T0 + 1, epoch=EPOCH) == JobPlan()
+
+
+def test_resources_are_judged_again_when_they_change() -> None:
+    before, after = a_job().spec, a_job(resources={"ram": 8}).spec
+    assert not is_judged_alike(before, after)
+    assert isinstance(judge(before), Schedulable)
