@@ -60,12 +60,13 @@ class OperatorProcess:
     """Further DRUMLINE_ variables."""
     tree: Path = ROOT
     """The source tree that it is run from."""
+    signing_keys: tuple[str, ...] = (SIGNING_KEY,)
+    """The key, and the one before it while keys are changed."""
     process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         """Start it; its log is appended to `folder/operator.log`."""
-        key = self.folder / "signing-key"
-        key.write_text(SIGNING_KEY)
+        key = self._mount_keys()
         environment = {
             **os.environ,
             "KUBECONFIG": str(self.kubeconfig),
@@ -81,6 +82,15 @@ class OperatorProcess:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "drumline"], env=environment, stdout=log, stderr=log
             )
+
+    def _mount_keys(self) -> Path:
+        """As the kubelet mounts the Secret: the key, and `previous` beside it."""
+        key, previous = self.folder / "signing-key", self.folder / "previous"
+        key.write_text(self.signing_keys[0])
+        previous.unlink(missing_ok=True)
+        for text in self.signing_keys[1:]:
+            previous.write_text(text)
+        return key
 
     def kill(self) -> None:
         """SIGKILL: nothing is released, nothing is said."""

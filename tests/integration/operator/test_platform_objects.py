@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
+import yaml
 
-from tests.integration.operator.conftest import Site
+from tests.cluster.rest import ApiStatusError
+from tests.integration.operator.conftest import Site, release_lease
 from tests.kstatus import kstatus
-from tests.kube import phase_is
-from tests.operator_process import OperatorProcess
+from tests.kube import Kube, phase_is, reason_is
+from tests.operator_process import CHART_FILES, OperatorProcess
 
 Json = dict[str, Any]
 
@@ -68,3 +72,125 @@ def test_a_signal_ends_the_operator_and_frees_the_lease(
     events = [line.get("event", "") for line in session_operator.log]
     assert not [event for event in events if "signals are ignored" in event]
     assert not [line for line in session_operator.log if line.get("level") == "error"]
+
+
+API = "drumline.dev/v1alpha1"
+LOOSE: dict[str, tuple[str, Json]] = {
+    "trainingqueues": ("weight", {"type": "integer"}),
+    "gpupools": ("hardware", {"type": "object", "x-kubernetes-preserve-unknown-fields": True}),
+}
+"""A field of each kind, and what an older release asked of it."""
+
+
+def unreadable(site: Site, *, queue: str, pool: str) -> tuple[Json, Json]:
+    """A queue and a pool that the models refuse."""
+    quotas = [{"gpuPool": site.pool, "nominalGpus": 8}]
+    return (
+        {
+            "apiVersion": API,
+            "kind": "TrainingQueue",
+            "metadata": {"name": queue},
+            "spec": {"quotas": quotas, "weight": 0},
+        },
+        {
+            "apiVersion": API,
+            "kind": "GpuPool",
+            "metadata": {"name": pool},
+            "spec": {"nodeSelector": {"no": "node"}, "hardware": {"gpu": "H100", "networkGbps": 0}},
+        },
+    )
+
+
+@pytest.fixture
+def older_release(api: Kube) -> Iterator[None]:
+    """The CRDs of a release that checked less; in the end those of this one are there again."""
+    crds = {
+        plural: yaml.safe_load((CHART_FILES[0] / f"{plural}.yaml").read_text()) for plural in LOOSE
+    }
+    for plural, (field, schema) in LOOSE.items():
+        spec = yaml.safe_load(yaml.safe_dump(crds[plural]["spec"]))
+        (version,) = spec["versions"]
+        fields = version["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"]
+        fields[field] = schema
+        api.patch("customresourcedefinitions", crds[plural]["metadata"]["name"], {"spec": spec})
+    yield
+    for crd in crds.values():
+        api.patch("customresourcedefinitions", crd["metadata"]["name"], {"spec": crd["spec"]})
+
+
+def once_served(write: Callable[[], object]) -> None:
+    """Write what only the older release's CRD takes."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            write()
+        except ApiStatusError as error:
+            if error.code != 422 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)  # the API server takes a CRD in without saying when
+        else:
+            return
+
+
+@pytest.fixture
+def odd(site: Site, older_release: None) -> Iterator[tuple[str, str]]:
+    """A TrainingQueue and a GpuPool that an older release let in, and this one cannot read."""
+    del older_release
+    queue, pool = f"{site.queue}-odd", f"{site.pool}-odd"
+    for document in unreadable(site, queue=queue, pool=pool):
+        once_served(partial(site.kube.create, document))
+    yield queue, pool
+    site.kube.delete("trainingqueues", queue)
+    site.kube.delete("gpupools", pool)
+
+
+def test_an_unreadable_queue_and_pool_stop_nobody(
+    site: Site, operator: OperatorProcess, odd: tuple[str, str]
+) -> None:
+    """Also not an operator that starts with them there."""
+    queue, pool = odd
+    site.submit("before", nodes=1, gpusPerNode=8)
+    site.submit("odd", nodes=1, gpusPerNode=8, queue=queue)
+    before = site.wait("before", phase_is("Running"))
+    operator.kill()
+    release_lease(site.kube)
+    operator.start()
+    site.submit("after", nodes=1, gpusPerNode=8)
+    site.wait("after", phase_is("Running"))
+    site.wait("odd", reason_is("QueueNotFound"))
+    for plural, name, field in (
+        ("trainingqueues", queue, "spec.weight: "),
+        ("gpupools", pool, "spec.hardware.networkGbps: "),
+    ):
+        document = site.kube.wait(plural, name, None, ready("False", "Unreadable"))
+        assert document is not None
+        assert kstatus(document) == "Failed"
+        (message,) = {entry["message"] for entry in document["status"]["conditions"]}
+        assert message.startswith(field)
+    site.kube.patch("trainingqueues", queue, {"spec": {"weight": 1}})
+    site.wait("odd", phase_is("Running"))
+    kept = site.job("before")["status"]
+    assert (kept["phase"], kept["generation"]) == ("Running", before["status"]["generation"])
+
+
+def test_a_queue_that_becomes_unreadable_keeps_its_last_quota(
+    site: Site, operator: OperatorProcess, older_release: None
+) -> None:
+    """While this operator runs; the next one knows no spec of it, and ends none of its jobs."""
+    del older_release
+    site.submit("before", nodes=1, gpusPerNode=8)
+    before = site.wait("before", phase_is("Running"))
+    worse = {"spec": {"weight": 0}}
+    once_served(lambda: site.kube.patch("trainingqueues", site.queue, worse))
+    site.kube.wait("trainingqueues", site.queue, None, ready("False", "Unreadable"))
+    site.submit("after", nodes=1, gpusPerNode=8)
+    site.wait("after", phase_is("Running"))
+    operator.kill()
+    release_lease(site.kube)
+    operator.start()
+    site.submit("late", nodes=1, gpusPerNode=8)
+    site.wait("late", reason_is("QueueNotFound"))
+    kept = site.job("before")["status"]
+    assert (kept["phase"], kept["generation"]) == ("Running", before["status"]["generation"])
+    site.kube.patch("trainingqueues", site.queue, {"spec": {"weight": 1}})
+    site.wait("late", phase_is("Running"))

@@ -23,12 +23,21 @@ class Trainers:
         site: where the job is.
         name: of the job.
         saves: checkpoint that new agents answer notices with; None: they do not answer.
+        signing_key: that the gang is admitted under.
     """
 
-    def __init__(self, site: Site, name: str, *, saves: Progress | None = None) -> None:
+    def __init__(
+        self,
+        site: Site,
+        name: str,
+        *,
+        saves: Progress | None = None,
+        signing_key: str = SIGNING_KEY,
+    ) -> None:
         self.site = site
         self.name = name
         self.saves = saves
+        self.signing_key = signing_key
         self.agents: dict[str, FakeAgent] = {}
 
     def __enter__(self) -> Self:
@@ -79,7 +88,7 @@ class Trainers:
         job_uid = labels["drumline.dev/job-uid"]
         agent = FakeAgent(
             pod["status"]["podIP"],
-            token=job_token(SIGNING_KEY.encode(), job_uid),
+            token=job_token(self.signing_key.encode(), job_uid),
             job_uid=job_uid,
             pod_uid=metadata["uid"],
             index=int(labels["drumline.dev/index"]),
