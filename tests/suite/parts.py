@@ -69,6 +69,8 @@ LEFT_OUT = (
     "--ignore=tests/e2e/test_mutants.py",
     # 512 processes and floods on nodes that share two cores: the operator's probes may starve
     "--ignore=tests/e2e/test_hostile_users.py",
+    # minutes until a node that lost its power is back
+    "--ignore=tests/e2e/test_operators.py",
 )
 """Of the end-to-end tests: in `make test-all WHAT=e2e`, as is test_mutants.py, whose mutants are in
 trainer and matrix too. The deadline is also in integration."""
