@@ -157,7 +157,8 @@ def test_an_unreadable_queue_and_pool_stop_nobody(
     operator.start()
     site.submit("after", nodes=1, gpusPerNode=8)
     site.wait("after", phase_is("Running"))
-    site.wait("odd", reason_is("QueueNotFound"))
+    rejected = site.wait("odd", reason_is("QueueNotFound"))
+    assert "cannot be read" in rejected["status"]["message"]
     for plural, name, field in (
         ("trainingqueues", queue, "spec.weight: "),
         ("gpupools", pool, "spec.hardware.networkGbps: "),

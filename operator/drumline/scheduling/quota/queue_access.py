@@ -36,10 +36,11 @@ class QueueAccess:
 
 
 def queue_not_found(gang: Gang, *, queues: Iterable[Queue]) -> Rejection:
-    """The rejection of a gang whose queue does not exist."""
+    """The rejection of a gang whose queue does not exist, or whose spec nobody could read."""
     return Rejection(
         reason=BlockReason.QUEUE_NOT_FOUND,
-        message=f"queue {gang.queue} does not exist: create that TrainingQueue or name another",
+        message=f"queue {gang.queue} does not exist or cannot be read: create or mend that"
+        " TrainingQueue, or name another",
         remedy=correction(
             wrong=gang.queue,
             right=[

@@ -40,7 +40,10 @@ def queue(**changes: Any) -> Snapshot:
 def test_an_unknown_queue() -> None:
     assert rejection_of(queue(), gang("a", queue="x")) == (
         BlockReason.QUEUE_NOT_FOUND,
-        "queue x does not exist: create that TrainingQueue or name another",
+        (
+            "queue x does not exist or cannot be read: create or mend that TrainingQueue, or name"
+            " another"
+        ),
     )
 
 
