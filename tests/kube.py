@@ -41,6 +41,7 @@ _PLURALS = {
     "Namespace": "namespaces",
     "Node": "nodes",
     "Pod": "pods",
+    "ConfigMap": "configmaps",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "ResourceQuota": "resourcequotas",
     "LimitRange": "limitranges",

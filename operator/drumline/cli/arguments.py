@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from drumline.cli import plan_arguments
+from drumline.cli import plan_arguments, run_arguments
 
 _Commands = Any
 """What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
@@ -68,6 +68,7 @@ def parser(program: str) -> argparse.ArgumentParser:
         prog=program, description="Drumline: training jobs on Kubernetes.", allow_abbrev=False
     )
     commands = whole.add_subparsers(title="commands", dest="command", required=True)
+    _add_jobs(commands)
     _add_report(commands)
     _add_decide(commands)
     _add_replay(commands)
@@ -96,6 +97,32 @@ def _add(
         allow_abbrev=False,
     )
     return command
+
+
+def _add_jobs(commands: _Commands) -> None:
+    run_arguments.add_run(
+        _add(
+            commands,
+            "run",
+            summary="run a command on GPUs with the code of this folder",
+            description=run_arguments.RUN_DESCRIPTION,
+            epilog=run_arguments.RUN_EXAMPLES,
+        )
+    )
+    run_arguments.add_logs(
+        _add(
+            commands,
+            "logs",
+            summary="what the pods of a job have written",
+            description=run_arguments.LOGS_DESCRIPTION,
+        )
+    )
+    for name, summary in (
+        ("stop", "give a job's GPUs back; it keeps its place in the history (spec.suspend)"),
+        ("resume", "queue a stopped job again"),
+        ("delete", "delete a job, its pods and, if no other job uses it, its code"),
+    ):
+        run_arguments.add_job(_add(commands, name, summary=summary, description=f"{summary}."))
 
 
 def _add_report(commands: _Commands) -> None:

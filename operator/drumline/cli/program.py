@@ -18,11 +18,14 @@ from pathlib import Path
 from drumline.cli.arguments import parser
 from drumline.cli.errors import CommandError
 from drumline.cli.output import Output
+from drumline.cli.run_arguments import split_command
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; `arguments` are those of the process by default."""
-    chosen = parser(_program_name()).parse_args(arguments)
+    given, command_line = split_command(sys.argv[1:] if arguments is None else arguments)
+    chosen = parser(_program_name()).parse_args(given)
+    chosen.command_line = command_line
     try:
         output = _run(chosen, os.environ)
         sys.stdout.write(output.text)
@@ -50,6 +53,14 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.replay import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen)
+        case "run":
+            from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen, environment)
+        case "logs" | "stop" | "resume" | "delete":
+            from drumline.cli.jobs import command  # noqa: PLC0415 - 0.5 s that --help saves
+
+            return command.run(chosen, environment)
         case "plan":
             from drumline.cli.plan import command  # noqa: PLC0415 - 0.5 s that --help saves
 

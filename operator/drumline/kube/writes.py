@@ -21,6 +21,7 @@ from drumline.kube.request import JSON, ORDINARY, Request, Sending, Verb
 
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"
+_STRATEGIC_PATCH: Final = "application/strategic-merge-patch+json"
 _JSON_PATCH: Final = "application/json-patch+json"
 _encode = msgspec.json.Encoder().encode
 
@@ -157,6 +158,29 @@ async def merge_patch(
     path = resource.path(namespace=namespace, name=name, subresource=subresource)
     return await _send(
         client, Verb.PATCH, resource, path=path, body=_encode(body), content_type=_MERGE_PATCH
+    )
+
+
+async def add_owner(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    owner: Mapping[str, Any],
+    namespace: str | None = None,
+) -> Written:
+    """Add an owner to an object of a built-in kind; it lives as long as any owner does.
+
+    Strategic merge keeps the owners that are there: they are keyed by uid.
+
+    Raises:
+        NotFound: It is gone, perhaps with its last owner.
+        KubeError: Anything else.
+    """
+    path = resource.path(namespace=namespace, name=name)
+    body = _encode({"metadata": {"ownerReferences": [owner]}})
+    return await _send(
+        client, Verb.PATCH, resource, path=path, body=body, content_type=_STRATEGIC_PATCH
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -109,3 +110,18 @@ def a_report(manifest: Any = None, *events: Any, as_of: str = AS_OF) -> JobRepor
 
 def as_yaml(*documents: Any) -> str:
     return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def kubeconfig(folder: Path, server: str) -> Path:
+    file = folder / "kubeconfig"
+    context = {"cluster": "c", "user": "u", "namespace": "team"}
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "here", "context": context}],
+    }
+    file.write_text(yaml.safe_dump(document))
+    return file

@@ -15,9 +15,8 @@ from typing import Any
 from urllib.parse import unquote
 
 import pytest
-import yaml
 
-from tests.unit.cli.manifests import a_manifest, an_event, as_yaml
+from tests.unit.cli.manifests import a_manifest, an_event, as_yaml, kubeconfig
 
 ROOT = Path(__file__).parents[3]
 JOB = "/apis/drumline.dev/v1alpha1/namespaces/team/trainingjobs/llama"
@@ -66,21 +65,6 @@ def api_server(folder: Path, answers: Answers) -> Iterator[tuple[Path, list[str]
         finally:
             server.shutdown()
             thread.join()
-
-
-def kubeconfig(folder: Path, server: str) -> Path:
-    file = folder / "kubeconfig"
-    context = {"cluster": "c", "user": "u", "namespace": "team"}
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "here",
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
-        "contexts": [{"name": "here", "context": context}],
-    }
-    file.write_text(yaml.safe_dump(document))
-    return file
 
 
 def missing(what: str) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from drumline_trainer.contract.code_archive import (
     MAX_CODE_PARTS,
     MAX_UNPACKED_BYTES,
     code_digest,
+    link_stays_inside,
 )
 from drumline_trainer.contract.environment import (
     AGENT_PORT,
@@ -125,6 +126,7 @@ __all__ = [
     "code_digest",
     "host_name",
     "launcher_environment",
+    "link_stays_inside",
     "plain",
     "plain_lines",
     "pod_name",

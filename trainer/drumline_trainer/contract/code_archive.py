@@ -28,3 +28,21 @@ MAX_CODE_FILES: Final = 10_000
 def code_digest(packed: bytes) -> str:
     """The digest of a packed folder: `sha256:` and 64 hexadecimal digits."""
     return f"sha256:{hashlib.sha256(packed).hexdigest()}"
+
+
+def link_stays_inside(path: str, target: str) -> bool:
+    """Whether a symbolic link of the folder leads to a place of the folder.
+
+    A link leads up only at its beginning. The folders above it are real, so these steps are known;
+    from there on it only descends, perhaps through another link of which the same holds.
+    `a/b/../..` is refused: where b is a link, that leads elsewhere than it looks.
+
+    Args:
+        path: of the link, relative to the folder.
+        target: what it says.
+    """
+    steps = target.split("/")
+    up = 0
+    while up < len(steps) and steps[up] == "..":
+        up += 1
+    return up <= path.count("/") and all(step not in {"", ".."} for step in steps[up:])

@@ -1,0 +1,70 @@
+"""The cluster as the person at the terminal may see it: credentials, and refusals as sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from drumline.cli.errors import BadInput
+from drumline.kube import errors
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
+from drumline.kube.retry import RetryPolicy
+from drumline_trainer.contract import plain
+
+_RETRY: Final = RetryPolicy(attempts=2)
+"""Somebody waits at a terminal."""
+NOT_SERVED: Final = (
+    "this cluster serves no TrainingJobs: Drumline's custom resources are not installed"
+)
+
+
+def find_credentials(
+    environment: Mapping[str, str], *, kubeconfig: Path | None, context: str | None
+) -> Credentials:
+    """A named kubeconfig, else the pod's service account, else the usual kubeconfig.
+
+    Raises:
+        BadInput: none of them is usable.
+    """
+    try:
+        if context is not None:
+            return from_kubeconfig(kubeconfig, context=context)
+        return discover(environment, kubeconfig=kubeconfig)
+    except NoCredentials as error:
+        raise BadInput(
+            f"no usable kubeconfig: {plain(str(error))}; set KUBECONFIG, or name one with"
+            " --kubeconfig"
+        ) from None
+
+
+def cluster_client(credentials: Credentials) -> KubeClient:
+    """A client that gives up soon; an asynchronous context manager."""
+    return KubeClient(credentials, retry=_RETRY, user_agent="drumline-cli")
+
+
+def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
+    """Why there is no such TrainingJob."""
+    if f'"{job}"' in error.message:
+        return f"trainingjob {job!r} not found in namespace {namespace!r}"
+    return NOT_SERVED
+
+
+def refusal(error: errors.KubeError, *, what: str, verb: str = "read") -> str:
+    """Why the API server did not do it.
+
+    Args:
+        error: what it answered.
+        what: the object, as people call it.
+        verb: what was asked for.
+    """
+    match error:
+        case errors.Unauthorized():
+            return f"{what}: the API server does not accept these credentials; log in again"
+        case errors.Forbidden():
+            return f"{what}: not allowed to {verb}: {plain(error.message)}"
+        case errors.Unreachable():
+            return f"{what}: the API server does not answer: {plain(str(error))}"
+        case _:
+            return f"{what}: {plain(str(error))}"

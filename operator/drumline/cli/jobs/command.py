@@ -1,0 +1,134 @@
+"""Runs `drumline logs`, `stop`, `resume` and `delete`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from drumline.cli.cluster_access import (
+    cluster_client,
+    find_credentials,
+    missing_job,
+    refusal,
+)
+from drumline.cli.errors import NotAnswered
+from drumline.cli.jobs.follow import (
+    LogLine,
+    follow_job,
+    read_job,
+    started_pods,
+    stream_log,
+)
+from drumline.cli.output import Output
+from drumline.kube import errors, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline_trainer.contract import plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _NamedJob:
+    name: str
+    namespace: str
+
+    @property
+    def text(self) -> str:
+        return f"trainingjob {self.namespace}/{self.name}"
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Do it, and say what was done.
+
+    Raises:
+        CommandError: there is no such job, or the cluster refuses.
+    """
+    credentials = find_credentials(
+        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    namespace = chosen.namespace or credentials.namespace
+    job = _NamedJob(name=chosen.job, namespace=namespace)
+    if chosen.command == "logs" and chosen.follow:
+        return follow_to_the_end(credentials, job=job.name, namespace=namespace)
+    return asyncio.run(_once(credentials, job, command=chosen.command))
+
+
+def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> Output:
+    """Follow a job until it ends, or until Ctrl-C lets it go on alone."""
+
+    async def follow() -> int:
+        async with cluster_client(credentials) as client:
+            return await follow_job(client, job=job, namespace=namespace, say=say)
+
+    try:
+        return Output(text="", exit_code=asyncio.run(follow()))
+    except KeyboardInterrupt:
+        return Output(
+            text=f"\n{job} goes on without you. See it again: drumline logs -f {job} -n {namespace}"
+            f"; give its GPUs back: drumline stop {job} -n {namespace}\n"
+        )
+
+
+def say(line: str) -> None:
+    """Print a line at once: somebody watches."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+async def _once(credentials: Credentials, job: _NamedJob, *, command: str) -> Output:
+    async with cluster_client(credentials) as client:
+        try:
+            match command:
+                case "logs":
+                    return Output(text=await _logs(client, job))
+                case "stop":
+                    return await _suspend(client, job, suspend=True)
+                case "resume":
+                    return await _suspend(client, job, suspend=False)
+                case _:
+                    return await _delete(client, job)
+        except errors.NotFound as error:
+            reason = missing_job(error, job=job.name, namespace=job.namespace)
+            raise NotAnswered(reason) from None
+        except errors.KubeError as error:
+            raise NotAnswered(refusal(error, what=job.text, verb=command)) from None
+
+
+async def _logs(client: KubeClient, job: _NamedJob) -> str:
+    """What all pods wrote, by time."""
+    raw = await read_job(client, job=job.name, namespace=job.namespace)
+    uid = str(raw["metadata"]["uid"])
+    lines: list[LogLine] = []
+    for pod in await started_pods(client, uid=uid, namespace=job.namespace):
+        try:
+            await stream_log(
+                client, pod, namespace=job.namespace, since="", follow=False, take=lines.append
+            )
+        except errors.StatusError as error:  # it went between the two questions
+            reason = plain(error.message)
+            lines.append(LogLine(at="", index=pod.index, text=f"no log of {pod.name}: {reason}"))
+    lines.sort(key=lambda line: line.at)
+    return "".join(f"{line.shown}\n" for line in lines)
+
+
+async def _suspend(client: KubeClient, job: _NamedJob, *, suspend: bool) -> Output:
+    await writes.merge_patch(
+        client,
+        TRAINING_JOBS,
+        name=job.name,
+        namespace=job.namespace,
+        body={"spec": {"suspend": suspend}},
+    )
+    if suspend:
+        text = f"{job.text} gives its GPUs back once it has saved; drumline resume {job.name}\n"
+    else:
+        text = f"{job.text} is queued again; drumline logs -f {job.name}\n"
+    return Output(text=text)
+
+
+async def _delete(client: KubeClient, job: _NamedJob) -> Output:
+    await writes.delete(client, TRAINING_JOBS, name=job.name, uid=None, namespace=job.namespace)
+    return Output(text=f"{job.text} is deleted; its pods end within their grace period\n")

@@ -1,0 +1,1 @@
+"""`drumline run`: a folder and a command become a job."""

@@ -1,0 +1,221 @@
+"""Runs `drumline run`: packs the folder, creates the objects, follows the job."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import re
+import string
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import yaml
+
+from drumline.api.base import GROUP, VERSION
+from drumline.cli.cluster_access import NOT_SERVED, cluster_client, find_credentials, refusal
+from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.jobs.command import follow_to_the_end, say
+from drumline.cli.output import Output
+from drumline.cli.run.manifests import (
+    RunRequest,
+    code_manifests,
+    job_manifest,
+)
+from drumline.cli.run.pack import PackedFolder, pack
+from drumline.cli.run.request import run_request
+from drumline.cli.run.source_files import source_files
+from drumline.kube import errors, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS, TRAINING_QUEUES
+from drumline_trainer.contract import plain
+
+Json = dict[str, Any]
+
+_QUEUE_VARIABLE: Final = "DRUMLINE_QUEUE"
+_PLAIN_TEXT: Final = re.compile(r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z/][\w./:@+=-]*")
+_DRY_RUN_HEADER: Final = (
+    "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
+    "# object in an annotation, for which code over some 150 KB is too large)\n"
+)
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Create the job and follow it, or print its objects.
+
+    Raises:
+        CommandError: something is missing, the code is too large, or the cluster refuses.
+    """
+    letters = "".join(random.SystemRandom().choices(string.ascii_lowercase, k=4))
+    queue = chosen.queue or environment.get(_QUEUE_VARIABLE)
+    if chosen.dry_run:
+        if not queue:
+            raise BadInput(
+                f"which queue? --dry-run asks no cluster: give --queue or {_QUEUE_VARIABLE}"
+            )
+        request = run_request(
+            chosen, environment, queue=queue, namespace=chosen.namespace, letters=letters
+        )
+        return Output(text=_dry_run(request, _packed(chosen, environment)))
+    credentials = find_credentials(
+        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    namespace: str = chosen.namespace or credentials.namespace
+    # What is wrong with the arguments or the folder is said before any cluster is asked.
+    request = run_request(
+        chosen, environment, queue=queue or "", namespace=namespace, letters=letters
+    )
+    packed = _packed(chosen, environment)
+
+    async def submit() -> None:
+        async with cluster_client(credentials) as client:
+            manifest = job_manifest(request, packed)
+            if not queue:
+                manifest["spec"]["queue"] = await _only_queue(client)
+            await _create(client, manifest, packed, namespace=namespace)
+
+    asyncio.run(submit())
+    say(_created(request, packed))
+    if chosen.detach:
+        return Output(text=f"follow it: drumline logs -f {request.name} -n {namespace}\n")
+    return follow_to_the_end(credentials, job=request.name, namespace=namespace)
+
+
+def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> PackedFolder | None:
+    if chosen.no_code:
+        return None
+    return pack(chosen.folder, source_files(chosen.folder, environment))
+
+
+def _dry_run(request: RunRequest, packed: PackedFolder | None) -> str:
+    code = code_manifests(packed, namespace=request.namespace) if packed else []
+    manifests = [*code, job_manifest(request, packed)]
+    return _DRY_RUN_HEADER + yaml.dump_all(
+        manifests, Dumper=_QuotingDumper, sort_keys=False, explicit_start=True
+    )
+
+
+class _QuotingDumper(yaml.SafeDumper):
+    """Quotes all text that some reader of YAML takes for something else.
+
+    PyYAML leaves `3e-4` plain, as it is no number of YAML 1.1; to kubectl it is one.
+    """
+
+
+def _text(_: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    style = None if _PLAIN_TEXT.fullmatch(text) else '"'
+    return yaml.ScalarNode("tag:yaml.org,2002:str", text, style=style)
+
+
+_QuotingDumper.add_representer(str, _text)
+
+
+def _created(request: RunRequest, packed: PackedFolder | None) -> str:
+    line = f"trainingjob {request.namespace}/{request.name}: {request.nodes} x {request.gpus} GPUs"
+    if packed is None:
+        return line
+    size = len(packed.content) / 1000
+    return f"{line}, code {packed.digest[:19]} ({packed.files} files, {size:.1f} KB packed)"
+
+
+async def _only_queue(client: KubeClient) -> str:
+    """The queue that needs no naming.
+
+    Raises:
+        BadInput: there are several.
+        NotAnswered: there is none, or they may not be listed.
+    """
+    try:
+        listed = await reads.list_all(client, TRAINING_QUEUES)
+    except errors.NotFound:
+        raise NotAnswered(NOT_SERVED) from None
+    except errors.KubeError as error:
+        raise NotAnswered(
+            f"{refusal(error, what='queues', verb='list')}; name yours with --queue or in"
+            f" {_QUEUE_VARIABLE}"
+        ) from None
+    names = sorted(str(cast("Json", json.loads(queue))["metadata"]["name"]) for queue in listed)
+    if not names:
+        raise NotAnswered("this cluster has no TrainingQueue; ask its administrator for one")
+    if len(names) > 1:
+        shown = ", ".join(map(plain, names[:10]))
+        raise BadInput(
+            f"which queue? This cluster has {shown}; name yours with --queue or in"
+            f" {_QUEUE_VARIABLE}"
+        )
+    return names[0]
+
+
+async def _create(
+    client: KubeClient, manifest: Json, packed: PackedFolder | None, *, namespace: str
+) -> None:
+    """The code, then the job, then the job as an owner of the code.
+
+    The code is collected with the last job that owns it. It is there before the job, so that no pod
+    waits for it; what is left over where the job is refused is taken back.
+    """
+    code = code_manifests(packed, namespace=namespace) if packed else []
+    made = await _store_code(client, code, namespace=namespace)
+    try:
+        job = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)
+    except errors.KubeError as error:
+        await _take_back(client, made, namespace=namespace)
+        raise _job_refused(error, manifest, namespace=namespace) from None
+    owner = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": "TrainingJob",
+        "name": manifest["metadata"]["name"],
+        "uid": job.uid,
+    }
+    for part in code:
+        name = part["metadata"]["name"]
+        try:
+            try:
+                await writes.add_owner(
+                    client, CONFIG_MAPS, name=name, namespace=namespace, owner=owner
+                )
+            except errors.NotFound:  # collected with its last owner, in between
+                owned = {**part, "metadata": {**part["metadata"], "ownerReferences": [owner]}}
+                await writes.create(client, CONFIG_MAPS, body=owned, namespace=namespace)
+        except errors.KubeError as error:
+            reason = refusal(error, what=f"configmap {name}", verb="own")
+            say(f"drumline: {reason}; it stays until somebody deletes it")
+
+
+async def _store_code(
+    client: KubeClient, code: Sequence[Json], *, namespace: str
+) -> dict[str, str]:
+    """Create the ConfigMaps that are not there yet; name and uid of those that were made."""
+    made: dict[str, str] = {}
+    for part in code:
+        name = part["metadata"]["name"]
+        try:
+            made[name] = (
+                await writes.create(client, CONFIG_MAPS, body=part, namespace=namespace)
+            ).uid
+        except errors.AlreadyExists:
+            continue  # the same bytes: the pods compare the digest
+        except errors.KubeError as error:
+            await _take_back(client, made, namespace=namespace)
+            what = f"code for namespace {namespace} (configmap {name})"
+            raise NotAnswered(refusal(error, what=what, verb="store")) from None
+    return made
+
+
+async def _take_back(client: KubeClient, made: Mapping[str, str], *, namespace: str) -> None:
+    for name, uid in made.items():
+        try:
+            await writes.delete(client, CONFIG_MAPS, name=name, uid=uid, namespace=namespace)
+        except errors.KubeError:
+            say(f"drumline: configmap {name} is left in namespace {namespace}; delete it")
+
+
+def _job_refused(error: errors.KubeError, manifest: Json, *, namespace: str) -> Exception:
+    name = manifest["metadata"]["name"]
+    if isinstance(error, errors.AlreadyExists):
+        return BadInput(f"trainingjob {namespace}/{name} exists already; choose another --name")
+    if isinstance(error, errors.NotFound):
+        gone = f'"{namespace}"' in error.message
+        return NotAnswered(f"there is no namespace {namespace!r}" if gone else NOT_SERVED)
+    return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{name}", verb="create"))

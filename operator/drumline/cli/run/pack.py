@@ -1,0 +1,128 @@
+"""A folder's files as one archive: the same bytes for the same files, on any machine.
+
+Names are sorted; times, owners and all of the mode but "executable" are left out. What the reader
+in the pod would refuse is refused here, with what to do instead.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import stat
+import tarfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from drumline.cli.errors import BadInput
+from drumline_trainer.contract import (
+    MAX_CODE_BYTES,
+    MAX_CODE_FILES,
+    MAX_UNPACKED_BYTES,
+    code_digest,
+    link_stays_inside,
+    plain,
+)
+
+_BLOCK: Final = 512
+_GZIP: Final = 31
+"""zlib's `wbits` for gzip; without a name or a time in it."""
+_LARGEST_NAMED: Final = 3
+_INSTEAD: Final = (
+    "leave files out with .drumlineignore, read data from a claim (--claim NAME=/data), or build an"
+    " image with the code and give --no-code"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedFolder:
+    """A packed folder and what is in it."""
+
+    content: bytes
+    files: int
+
+    @property
+    def digest(self) -> str:
+        """`sha256:` and 64 hexadecimal digits."""
+        return code_digest(self.content)
+
+
+def pack(folder: Path, paths: Sequence[str]) -> PackedFolder:
+    """The archive of these files.
+
+    Args:
+        folder: to which the paths are relative.
+        paths: of files and symbolic links.
+
+    Raises:
+        BadInput: there are none, too many or too large ones, or one that cannot be carried.
+    """
+    if not paths:
+        raise BadInput(
+            f"{folder}: git lists no file here, so there is no code to carry; is the folder ignored"
+            " by a .gitignore above it? Give --no-code where the image has the code"
+        )
+    if len(paths) > MAX_CODE_FILES:
+        raise BadInput(f"{folder}: {len(paths)} files are over {MAX_CODE_FILES}; {_INSTEAD}")
+    sizes = {path: _size(folder, path) for path in paths}
+    if sum(sizes.values()) > MAX_UNPACKED_BYTES:
+        raise BadInput(_too_large(folder, sizes, limit=MAX_UNPACKED_BYTES, what="files"))
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
+        for path in sorted(paths):
+            _add(tar, folder, path)
+    content = zlib.compress(archive.getvalue(), level=9, wbits=_GZIP)
+    if archive.tell() > MAX_UNPACKED_BYTES:
+        raise BadInput(_too_large(folder, sizes, limit=MAX_UNPACKED_BYTES, what="files"))
+    if len(content) > MAX_CODE_BYTES:
+        raise BadInput(_too_large(folder, sizes, limit=MAX_CODE_BYTES, what="packed files"))
+    return PackedFolder(content=content, files=len(paths))
+
+
+def _size(folder: Path, path: str) -> int:
+    try:
+        return (folder / path).lstat().st_size + _BLOCK
+    except OSError as error:
+        raise BadInput(f"{folder / path}: {error.strerror}") from None
+
+
+def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
+    info = tarfile.TarInfo(path)
+    where = folder / path
+    try:
+        path.encode()
+        mode = where.lstat().st_mode
+        content = b""
+        if stat.S_ISLNK(mode):
+            info.type, info.linkname = tarfile.SYMTYPE, str(where.readlink())
+            info.linkname.encode()
+            if not link_stays_inside(path, info.linkname):
+                raise BadInput(
+                    f"{plain(path)} is a link to {plain(info.linkname)}, outside of the folder or"
+                    " by a roundabout way; leave it out with .drumlineignore, or copy what it"
+                    " leads to"
+                )
+        elif stat.S_ISREG(mode):
+            content = where.read_bytes()
+            info.mode = 0o755 if mode & 0o111 else 0o644
+        else:
+            raise BadInput(f"{plain(path)} is neither a file nor a link; leave it out")
+        info.size = len(content)
+        tar.addfile(info, io.BytesIO(content))
+    except UnicodeEncodeError:
+        raise BadInput(f"{os.fsencode(path)!r}: the file's name is not UTF-8; rename it") from None
+    except ValueError:  # tarfile's, of names that ustar has no room for
+        raise BadInput(
+            f"{plain(path)}: the path or the link's target is too long (255 and 100 bytes at most);"
+            " shorten it"
+        ) from None
+    except OSError as error:
+        raise BadInput(f"{where}: {error.strerror}") from None
+
+
+def _too_large(folder: Path, sizes: dict[str, int], *, limit: int, what: str) -> str:
+    largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:_LARGEST_NAMED]
+    named = ", ".join(f"{plain(path)} ({sizes[path] / 1e6:.1f} MB)" for path in largest)
+    return f"{folder}: the {what} are over {limit / 1e6:.1f} MB; the largest: {named}. {_INSTEAD}"

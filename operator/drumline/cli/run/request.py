@@ -1,0 +1,69 @@
+"""The arguments of `drumline run` as a request."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+
+from drumline.cli.errors import BadInput
+from drumline.cli.run.manifests import RunRequest, job_stem, launch_of
+
+
+def run_request(
+    chosen: argparse.Namespace,
+    environment: Mapping[str, str],
+    *,
+    queue: str,
+    namespace: str | None,
+    letters: str,
+) -> RunRequest:
+    """What was asked for.
+
+    Args:
+        chosen: the arguments; `command_line` is what stands behind `--`.
+        environment: of this process.
+        queue: whose quota it uses.
+        namespace: where the job is; None: not said.
+        letters: random ones, for the job's name.
+
+    Raises:
+        BadInput: the command or the image is missing, or an argument is not of its form.
+    """
+    command: list[str] = chosen.command_line
+    if not command:
+        raise BadInput("which command? Put it behind two dashes: drumline run -- python train.py")
+    image = chosen.image or environment.get("DRUMLINE_IMAGE")
+    if not image:
+        raise BadInput(
+            "which image? Name one that has Python and your libraries, with --image or in"
+            " DRUMLINE_IMAGE, for instance pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
+        )
+    options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
+    return RunRequest(
+        name=chosen.name or f"{job_stem(command)}-{letters}",
+        namespace=namespace,
+        queue=queue,
+        image=image,
+        nodes=chosen.nodes,
+        gpus=chosen.gpus,
+        command=tuple(command),
+        launch=chosen.launch or launch_of(command),
+        env=_pairs(chosen.env, option="--env", form="NAME=VALUE"),
+        claims=_pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
+        resources=_pairs(
+            [text for text in chosen.resources.split(",") if text],
+            option="--resources",
+            form="cpu=8,memory=64Gi",
+        ),
+        options={name: value for name, value in options.items() if value},
+    )
+
+
+def _pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:
+    pairs: list[tuple[str, str]] = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise BadInput(f"{option} {text}: write {form}")
+        pairs.append((name, value))
+    return tuple(pairs)

@@ -1,0 +1,95 @@
+"""The grammar of `drumline run`, and of the commands for a job that is there."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+RUN_DESCRIPTION: Final = """\
+Run a command on GPUs with the code of a folder: pack the files that git would keep, create a
+TrainingJob, say why it waits and until when, then follow the logs of all its pods. Ctrl-C lets the
+job go on. The command's ranks are started, and after a failure started again, by Drumline's agent:
+python once for each GPU, as torchrun does; torchrun, accelerate and other launchers once a pod.
+"""
+RUN_EXAMPLES: Final = """\
+examples:
+  drumline run -N2 -G8 --image pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime -- python train.py
+  drumline run -G8 -q research --claim corpus=/data -- torchrun train.py --data /data
+  drumline run -N2 -G8 --dry-run -- python train.py > job.yaml
+
+DRUMLINE_IMAGE and DRUMLINE_QUEUE are the defaults of --image and --queue. A file .drumlineignore
+names files that git keeps and the job does not need, in the form of a .gitignore.
+"""
+LOGS_DESCRIPTION: Final = """\
+Print what all pods of a job have written, by time, each line with the index of its pod.
+"""
+
+
+def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """What stands before the first `--`, and the command behind it."""
+    given = list(arguments)
+    if "--" not in given:
+        return given, []
+    at = given.index("--")
+    return given[:at], given[at + 1 :]
+
+
+def add_cluster(command: argparse.ArgumentParser) -> None:
+    """Which cluster and namespace, as every command has it."""
+    command.add_argument("-n", "--namespace", help="default: that of the context")
+    command.add_argument("--context", help="context of the kubeconfig")
+    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def add_run(run: argparse.ArgumentParser) -> None:
+    """Every option of `run`; the command behind `--` is split off before."""
+    run.add_argument("-N", "--nodes", type=int, default=1, metavar="N", help="pods; default: 1")
+    run.add_argument("-G", "--gpus", type=int, default=1, metavar="N", help="of each pod; 1")
+    run.add_argument("-q", "--queue", help="TrainingQueue; default: the cluster's only one")
+    run.add_argument("--image", help="with Python and the libraries, not with the code")
+    run.add_argument("--name", help="of the job; default: the script's, and four random letters")
+    run.add_argument(
+        "--launch",
+        choices=("PerGpu", "PerPod"),
+        help="how often the command is started; default: by its name, see above",
+    )
+    run.add_argument(
+        "--folder", type=Path, default=Path(), metavar="FOLDER", help="with the code; default: ."
+    )
+    run.add_argument("--no-code", action="store_true", help="the image has the code")
+    run.add_argument(
+        "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
+    )
+    run.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        metavar="NAME=/FOLDER",
+        help="a PersistentVolumeClaim of the namespace and where it appears; may be repeated",
+    )
+    run.add_argument(
+        "--resources",
+        default="",
+        metavar="cpu=8,memory=64Gi",
+        help="of each pod besides its GPUs",
+    )
+    run.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
+    run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    run.add_argument("--dry-run", action="store_true", help="print the objects, change nothing")
+    run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
+    add_cluster(run)
+
+
+def add_logs(logs: argparse.ArgumentParser) -> None:
+    """Every option of `logs`."""
+    logs.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
+    add_cluster(logs)
+
+
+def add_job(command: argparse.ArgumentParser) -> None:
+    """A command whose only argument is the job."""
+    command.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    add_cluster(command)

@@ -1,0 +1,108 @@
+"""`drumline run` against a real API server: what is stored, who owns it, what is refused."""
+
+from __future__ import annotations
+
+import base64
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from drumline_trainer.agent.programs.unpack_code import CodeFile, code_entries
+from tests.cluster import Cluster
+from tests.kube import Kube
+from tests.operator_process import prepare
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def kube(control_plane: Cluster) -> Iterator[Kube]:
+    kube = Kube(control_plane.kubeconfig)
+    prepare(kube)
+    yield kube
+    kube.close()
+
+
+@pytest.fixture
+def namespace(kube: Kube) -> str:
+    name = f"cli-{uuid.uuid4().hex[:8]}"
+    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    return name
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "train.py").write_text("print(1)\n")
+    return tmp_path
+
+
+def drumline(kubeconfig: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command, *rest = arguments
+    return subprocess.run(
+        [sys.executable, "-m", "drumline", command, "--kubeconfig", str(kubeconfig), *rest],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}",
+            "DRUMLINE_IMAGE": "pytorch/pytorch:2",
+            "DRUMLINE_QUEUE": "research",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def test_equal_code_of_two_jobs_is_stored_once_and_owned_by_both(
+    control_plane: Cluster, kube: Kube, namespace: str, folder: Path
+) -> None:
+    config = control_plane.kubeconfig
+    for name in ("a", "b"):
+        done = drumline(
+            *(config, folder, "run", "-d", "-n", namespace, "--name", name, "-N2", "-G8"),
+            *("--", "python", "train.py", "--lr", "3e-4"),
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+    jobs = [kube.get("trainingjobs", name, namespace) for name in ("a", "b")]
+    (code,) = {str(job["spec"]["template"]["code"]["configMaps"]) for job in jobs}
+    (name,) = yaml.safe_load(code)
+    stored = kube.get("configmaps", name, namespace)
+    owners = {owner["uid"] for owner in stored["metadata"]["ownerReferences"]}
+    assert owners == {job["metadata"]["uid"] for job in jobs}
+    packed = base64.b64decode(stored["binaryData"]["part"])
+    (entry,) = code_entries(packed, digest=jobs[0]["spec"]["template"]["code"]["digest"])
+    assert isinstance(entry, CodeFile)
+    assert (entry.path, bytes(entry.content)) == ("train.py", b"print(1)\n")
+
+
+def test_what_a_dry_run_prints_is_what_the_api_server_takes(
+    control_plane: Cluster, kube: Kube, namespace: str, folder: Path
+) -> None:
+    done = drumline(
+        *(control_plane.kubeconfig, folder, "run", "--dry-run", "-n", namespace, "--name", "a"),
+        *("--claim", "corpus=/data", "--", "torchrun", "train.py", "--lr", "3e-4"),
+    )
+    for document in yaml.safe_load_all(done.stdout):
+        kube.create(document)
+    spec = kube.get("trainingjobs", "a", namespace)["spec"]
+    assert spec["template"]["command"] == ["torchrun", "train.py", "--lr", "3e-4"]
+    assert spec["template"]["launch"] == "PerPod"
+
+
+def test_a_refused_job_leaves_no_code_behind(
+    control_plane: Cluster, kube: Kube, namespace: str, folder: Path
+) -> None:
+    done = drumline(
+        *(control_plane.kubeconfig, folder, "run", "-n", namespace, "-N0", "--", "python", "x.py")
+    )
+    assert done.returncode == 1
+    assert "spec.nodes" in done.stderr
+    left = [each["metadata"]["name"] for each in kube.list("configmaps", namespace)]
+    assert [name for name in left if name.startswith("drumline-code")] == []

@@ -1,0 +1,312 @@
+"""`drumline run` and what follows it: a folder, and an API server that answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+import yaml
+
+from drumline.cli.program import main
+from tests.unit.cli.manifests import kubeconfig
+
+ROOT = Path(__file__).parents[4]
+CORE = "/api/v1/namespaces/team"
+DRUMLINE = "/apis/drumline.dev/v1alpha1"
+JOBS = f"{DRUMLINE}/namespaces/team/trainingjobs"
+PODS = {
+    "metadata": {"resourceVersion": "9"},
+    "items": [
+        {
+            "metadata": {"name": f"train-{index}-g1", "labels": {"drumline.dev/index": str(index)}},
+            "status": {"containerStatuses": [{"name": "trainer", "state": {"terminated": {}}}]},
+        }
+        for index in (1, 0)
+    ],
+}
+
+
+@dataclass
+class Served:
+    """An API server of one namespace: what is created is kept, a job goes through its phases."""
+
+    statuses: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    refused: dict[tuple[str, str], tuple[int, str]] = field(default_factory=dict)
+    patches_miss: bool = False
+    queues: list[str] = field(default_factory=lambda: ["research"])
+    created: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    patched: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    deleted: list[str] = field(default_factory=list)
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if refused := self.refused.get((method, path)):
+            code, message = refused
+            return code, {"kind": "Status", "code": code, "reason": message, "message": message}
+        metadata = {"uid": f"uid-{len(self.created)}", "resourceVersion": "1"}
+        match method:
+            case "POST":
+                self.created.append((path, body))
+                return 201, {"metadata": {**body["metadata"], **metadata}}
+            case "PATCH" if self.patches_miss:
+                return 404, {"kind": "Status", "code": 404, "message": "not found"}
+            case "PATCH":
+                self.patched.append((path, body))
+                return 200, {"metadata": metadata}
+            case "DELETE":
+                self.deleted.append(path)
+                return 200, {}
+            case _:
+                return self.read(path)
+
+    def read(self, path: str) -> tuple[int, Any]:
+        if path == f"{DRUMLINE}/trainingqueues":
+            items = [{"metadata": {"name": name}} for name in self.queues]
+            return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
+        if path == f"{CORE}/pods":
+            return 200, PODS
+        if path.endswith("/log"):
+            index = path.split("-")[-2]
+            times = [f"2026-11-22T10:00:0{second}.000000000Z" for second in (int(index), 5)]
+            return 200, "".join(f"{at} line at {at[17:19]} of {index}\n" for at in times)
+        if path.startswith(JOBS):
+            status = self.statuses.pop(0) if len(self.statuses) > 1 else self.statuses[0]
+            return 200, {"metadata": {"name": "train", "uid": "uid-1"}, "status": status}
+        return 404, {"kind": "Status", "code": 404, "message": "page not found"}
+
+
+@contextmanager
+def serving(served: Served) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def answer(self) -> None:
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length) or b"null")
+            code, answer = served.answer(self.command, self.path.partition("?")[0], body)
+            raw = (answer if isinstance(answer, str) else json.dumps(answer)).encode()
+            self.send_response(code)
+            self.send_header("Content-Length", str(len(raw)))
+            self.end_headers()
+            self.wfile.write(raw)
+
+        do_GET = do_POST = do_PATCH = do_DELETE = answer  # noqa: N815 - the base's names
+
+        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base's name
+            del format, args
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command left behind."""
+
+    code: int
+    output: str
+    error: str
+
+
+Drumline = Callable[..., Done]
+
+
+@pytest.fixture
+def drumline(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Drumline:
+    """A command in the folder; without a server there is no kubeconfig."""
+    monkeypatch.chdir(folder)
+    for name in ("KUBERNETES_SERVICE_HOST", "DRUMLINE_QUEUE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("DRUMLINE_IMAGE", "pytorch/pytorch:2")
+
+    def run(command: str, *arguments: str, served: Served | None = None) -> Done:
+        with serving(served or Served()) as server:
+            config = kubeconfig(folder.parent, server) if served else Path("/nonexistent")
+            code = main([command, "--kubeconfig", str(config), *arguments])
+        shown = capsys.readouterr()
+        return Done(code=code, output=shown.out, error=shown.err)
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "code"
+    folder.mkdir()
+    (folder / "train.py").write_text("print(1)\n")
+    return folder
+
+
+RUN = ("run", "--name", "train", "--", "python", "train.py", "--lr", "3e-4")
+
+
+def test_a_dry_run_is_text_for_kubectl_and_asks_no_cluster(drumline: Drumline) -> None:
+    done = drumline("run", "--dry-run", "-q", "research", *RUN[1:])
+    assert (done.code, done.error) == (0, "")
+    code, job = yaml.safe_load_all(done.output)
+    assert (code["kind"], job["kind"]) == ("ConfigMap", "TrainingJob")
+    assert job["spec"]["template"]["code"]["configMaps"] == [code["metadata"]["name"]]
+    assert '- "3e-4"' in done.output  # to kubectl's reader a number
+    assert "kubectl apply --server-side" in done.output
+    again = drumline("run", "--dry-run", "-q", "research", *RUN[1:])
+    assert again.output == done.output
+
+
+def test_the_code_is_stored_the_job_owns_it_and_its_logs_are_followed(drumline: Drumline) -> None:
+    waits = {
+        "phase": "Pending",
+        "message": "research: 8 of 8 GPUs are in use",
+        "expectedStart": "2026-11-22T12:00:00Z",
+        "expectedStartBy": "2026-11-22T14:00:00Z",
+    }
+    served = Served(statuses=[waits, {"phase": "Running"}, {"phase": "Succeeded"}])
+    done = drumline(*RUN, served=served)
+    assert (done.code, done.error) == (0, "")
+    (stored, code), (asked, job) = served.created
+    assert (stored, asked) == (f"{CORE}/configmaps", JOBS)
+    assert job["spec"]["queue"] == "research"  # the only one
+    ((patched, patch),) = served.patched
+    assert patched == f"{CORE}/configmaps/{code['metadata']['name']}"
+    assert patch["metadata"]["ownerReferences"] == [
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "name": "train",
+            "uid": "uid-1",
+        }
+    ]
+    assert (
+        "Pending: research: 8 of 8 GPUs are in use (expected to start about 2026-11-22T12:00:00Z,"
+        " by 2026-11-22T14:00:00Z)\n" in done.output
+    )
+    assert sorted(line for line in done.output.splitlines() if line.startswith("[")) == [
+        *("[0] line at 00 of 0", "[0] line at 05 of 0", "[1] line at 01 of 1"),
+        "[1] line at 05 of 1",
+    ]
+    assert job["spec"]["template"]["code"]["digest"][:19] in done.output
+
+
+def test_a_job_that_failed_says_why_and_so_does_the_exit_code(drumline: Drumline) -> None:
+    served = Served(statuses=[{"phase": "Failed", "message": "rank 3: \x1b[2Jno such file"}])
+    done = drumline(*RUN, served=served)
+    assert done.code == 1
+    assert "Failed: rank 3: [2Jno such file" in done.output
+
+
+def test_code_that_is_stored_is_used_and_stays_where_the_job_is_refused(drumline: Drumline) -> None:
+    refused = {
+        ("POST", f"{CORE}/configmaps"): (409, "AlreadyExists"),
+        ("POST", JOBS): (403, "exceeded quota: jobs"),
+    }
+    served = Served(refused=refused)
+    done = drumline(*RUN, served=served)
+    assert done.code == 1
+    assert "not allowed to create: exceeded quota: jobs" in done.error
+    assert served.deleted == []
+
+
+def test_code_that_was_stored_for_a_refused_job_is_taken_back(drumline: Drumline) -> None:
+    served = Served(refused={("POST", JOBS): (422, "spec.nodes: Invalid value")})
+    done = drumline(*RUN, served=served)
+    assert "spec.nodes: Invalid value" in done.error
+    ((_, code),) = served.created
+    assert served.deleted == [f"{CORE}/configmaps/{code['metadata']['name']}"]
+
+
+@pytest.mark.parametrize(
+    ("served", "sentence"),
+    [
+        (Served(queues=["b", "a"]), "This cluster has a, b; name yours with --queue"),
+        (Served(queues=[]), "no TrainingQueue; ask its administrator"),
+        (Served(refused={("GET", f"{DRUMLINE}/trainingqueues"): (404, "x")}), "not installed"),
+        (
+            Served(refused={("POST", f"{CORE}/configmaps"): (403, "user u cannot create")}),
+            "not allowed to store: user u cannot create",
+        ),
+        (Served(refused={("POST", JOBS): (404, 'namespaces "team" not found')}), "no namespace"),
+    ],
+)
+def test_what_the_cluster_lacks_is_a_sentence(
+    drumline: Drumline, served: Served, sentence: str
+) -> None:
+    done = drumline(*RUN, served=served)
+    assert done.code in {1, 2}
+    assert sentence in done.error
+    assert "Traceback" not in done.error
+
+
+def test_without_a_kubeconfig_nothing_is_tried(drumline: Drumline) -> None:
+    done = drumline(*RUN)
+    assert done.code == 2
+    assert "set KUBECONFIG, or name one with --kubeconfig" in done.error
+
+
+def test_logs_are_merged_by_time(drumline: Drumline) -> None:
+    done = drumline("logs", "train", served=Served(statuses=[{"phase": "Running"}]))
+    assert done.output.splitlines() == [
+        *("[0] line at 00 of 0", "[1] line at 01 of 1"),
+        *("[0] line at 05 of 0", "[1] line at 05 of 1"),
+    ]
+
+
+def test_stop_resume_and_delete(drumline: Drumline) -> None:
+    served = Served(statuses=[{}])
+    for command, words in (
+        ("stop", "once it has saved"),
+        ("resume", "queued again"),
+        ("delete", "is deleted"),
+    ):
+        done = drumline(command, "train", served=served)
+        assert (done.code, done.error) == (0, "")
+        assert words in done.output
+    bodies = [body for _, body in served.patched]
+    assert bodies == [{"spec": {"suspend": True}}, {"spec": {"suspend": False}}]
+    assert served.deleted == [f"{JOBS}/train"]
+
+
+def test_code_that_is_collected_in_between_is_stored_again_with_its_owner(
+    drumline: Drumline,
+) -> None:
+    served = Served(statuses=[{"phase": "Succeeded"}], patches_miss=True)
+    assert drumline(*RUN, served=served).code == 0
+    (_, _), _, (path, again) = served.created
+    assert path == f"{CORE}/configmaps"
+    (owner,) = again["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("TrainingJob", "train")
+
+
+def test_an_interrupt_leaves_the_job_alone(folder: Path) -> None:
+    served = Served(statuses=[{"phase": "Pending", "message": "no room"}])
+    with serving(served) as server:
+        config = kubeconfig(folder.parent, server)
+        command = [sys.executable, "-m", "drumline", "logs", "-f", "train"]
+        with subprocess.Popen(
+            [*command, "--kubeconfig", str(config)],
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "Pending: no room\n"
+            process.send_signal(signal.SIGINT)
+            rest = process.stdout.read()
+    assert process.returncode == 0
+    assert "goes on without you" in rest
+    assert "drumline stop train -n team" in rest
+    assert served.deleted == served.patched == []
