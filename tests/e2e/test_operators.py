@@ -51,14 +51,14 @@ def leader_of(kube: Kube, pods: list[Json]) -> Json:
     names = {pod["metadata"]["name"]: pod for pod in pods}
 
     def is_held(lease: Json | None) -> bool:
-        return ((lease or {}).get("spec") or {}).get("holderIdentity", "") in names
+        return lease is not None and lease["spec"].get("holderIdentity", "") in names
 
     kube.wait("leases", LEASE, SYSTEM_NAMESPACE, is_held, seconds=120)
     return names[holder(kube)]
 
 
 def is_decided(job: Json | None) -> bool:
-    return bool(((job or {}).get("status") or {}).get("assignment"))
+    return job is not None and "assignment" in job.get("status", {})
 
 
 def test_a_dead_node_with_the_leader_costs_the_rest_of_its_lease(

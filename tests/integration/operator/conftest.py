@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.cluster.kwok import fake_node
+from tests.cluster.rest import ApiStatusError
 from tests.kube import Kube
 from tests.operator_process import OperatorProcess, prepare
 
@@ -70,6 +72,20 @@ def release_lease(kube: Kube) -> None:
     """What a killed leader cannot do any more; spares its successor the lease's duration."""
     body = {"spec": {"holderIdentity": ""}}
     kube.patch("leases", "drumline-operator", body, "drumline-system")
+
+
+def once_allowed(write: Callable[[], object]) -> None:
+    """Write what the API server takes once it has heard of other rules."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            write()
+        except ApiStatusError as error:
+            if error.code != 422 or time.monotonic() > deadline:
+                raise
+            time.sleep(0.1)  # the API server takes rules in without saying when
+        else:
+            return
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.integration.operator.conftest import Site
-from tests.kube import phase_is, reason_is
+from drumline.api.spec_policy import NAME, spec_policy
+from tests.integration.operator.conftest import Site, once_allowed
+from tests.kube import Kube, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -40,6 +43,36 @@ def test_hostile_specs_say_what_is_wrong_and_another_job_runs(site: Site) -> Non
     site.submit("fine", nodes=1, gpusPerNode=8, user=f"ann{NBSP}lee")
     site.wait("fine", phase_is("Running"))
     for name, (_, said) in trainers.items():
+        job = site.wait(name, reason_is("InvalidConfig"))
+        assert said in job["status"]["message"]
+        assert site.pods(name) == []
+
+
+@pytest.fixture
+def no_policy(api: Kube) -> Iterator[None]:
+    """An administrator has deleted the binding of the policy over whole specs."""
+    api.delete("validatingadmissionpolicybindings", NAME)
+    yield
+    api.ensure(spec_policy()[1])
+
+
+@pytest.mark.usefixtures("no_policy")
+def test_without_its_policy_a_spec_is_refused_before_it_gets_a_gpu(site: Site) -> None:
+    specs: dict[str, tuple[dict[str, Any], str]] = {
+        "elastic": ({"minNodes": 2}, "spec.minNodes: minNodes is at most nodes; lower it"),
+        "gpus": (
+            {"resources": {"nvidia.com/gpu": 8}},
+            "spec.resources: resources: GPUs are asked for with gpusPerNode",
+        ),
+        "both": (
+            {"trainer": {}, "template": {"image": "any:1"}},
+            "spec: exactly one of trainer and template is required",
+        ),
+        "dotted.name": ({}, "metadata.name: a TrainingJob's name has at most 50 characters"),
+    }
+    for name, (fields, _) in specs.items():
+        once_allowed(partial(site.submit, name, nodes=1, gpusPerNode=1, **fields))
+    for name, (_, said) in specs.items():
         job = site.wait(name, reason_is("InvalidConfig"))
         assert said in job["status"]["message"]
         assert site.pods(name) == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -10,8 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.rest import ApiStatusError
-from tests.integration.operator.conftest import Site, release_lease
+from tests.integration.operator.conftest import Site, once_allowed, release_lease
 from tests.kstatus import kstatus
 from tests.kube import Kube, phase_is, reason_is
 from tests.operator_process import CHART_FILES, OperatorProcess
@@ -118,27 +116,13 @@ def older_release(api: Kube) -> Iterator[None]:
         api.patch("customresourcedefinitions", crd["metadata"]["name"], {"spec": crd["spec"]})
 
 
-def once_served(write: Callable[[], object]) -> None:
-    """Write what only the older release's CRD takes."""
-    deadline = time.monotonic() + 30
-    while True:
-        try:
-            write()
-        except ApiStatusError as error:
-            if error.code != 422 or time.monotonic() > deadline:
-                raise
-            time.sleep(0.1)  # the API server takes a CRD in without saying when
-        else:
-            return
-
-
 @pytest.fixture
 def odd(site: Site, older_release: None) -> Iterator[tuple[str, str]]:
     """A TrainingQueue and a GpuPool that an older release let in, and this one cannot read."""
     del older_release
     queue, pool = f"{site.queue}-odd", f"{site.pool}-odd"
     for document in unreadable(site, queue=queue, pool=pool):
-        once_served(partial(site.kube.create, document))
+        once_allowed(partial(site.kube.create, document))
     yield queue, pool
     site.kube.delete("trainingqueues", queue)
     site.kube.delete("gpupools", pool)
@@ -182,7 +166,7 @@ def test_a_queue_that_becomes_unreadable_keeps_its_last_quota(
     site.submit("before", nodes=1, gpusPerNode=8)
     before = site.wait("before", phase_is("Running"))
     worse = {"spec": {"weight": 0}}
-    once_served(lambda: site.kube.patch("trainingqueues", site.queue, worse))
+    once_allowed(lambda: site.kube.patch("trainingqueues", site.queue, worse))
     site.kube.wait("trainingqueues", site.queue, None, ready("False", "Unreadable"))
     site.submit("after", nodes=1, gpusPerNode=8)
     site.wait("after", phase_is("Running"))
