@@ -21,6 +21,7 @@ from drumline.cli.output import Output
 from drumline.cli.run.manifests import (
     RunRequest,
     code_manifests,
+    code_source,
     job_manifest,
 )
 from drumline.cli.run.pack import PackedFolder, pack
@@ -70,10 +71,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
     async def submit() -> None:
         async with cluster_client(credentials) as client:
-            manifest = job_manifest(request, packed)
+            parts = code_manifests(packed, namespace=namespace) if packed else []
+            manifest = job_manifest(request, code_source(packed, parts) if packed else None)
             if not queue:
                 manifest["spec"]["queue"] = await _only_queue(client)
-            await _create(client, manifest, packed, namespace=namespace)
+            await _create(client, manifest, parts, namespace=namespace)
 
     asyncio.run(submit())
     say(_created(request, packed))
@@ -89,8 +91,13 @@ def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Packe
 
 
 def _dry_run(request: RunRequest, packed: PackedFolder | None) -> str:
-    code = code_manifests(packed, namespace=request.namespace) if packed else []
-    manifests = [*code, job_manifest(request, packed)]
+    if packed is None:
+        manifests = [job_manifest(request, None)]
+    else:
+        # Names of the job's own: kubectl gives them no owner, so they must outlive the last owner
+        # of equal code that was stored by others.
+        parts = code_manifests(packed, namespace=request.namespace, prefix=f"{request.name}-code")
+        manifests = [*parts, job_manifest(request, code_source(packed, parts))]
     return _DRY_RUN_HEADER + yaml.dump_all(
         manifests, Dumper=_QuotingDumper, sort_keys=False, explicit_start=True
     )
@@ -148,14 +155,13 @@ async def _only_queue(client: KubeClient) -> str:
 
 
 async def _create(
-    client: KubeClient, manifest: Json, packed: PackedFolder | None, *, namespace: str
+    client: KubeClient, manifest: Json, code: Sequence[Json], *, namespace: str
 ) -> None:
     """The code, then the job, then the job as an owner of the code.
 
     The code is collected with the last job that owns it. It is there before the job, so that no pod
     waits for it; what is left over where the job is refused is taken back.
     """
-    code = code_manifests(packed, namespace=namespace) if packed else []
     made = await _store_code(client, code, namespace=namespace)
     try:
         job = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)

@@ -19,6 +19,7 @@ LAUNCHERS: Final = frozenset(
     ("accelerate", "colossalai", "composer", "deepspeed", "mpiexec", "mpirun", "torchrun")
 )
 """Programs that start a pod's ranks themselves."""
+SHARED_CODE: Final = "drumline-code"
 _DIGITS_IN_NAME: Final = 20
 _MAX_STEM_CHARS: Final = 40
 """Of a job's 50, with room for the random letters."""
@@ -57,21 +58,20 @@ def job_stem(command: Sequence[str]) -> str:
     return words if words[:1].isalpha() else f"run-{words}".rstrip("-")
 
 
-def job_manifest(request: RunRequest, packed: PackedFolder | None) -> Json:
+def job_manifest(request: RunRequest, code: Json | None) -> Json:
     """The TrainingJob.
 
     Args:
         request: what was asked for.
-        packed: its code; None: the image has it.
+        code: its `template.code`; None: the image has it.
     """
     template: Json = {
         "image": request.image,
         "launch": request.launch,
         "command": list(request.command),
     }
-    if packed is not None:
-        names = [config_map["metadata"]["name"] for config_map in code_manifests(packed)]
-        template["code"] = {"digest": packed.digest, "configMaps": names}
+    if code is not None:
+        template["code"] = code
     if request.env:
         template["env"] = [{"name": name, "value": value} for name, value in request.env]
     if request.claims:
@@ -100,10 +100,25 @@ def job_manifest(request: RunRequest, packed: PackedFolder | None) -> Json:
     }
 
 
-def code_manifests(packed: PackedFolder, *, namespace: str | None = None) -> list[Json]:
+def code_source(packed: PackedFolder, parts: Sequence[Json]) -> Json:
+    """A job's `template.code`, from the packed folder and its ConfigMaps."""
+    return {
+        "digest": packed.digest,
+        "configMaps": [part["metadata"]["name"] for part in parts],
+    }
+
+
+def code_manifests(
+    packed: PackedFolder, *, namespace: str | None = None, prefix: str = SHARED_CODE
+) -> list[Json]:
     """The ConfigMaps with the parts of the code; equal code has equal ones, so it is stored once.
 
     Immutable: kubelets read them once and do not watch them.
+
+    Args:
+        packed: the code.
+        namespace: of the job; None: not said.
+        prefix: of their names. Those of SHARED_CODE go with the last job that owns them.
     """
     digits = packed.digest.removeprefix("sha256:")[:_DIGITS_IN_NAME]
     place = {"namespace": namespace} if namespace else {}
@@ -112,7 +127,7 @@ def code_manifests(packed: PackedFolder, *, namespace: str | None = None) -> lis
             "apiVersion": "v1",
             "kind": "ConfigMap",
             "metadata": {
-                "name": f"drumline-code-{digits}-{number}",
+                "name": f"{prefix}-{digits}-{number}",
                 **place,
                 "labels": {"app.kubernetes.io/name": "drumline", f"{GROUP}/code": digits},
             },

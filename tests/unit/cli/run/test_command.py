@@ -162,6 +162,7 @@ def test_a_dry_run_is_text_for_kubectl_and_asks_no_cluster(drumline: Drumline) -
     code, job = yaml.safe_load_all(done.output)
     assert (code["kind"], job["kind"]) == ("ConfigMap", "TrainingJob")
     assert job["spec"]["template"]["code"]["configMaps"] == [code["metadata"]["name"]]
+    assert code["metadata"]["name"].startswith("train-code-")  # no job of others takes it along
     assert '- "3e-4"' in done.output  # to kubectl's reader a number
     assert "kubectl apply --server-side" in done.output
     again = drumline("run", "--dry-run", "-q", "research", *RUN[1:])

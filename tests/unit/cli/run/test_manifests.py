@@ -12,7 +12,13 @@ import pytest
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.cli.arguments import parser
 from drumline.cli.errors import BadInput
-from drumline.cli.run.manifests import code_manifests, job_manifest, job_stem, launch_of
+from drumline.cli.run.manifests import (
+    code_manifests,
+    code_source,
+    job_manifest,
+    job_stem,
+    launch_of,
+)
 from drumline.cli.run.pack import PackedFolder, pack
 from drumline.cli.run.request import run_request
 from drumline_trainer.contract import MAX_CODE_BYTES, MAX_CODE_PART_BYTES
@@ -35,7 +41,8 @@ def manifest(*arguments: str, packed: PackedFolder | None = None, **environment:
         namespace="team",
         letters="abcd",
     )
-    return job_manifest(request, packed)
+    parts = code_manifests(packed) if packed else []
+    return job_manifest(request, code_source(packed, parts) if packed else None)
 
 
 def test_the_short_form_is_a_whole_job() -> None:
