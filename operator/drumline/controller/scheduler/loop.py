@@ -38,10 +38,10 @@ PACE = 4
 fifth of one core at most."""
 RETRY_SECONDS = 0.25
 LOOK_SECONDS = 60.0
-LOOK_FACTOR = 100
+LOOK_FACTOR = 200
 """While jobs wait, the next cycle is due after `LOOK_SECONDS`, or that many times what this one
 took, without any event: shares decay, and messages whose refresh had to wait are refreshed. A
-cluster at rest takes 1 % of one core at most.
+cluster at rest takes half a percent of one core for it at most.
 """
 FAILED_CYCLE_SECONDS = 5.0
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
