@@ -163,13 +163,13 @@ async def timed(
     return Timed(seconds=took, cpu_seconds={n: after[n] - before[n] for n in processes})
 
 
-async def settled(pid: int) -> None:
-    """Return once the API server has been nearly idle for two seconds (or a minute is over).
+async def settled(pid: int, *, within_seconds: float = 60.0) -> None:
+    """Return once a process has been nearly idle for two seconds (or the time is over).
 
     Fake nodes that become Ready and pods that are being deleted would count in the next run.
     """
     quiet, before = 0, cpu_seconds(pid)
-    for _ in range(120):
+    for _ in range(int(2 * within_seconds)):
         await asyncio.sleep(0.5)
         now = cpu_seconds(pid)
         quiet = quiet + 1 if now - before < IDLE_SHARE * 0.5 else 0

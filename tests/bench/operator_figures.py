@@ -8,7 +8,7 @@ import urllib.request
 
 async def until_ready(port: int) -> None:
     """Return once the operator leads and its caches are full."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(180):
         while not await asyncio.to_thread(_leads, port):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.2)
 

@@ -1,10 +1,12 @@
 """A large cluster at rest: what the operator takes, and how soon a new one decides.
 
-5,000 nodes of 8 GPUs carry gangs of 8 pods of one GPU on all but one of them; jobs up to 10,000
-wait for a quota that their queue does not have. Then nothing happens for a minute; then the
-operator is stopped, a gang is submitted that fits the free node, and another operator is started.
+5,000 nodes of 8 GPUs carry 4,999 gangs of 8 pods with one GPU each: 8 GPUs are free. Jobs up
+to 10,000 wait for 16 to 64. All of this is written into etcd (`full_cluster`), and nothing but
+the API server and the operator runs. Once the operator has nothing left to do, its memory and a
+minute of its rest are measured. Then it is stopped, a gang is submitted that fits the free GPUs,
+and another operator is started.
 
-`make bench WHAT=scale`; `ARGS="--nodes 100 --jobs 200"` for a look.
+`make bench WHAT=scale`; `ARGS="--nodes 96 --jobs 200"` for a look.
 """
 
 from __future__ import annotations
@@ -14,19 +16,22 @@ import asyncio
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tests.bench import load
+from tests.bench.full_cluster import GANG, Agents, Size, fill
 from tests.bench.report import Row, publish
-from tests.bench.shapes import GPUS, NODES_PER_RACK
+from tests.bench.shapes import GPUS
 from tests.bench.stand import Stand, cpu_rows, custom, furnished, standing
-from tests.cluster import Cluster, create_fake_nodes
+from tests.cluster import Cluster
+from tests.cluster.process import kill
 
-BATCH: Final = 100
-"""Jobs that are submitted at once."""
+MOVERS: Final = ("kube-controller-manager", "kube-scheduler", "kwok")
+"""What would move the objects; they are stopped once the cluster is furnished."""
+SETTLE_SECONDS: Final = 900
+"""A new operator writes to each waiting job why it waits, and forecasts once."""
 REST_SECONDS: Final = 60
-BATCH_SECONDS: Final = 300
-Json = dict[str, Any]
+DECISION_SECONDS: Final = 300
 
 
 def main() -> None:
@@ -35,43 +40,35 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--jobs", type=int, default=10_000, help="running and waiting ones")
     sizes = parser.parse_args()
-    quota = [{"gpuPool": "bench", "nominalGpus": sizes.nodes * GPUS}]
-    nothing = [{"gpuPool": "bench", "nominalGpus": 0}]
-    queues = [
-        custom("TrainingQueue", "bench", {"quotas": quota}),
-        custom("TrainingQueue", "waiting", {"quotas": nothing}),
-    ]
-    with furnished("scale", queues) as cluster, tempfile.TemporaryDirectory() as folder:
-        create_fake_nodes(
-            cluster.kubeconfig, count=sizes.nodes, gpus=GPUS, nodes_per_rack=NODES_PER_RACK
-        )
-        rows = asyncio.run(_measure(cluster, Path(folder), nodes=sizes.nodes, jobs=sizes.jobs))
-        publish("scale", rows, command=f"--nodes {sizes.nodes} --jobs {sizes.jobs}")
+    nodes = max(1, sizes.nodes // GANG) * GANG
+    size = Size(nodes=nodes, running=nodes - 1, waiting=max(0, sizes.jobs - nodes + 1))
+    quota = [{"gpuPool": "bench", "nominalGpus": nodes * GPUS}]
+    queue = custom("TrainingQueue", "bench", {"quotas": quota})
+    with (
+        furnished("scale", [queue]) as cluster,
+        tempfile.TemporaryDirectory() as folder,
+        Agents(),
+    ):
+        for role in MOVERS:
+            kill(cluster.folder, role_prefix=role)
+        began = time.perf_counter()
+        fill(cluster, size)
+        print(f"filled in {time.perf_counter() - began:.0f} s", flush=True)
+        rows = asyncio.run(_measure(cluster, Path(folder), size))
+        publish("scale", rows, command=f"--nodes {nodes} --jobs {size.running + size.waiting}")
 
 
-async def _measure(cluster: Cluster, folder: Path, *, nodes: int, jobs: int) -> list[Row]:
-    running = nodes - 1
+async def _measure(cluster: Cluster, folder: Path, size: Size) -> list[Row]:
     async with standing(cluster, folder) as stand:
-        await stand.start_operator()
         began = stand.cpu_seconds()
-        for first in range(0, running, BATCH):
-            count = min(BATCH, running - first)
-            gangs = [_gang(f"run-{first + number}") for number in range(count)]
-            stand.bound.begin(count * GPUS)
-            await load.submit_jobs(stand.client, gangs)
-            async with asyncio.timeout(BATCH_SECONDS):
-                await stand.bound.reached.wait()
-            print(f"{first + count} of {running} gangs are bound", flush=True)
-        for first in range(0, jobs - running, BATCH):
-            count = min(BATCH, jobs - running - first)
-            waiting = [_gang(f"wait-{first + n}", queue="waiting") for n in range(count)]
-            await load.submit_jobs(stand.client, waiting)
-        await load.settled(stand.processes["operator"])
-        filled = stand.cpu_seconds()
+        await stand.start_operator()
+        await load.settled(stand.processes["operator"], within_seconds=SETTLE_SECONDS)
+        settled = stand.cpu_seconds()
         rows = [
-            Row(name="running gangs of 8 pods", value=running, unit="jobs"),
-            Row(name="waiting jobs", value=max(0, jobs - running), unit="jobs"),
-            *cpu_rows("until all of this stands", began, filled),
+            Row(name="nodes", value=size.nodes, unit=""),
+            Row(name="running gangs of 8 pods", value=size.running, unit="jobs"),
+            Row(name="waiting jobs", value=size.waiting, unit="jobs"),
+            *cpu_rows("until a first operator has nothing to do", began, settled),
             *await _at_rest(stand),
         ]
         return [*rows, await _restart(stand)]
@@ -107,10 +104,10 @@ async def _restart(stand: Stand) -> Row:
     """From the start of a process until the first pod it placed is seen bound."""
     await asyncio.to_thread(stand.operator.stop)
     stand.bound.begin(1)
-    await load.submit_jobs(stand.client, [_gang("after-restart")])
+    await load.submit_jobs(stand.client, [load.job_manifest("after-restart", nodes=GANG, gpus=1)])
     began = time.perf_counter()
     stand.operator.start()
-    async with asyncio.timeout(BATCH_SECONDS):
+    async with asyncio.timeout(DECISION_SECONDS):
         await stand.bound.reached.wait()
     seconds = time.perf_counter() - began
     return Row(
@@ -120,10 +117,6 @@ async def _restart(stand: Stand) -> Row:
         goal="<= 15",
         met=seconds <= 15,
     )
-
-
-def _gang(name: str, *, queue: str = "bench") -> Json:
-    return load.job_manifest(name, nodes=GPUS, gpus=1, queue=queue)
 
 
 if __name__ == "__main__":

@@ -107,9 +107,10 @@ async def standing(cluster: Cluster, folder: Path) -> AsyncGenerator[Stand]:
 
 
 def cpu_rows(name: str, before: dict[str, float], after: dict[str, float]) -> list[Row]:
-    """Processor seconds of every process that took any in between."""
+    """Processor seconds of every process that took any in between, or was started since."""
+    took = {process: after[process] - before.get(process, 0.0) for process in sorted(after)}
     return [
-        Row(name=f"  {name}: CPU of {process}", value=after[process] - before[process], unit="s")
-        for process in sorted(after)
-        if after[process] - before.get(process, 0.0) >= 0.005
+        Row(name=f"  {name}: CPU of {process}", value=seconds, unit="s")
+        for process, seconds in took.items()
+        if seconds >= 0.005
     ]
