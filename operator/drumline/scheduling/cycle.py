@@ -9,6 +9,8 @@ Example: two free nodes; a broken gang lost one node; A (priority 2) needs two n
 the other node. With a preemption for A, its future nodes would be reserved, and B rejected if it
 needed one of them.
 
+In a full cluster most of a cycle goes into explanations: whose end would help a blocked gang.
+
 Cost: O(nodes x levels) to build the view, O(nodes) for each shape of pods, and for each gang
 O(domains of the searched levels + its pods); equivalent gangs that do not fit cost one search.
 """
@@ -62,9 +64,7 @@ def decide(
         policy: the scheduler's.
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
         cache: of earlier cycles with the same policy; it saves time and changes no decision.
-        explain: False where nobody reads why gangs are blocked: no blockers are looked for among
-            running gangs, which takes most of a cycle in a full cluster, and the remedies of
-            quota rejections are not completed. All else is decided alike.
+        explain: False: blockers and remedies of rejections may be missing; all else is the same.
 
     Raises:
         ValueError: if two gangs have the same uid.
