@@ -9,7 +9,8 @@ Example: two free nodes; a broken gang lost one node; A (priority 2) needs two n
 the other node. With a preemption for A, its future nodes would be reserved, and B rejected if it
 needed one of them.
 
-In a full cluster most of a cycle goes into explanations: whose end would help a blocked gang.
+The decisions do not depend on the order of anything in the arguments. In a full cluster most of a
+cycle goes into explanations: whose end would help a blocked gang.
 
 Cost: O(nodes x levels) to build the view, O(nodes) for each shape of pods, and for each gang
 O(domains of the searched levels + its pods); equivalent gangs that do not fit cost one search.
@@ -55,8 +56,6 @@ def decide(
     explain: bool = True,
 ) -> Decisions:
     """Decide which pending gangs start and where, which are preempted, and repair broken gangs.
-
-    The result does not depend on the order of anything in the arguments.
 
     Args:
         snapshot: the cluster with its running gangs; lost positions (`Admitted.lost`) are repaired.
