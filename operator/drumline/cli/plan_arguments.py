@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, Final
 
 _Group = Any
@@ -41,6 +42,12 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
     plan.add_argument("--score", metavar="FILE", help="predict measured iterations of a CSV file")
     plan.add_argument(
         "-o", "--output", choices=("table", "json", "html"), default="table", help="default: table"
+    )
+    plan.add_argument(
+        "--pictures",
+        type=Path,
+        metavar="FOLDER",
+        help="write pictures (PNG) of layouts, memory against time and a curve there",
     )
     plan.add_argument("--top", type=int, default=5, metavar="N", help="layouts to show; default: 5")
     plan.add_argument(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 from dataclasses import replace
+from pathlib import Path
 
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_text
@@ -55,6 +56,8 @@ def run(chosen: argparse.Namespace) -> Output:
     if chosen.within is not None and chosen.tokens is None:
         raise BadInput("--within: how long a run takes follows from its tokens; give --tokens too")
     plan = _plan(chosen)
+    if chosen.pictures is not None:
+        _draw(plan, folder=chosen.pictures)
     if chosen.output == "json":
         shown = json.dumps(json_output.plan_json(plan), indent=1) + "\n"
     elif chosen.output == "html":
@@ -81,6 +84,7 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         result = search(goal, best=chosen.top)
         curve = _curve(chosen, request)
     best = result.planned[0] if result.planned else None
+    pictured = chosen.output == "html" or chosen.pictures is not None
     return Plan(
         request=request,
         result=result,
@@ -89,12 +93,30 @@ def _plan(chosen: argparse.Namespace) -> Plan:
         written=None if request.job is None else _written(chosen, request.job, goal),
         gang=None if request.job is None else gang_asked(request.job),
         curve=tuple(curve) if len(curve) > 1 else (),
-        front=pareto(goal) if chosen.output == "html" and best is not None else (),
+        front=pareto(goal) if pictured and best is not None else (),
         rehearsal=rehearsal,
         size=size,
         price=chosen.price,
         tokens=chosen.tokens,
     )
+
+
+def _draw(plan: Plan, *, folder: Path) -> None:
+    """Write the pictures.
+
+    Raises:
+        BadInput: matplotlib is missing or the folder cannot be written.
+    """
+    try:
+        from drumline.cli.plan import charts  # noqa: PLC0415 - optional: the simulator extra
+    except ImportError:
+        raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in charts.drawn(plan).items():
+            (folder / f"{name}.png").write_bytes(charts.png(figure))
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror}") from None
 
 
 def _curve(chosen: argparse.Namespace, request: PlanRequest) -> list[tuple[int, Planned | None]]:

@@ -110,6 +110,18 @@ def test_a_small_batch_has_its_measures_in_columns(capsys: pytest.CaptureFixture
     assert ladder.count("does not split evenly over 16 ranks") == 1  # once for all rungs
 
 
+def test_pictures_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    folder = tmp_path / "pictures"
+    sizes = ["llama-8b", *SMALL, "--gpus", "8..16"]
+    plan(capsys, *sizes, "--pictures", str(folder))
+    names = {"memory.png", "step.png", "memory-against-time.png", "speed.png"}
+    assert {file.name for file in folder.iterdir()} == names
+    assert all(file.read_bytes().startswith(b"\x89PNG") for file in folder.iterdir())
+    taken = tmp_path / "file"
+    taken.touch()
+    assert f"{taken}: File exists" in plan(capsys, *sizes, "--pictures", str(taken), code=2)
+
+
 def test_layouts_of_one_s_own_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     shown = plan(
         capsys,
