@@ -17,6 +17,7 @@ from drumline.api.base import (
     name_rule,
 )
 from drumline.api.conditions import Condition
+from drumline.api.podprofile import PodProfile
 from drumline_trainer.planner.hardware import GPU_MODELS
 
 
@@ -100,6 +101,9 @@ class GpuPoolSpec(ApiModel):
     """Levels of the network, broadest first, for instance block, rack, clique."""
     hardware: HardwareSpec | None = None
     """What the GPUs are. Absent: the ranks look, and no job's memory is looked at before."""
+    pod_profile: PodProfile | None = None
+    """What the pods of all jobs in this pool get beside what the jobs say: folders of the node,
+    capabilities, sidecars, as fast networks need them. Absent: nothing."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(

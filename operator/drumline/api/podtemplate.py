@@ -27,12 +27,7 @@ from drumline.api.code import CodeSource
 from drumline.api.volumes import Volume, VolumeMount
 from drumline_trainer.contract import CODE_FOLDER
 
-RESERVED_ENV: Final = (
-    "LD_AUDIT",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_VISIBLE_DEVICES",
+LAUNCHER_ENV: Final = (
     "MASTER_ADDR",
     "MASTER_PORT",
     "NNODES",
@@ -54,8 +49,18 @@ RESERVED_ENV: Final = (
     "I_MPI_HYDRA_HOST_FILE",
     "HYDRA_HOST_FILE",
 )
-"""Variables the operator sets for torchrun, JAX and MPI, and those that reach into the loader or
-the container runtime. A template with such a name is rejected."""
+"""Variables the operator sets for torchrun, JAX and MPI."""
+
+RESERVED_ENV: Final = (
+    "LD_AUDIT",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "NVIDIA_DRIVER_CAPABILITIES",
+    "NVIDIA_VISIBLE_DEVICES",
+    *LAUNCHER_ENV,
+)
+"""Those, and the ones that reach into the loader or the container runtime. A template with such a
+name is rejected."""
 
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]
 """Requests and limits of one pod besides its GPUs: cpu, memory, ephemeral-storage, RDMA devices."""

@@ -54,6 +54,10 @@ def pool(why: str, field: str, fix: str, /, name: str = "probe", **changes: Any)
     return Bad(why, manifest("GpuPool", name=name, **changes), field, fix)
 
 
+def profile(why: str, field: str, fix: str, /, **fields: Any) -> Bad:
+    return Bad(why, manifest("GpuPool", podProfile=fields), f"spec.podProfile.{field}", fix)
+
+
 ENV0 = "spec.template.env[0]"
 SET_BY_US = "remove it (the launch variables are there already)"
 CLAIM = {"claimName": "shared"}
@@ -752,6 +756,46 @@ PLATFORM = [
         topologyLevels=[{"name": f"l{i}", "nodeLabel": f"l{i}"} for i in range(9)],
     ),
     pool("pool name too long", "metadata.name", "at most 63", name=LONG),
+    profile(
+        "a mount of no volume",
+        "volumeMounts",
+        "add the volume or fix the name",
+        volumeMounts=[{"name": "ib", "mountPath": "/dev/infiniband"}],
+    ),
+    profile(
+        "a sidecar's mount of no volume",
+        "sidecars",
+        "add the volume or fix the name",
+        sidecars=[
+            {
+                "name": "rxdm",
+                "image": "rxdm:1",
+                "volumeMounts": [{"name": "sys", "mountPath": "/hostsysfs"}],
+            }
+        ],
+    ),
+    profile(
+        "a sidecar with the trainer's name",
+        "sidecars[0].name",
+        "choose another name",
+        sidecars=[{"name": "trainer", "image": "rxdm:1"}],
+    ),
+    profile("privilege by another name", "capabilities", "as a sidecar", capabilities=["ALL"]),
+    profile("CAP_ before a capability", "capabilities[0]", "should match", capabilities=["ipc"]),
+    profile("our labels", "labels", "remove them", labels={"drumline.dev/job": "a"}),
+    profile(
+        "a variable of the launcher",
+        "env[0].name",
+        "set by Drumline",
+        env=[{"name": "MASTER_ADDR", "value": "here"}],
+    ),
+    profile(
+        "a path that climbs",
+        "volumes[0].hostPath.path",
+        "must be absolute",
+        volumes=[{"name": "a", "hostPath": {"path": "/dev/../etc"}}],
+    ),
+    profile("a volume without a source", "volumes[0]", "exactly one", volumes=[{"name": "a"}]),
 ]
 
 TABLE = [*JOBS, *TEMPLATES, *PLATFORM]

@@ -271,7 +271,10 @@ def test_a_pools_gpu_resource_never_changes(server: Server) -> None:
         answer = server.replace(body, dry_run=True)
         assert "spec.gpuResource: " in answer.message
         assert "create another GpuPool" in answer.message
-        relabelled = {**pool, "spec": {"nodeSelector": {"pool": "a"}}}
+        relabelled = {
+            **pool,
+            "spec": {"nodeSelector": {"pool": "a"}, "podProfile": {"runtimeClassName": "nvidia"}},
+        }
         assert server.replace(relabelled, dry_run=True).code == 200
     finally:
         server.delete(pool)

@@ -130,6 +130,15 @@ def test_of_a_finished_job_a_pod_goes_whose_sidecar_holds_its_gpus() -> None:
     assert planned(job, observed(*pods)).actions == (DeletePods(pods=(pods[1],)),)
 
 
+def test_of_a_finished_job_a_pod_stays_whose_native_sidecar_is_about_to_end() -> None:
+    """Its kubelet ends the sidecar; deleted, the pod would take its logs with it."""
+    job = running(admitted(a_job(template={"image": "any:1"})))
+    pods = [a_pod(job, i, end=ended(), lingers=True, closing=True) for i in (0, 1)]
+    job = with_status(job, planned(job, observed(*pods)).status)
+    assert job.status.phase is Phase.SUCCEEDED
+    assert planned(job, observed(*pods)).actions == ()
+
+
 def test_a_configuration_the_trainer_refuses_is_never_scheduled() -> None:
     job = a_job(trainer={"model": "tiny", "overrides": {"optimizer": {"learning_rat": 1}}})
     assert not is_queued(job)

@@ -60,7 +60,13 @@ def facts_of(pod: PodView) -> PodFacts | None:
         image_id=main.image_id if main is not None else "",
         end=end,
         lingers=end is not None and not pod.finished,
+        closing=end is not None and not pod.finished and _all_ended(pod),
     )
+
+
+def _all_ended(pod: PodView) -> bool:
+    """Whether all containers ended that are no init containers, which native sidecars are."""
+    return all(container.exit_code is not None for container in pod.containers)
 
 
 def event_of(event: EventView) -> PodEvent:

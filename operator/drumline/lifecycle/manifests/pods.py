@@ -1,8 +1,9 @@
 """Job -> pod manifests: metadata, scheduling and security. The containers are in `containers`.
 
 Pods are bound at creation (`spec.nodeName`), restricted (non-root, no capabilities, RuntimeDefault
-seccomp), carry no service-account token, and are never restarted by the kubelet: the agent or the
-operator decides what a failure means.
+seccomp) unless the administrator of their pool says otherwise (`pool_profile`), carry no
+service-account token, and are never restarted by the kubelet: the agent or the operator decides
+what a failure means.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from drumline.lifecycle.manifests.agents import grace_seconds
 from drumline.lifecycle.manifests.children import owner_reference, shares_budget
 from drumline.lifecycle.manifests.containers import containers_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pool_profile import with_profile
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
@@ -57,7 +59,7 @@ def pod_manifests(
     Args:
         job: has an assignment.
         indices: of the members.
-        gpus: the GPUs of their pool.
+        gpus: what their pool says of its GPUs and its pods.
         settings: what the platform decides.
         own_budget: whether the job has a budget of its own whatever its size, as it had in
             earlier versions.
@@ -65,7 +67,7 @@ def pod_manifests(
     chosen = frozenset(indices)
     labels = _labels(job, protected=shares_budget(job) and not own_budget)
     return [
-        _manifest(job, member, labels, gpus=gpus, settings=settings)
+        with_profile(_manifest(job, member, labels, gpus=gpus, settings=settings), gpus.profile)
         for member in members_of(job.status)
         if member.index in chosen
     ]

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from drumline.api.gpupool import GpuPoolSpec, HardwareSpec
+from drumline.api.podprofile import PodProfile
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline_trainer.config import HardwareConfig
 from drumline_trainer.planner.hardware import GPU_MODELS
@@ -49,6 +50,8 @@ class PoolGpus:
     """Resource that counts its GPUs."""
     hardware: HardwareConfig | None = None
     """What they are; None: the pool does not say, and the ranks look."""
+    profile: PodProfile | None = None
+    """What the pool's administrator adds to its pods."""
 
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> PoolGpus:
@@ -56,7 +59,9 @@ class PoolGpus:
         said = spec.hardware
         known = said is not None and said.gpu in GPU_MODELS
         return cls(
-            resource=spec.gpu_resource, hardware=hardware_config(said) if said and known else None
+            resource=spec.gpu_resource,
+            hardware=hardware_config(said) if said and known else None,
+            profile=spec.pod_profile,
         )
 
 

@@ -56,7 +56,10 @@ class PodFacts:
     end: PodEnd | None = None
     """How its main container ended, or the pod as a whole; None before."""
     lingers: bool = False
-    """Whether containers that are not ours (injected sidecars) still run after `end`."""
+    """Whether other containers (sidecars) still run after `end`."""
+    closing: bool = False
+    """Whether these are native sidecars alone, which the kubelet ends by itself within the grace
+    period (KEP-753)."""
 
     @property
     def holds_node(self) -> bool:

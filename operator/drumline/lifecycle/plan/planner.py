@@ -70,9 +70,12 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
 def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:
     """Deletes pods that still run; ended ones stay for their logs until the TTL.
 
-    A pod whose main container ended counts as running while an injected sidecar holds its GPUs.
+    A pod whose main container ended counts as running while an injected sidecar holds its GPUs,
+    but for native sidecars: the kubelet ends these itself, and the logs stay.
     """
-    live = tuple(pod for pod in observed.pods if pod.holds_node and not pod.terminating)
+    live = tuple(
+        pod for pod in observed.pods if pod.holds_node and not pod.terminating and not pod.closing
+    )
     actions: tuple[Action, ...] = tuple(delete_actions(live))
     if live and any(pod.end is not None for pod in observed.pods):
         actions = (DeletePods(pods=live),)  # deleting a generation would delete ended pods too

@@ -184,6 +184,23 @@ def test_an_injected_sidecar_does_not_decide_how_a_pod_ended(
     assert (seen.end.succeeded, seen.lingers, seen.holds_node) == (succeeded, lingers, lingers)
 
 
+@pytest.mark.parametrize(
+    ("containers", "closing"),
+    [
+        ((container(exit_code=0),), True),
+        ((container(exit_code=0), SIDECAR), False),
+        ((container(ready=True),), False),
+    ],
+    ids=["native-sidecar", "sidecar-beside-it", "trains"],
+)
+def test_a_pod_closes_by_itself_where_only_native_sidecars_run_on(
+    containers: tuple[ContainerView, ...], closing: bool
+) -> None:
+    daemon = ContainerView(name="tcpxo-daemon", ready=True)
+    seen = facts(pod_view(containers=containers, init_containers=(daemon,)))
+    assert (seen.closing, seen.holds_node) == (closing, True)
+
+
 def test_an_injected_sidecar_does_not_decide_whether_a_member_is_ready() -> None:
     starts = ContainerView(name="mesh", waiting_reason="PodInitializing")
     assert facts(pod_view(ready=False, containers=(container(ready=True), starts))).ready

@@ -1,0 +1,127 @@
+"""What a pool's administrator adds to its pods: the last step of making one.
+
+Nothing of a job can undo it: annotations of the profile count before those of the job, and its
+volumes have names that no job can refer to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from drumline.api.base import ApiModel
+from drumline.api.podprofile import PodProfile, ProfileSidecar, ProfileVolume
+from drumline.api.volumes import VolumeMount
+
+Json = dict[str, Any]
+
+_VOLUME_PREFIX: Final = "drumline-pool-"
+"""Names of a template's volumes cannot start with `drumline-`."""
+
+
+def with_profile(pod: Json, profile: PodProfile | None) -> Json:
+    """The pod with what its pool adds; itself where that is nothing. O(size of the profile).
+
+    Args:
+        pod: a whole manifest whose first container trains.
+        profile: of the pool that the job was admitted to.
+    """
+    if profile is None:
+        return pod
+    metadata: Json = {
+        **pod["metadata"],
+        "annotations": {**pod["metadata"]["annotations"], **(profile.annotations or {})},
+        "labels": _labels(pod["metadata"]["labels"], profile.labels or {}),
+    }
+    return {**pod, "metadata": metadata, "spec": _spec(pod["spec"], profile)}
+
+
+def _labels(own: dict[str, str], added: dict[str, str]) -> dict[str, str]:
+    """The operator finds its pods by labels, so those stay whatever a profile says."""
+    return {**own, **{key: value for key, value in added.items() if not _is_ours(key)}}
+
+
+def _is_ours(key: str) -> bool:
+    domain = key.partition("/")[0]
+    return domain == "drumline.dev" or domain.endswith(".drumline.dev")
+
+
+def _spec(spec: Json, profile: PodProfile) -> Json:
+    added: Json = {
+        "serviceAccountName": profile.service_account_name,
+        "runtimeClassName": profile.runtime_class_name,
+        "securityContext": {**spec["securityContext"], **_user(profile.run_as_user)},
+        "containers": [_training(spec["containers"][0], profile), *spec["containers"][1:]],
+        "initContainers": [
+            *map(_sidecar, profile.sidecars or []),  # before what waits for the whole gang
+            *spec.get("initContainers", []),
+        ],
+        "volumes": [*spec["volumes"], *map(_volume, profile.volumes or [])],
+        "imagePullSecrets": _distinct(
+            [
+                *spec.get("imagePullSecrets", []),
+                *({"name": name} for name in profile.image_pull_secrets or []),
+            ]
+        ),
+    }
+    return {**spec, **{key: value for key, value in added.items() if value}}
+
+
+def _training(container: Json, profile: PodProfile) -> Json:
+    named = {variable["name"] for variable in container["env"]}
+    added = [_written(each) for each in profile.env or [] if each.name not in named]
+    security = container["securityContext"]
+    if profile.capabilities:
+        capabilities = {**security["capabilities"], "add": list(profile.capabilities)}
+        security = {**security, "capabilities": capabilities}
+    return {
+        **container,
+        # First, so that `$(NAME)` of a job's own variables can refer to them.
+        "env": [*added, *container["env"]],
+        "volumeMounts": [*container["volumeMounts"], *_mounts(profile.volume_mounts)],
+        "securityContext": security,
+    }
+
+
+def _sidecar(sidecar: ProfileSidecar) -> Json:
+    security: Json = dict(_user(sidecar.run_as_user))
+    if sidecar.run_as_user == 0:
+        security["runAsGroup"] = 0
+    if sidecar.capabilities:
+        security["capabilities"] = {"add": list(sidecar.capabilities)}
+    if sidecar.privileged:
+        security["privileged"] = True
+    optional = {"command": sidecar.command, "args": sidecar.args}
+    return {
+        "name": sidecar.name,
+        "image": sidecar.image,
+        "imagePullPolicy": "IfNotPresent",
+        "restartPolicy": "Always",
+        **{key: list(value) for key, value in optional.items() if value is not None},
+        "env": [_written(each) for each in sidecar.env or []],
+        "securityContext": security,
+        "volumeMounts": _mounts(sidecar.volume_mounts),
+    }
+
+
+def _user(user: int | None) -> Json:
+    """Part of a security context: the kubelet refuses root where `runAsNonRoot` is left."""
+    return {} if user is None else {"runAsUser": user, "runAsNonRoot": user != 0}
+
+
+def _volume(volume: ProfileVolume) -> Json:
+    manifest = _written(volume)
+    return {**manifest, "name": f"{_VOLUME_PREFIX}{volume.name}"}
+
+
+def _mounts(mounts: list[VolumeMount] | None) -> list[Json]:
+    written = map(_written, mounts or [])
+    return [{**mount, "name": f"{_VOLUME_PREFIX}{mount['name']}"} for mount in written]
+
+
+def _written(model: ApiModel) -> Json:
+    """As core/v1 spells it, which the models of a profile take over."""
+    return model.model_dump(by_alias=True, exclude_none=True)
+
+
+def _distinct(secrets: list[Json]) -> list[Json]:
+    return list({secret["name"]: secret for secret in secrets}.values())
