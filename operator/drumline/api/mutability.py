@@ -27,6 +27,7 @@ ONLY_WHILE_SUSPENDED: Final = (
     "gpusPerNode",
     "resources",
     "nodeSelector",
+    "nodeAffinity",
     "tolerations",
     "trainer",
     "template",

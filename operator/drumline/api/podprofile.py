@@ -20,7 +20,7 @@ from drumline.api.base import (
     Rule,
     keyed_by,
 )
-from drumline.api.podtemplate import LAUNCHER_ENV
+from drumline.api.variables import LAUNCHER_ENV
 from drumline.api.volumes import ClaimVolume, EmptyDir, NamedVolume, VolumeMount
 
 Capability = Annotated[str, Field(min_length=2, max_length=32, pattern=r"^[A-Z][A-Z0-9_]*$")]

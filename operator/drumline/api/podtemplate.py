@@ -1,7 +1,7 @@
 """The pod template of a TrainingJob: an allow-list, not a PodSpec.
 
-Fields are left out on purpose: nodeName, schedulerName, host namespaces, privilege,
-service accounts and init containers belong to the operator or to the cluster's administrator. The
+Fields are left out on purpose: nodeName, schedulerName, host namespaces, privilege, service
+accounts and sidecars belong to the operator or to the cluster's administrator (`podprofile`). The
 CEL rules below reject values of allowed fields that would bypass the allow-list: the variables and
 mount points with which the operator connects the gang.
 """
@@ -24,43 +24,10 @@ from drumline.api.base import (
     keyed_by,
 )
 from drumline.api.code import CodeSource
+from drumline.api.initcontainer import InitContainer
+from drumline.api.variables import EnvFromSource, EnvVar
 from drumline.api.volumes import Volume, VolumeMount
 from drumline_trainer.contract import CODE_FOLDER
-
-LAUNCHER_ENV: Final = (
-    "MASTER_ADDR",
-    "MASTER_PORT",
-    "NNODES",
-    "NODE_RANK",
-    "NPROC_PER_NODE",
-    "WORLD_SIZE",
-    "RANK",
-    "LOCAL_RANK",
-    "PET_NNODES",
-    "PET_NODE_RANK",
-    "PET_NPROC_PER_NODE",
-    "PET_MASTER_ADDR",
-    "PET_MASTER_PORT",
-    "JAX_COORDINATOR_ADDRESS",
-    "JAX_NUM_PROCESSES",
-    "JAX_PROCESS_ID",
-    "OMPI_MCA_orte_default_hostfile",
-    "PRTE_MCA_prte_default_hostfile",
-    "I_MPI_HYDRA_HOST_FILE",
-    "HYDRA_HOST_FILE",
-)
-"""Variables the operator sets for torchrun, JAX and MPI."""
-
-RESERVED_ENV: Final = (
-    "LD_AUDIT",
-    "LD_LIBRARY_PATH",
-    "LD_PRELOAD",
-    "NVIDIA_DRIVER_CAPABILITIES",
-    "NVIDIA_VISIBLE_DEVICES",
-    *LAUNCHER_ENV,
-)
-"""Those, and the ones that reach into the loader or the container runtime. A template with such a
-name is rejected."""
 
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]
 """Requests and limits of one pod besides its GPUs: cpu, memory, ephemeral-storage, RDMA devices."""
@@ -94,67 +61,6 @@ class Toleration(ApiModel):
             rule="self.operator == 'Equal' || !has(self.value)",
             message="value has no meaning with operator Exists; remove it or use operator Equal",
             field_path=".value",
-        ),
-    )
-
-
-class KeyRef(ApiModel):
-    """A key of a Secret or ConfigMap in the job's namespace."""
-
-    name: Annotated[str, Field(min_length=1, max_length=253)]
-    """Name of the Secret or ConfigMap."""
-    key: Annotated[str, Field(min_length=1, max_length=253)]
-    """Key inside it."""
-    optional: bool = False
-    """Whether the pod starts without it. Default: false."""
-
-
-class EnvVarSource(ApiModel):
-    """Where a variable's value comes from: exactly one."""
-
-    secret_key_ref: KeyRef | None = None
-    """A key of a Secret in the job's namespace."""
-    config_map_key_ref: KeyRef | None = None
-    """A key of a ConfigMap in the job's namespace."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="has(self.secretKeyRef) != has(self.configMapKeyRef)",
-            message="valueFrom needs exactly one of secretKeyRef and configMapKeyRef",
-        ),
-        Rule(
-            rule="!has(self.secretKeyRef)"
-            f" || !self.secretKeyRef.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
-            message=f"secretKeyRef: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
-            " name another Secret",
-            field_path=".secretKeyRef",
-        ),
-    )
-
-
-class EnvVar(ApiModel):
-    """One variable of the container."""
-
-    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-    """Names the operator sets (DRUMLINE_..., MASTER_ADDR, RANK, ...) and those of the loader and
-    the GPU runtime (LD_PRELOAD, NVIDIA_VISIBLE_DEVICES, ...) are refused."""
-    value: Annotated[str, Field(max_length=8192)] | None = None
-    """The value as text. `$(OTHER)` is expanded as in any container."""
-    value_from: EnvVarSource | None = None
-    """The value from a Secret or ConfigMap."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule=f"!self.name.startsWith('DRUMLINE_') && !(self.name in {list(RESERVED_ENV)!r})",
-            message="name: this variable is set by Drumline or reaches into the loader or the GPU"
-            " runtime; remove it (the launch variables are there already)",
-            message_expression="'name: %s is set by Drumline or reaches into the loader or the GPU"
-            " runtime; remove it (the launch variables are there already)'.format([self.name])",
-            field_path=".name",
-        ),
-        Rule(
-            rule="!(has(self.value) && has(self.valueFrom))",
-            message="value and valueFrom exclude each other; remove one",
         ),
     )
 
@@ -200,10 +106,18 @@ class PodTemplate(ApiModel):
         list[EnvVar] | None, Field(max_length=256, json_schema_extra=keyed_by("name"))
     ] = None
     """Variables besides those by which the launcher finds its gang."""
+    env_from: Annotated[list[EnvFromSource] | None, Field(max_length=16)] = None
+    """Secrets and ConfigMaps whose keys are variables, each with a prefix; env counts before them,
+    and of two the later one."""
+    init_containers: Annotated[
+        list[InitContainer] | None, Field(max_length=4, json_schema_extra=keyed_by("name"))
+    ] = None
+    """Containers that run to their end before the command starts, one after the other, in each pod
+    of the gang: data to fetch, a folder to fill. Their time counts against startDeadlineSeconds."""
     volumes: Annotated[
         list[Volume] | None, Field(max_length=32, json_schema_extra=keyed_by("name"))
     ] = None
-    """Claims, Secrets, ConfigMaps and scratch space."""
+    """Claims, Secrets, ConfigMaps, volumes of CSI drivers and scratch space."""
     volume_mounts: Annotated[
         list[VolumeMount] | None, Field(max_length=32, json_schema_extra=keyed_by("mountPath"))
     ] = None
@@ -260,6 +174,14 @@ class PodTemplate(ApiModel):
             message="volumeMounts: each name must be one of volumes; add the volume or fix the"
             " name",
             field_path=".volumeMounts",
+        ),
+        Rule(
+            rule="!has(self.initContainers) || self.initContainers.all(each,"
+            " !has(each.volumeMounts) || each.volumeMounts.all(mount, has(self.volumes)"
+            " && self.volumes.exists(volume, volume.name == mount.name)))",
+            message="initContainers: each name of volumeMounts must be one of volumes; add the"
+            " volume or fix the name",
+            field_path=".initContainers",
         ),
         Rule(
             rule="!has(self.imagePullSecrets) || self.imagePullSecrets.all(name,"

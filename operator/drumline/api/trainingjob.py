@@ -23,6 +23,7 @@ from drumline.api.base import (
 )
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
+from drumline.api.nodeaffinity import NodeAffinity
 from drumline.api.overrides import Overrides
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
@@ -236,6 +237,9 @@ class TrainingJobSpec(ApiModel):
     limit. Changes only while suspended."""
     node_selector: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
     """Labels the nodes must have, besides those of the pool. Changes only while suspended."""
+    node_affinity: NodeAffinity | None = None
+    """Conditions on labels of the nodes besides nodeSelector, such as a node to keep away from.
+    Changes only while suspended."""
     tolerations: Annotated[list[Toleration] | None, Field(max_length=32)] = None
     """Taints the pods accept; that of GPU nodes is accepted already. Changes only while
     suspended."""

@@ -1,7 +1,8 @@
 """Volumes of a pod template, and where they may be mounted.
 
-A volume is a claim, a Secret or a ConfigMap of the job's namespace, or scratch space. Mounts of the
-operator and the kubelet cannot be hidden: the gang's hosts, tokens, the kernel's folders.
+A volume is a claim, a Secret or a ConfigMap of the job's namespace, one that a CSI driver makes, or
+scratch space. Mounts of the operator and the kubelet cannot be hidden: the gang's hosts, tokens,
+the kernel's folders.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from pydantic import Field
 from drumline.api.base import (
     TOKEN_SECRET_SUFFIX,
     ApiModel,
+    LabelKey,
     Name,
     Quantity,
     Rule,
@@ -60,6 +62,45 @@ class EmptyDir(ApiModel):
     """Largest size, for instance 10Gi."""
 
 
+class SecretName(ApiModel):
+    """A Secret of the job's namespace."""
+
+    name: Annotated[str, Field(min_length=1, max_length=253)]
+    """Its name."""
+
+
+class CsiVolume(ApiModel):
+    """A volume that a CSI driver makes for the pod alone, such as a bucket.
+
+    The driver decides whether it offers that (volumeLifecycleModes of its CSIDriver).
+    """
+
+    driver: Annotated[
+        str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+    ]
+    """Name of the CSIDriver, for instance gcsfuse.csi.storage.gke.io."""
+    fs_type: Annotated[str, Field(min_length=1, max_length=63)] | None = None
+    """File system to mount; absent: the driver's own default."""
+    read_only: bool = False
+    """Whether the pods only read it. Default: false."""
+    volume_attributes: Annotated[
+        dict[LabelKey, Annotated[str, Field(max_length=4096)]] | None, Field(max_length=32)
+    ] = None
+    """What the driver wants to know, for instance bucketName."""
+    node_publish_secret_ref: SecretName | None = None
+    """Secret of the job's namespace that the driver is given."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.nodePublishSecretRef)"
+            f" || !self.nodePublishSecretRef.name.endsWith('{TOKEN_SECRET_SUFFIX}')",
+            message=f"nodePublishSecretRef: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens"
+            " of jobs; name another Secret",
+            field_path=".nodePublishSecretRef",
+        ),
+    )
+
+
 class Volume(ApiModel):
     """A volume of the pod: a name and exactly one source."""
 
@@ -73,13 +114,15 @@ class Volume(ApiModel):
     """A Secret of the job's namespace."""
     empty_dir: EmptyDir | None = None
     """Scratch space that lives as long as the pod."""
+    csi: CsiVolume | None = None
+    """A volume of a CSI driver for this pod alone."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="[has(self.persistentVolumeClaim), has(self.configMap), has(self.secret),"
-            " has(self.emptyDir)].filter(given, given).size() == 1",
-            message="a volume has exactly one of persistentVolumeClaim, configMap, secret and"
-            " emptyDir",
+            " has(self.emptyDir), has(self.csi)].filter(given, given).size() == 1",
+            message="a volume has exactly one of persistentVolumeClaim, configMap, secret,"
+            " emptyDir and csi",
         ),
         Rule(
             rule="!self.name.startsWith('drumline-')",

@@ -54,6 +54,12 @@ def pool(why: str, field: str, fix: str, /, name: str = "probe", **changes: Any)
     return Bad(why, manifest("GpuPool", name=name, **changes), field, fix)
 
 
+def node_condition(why: str, fix: str, /, **expression: Any) -> Bad:
+    term = {"matchExpressions": [{"key": "zone", **expression}]}
+    body = manifest("TrainingJob", nodeAffinity={"required": [term]})
+    return Bad(why, body, "spec.nodeAffinity.required[0].matchExpressions[0].values", fix)
+
+
 def profile(why: str, field: str, fix: str, /, **fields: Any) -> Bad:
     return Bad(why, manifest("GpuPool", podProfile=fields), f"spec.podProfile.{field}", fix)
 
@@ -351,6 +357,71 @@ JOBS = [
     job("negative memory", "spec.resources", "greater than 0", resources={"memory": -1}),
     job("amount with a unit of bytes", "spec.resources", "match", resources={"memory": "8GB"}),
     job("resource name with a space", "spec.resources", "look like", resources={"a/b c": 1}),
+    *(
+        own(
+            f"a prefix that a key of {name} completes",
+            "spec.template.envFrom[0].prefix",
+            "choose a longer one",
+            envFrom=[{"prefix": prefix, "secretRef": {"name": "keys"}}],
+        )
+        for prefix, name in (
+            ("N", "NNODES"),
+            ("LD_", "LD_PRELOAD"),
+            ("NVIDIA_VISIBLE_DEVICES", "nothing"),
+            ("DRUM", "DRUMLINE_JOB"),
+            ("DRUMLINE_A", "B"),
+        )
+    ),
+    own(
+        "all keys of a token",
+        "spec.template.envFrom[0].secretRef",
+        "name another Secret",
+        envFrom=[{"prefix": "A_", "secretRef": {"name": "a-drumline-token"}}],
+    ),
+    own(
+        "variables of nothing",
+        "spec.template.envFrom[0]",
+        "exactly one of secretRef and configMapRef",
+        envFrom=[{"prefix": "A_"}],
+    ),
+    own(
+        "a token for a driver",
+        "spec.template.volumes[0].csi.nodePublishSecretRef",
+        "name another Secret",
+        volumes=[
+            {
+                "name": "a",
+                "csi": {"driver": "d", "nodePublishSecretRef": {"name": "a-drumline-token"}},
+            }
+        ],
+    ),
+    own(
+        "an init container with the trainer's name",
+        "spec.template.initContainers[0].name",
+        "choose another name",
+        initContainers=[{"name": "trainer", "command": ["true"]}],
+    ),
+    own(
+        "an init container that mounts no volume",
+        "spec.template.initContainers",
+        "add the volume or fix the name",
+        initContainers=[
+            {
+                "name": "fetch",
+                "command": ["true"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
+        ],
+    ),
+    own(
+        "an init container without a command",
+        "spec.template.initContainers[0].command",
+        "Required value",
+        initContainers=[{"name": "fetch"}],
+    ),
+    node_condition("In without values", "need at least one", operator="In"),
+    node_condition("Gt of a word", "one whole number", operator="Gt", values=["new"]),
+    node_condition("Exists with values", "remove them", operator="Exists", values=["a"]),
     job("bad node label", "spec.nodeSelector", "look like", nodeSelector={"zone/a/b": "x"}),
     job("bad label value", "spec.nodeSelector.zone", "match", nodeSelector={"zone": "a b"}),
     job(

@@ -181,6 +181,49 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         nodes=8,
         trainer={"globalBatchSize": 4, "parallelism": {"mode": "Auto", "tensor": 2}},
     ),
+    "what a template's pods may bring": template_job(
+        initContainers=[
+            {
+                "name": "fetch",
+                "image": "tools:1",
+                "command": ["sh", "-c", "cp -r /in/. $HOME"],
+                "env": [{"name": "A", "value": "1"}],
+                "volumeMounts": [{"name": "bucket", "mountPath": "/in"}],
+            }
+        ],
+        envFrom=[
+            {"prefix": "WANDB_", "secretRef": {"name": "wandb"}},
+            {"prefix": "NCCL_", "configMapRef": {"name": "nccl", "optional": True}},
+        ],
+        volumes=[
+            {
+                "name": "bucket",
+                "csi": {
+                    "driver": "gcsfuse.csi.storage.gke.io",
+                    "readOnly": True,
+                    "volumeAttributes": {"bucketName": "corpus"},
+                },
+            }
+        ],
+    ),
+    "as many conditions on nodes as there may be": manifest(
+        "TrainingJob",
+        nodeAffinity={
+            "required": [
+                {
+                    "matchExpressions": [
+                        {
+                            "key": f"k{i}",
+                            "operator": "NotIn",
+                            "values": [f"v{j}" for j in range(32)],
+                        }
+                        for i in range(8)
+                    ]
+                }
+            ]
+            * 4
+        },
+    ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
 }
 

@@ -53,6 +53,9 @@ WHILE_SUSPENDED: dict[str, Json] = {
     "gpusPerNode": {"gpusPerNode": 4},
     "resources": {"resources": {"cpu": 4}},
     "nodeSelector": {"nodeSelector": {"zone": "b"}},
+    "nodeAffinity": {
+        "nodeAffinity": {"required": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]}
+    },
     "tolerations": {"tolerations": [{"key": "other", "operator": "Exists"}]},
     "trainer": {"trainer": {"steps": 7}},
     "trainer's image": {"trainer": {"image": "registry.example.com/trainer:2"}},

@@ -12,8 +12,8 @@ import yaml
 from drumline.api import crds
 from drumline.api.base import GROUP, VERSION
 from drumline.api.manifest_yaml import HEADER
-from drumline.api.podtemplate import RESERVED_ENV
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.api.variables import RESERVED_ENV
 from drumline.kube import kinds as resources
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.model.job import Job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.api.podtemplate import RESERVED_ENV
+from drumline.api.variables import RESERVED_ENV
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.model.job import Job
 from tests.builders import a_job

@@ -148,7 +148,7 @@ def test_a_job_s_own_variable_counts_instead_of_the_pool_s() -> None:
 
 def test_a_job_that_names_a_volume_as_the_pool_does_has_its_own() -> None:
     profile = {"volumes": [{"name": "data", "hostPath": {"path": "/mnt/nvme"}}]}
-    template = {**TEMPLATE, "volumes": [{"name": "data", "emptyDir": {}}]}
+    template: Json = {**TEMPLATE, "volumes": [{"name": "data", "emptyDir": {}}]}
     names = [volume["name"] for volume in pod(profile, template=template)["spec"]["volumes"]]
     assert len(names) == len(set(names))
     assert {"data", "drumline-pool-data"} <= set(names)

@@ -29,6 +29,32 @@ TOKEN = "victim-1a2b3c4d-drumline-token"  # noqa: S105 - the name of a Secret
             "env[A].valueFrom.secretKeyRef",
         ),
         ({"imagePullSecrets": [TOKEN]}, "imagePullSecrets"),
+        ({"envFrom": [{"prefix": "A_", "secretRef": {"name": TOKEN}}]}, "envFrom[0].secretRef"),
+        (
+            {
+                "volumes": [
+                    {"name": "a", "csi": {"driver": "d", "nodePublishSecretRef": {"name": TOKEN}}}
+                ]
+            },
+            "volumes[a].csi.nodePublishSecretRef",
+        ),
+        (
+            {
+                "initContainers": [
+                    {
+                        "name": "fetch",
+                        "command": ["env"],
+                        "env": [
+                            {
+                                "name": "A",
+                                "valueFrom": {"secretKeyRef": {"name": TOKEN, "key": "token"}},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "initContainers[fetch].env[A].valueFrom.secretKeyRef",
+        ),
     ],
 )
 def test_a_template_that_was_stored_before_the_rule_gets_a_condition_and_no_pods(

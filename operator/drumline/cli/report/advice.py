@@ -50,8 +50,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "InsufficientGpus": "Wait, or add nodes.",
     "TopologyDoesNotFit": "Wait, or ask for topology.preferred instead of required.",
     "InsufficientResources": "Lower resources, or make room on the nodes.",
-    "NodesUnavailable": "Uncordon nodes, or fix nodeSelector and tolerations; the message has the"
-    " counts.",
+    "NodesUnavailable": "Uncordon nodes, or fix nodeSelector, nodeAffinity and tolerations; the"
+    " message has the counts.",
     "BackingOff": "It tries again by itself. If it comes back here, fix what the message names: the"
     " same cause stops every try.",
     "BehindHigherPriority": "Wait, or raise its priority.",

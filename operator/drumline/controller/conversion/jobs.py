@@ -8,6 +8,7 @@ from typing import Any
 
 from drumline.api.conditions import Reason
 from drumline.api.load import ApiError, parse, parse_readable
+from drumline.api.nodeaffinity import NodeAffinity
 from drumline.api.podtemplate import Toleration as ApiToleration
 from drumline.api.spec_rules import broken_name
 from drumline.api.topology import TopologyRequest
@@ -26,6 +27,8 @@ from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
 from drumline.scheduling.model import (
     Gang,
+    NodeOperator,
+    NodeRequirement,
     Slice,
     TaintEffect,
     Toleration,
@@ -159,6 +162,7 @@ def gang_of(
         slices=_slices(topology) if topology else _layout_slices(job, sizes),
         balanced_level=topology.balanced if topology else None,
         selector=dict(spec.node_selector or {}),
+        affinity=_affinity(spec.node_affinity),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
         retry_at=retry_at,
         retry_cause=retry_cause,
@@ -226,6 +230,20 @@ def _slices(topology: TopologyRequest | None) -> tuple[Slice, ...]:
     return tuple(
         Slice(level=request.level, pods=request.nodes, required=request.required)
         for request in sorted(asked, key=lambda request: -request.nodes)
+    )
+
+
+def _affinity(affinity: NodeAffinity | None) -> tuple[tuple[NodeRequirement, ...], ...]:
+    return tuple(
+        tuple(
+            NodeRequirement(
+                key=expression.key,
+                operator=NodeOperator(expression.operator),
+                values=tuple(expression.values or ()),
+            )
+            for expression in term.match_expressions
+        )
+        for term in (affinity.required if affinity else ())
     )
 
 

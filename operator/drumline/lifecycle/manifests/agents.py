@@ -131,7 +131,12 @@ def supervised(
         token_volume(job),
     ]
     install = _install_container(job, member, code=code, settings=settings)
-    return {**spec, "containers": [container], "initContainers": [install], "volumes": volumes}
+    return {
+        **spec,
+        "containers": [container],
+        "initContainers": [*spec.get("initContainers", []), install],
+        "volumes": volumes,
+    }
 
 
 def joined(spec: Json, *, job: Job, member: GangMember, settings: PodSettings) -> Json:
@@ -156,7 +161,8 @@ def joined(spec: Json, *, job: Job, member: GangMember, settings: PodSettings) -
     return {
         **spec,
         "containers": [{**container, "volumeMounts": mounts}],
-        "initContainers": [join],
+        # Last: what the pod fetches first, it fetches while others do.
+        "initContainers": [*spec.get("initContainers", []), join],
         "volumes": [*spec["volumes"], scratch_volume("drumline-gang"), token_volume(job)],
     }
 

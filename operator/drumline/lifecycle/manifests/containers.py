@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+from drumline.api.base import ApiModel
 from drumline.api.podtemplate import PodTemplate
 from drumline.lifecycle.manifests.agents import (
     TRAINER_PROGRAM,
@@ -15,6 +17,7 @@ from drumline.lifecycle.manifests.agents import (
     supervised,
 )
 from drumline.lifecycle.manifests.environment import launcher_variables
+from drumline.lifecycle.manifests.init_containers import init_container
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.manifests.trainer_config import (
     CHECKPOINT_FOLDER,
@@ -107,15 +110,11 @@ def _template_containers(
     job: Job, template: PodTemplate, member: GangMember, *, resources: Json, settings: PodSettings
 ) -> Json:
     volumes: list[Json] = [template_volume(volume) for volume in template.volumes or []]
-    mounts = [
-        mount.model_dump(by_alias=True, exclude_none=True) for mount in template.volume_mounts or []
-    ]
+    mounts = _written(template.volume_mounts)
     if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108 - the pod's own
         volumes.append(shared_memory_volume())
         mounts.append({"name": "drumline-shm", "mountPath": "/dev/shm"})  # noqa: S108 - same
-    user_env = [
-        variable.model_dump(by_alias=True, exclude_none=True) for variable in template.env or []
-    ]
+    user_env = _written(template.env)
     # An agent sets the launcher's variables itself, anew for each attempt.
     variables = launcher_variables(job, index=member.index) if job.launch is None else {}
     if template.run_as_user is None and all(each["name"] != "HOME" for each in user_env):
@@ -137,10 +136,15 @@ def _template_containers(
         ("command", template.command),
         ("args", template.args),
         ("workingDir", template.working_dir),
+        ("envFrom", _written(template.env_from) or None),
     ):
         if value is not None:
             container[key] = value
     spec: Json = {"containers": [container], "volumes": volumes}
+    if template.init_containers:
+        spec["initContainers"] = [
+            init_container(wanted, main=container) for wanted in template.init_containers
+        ]
     pull_secrets: list[Json] = [{"name": name} for name in template.image_pull_secrets or []]
     if job.launch is not None:
         spec = supervised(
@@ -156,6 +160,11 @@ def _template_containers(
     if job.has_agents:
         pull_secrets += settings.trainer_pod.get("imagePullSecrets", [])
     return {**spec, **_pull_secrets(pull_secrets)}
+
+
+def _written(models: Sequence[ApiModel] | None) -> list[Json]:
+    """As core/v1 spells them, which the models of a template take over."""
+    return [model.model_dump(by_alias=True, exclude_none=True) for model in models or ()]
 
 
 def main_requests(job: Job) -> dict[str, str]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from drumline.api.base import TOKEN_SECRET_SUFFIX
 from drumline.api.podtemplate import PodTemplate
+from drumline.api.variables import EnvVar
 
 
 def template_error(template: PodTemplate) -> str | None:
@@ -26,9 +27,21 @@ def _named(template: PodTemplate) -> Iterator[tuple[str, str]]:
     for volume in template.volumes or []:
         if volume.secret is not None:
             yield f"volumes[{volume.name}].secret", volume.secret.name
-    for variable in template.env or []:
-        source = variable.value_from
-        if source is not None and source.secret_key_ref is not None:
-            yield f"env[{variable.name}].valueFrom.secretKeyRef", source.secret_key_ref.name
+        if volume.csi is not None and volume.csi.node_publish_secret_ref is not None:
+            name = volume.csi.node_publish_secret_ref.name
+            yield f"volumes[{volume.name}].csi.nodePublishSecretRef", name
+    yield from _variables(template.env, at="env")
+    for container in template.init_containers or []:
+        yield from _variables(container.env, at=f"initContainers[{container.name}].env")
+    for index, source in enumerate(template.env_from or []):
+        if source.secret_ref is not None:
+            yield f"envFrom[{index}].secretRef", source.secret_ref.name
     for name in template.image_pull_secrets or []:
         yield "imagePullSecrets", name
+
+
+def _variables(variables: list[EnvVar] | None, *, at: str) -> Iterator[tuple[str, str]]:
+    for variable in variables or []:
+        source = variable.value_from
+        if source is not None and source.secret_key_ref is not None:
+            yield f"{at}[{variable.name}].valueFrom.secretKeyRef", source.secret_key_ref.name

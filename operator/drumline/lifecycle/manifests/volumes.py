@@ -39,6 +39,8 @@ def template_volume(volume: Volume) -> Json:
         manifest["configMap"] = {"name": volume.config_map.name}
     elif volume.secret is not None:
         manifest["secret"] = {"secretName": volume.secret.name}
+    elif volume.csi is not None:
+        manifest["csi"] = volume.csi.model_dump(by_alias=True, exclude_none=True)
     else:
         scratch = volume.empty_dir
         manifest["emptyDir"] = (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from drumline.api.load import ApiError
@@ -11,6 +13,8 @@ from drumline.controller.conversion.jobs import (
     platform_tolerations,
 )
 from drumline.scheduling.model import (
+    NodeOperator,
+    NodeRequirement,
     Slice,
     TaintEffect,
     Toleration,
@@ -85,6 +89,24 @@ def test_a_gang() -> None:
         Toleration(key="team", operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_EXECUTE),
         *extra,
     )
+
+
+def test_a_gang_with_conditions_on_its_nodes() -> None:
+    away = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["a", "b"]}
+    new = {"key": "driver", "operator": "Gt", "values": ["570"]}
+    required = [{"matchExpressions": [away, new]}, {"matchExpressions": [{**new, "key": "old"}]}]
+    gang = gang_of(job_of(job_view(nodeAffinity={"required": required})), priority=0)
+    newer = NodeRequirement(key="driver", operator=NodeOperator.GREATER_THAN, values=("570",))
+    assert gang.affinity == (
+        (
+            NodeRequirement(
+                key="kubernetes.io/hostname", operator=NodeOperator.NOT_IN, values=("a", "b")
+            ),
+            newer,
+        ),
+        (replace(newer, key="old"),),
+    )
+    assert gang_of(job_of(job_view()), priority=0).affinity == ()
 
 
 def test_a_gang_of_slices_in_pools_of_its_choice() -> None:

@@ -1,0 +1,96 @@
+"""What a template runs before its command, and the volumes and variables it brings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.controller.conversion.jobs import gang_of
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pods import pod_manifest
+from drumline.lifecycle.model.hardware import PoolGpus
+from tests.builders import a_job, admitted
+
+Json = dict[str, Any]
+
+SETTINGS = PodSettings(trainer_image="drumline/trainer:1", join_image="drumline/operator:1")
+FETCH = {"name": "fetch", "command": ["sh", "-c"], "args": ["cp -r /in/. /out"]}
+RESOURCES = {"cpu": "8", "memory": "64Gi", "rdma/hca": "1", "hugepages-2Mi": "1Gi"}
+
+
+def spec_of(template: Json, **spec: Any) -> Json:
+    job = admitted(a_job(template={"image": "mine:1", "command": ["train"], **template}, **spec))
+    gpus = PoolGpus(resource="nvidia.com/gpu")
+    return pod_manifest(job, index=0, gpus=gpus, settings=SETTINGS)["spec"]
+
+
+@pytest.mark.parametrize(
+    ("launch", "ours"), [("Direct", "drumline-join"), ("PerGpu", "drumline-agent")]
+)
+def test_what_a_template_fetches_is_there_before_the_gang_is_waited_for(
+    launch: str, ours: str
+) -> None:
+    made = spec_of({"launch": launch, "initContainers": [FETCH]})
+    assert [each["name"] for each in made["initContainers"]] == ["fetch", ours]
+
+
+def test_an_init_container_is_as_restricted_as_the_command_and_has_its_home() -> None:
+    volume = {"name": "data", "persistentVolumeClaim": {"claimName": "corpus"}}
+    fetch = {**FETCH, "volumeMounts": [{"name": "data", "mountPath": "/in"}]}
+    made = spec_of({"initContainers": [fetch], "volumes": [volume]}, resources=RESOURCES)
+    (container,) = made["containers"]
+    amounts = {"cpu": "8", "memory": "64Gi"}
+    assert made["initContainers"][0] == {
+        "name": "fetch",
+        "image": "mine:1",
+        "command": ["sh", "-c"],
+        "args": ["cp -r /in/. /out"],
+        "env": [{"name": "HOME", "value": "/home/drumline"}],
+        "resources": {"requests": amounts, "limits": amounts},
+        "securityContext": container["securityContext"],
+        "volumeMounts": [
+            {"name": "drumline-home", "mountPath": "/home/drumline"},
+            {"name": "data", "mountPath": "/in", "readOnly": False},
+        ],
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+
+
+def test_an_image_and_a_home_of_its_own() -> None:
+    fetch = {**FETCH, "image": "tools:1", "env": [{"name": "HOME", "value": "/tmp"}]}  # noqa: S108 - the pod's
+    template = {"initContainers": [fetch], "imagePullPolicy": "Always", "runAsUser": 1000}
+    first = spec_of(template)["initContainers"][0]
+    assert (first["image"], first["env"]) == ("tools:1", fetch["env"])
+    assert "imagePullPolicy" not in first
+    again = {**template, "initContainers": [FETCH]}
+    assert spec_of(again)["initContainers"][0]["imagePullPolicy"] == "Always"
+
+
+@pytest.mark.parametrize("resources", [None, RESOURCES], ids=["none", "stated"])
+def test_the_scheduler_counts_the_same_with_and_without_an_init_container(
+    resources: Json | None,
+) -> None:
+    plain = {"image": "mine:1", "command": ["train"]}
+    gangs = [
+        gang_of(a_job(template={**plain, **more}, resources=resources), priority=0)
+        for more in ({}, {"initContainers": [FETCH]})
+    ]
+    assert gangs[0].per_pod == gangs[1].per_pod
+
+
+def test_variables_of_a_whole_secret_and_volumes_of_a_driver() -> None:
+    source = {"prefix": "WANDB_", "secretRef": {"name": "wandb", "optional": False}}
+    bucket: Json = {
+        "name": "bucket",
+        "csi": {
+            "driver": "gcsfuse.csi.storage.gke.io",
+            "readOnly": True,
+            "volumeAttributes": {"bucketName": "corpus"},
+            "nodePublishSecretRef": {"name": "bucket"},
+        },
+    }
+    mount = {"name": "bucket", "mountPath": "/corpus"}
+    made = spec_of({"envFrom": [source], "volumes": [bucket], "volumeMounts": [mount]})
+    assert made["containers"][0]["envFrom"] == [source]
+    assert bucket in made["volumes"]
