@@ -61,6 +61,7 @@ class Reason(StrEnum):
     STORAGE_UNAVAILABLE = "StorageUnavailable"
     # Checkpointed
     MANIFEST_VERIFIED = "ManifestVerified"
+    CHECKPOINT_REPORTED = "CheckpointReported"
     NO_DURABLE_STORAGE = "NoDurableStorage"
     # Recovering
     POD_FAILED = "PodFailed"

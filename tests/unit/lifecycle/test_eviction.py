@@ -117,6 +117,21 @@ def test_saved_it_gives_everything_back_and_keeps_its_place_in_the_queue() -> No
     assert planned(released, observed(*pods)).actions == (DeleteGenerations(generations=(1,)),)
 
 
+def test_a_template_is_asked_to_save_where_its_program_acknowledges_saves() -> None:
+    job = preempted(a_running_job(template={**TEMPLATE, "command": ["run"], "launch": "PerGpu"}))
+    pods = ready_pods(job)
+    notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=True)
+    asked = planned(job, observed(*pods, acknowledges_saves=True))
+    assert asked == JobPlan(actions=(Notify(notice=notice),), requeue_at=DEADLINE)
+    answer = NoticeAnswer(id=notice.id, step=42)
+    status = decided(job, observed(*pods, acknowledges_saves=True, notice=answer))
+    assert status.checkpoint == CheckpointStatus(step=42, digest="")
+    assert status.message == "preempted by team/urgent; step 42 is saved"
+    [saved] = [each for each in status.conditions if each.type == ConditionType.CHECKPOINTED]
+    assert saved.reason == Reason.CHECKPOINT_REPORTED
+    assert decided(job, observed(*pods)).reason == Reason.PREEMPTED  # another program: at once
+
+
 def test_last_words_count_as_an_answer() -> None:
     job = preempted(a_running_job())
     words = report(step=42, checkpoint_step=42, checkpoint_digest="abc")

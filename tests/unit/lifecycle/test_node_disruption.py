@@ -133,6 +133,25 @@ def lost_by(status: TrainingJobStatus) -> list[int] | None:
     return status.assignment.lost
 
 
+# --- templates whose program uses the client ---------------------------------------------------
+
+
+def test_a_template_whose_program_acknowledges_saves_is_asked_before_it_moves() -> None:
+    template = {**TEMPLATE, "command": ["run"], "launch": "PerGpu"}
+    job = a_running_job(template=template)
+    seen = seen_on(job, reclaim(), acknowledges_saves=True)
+    job = with_status(job, decided(job, seen, now=T0 + 10))
+    seen = seen_on(job, reclaim(), acknowledges_saves=True)
+    [asked] = planned(job, seen).actions
+    assert isinstance(asked, Notify)
+    assert (asked.notice.id, asked.notice.leave) == (notice_of(job), False)
+    seen = seen_on(job, reclaim(), acknowledges_saves=True, notice=answer_of(job))
+    status = decided(job, seen)
+    assert status.disruption is not None
+    assert status.disruption.movable
+    assert "saved step 42" in (status.message or "")
+
+
 # --- what is announced -----------------------------------------------------------------------
 
 

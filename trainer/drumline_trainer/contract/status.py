@@ -101,6 +101,8 @@ class AgentStatus:
     waiting_for: str = ""
     """Why the gang waits instead of training, a sentence; empty while it trains or recovers. An
     operator that does not know the field goes without."""
+    acknowledges_saves: bool = False
+    """The program of a template answers notices: it has asked its client whether to save."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
@@ -138,6 +140,9 @@ class AgentStatus:
             ),
             notice=notice_answer(raw.get("notice")),
             waiting_for=read.text(raw, "waiting_for")[:MAX_CAUSE_CHARS],
+            acknowledges_saves=(
+                read.flag(raw, "acknowledges_saves") if "acknowledges_saves" in raw else False
+            ),
         )
 
 

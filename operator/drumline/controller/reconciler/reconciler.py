@@ -193,6 +193,7 @@ class Reconciler:
             node_disruptions=self._state.nodes.disruptions_of(sorted(nodes)),
             incidents=report.status.incidents if report else (),
             notice=report.status.notice if report else None,
+            acknowledges_saves=report.status.acknowledges_saves if report else False,
             waiting_for=report.status.waiting_for if report else None,
             notified=memory.notified,
             withdrawn=memory.withdrawn,

@@ -141,6 +141,8 @@ class Observed:
     """The agents' log of recoveries, oldest first."""
     notice: NoticeAnswer | None = None
     """The agents' answer to the newest notice that they have."""
+    acknowledges_saves: bool = False
+    """The program of a template answers notices, its agents say: it uses the client."""
     notified: str = ""
     """Id of the notice that the agents acknowledged to this operator; empty again after they
     acknowledged its withdrawal."""

@@ -86,15 +86,13 @@ def _left_on_request(pod: PodFacts) -> bool:
 
 def _can_save(situation: Situation, disruption: DisruptionStatus) -> bool:
     """Whether the agents may still report a checkpoint before the deadline."""
-    job = situation.job
     answer = answer_to(situation.observed, disruption)
     failed = any(
         failure.failure_class is not FailureClass.LEFT_ON_REQUEST
         for failure in member_failures(situation)
     )
     return (
-        job.runs_trainer
-        and job.spec.checkpoint is not None
+        situation.saves_on_request
         and situation.is_running
         and situation.now < save_deadline(disruption)
         and not failed

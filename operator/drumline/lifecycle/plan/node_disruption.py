@@ -8,11 +8,12 @@
 | certain | template | | moves to found nodes as a whole, else runs on | leaves as a whole |
 | certain | no checkpoint | | trains on: a restart begins at step 0 | leaves |
 
-A job *saves* if it runs the bundled trainer with a checkpoint; what a template has saved is not
-known, so only a certain disruption moves it. The scheduler finds the other nodes and places the
-members there in one write (`evacuated`): none gives its node up before another one is found. A
-drain shows in no field of a node, so the PodDisruptionBudget lets it evict those members once they
-have saved; `failure` reschedules a member that was evicted.
+A job *saves* if it runs the bundled trainer with a checkpoint, or a program that acknowledges saves
+by the client; what another template has saved is not known, so only a certain disruption moves it.
+The scheduler finds the other nodes and places the members there in one write (`evacuated`): none
+gives its node up before another one is found. A drain shows in no field of a node, so the
+PodDisruptionBudget lets it evict those members once they have saved; `failure` reschedules a member
+that was evicted.
 
 Example, a node is cordoned at t=0 and no other is free: the gang saves until t=8, the budget opens,
 the gang trains on. At t=3600 `kubectl drain` evicts the pod: its agent has the gang save again, and
@@ -57,9 +58,10 @@ class Workload(StrEnum):
     """What a job loses when its members leave a node."""
 
     SAVES = "Saves"
-    """The bundled trainer with a checkpoint: nothing, if it is asked to save first."""
+    """The bundled trainer with a checkpoint, or a program of a template that acknowledges saves:
+    nothing, if it is asked to save first."""
     TEMPLATE = "Template"
-    """A pod template: what it does not save at SIGTERM."""
+    """Another pod template: what it does not save at SIGTERM."""
     UNSAVED = "Unsaved"
     """The bundled trainer without a checkpoint: all its work, unless peers hold its snapshots."""
 
@@ -94,11 +96,11 @@ def next_step(workload: Workload, *, certain: bool, saved: bool, late: bool) -> 
     return Step.MOVE_IF_PLACED if movable else Step.STAY
 
 
-def workload_of(job: Job) -> Workload:
+def workload_of(situation: Situation) -> Workload:
     """What this job loses when its members leave a node."""
-    if not job.runs_trainer:
-        return Workload.TEMPLATE
-    return Workload.UNSAVED if job.spec.checkpoint is None else Workload.SAVES
+    if situation.saves_on_request:
+        return Workload.SAVES
+    return Workload.UNSAVED if situation.job.runs_trainer else Workload.TEMPLATE
 
 
 def leave_nodes(situation: Situation) -> JobPlan | None:
@@ -120,7 +122,7 @@ def leave_nodes(situation: Situation) -> JobPlan | None:
     certain = disruption.deadline is not None
     late = situation.now >= _leave_at(job, disruption)
     saved = _is_settled(situation, disruption)
-    match next_step(workload_of(job), certain=certain, saved=saved, late=late):
+    match next_step(workload_of(situation), certain=certain, saved=saved, late=late):
         case Step.LEAVE:
             return JobPlan(status=_left_status(situation, disruption))
         case Step.SAVE:
@@ -204,7 +206,7 @@ def _leave_at(job: Job, disruption: DisruptionStatus) -> float:
 
 def _saves_again(situation: Situation, disruption: DisruptionStatus) -> bool:
     """Whether members that found no other node save a last time, as they have trained since."""
-    if disruption.deadline is None or not disruption.movable or not situation.job.runs_trainer:
+    if disruption.deadline is None or not disruption.movable or not situation.saves_on_request:
         return False
     deadline = parse_timestamp(disruption.deadline)
     due = deadline - LAST_SAVE_SECONDS
@@ -245,7 +247,7 @@ def _left_status(situation: Situation, disruption: DisruptionStatus) -> Training
 
 def _outcome(situation: Situation, disruption: DisruptionStatus) -> str:
     """What is disrupted, and whether the members saved."""
-    workload = workload_of(situation.job)
+    workload = workload_of(situation)
     if workload is Workload.TEMPLATE:
         return f"{disruption.reason}; its pods get SIGTERM and their grace period"
     answer = answer_to(situation.observed, disruption)
@@ -300,7 +302,7 @@ def _announced_status(
     more = f" and {len(entries) - 1} more" if len(entries) > 1 else ""
     saved = known is not None and bool(known.movable)
     renewed = renewed or (saved and known is not None and known.deadline is None and not likely)
-    template = workload_of(job) is Workload.TEMPLATE
+    template = workload_of(situation) is Workload.TEMPLATE
     return transitions.disrupted(
         job,
         kind=first.kind,

@@ -36,6 +36,13 @@ class Situation:
         return is_true(self.job.status, ConditionType.RUNNING)
 
     @property
+    def saves_on_request(self) -> bool:
+        """Whether the agents can be asked to save: of a template only where the program says so."""
+        if self.job.runs_trainer:
+            return self.job.spec.checkpoint is not None
+        return self.job.is_supervised and self.observed.acknowledges_saves
+
+    @property
     def is_acknowledged(self) -> bool:
         """Whether the store's agent has acknowledged the record of the current generation."""
         return self.observed.acknowledged_generation == self.job.status.generation

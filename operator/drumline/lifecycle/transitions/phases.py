@@ -233,12 +233,17 @@ def with_storage(status: TrainingJobStatus, *, waiting_for: str | None) -> Train
 def with_checkpoint(
     job: Job, status: TrainingJobStatus, step: int, digest: str, *, now: float
 ) -> TrainingJobStatus:
-    """The status with this committed and verified checkpoint, unless it has a newer one."""
+    """The status with this checkpoint, unless it has a newer one.
+
+    Of the bundled trainer it is committed and verified; of a template its program has said so.
+    """
     if status.checkpoint is not None and step <= status.checkpoint.step:
         return status
     status = changed(status, checkpoint=CheckpointStatus(step=step, digest=digest[:128]))
-    reason, text = Reason.MANIFEST_VERIFIED, f"step {step}"
-    return with_condition(status, job, ConditionType.CHECKPOINTED, "True", reason, text, now)
+    reason = Reason.MANIFEST_VERIFIED if job.runs_trainer else Reason.CHECKPOINT_REPORTED
+    return with_condition(
+        status, job, ConditionType.CHECKPOINTED, "True", reason, f"step {step}", now
+    )
 
 
 def _loss_text(loss: float) -> str:

@@ -137,7 +137,7 @@ def test_every_phase_has_a_sentence() -> None:
 
 
 HEALTHY = {
-    *(Reason.PLACED, Reason.TRAINING, Reason.MANIFEST_VERIFIED),
+    *(Reason.PLACED, Reason.TRAINING, Reason.MANIFEST_VERIFIED, Reason.CHECKPOINT_REPORTED),
     *(Reason.RESUMED, Reason.COMPLETED, Reason.RESIZED, Reason.WITHDRAWN, Reason.GROWS),
     Reason.MEMORY_SUFFICES,
 }
