@@ -1,11 +1,12 @@
 """Makes the agent's bundle: a CPython of its own with the agent in it, which runs in any image.
 
-    python docker/bundle.py TARGET PACKAGE...
+    python docker/bundle.py TARGET PACKAGE... --client PACKAGE
 
 It is the interpreter that runs this script, with its standard library, the shared libraries that
-both need, the C library and its loader included, and the PACKAGE folders. Every ELF file in it is
-changed (patchelf) to name the others by where a pod has them, BUNDLE_FOLDER: so it needs nothing of
-the image it runs in, no C library, no Python and no shell. Standard library and patchelf only.
+both need, the C library and its loader included, and the PACKAGE folders. The client is a package
+of the agent, too, and lies once more in a folder of its own for the user's Python. Every ELF file
+is changed (patchelf) to name the others by where a pod has them, BUNDLE_FOLDER: so it needs nothing
+of the image it runs in, no C library, no Python and no shell. Standard library and patchelf only.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from pathlib import Path
 
 BUNDLE_FOLDER = "/opt/drumline"
 """`drumline_trainer.contract.BUNDLE_FOLDER`: this script may run where that cannot be imported."""
+CLIENT_FOLDER = "client"
+"""`drumline_trainer.contract.CLIENT_FOLDER`, below BUNDLE_FOLDER."""
 _LEFT_OUT = (
     *("__pycache__", "test", "tests", "idlelib", "tkinter", "turtledemo", "turtle.py", "lib2to3"),
     *("ensurepip", "distutils", "pydoc_data", "site-packages", "dist-packages", "config-*"),
@@ -39,12 +42,15 @@ class BundleError(Exception):
     """The bundle cannot be made here; says what is missing."""
 
 
-def build(target: Path, packages: Iterable[Path], *, patchelf: str | None = None) -> None:
+def build(
+    target: Path, packages: Iterable[Path], *, client: Path, patchelf: str | None = None
+) -> None:
     """Write the bundle to a new folder.
 
     Args:
         target: must not exist.
         packages: folders of Python packages; tests and caches are left out.
+        client: the package that a user's Python, of any version, imports from CLIENT_FOLDER.
         patchelf: the program; by default the one beside this interpreter, or in PATH.
 
     Raises:
@@ -63,7 +69,10 @@ def build(target: Path, packages: Iterable[Path], *, patchelf: str | None = None
     for extension in dynamic.glob("*.so"):
         if _EXTENSIONS_LEFT_OUT.match(extension.name):
             extension.unlink()
-    for package in packages:
+    # Without bytecode: it would be of this version of Python.
+    without_bytecode = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(client, target / CLIENT_FOLDER / client.name, ignore=without_bytecode)
+    for package in (*packages, client):
         # Beside the standard library: that folder is searched by every build of Python, also
         # isolated from its environment (-I).
         left_out = shutil.ignore_patterns("__pycache__")
@@ -153,9 +162,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
     parser.add_argument("target", type=Path)
     parser.add_argument("packages", type=Path, nargs="+")
+    parser.add_argument("--client", type=Path, required=True)
     arguments = parser.parse_args()
     try:
-        build(arguments.target, arguments.packages)
+        build(arguments.target, arguments.packages, client=arguments.client)
     except BundleError as error:
         sys.stderr.write(f"{error}\n")
         return 1

@@ -30,8 +30,8 @@ from tests.cluster.model import ClusterError
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 IMAGES: dict[str, tuple[str, ...]] = {
-    "operator": ("operator/drumline", "trainer/drumline_trainer"),
-    "trainer": ("trainer/drumline_trainer",),
+    "operator": ("operator/drumline", "trainer/drumline_trainer", "trainer/drumline_client"),
+    "trainer": ("trainer/drumline_trainer", "trainer/drumline_client"),
 }
 """Image -> the packages of this repository in it."""
 
@@ -108,6 +108,7 @@ def ensure_bundle() -> Path:
         ClusterError: patchelf is missing, or this Python cannot be taken along.
     """
     trainer, program = REPOSITORY / "trainer/drumline_trainer", REPOSITORY / "docker/bundle.py"
+    client = REPOSITORY / "trainer/drumline_client"
     rooms = [trainer / "__init__.py", *(trainer / room for room in BUNDLED)]
 
     def make(folder: Path) -> None:
@@ -118,11 +119,12 @@ def ensure_bundle() -> Path:
             for room in rooms[1:]:
                 shutil.copytree(room, package / room.name)
             command = [sys.executable, str(program), str(folder), str(package)]
+            command += ["--client", str(client)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ClusterError(f"the agent's bundle: {done.stderr.strip()}")
 
-    files = [file for room in rooms[1:] for file in _sources(room)]
+    files = [file for folder in (*rooms[1:], client) for file in _sources(folder)]
     return _once("bundle", f"{sys.version}\n{_fingerprint([*files, rooms[0], program])}", make)
 
 

@@ -45,6 +45,7 @@ from drumline_trainer.contract.launch import (
     BUNDLE_FOLDER,
     BUNDLE_SOURCE,
     BUNDLE_TARGET,
+    CLIENT_FOLDER,
     Launch,
     LaunchSettings,
 )
@@ -83,6 +84,7 @@ __all__ = [
     "BUNDLE_FOLDER",
     "BUNDLE_SOURCE",
     "BUNDLE_TARGET",
+    "CLIENT_FOLDER",
     "CODE_FOLDER",
     "CODE_PARTS_FOLDER",
     "CODE_PART_KEY",

@@ -13,6 +13,8 @@ MAX_LAUNCH_BYTES: Final = 16_384
 BUNDLE_FOLDER: Final = "/opt/drumline"
 """Where the agent's own Python is in such a pod: the ELF files in it name each other by this
 path."""
+CLIENT_FOLDER: Final = f"{BUNDLE_FOLDER}/client"
+"""With `drumline_client`, for the user's own Python: last in its PYTHONPATH."""
 BUNDLE_SOURCE: Final = "/opt/drumline-agent"
 """The same folder in the agent's image, from where an init container copies it."""
 BUNDLE_TARGET: Final = "/opt/drumline-bundle"

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
+from drumline_client.wire import StepReport
 from drumline_trainer.agent.commands.progress_lines import ProgressLine
-from drumline_trainer.agent.commands.step_history import StepHistory
+from drumline_trainer.agent.commands.step_history import StepHistory, position
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -24,3 +28,37 @@ def test_the_restored_step_is_an_interval_before_the_first_that_is_shown() -> No
 def test_the_rate_is_that_of_all_ranks() -> None:
     line = ProgressLine(step=1, tokens_per_second_of_a_rank=100.0)
     assert StepHistory().heartbeat(line, PLACEMENT, now=0.0).tokens_per_second == 400.0
+
+
+def reported(history: StepHistory, step: int | None, **fields: Any) -> Heartbeat:
+    report = StepReport(at=1.0, phase=fields.pop("phase", "training"), saves=True, step=step)
+    return history.reported(
+        replace(report, **fields),
+        PLACEMENT,
+        checkpoint_step=20,
+        tokens_per_second=5.0,
+        now=1.0,
+    )
+
+
+def test_a_clients_report_is_a_heartbeat() -> None:
+    beat = reported(StepHistory(), 30, loss=0.5, total_steps=90)
+    assert (beat.step, beat.total_steps, beat.loss) == (30, 90, 0.5)
+    assert (beat.checkpoint_step, beat.tokens_per_second) == (20, 5.0)
+    assert (beat.phase, beat.restored_step) == (Phase.FORWARD, 20)
+    assert reported(StepHistory(), 30, phase="saving").phase is Phase.CHECKPOINT
+    assert reported(StepHistory(), 10).restored_step == 9  # the checkpoint is of a run before
+
+
+def test_a_client_that_has_reported_steps_will_do_so_again() -> None:
+    history = StepHistory()
+    assert reported(history, None).phase is Phase.RUNNING
+    reported(history, 30)
+    history.begin_attempt()
+    assert reported(history, None).phase is Phase.STARTING
+
+
+def test_a_rank_that_loads_data_is_behind_those_that_train() -> None:
+    loads = StepReport(at=1.0, phase="data", saves=True, step=3)
+    assert position(loads) < position(replace(loads, phase="training"))
+    assert position(replace(loads, phase="training")) < position(replace(loads, step=4))

@@ -43,6 +43,10 @@ class AgentEvent(StrEnum):
     GANG_FILES_WRITTEN = "gang_files_written"
     GANG_FILES_FAILED = "gang_files_failed"
     HEARTBEAT_REFUSED = "heartbeat_refused"
+    CLIENT_SOCKET_FAILED = "client_socket_failed"
+    SAVE_PROPOSED = "save_proposed"
+    SAVE_AGREED = "save_agreed"
+    CHECKPOINT_REPORTED = "checkpoint_reported"
     FINISHED = "finished"
 
 

@@ -14,11 +14,15 @@ import os
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
+from drumline_client.wire import StepReport, decode_agent_message
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.base.tasks import wait_for_all
+from drumline_trainer.agent.commands.client_link import ClientLink
 from drumline_trainer.agent.commands.command_faults import CommandFaults
 from drumline_trainer.agent.commands.command_process import (
     CommandNotStartedError,
@@ -32,16 +36,22 @@ from drumline_trainer.agent.commands.launch_environment import (
     thread_variables,
 )
 from drumline_trainer.agent.commands.launch_plan import LaunchPlan
+from drumline_trainer.agent.commands.pod_clients import PodClients
 from drumline_trainer.agent.commands.progress_lines import ProgressLine
-from drumline_trainer.agent.commands.step_history import StepHistory
+from drumline_trainer.agent.commands.step_history import StepHistory, position
 from drumline_trainer.agent.commands.terminal_lines import REDRAWN
 from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.reaper import Reaper
+from drumline_trainer.agent.protocol.leader_orders import (
+    CheckpointSaved,
+    ClientOrder,
+    CommittedCheckpoint,
+)
 from drumline_trainer.agent.protocol.member_reports import RankView
 from drumline_trainer.agent.state.notices import is_of_a_pod
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.rank_protocol.messages import NoticeSaved
-from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice
+from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 from drumline_trainer.rank_protocol.placement import Placement
 
 STOP_SECONDS = 1.0
@@ -50,6 +60,8 @@ nothing any more, only flush what they log. A rank that waits for a dead peer do
 KILL_SECONDS = 5.0
 NEVER_SECONDS = 1e12
 """Patience with a rank whose silence means nothing."""
+SAVING_PART = 0.5
+"""Of the grace period, for ranks that agree to save before their pod ends."""
 NO_ANSWER = "the program does not acknowledge saves"
 """To a notice: only a program that uses the client can say that it has saved."""
 
@@ -65,6 +77,8 @@ class CommandRanks:
         status: RankStatusStore,
         listener: RankListener,
         reaper: Reaper,
+        clients: PodClients,
+        link: ClientLink,
         inherited: Mapping[str, str] = os.environ,
     ) -> None:
         """Make the ranks of a pod; none runs yet.
@@ -75,6 +89,8 @@ class CommandRanks:
             status: what the agent reports.
             listener: receives what happens to the processes.
             reaper: waits for them.
+            clients: of the ranks that use one.
+            link: to the leader.
             inherited: the environment of the image, which they get.
         """
         self._plan = plan
@@ -82,43 +98,83 @@ class CommandRanks:
         self._status = status
         self._listener = listener
         self._reaper = reaper
+        self._clients = clients
+        clients.on_report = self._on_report
+        self._link = link
         self._inherited = inherited
         self._faults = CommandFaults(index=settings.index)
         self._processes: dict[int, CommandProcess] = {}
         self._steps: dict[int, StepHistory] = {}
         self._notified_at: float | None = None
         """When this attempt's processes got the notice to end, on the monotonic clock."""
+        self._has_left = False
+        """A notice to leave is answered: this attempt's processes end, and with them the pod."""
+        self.patience_seconds = NEVER_SECONDS
+        """How long a rank whose client reports its steps may make none."""
         self.changes = ChangeNotifier()
         """Notified when a process has ended."""
 
     @property
     def all_preempted(self) -> bool:
-        """Never: only the operator knows when a gang that acknowledges nothing may go."""
-        return False
+        """Only of a program that acknowledges saves; of others the operator decides."""
+        return self._has_left and not any(each.alive for each in self._processes.values())
 
     def views(self) -> tuple[RankView, ...]:
         """Every process of the present attempt, as of now."""
         now = time.monotonic()
         present = (self._status.generation, self._status.attempt)
         return tuple(
-            RankView(
-                rank=process.placement.rank,
-                position=(0, 0, 0),  # steps of ranks that print them cannot be compared to others'
-                silent_seconds=now - process.heard_at,
-                patience_seconds=NEVER_SECONDS,
-                evidence=process.cpu.read(now=now),
-                done=process.done,
-            )
+            self._view(process, now=now)
             for process in self._processes.values()
             if process.placement.membership == present
         )
 
     def send_to_all(self, order: RankOrder) -> None:
-        """Act on a notice: the end of a pod reaches every process of the gang as a signal."""
-        if isinstance(order, SaveNotice):
-            if is_of_a_pod(order.id):
-                self._notify_all()
-            self._listener.on_saved(NoticeSaved(notice=order.id, error=NO_ANSWER))
+        """Act on a notice: the ranks agree to save, or it reaches them as a signal.
+
+        A signal, of the end of a pod alone, goes to a program that acknowledges no saves, and to
+        one that has not saved in half of its grace period.
+        """
+        match order:
+            case SaveNotice(id=name) if self._status.acknowledges_saves:
+                if is_of_a_pod(name):
+                    loop, grace = asyncio.get_running_loop(), self._settings.grace_seconds
+                    loop.call_later(grace * SAVING_PART, self._give_up_saving, self._processes)
+                self._link.request_save(order)
+            case SaveNotice(id=name):
+                if is_of_a_pod(name):
+                    self._notify_all()
+                self._listener.on_saved(NoticeSaved(notice=name, error=NO_ANSWER))
+            case Withdraw(id=name):
+                self._link.withdraw_save(name)
+            case _:
+                pass
+
+    def hear_leader(self, order: ClientOrder | CheckpointSaved) -> None:
+        """Pass on what the leader has for the clients, or act on what they have saved."""
+        if isinstance(order, ClientOrder):
+            message = decode_agent_message(order.line.encode())
+            if message is not None:
+                self._clients.joined.say(message)
+            return
+        if order.step is not None:
+            self._clients.checkpoint = order.step, order.path
+            self._status.note_checkpoint(CommittedCheckpoint(step=order.step, digest=""))
+            for received in list(self._status.heartbeats.values()):
+                shown = replace(received.heartbeat, checkpoint_step=order.step)
+                self._status.record_heartbeat(shown)
+        if not order.notice:
+            return
+        self._clients.joined.settled()
+        if order.leave and (order.step is not None or is_of_a_pod(order.notice)):
+            self._has_left = not is_of_a_pod(order.notice)
+            self._notify_all()
+            loop, grace = asyncio.get_running_loop(), self._settings.grace_seconds
+            loop.call_later(grace, self._kill_the_rest, self._processes)
+            self.changes.notify()
+        self._listener.on_saved(
+            NoticeSaved(notice=order.notice, step=order.step, error=order.error)
+        )
 
     def kill(self, numbers: Iterable[int], *, reason: str) -> None:
         """Kill processes that hang."""
@@ -141,7 +197,8 @@ class CommandRanks:
         first = placements[0]
         await self._stop(STOP_SECONDS)
         self._close_outputs()
-        self._processes, self._notified_at = {}, None
+        self._processes, self._notified_at, self._has_left = {}, None, False
+        self._clients.begin_attempt(placements)
         self._status.begin_attempt(
             generation=first.generation,
             attempt=first.attempt,
@@ -164,7 +221,7 @@ class CommandRanks:
             restore_snapshot=None,
         )
         for placement in placements:
-            self._steps.setdefault(placement.local_rank, StepHistory()).begin_attempt()
+            self._history(placement).begin_attempt()
             self._beat(placement, None)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
@@ -198,6 +255,7 @@ class CommandRanks:
                 **self._inherited,
                 **thread_variables(placement, self._inherited),
                 **variables,
+                **self._clients.variables(self._inherited),
             },
             on_line=self._on_line,
             reaper=self._reaper,
@@ -211,8 +269,43 @@ class CommandRanks:
         shown = process.progress.read(text.rstrip("\r"))
         if not is_bar or (text.strip() and process.may_print_bar()):
             process.output.line(line)
-        if shown is not None:
+        if shown is not None and not self._history(process.placement).has_client:
             self._beat(process.placement, shown)
+
+    def _on_report(self, rank: int, report: StepReport) -> None:
+        """A client has reported: of the ranks that a launcher has started the lowest counts."""
+        for process in self._processes.values():
+            clients = self._clients.of(process.placement)
+            if process.alive and clients and clients[0].hello.rank == rank:
+                self._beat_of_client(process.placement, report)
+
+    def _beat_of_client(self, placement: Placement, report: StepReport) -> None:
+        checkpoint = self._clients.checkpoint
+        heartbeat = self._history(placement).reported(
+            report,
+            placement,
+            checkpoint_step=None if checkpoint is None else checkpoint[0],
+            tokens_per_second=self._clients.tokens_per_second,
+            now=time.monotonic(),
+        )
+        self._status.record_heartbeat(heartbeat)
+        self._listener.on_heartbeat(heartbeat)
+
+    def _view(self, process: CommandProcess, *, now: float) -> RankView:
+        """Steps that are only printed cannot be compared to those of other ranks."""
+        clients = self._clients.of(process.placement)
+        known = clients and all(client.trains for client in clients)
+        behind = [position(client.report) for client in clients if client.report is not None]
+        return RankView(
+            rank=process.placement.rank,
+            position=min(behind) if known else (0, 0, 0),
+            silent_seconds=min(client.silent_seconds(now=now) for client in clients)
+            if known
+            else now - process.heard_at,
+            patience_seconds=self.patience_seconds if known else NEVER_SECONDS,
+            evidence=process.cpu.read(now=now),
+            done=process.done,
+        )
 
     def _on_exit(self, process: CommandProcess) -> None:
         number, code = process.placement.rank, process.exited.result()
@@ -220,9 +313,12 @@ class CommandRanks:
         if process.placement.membership == (self._status.generation, self._status.attempt):
             self._status.ranks_up[number] = False
         process.output_reader.drain()  # its last words come before the verdict on its exit
-        unasked = not process.ended_by_agent and self._notified_at is None
+        leaves = code == 0 and self._clients.joined.leaves
+        unasked = not process.ended_by_agent and self._notified_at is None and not leaves
         process.done = unasked and code == 0
-        if code != 0:
+        if code == 0:
+            self._clients.ended_well(process.placement)
+        else:
             process.signal_group(signal.SIGKILL)  # its children hold GPUs and the pipe
         self.changes.notify()
         if unasked and not process.done:
@@ -233,10 +329,22 @@ class CommandRanks:
         """What is known of a process stands for the heartbeats that it does not send."""
         if placement.membership != (self._status.generation, self._status.attempt):
             return
-        history = self._steps.setdefault(placement.local_rank, StepHistory())
-        heartbeat = history.heartbeat(shown, placement, now=time.monotonic())
+        heartbeat = self._history(placement).heartbeat(shown, placement, now=time.monotonic())
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)
+
+    def _history(self, placement: Placement) -> StepHistory:
+        return self._steps.setdefault(placement.local_rank, StepHistory())
+
+    def _give_up_saving(self, processes: Mapping[int, CommandProcess]) -> None:
+        """The pod ends before its ranks have saved: the signal says it to the script itself."""
+        if processes is self._processes:
+            self._notify_all()
+
+    def _kill_the_rest(self, processes: Mapping[int, CommandProcess]) -> None:
+        """They have saved and do not end."""
+        for process in processes.values():
+            kill(process)
 
     def _notify_all(self) -> None:
         if self._notified_at is None:

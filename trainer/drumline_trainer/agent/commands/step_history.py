@@ -1,4 +1,4 @@
-"""From what a process prints of its steps to heartbeats; pure.
+"""From what a process says of its steps, by its client or in what it prints, to heartbeats; pure.
 
 A program that has restarted from a checkpoint of its own does not say from which. The first step
 it shows lies one interval of its log after that, and the interval is known from before:
@@ -10,9 +10,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline_client.wire import StepReport
 from drumline_trainer.agent.commands.progress_lines import ProgressLine
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
+
+_PHASES = {
+    "data": Phase.DATA,
+    "saving": Phase.CHECKPOINT,
+    "done": Phase.DONE,
+}
+"""Of the client; the step is on its way in all others."""
 
 
 @dataclass(slots=True)
@@ -21,6 +29,8 @@ class StepHistory:
 
     known: bool = False
     """It has shown steps before: so it will again."""
+    has_client: bool = False
+    """Its client has reported a step: what it prints counts no more."""
     _interval: int = 1
     _newest: int | None = None
     """Step that this attempt has shown last."""
@@ -56,6 +66,51 @@ class StepHistory:
             restored_step=self._restored,
         )
 
+    def reported(
+        self,
+        report: StepReport,
+        placement: Placement,
+        *,
+        checkpoint_step: int | None,
+        tokens_per_second: float | None,
+        now: float,
+    ) -> Heartbeat:
+        """The heartbeat that a report of the client stands for.
+
+        Args:
+            report: the newest state of the rank.
+            placement: of its process.
+            checkpoint_step: the newest checkpoint that the ranks have reported complete.
+            tokens_per_second: of all ranks.
+            now: of this machine's monotonic clock.
+        """
+        self._total_steps = report.total_steps or self._total_steps
+        if report.step is None:
+            return self.heartbeat(None, placement, now=now)
+        step = max(report.step, 0)
+        self.known = self.has_client = True
+        self._newest = step
+        if self._restored is None:
+            is_older = checkpoint_step is not None and checkpoint_step <= step
+            self._restored = checkpoint_step if is_older else max(0, step - 1)
+        return _beat(
+            placement,
+            phase=_PHASES.get(report.phase, Phase.FORWARD),
+            now=now,
+            step=step,
+            total_steps=max(self._total_steps, 0),
+            loss=report.loss,
+            tokens_per_second=tokens_per_second,
+            restored_step=self._restored,
+            checkpoint_step=checkpoint_step,
+        )
+
+
+def position(report: StepReport) -> tuple[int, int, int]:
+    """Of a rank by its client's report, as `Heartbeat.position` of the bundled trainer's."""
+    phase = _PHASES.get(report.phase, Phase.FORWARD)
+    return max(report.step or 0, 0), 0, list(Phase).index(phase)
+
 
 def _beat(
     placement: Placement,
@@ -67,6 +122,7 @@ def _beat(
     loss: float | None = None,
     tokens_per_second: float | None = None,
     restored_step: int | None = None,
+    checkpoint_step: int | None = None,
 ) -> Heartbeat:
     return Heartbeat(
         generation=placement.generation,
@@ -78,5 +134,6 @@ def _beat(
         loss=loss,
         tokens_per_second=tokens_per_second,
         restored_step=restored_step,
+        checkpoint_step=checkpoint_step,
         time_seconds=now,
     )

@@ -21,6 +21,7 @@ from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.tasks import first_completed
 from drumline_trainer.agent.http.message import HttpRequest
+from drumline_trainer.agent.leader.client_coordinator import ClientCoordinator
 from drumline_trainer.agent.leader.early_exits import EarlyExits
 from drumline_trainer.agent.leader.fault_collector import FaultCollector
 from drumline_trainer.agent.leader.hang_monitor import HangMonitor
@@ -88,6 +89,13 @@ class Leader:
         self._incidents = incidents
         self._store = store
         self._orders = OrderSender(signed.record, own=member, settings=service.settings)
+        self.clients = ClientCoordinator(
+            signed.record,
+            orders=self._orders,
+            status=service.status,
+            own_index=service.settings.index,
+        )
+        """What the clients of the user's ranks meet."""
         self._heartbeats = MemberHeartbeats(signed.record, own_index=service.settings.index)
         self._restarts = RestartAccount(signed.record, incidents=incidents, status=service.status)
         self._faults = FaultCollector(incidents=incidents, restarts=self._restarts)
@@ -225,6 +233,7 @@ class Leader:
             self._faults.collect(membership),
             self._all_done(membership),
             self._report_early_exits(membership),
+            self.clients.coordinate(membership),
             self._run(membership, orders),
         )
 

@@ -14,12 +14,15 @@ import time
 from contextlib import suppress
 from http import HTTPStatus
 
+from drumline_client.wire import ClientMessage
 from drumline_trainer.agent.api.record_delivery import fetch_newer_record
 from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.http.client import PeerUnreachableError, fetch
 from drumline_trainer.agent.http.message import HttpRequest, HttpResponse
+from drumline_trainer.agent.member.client_outbox import ClientOutbox
 from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.protocol.client_messages import CLIENTS_PATH, ConnectionClosed
 from drumline_trainer.agent.protocol.encoding import encode
 from drumline_trainer.agent.protocol.member_reports import (
     FAULTS_PATH,
@@ -44,12 +47,18 @@ class LeaderReporter:
         self._signed = signed
         self._leader = signed.record.store_member
         self._faults: asyncio.Queue[Fault] = asyncio.Queue()
+        self._said = ClientOutbox()
         self._interval = heartbeat_interval_seconds(signed.record)
         self._heard_at = time.monotonic()
 
     def report(self, fault: Fault) -> None:
         """Report a fault as soon as the leader can be reached."""
         self._faults.put_nowait(fault)
+
+    def pass_on(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
+        """Pass on what a rank's client has said, in the order of arrival."""
+        status = self._service.status
+        self._said.put((status.generation, status.attempt), rank, message)
 
     def last_heard(self) -> dict[int, float]:
         """When the leader last answered, by index, in seconds since the epoch."""
@@ -60,6 +69,7 @@ class LeaderReporter:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._send_heartbeats())
             group.create_task(self.report_all())
+            group.create_task(self._pass_all_on())
 
     async def _send_heartbeats(self) -> None:
         changes, seen = self._member.ranks.changes, 0
@@ -116,6 +126,21 @@ class LeaderReporter:
                         answer.status != HTTPStatus.CONFLICT
                     ):
                         break
+                await asyncio.sleep(RETRY_SECONDS)
+
+    async def _pass_all_on(self) -> None:
+        """Pass on what clients say, until cancelled: their steps in batches, all else at once."""
+        while True:
+            await self._said.wait(self._interval / 2)
+            messages = self._said.batch(index=self._service.settings.index)
+            while messages is not None:
+                with suppress(PeerUnreachableError):
+                    answer = await self._put(CLIENTS_PATH, encode(messages), signed_as=b"clients")
+                    if answer.status < HTTPStatus.INTERNAL_SERVER_ERROR and (
+                        answer.status != HTTPStatus.CONFLICT
+                    ):
+                        messages = self._said.batch(index=self._service.settings.index)
+                        continue
                 await asyncio.sleep(RETRY_SECONDS)
 
     async def _put(self, path: str, body: bytes, *, signed_as: bytes) -> HttpResponse:

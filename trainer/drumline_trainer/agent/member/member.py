@@ -26,6 +26,8 @@ from drumline_trainer.agent.processes.ranks import RankListener, Ranks
 from drumline_trainer.agent.protocol.inventory import MAX_FAULTS, Inventory, MembershipFailure
 from drumline_trainer.agent.protocol.leader_orders import (
     Abandon,
+    CheckpointSaved,
+    ClientOrder,
     Finish,
     Go,
     Kill,
@@ -98,6 +100,8 @@ class MemberAgent:
         """When the members that report to this pod were heard; by index, seconds since 1970."""
         self.on_record: Callable[[GenerationRecord], None] = lambda _: None
         """Called with every record of a new generation, before any order of it."""
+        self.on_client_order: Callable[[ClientOrder | CheckpointSaved], None] = lambda _: None
+        """Called with what the leader has for the clients of the ranks."""
         service.records.on_newer = self.note_new_record
         service.notices.send_to_ranks = self.ranks.send_to_all
 
@@ -115,6 +119,8 @@ class MemberAgent:
                 await self._go(order, record)
             case Kill(ranks=ranks, reason=reason):
                 self.ranks.kill(ranks, reason=reason)
+            case ClientOrder() | CheckpointSaved():
+                self.on_client_order(order)
             case Finish() | Abandon():
                 if not self.last_order.done():
                     self.last_order.set_result(order)

@@ -42,13 +42,15 @@ async def save_before_termination(
 async def announce_termination(service: Service, signed: SignedRecord, *, seconds: float) -> None:
     """Have every process of the gang get the notice to end, as this pod's do.
 
-    A save of a sharded state needs all of them. How long this pod's may take is up to `Ranks.end`.
+    A save of a sharded state needs all of them. A program that acknowledges saves has half of the
+    time for it, and no signal before; how long this pod's may take then is up to `Ranks.end`.
     """
     notice = _own_notice(service, seconds=seconds)
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(seconds / 2):
             service.notices.accept(notice, own=True)
-            await _notify_gang(service, signed, notice)
+            if await _notify_gang(service, signed, notice):
+                await service.notices.wait_for_answer(notice.id)
 
 
 def _own_notice(service: Service, *, seconds: float) -> Notice:

@@ -13,15 +13,19 @@ from drumline_trainer.agent.api.service import serving
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.outcome import Failed, Outcome, Preempted
 from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.commands.client_link import ClientLink
 from drumline_trainer.agent.commands.command_ranks import CommandRanks
 from drumline_trainer.agent.commands.launch_plan import LaunchPlan
+from drumline_trainer.agent.commands.pod_clients import PodClients
 from drumline_trainer.agent.member.save_on_termination import announce_termination
+from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.reaper import Reaper
 from drumline_trainer.agent.processes.store_process import FreshPort
 from drumline_trainer.agent.processes.zygote_client import ZygoteReady
 from drumline_trainer.agent.programs import gang_files
 from drumline_trainer.agent.programs.gang_pod import GangPod, PodParts
 from drumline_trainer.agent.programs.pod_exit import report_exit
+from drumline_trainer.agent.protocol.leader_orders import CheckpointSaved, ClientOrder
 from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.snapshots.transfer import SnapshotServer
 from drumline_trainer.contract import GenerationRecord, LaunchSettings
@@ -36,27 +40,51 @@ async def run_command(
     reaper = Reaper()
     snapshots = SnapshotCatalog(settings.snapshot_folder)
     server = SnapshotServer(token=settings.token, snapshots=snapshots)
+    link = ClientLink()
     plan = LaunchPlan(command=command, launch=launch, gpus=settings.gpus)
     async with serving(settings, uploads=server) as service:
+        clients = PodClients(settings=settings, status=service.status, link=link)
+        await clients.open()
+        made: list[CommandRanks] = []
+
+        def make_ranks(listener: RankListener) -> CommandRanks:
+            made.append(
+                CommandRanks(
+                    plan=plan,
+                    settings=settings,
+                    status=service.status,
+                    listener=listener,
+                    reaper=reaper,
+                    clients=clients,
+                    link=link,
+                )
+            )
+            return made[0]
+
+        def on_record(record: GenerationRecord) -> None:
+            _write_gang_files(settings, record)
+            if record.hang_timeout_seconds is not None:
+                made[0].patience_seconds = record.hang_timeout_seconds
+
+        def on_client_order(order: ClientOrder | CheckpointSaved) -> None:
+            made[0].hear_leader(order)
+
         parts = PodParts(
-            make_ranks=lambda listener: CommandRanks(
-                plan=plan,
-                settings=settings,
-                status=service.status,
-                listener=listener,
-                reaper=reaper,
-            ),
+            make_ranks=make_ranks,
             store=FreshPort(first_port=settings.store_port),
             wait_until_ready=_ready_at_once,
             wait_until_gone=_never_gone,
             prepare_for_stop=announce_termination,
             stopped=_stopped,
-            on_record=lambda record: _write_gang_files(settings, record),
+            on_record=on_record,
+            on_client_order=on_client_order,
+            link=link,
         )
         try:
             pod = GangPod(service=service, parts=parts, snapshots=snapshots, server=server)
             ending = await pod.live()
         finally:
+            clients.close()
             snapshots.remove_all()
         return report_exit(service, ending)
 

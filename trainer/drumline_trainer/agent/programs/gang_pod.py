@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from drumline_trainer.agent.api.service import Service
@@ -27,6 +27,7 @@ from drumline_trainer.agent.base.outcome import (
     Superseded,
 )
 from drumline_trainer.agent.base.tasks import first_completed
+from drumline_trainer.agent.commands.client_link import ClientLink
 from drumline_trainer.agent.leader.leader import Leader
 from drumline_trainer.agent.member.leader_reporter import LeaderReporter
 from drumline_trainer.agent.member.member import MemberAgent
@@ -35,7 +36,12 @@ from drumline_trainer.agent.processes.store_process import AttemptStore
 from drumline_trainer.agent.processes.zygote_client import ZygoteReady
 from drumline_trainer.agent.programs.gang_routes import GangRoutes
 from drumline_trainer.agent.programs.pod_exit import PodExit
-from drumline_trainer.agent.protocol.leader_orders import Abandon, Finish
+from drumline_trainer.agent.protocol.leader_orders import (
+    Abandon,
+    CheckpointSaved,
+    ClientOrder,
+    Finish,
+)
 from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.snapshots.transfer import SnapshotServer
 from drumline_trainer.agent.state.incident_log import IncidentLog
@@ -66,6 +72,10 @@ class PodParts:
     """The outcome after SIGTERM, by whether every rank here had done its work."""
     on_record: Callable[[GenerationRecord], None] = lambda _: None
     """Called with every record of a new generation, before any order of it."""
+    on_client_order: Callable[[ClientOrder | CheckpointSaved], None] = lambda _: None
+    """Called with what the leader has for the clients of the ranks."""
+    link: ClientLink = field(default_factory=ClientLink)
+    """Where those clients meet the leader."""
 
 
 class GangPod:
@@ -92,6 +102,7 @@ class GangPod:
             incidents=self._incidents,
         )
         self._member.on_record = parts.on_record
+        self._member.on_client_order = parts.on_client_order
         server.membership = lambda: self._member.membership
         self._routes = GangRoutes(service=service, member=self._member, snapshot_server=server)
 
@@ -132,6 +143,7 @@ class GangPod:
             self._lead_or_follow(signed),
         )
         self._routes.leader = None
+        self._parts.link.cut()
         return outcome
 
     async def _lead_or_follow(self, signed: SignedRecord) -> Outcome:
@@ -147,11 +159,15 @@ class GangPod:
             self._routes.leader = leader
             self._member.report = leader.report
             self._member.last_heard = leader.last_heard
+            link = self._parts.link
+            link.to_leader = leader.clients.hear
+            link.request_save, link.withdraw_save = leader.clients.request, leader.clients.withdraw
             await leader.lead()
         else:
             reporter = LeaderReporter(service=self._service, member=self._member, signed=signed)
             self._member.report = reporter.report
             self._member.last_heard = reporter.last_heard
+            self._parts.link.to_leader = reporter.pass_on
             self._member.on_rank_heartbeat = lambda _: None
             await reporter.run()
         return await self._ended_by_leader()

@@ -3,6 +3,7 @@
 PUT  /v1/rounds               an order of the leader; signed over ("round", body)
 PUT  /v1/beat                 a member's heartbeat; signed over ("beat", body)
 PUT  /v1/faults               a fault of a member's rank; signed over ("fault", body)
+PUT  /v1/clients              what its ranks' clients say; signed over ("clients", body)
 PUT  /v1/notice               `contract.Notice`; signed over ("notice", body)
 GET  /v1/snapshots/RANK/STEP  a snapshot held here; signed over ("get", path)
 PUT  /v1/snapshots/RANK/STEP  a peer's snapshot; signed over ("snapshot", path, description)
@@ -18,6 +19,10 @@ from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.message import FILES_PATH, HttpError, HttpRequest, HttpResponse
 from drumline_trainer.agent.leader.leader import Leader
 from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.protocol.client_messages import (
+    CLIENTS_PATH,
+    parse_client_messages,
+)
 from drumline_trainer.agent.protocol.encoding import encode
 from drumline_trainer.agent.protocol.leader_orders import (
     NOTICE_PATH,
@@ -50,6 +55,7 @@ class GangRoutes:
                 ("PUT", ROUNDS_PATH): Route(signed_as=b"round", answer=self._round),
                 ("PUT", MEMBER_HEARTBEAT_PATH): Route(signed_as=b"beat", answer=self._beat),
                 ("PUT", FAULTS_PATH): Route(signed_as=b"fault", answer=self._fault),
+                ("PUT", CLIENTS_PATH): Route(signed_as=b"clients", answer=self._clients),
                 ("PUT", NOTICE_PATH): Route(signed_as=b"notice", answer=self._notice),
                 ("GET", FILES_PATH): Route(signed_as=b"get", answer=self._snapshot),
             }
@@ -71,6 +77,13 @@ class GangRoutes:
         if self.leader is None:
             raise HttpError(HTTPStatus.CONFLICT, "this agent leads no gang")
         self.leader.report(fault)
+        return HttpResponse(status=200, body=b"{}")
+
+    async def _clients(self, request: HttpRequest) -> HttpResponse:
+        messages = parse_client_messages(request.body)
+        if self.leader is None:
+            raise HttpError(HTTPStatus.CONFLICT, "this agent leads no gang")
+        self.leader.clients.hear_member(messages)
         return HttpResponse(status=200, body=b"{}")
 
     async def _notice(self, request: HttpRequest) -> HttpResponse:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from drumline_client.wire import MAX_LINE_BYTES, MAX_TEXT
 from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
@@ -98,13 +99,42 @@ class Abandon:
     reason: str
 
 
-LeaderOrder = Prepare | Go | Kill | Finish | Abandon
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOrder:
+    """Hand this line to every client of the pod's ranks."""
+
+    generation: int
+    attempt: int
+    line: str
+    """A proposal to save, or its outcome (`drumline_client.wire`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    """The ranks' clients have reported a checkpoint complete, or could not save one on request."""
+
+    generation: int
+    attempt: int
+    step: int | None
+    """None: there is none."""
+    path: str
+    notice: str
+    """Id of the notice that this answers; empty where the script saved by itself."""
+    leave: bool
+    """The ranks are stopped now."""
+    error: str
+    """Why there is none; empty where there is one."""
+
+
+LeaderOrder = Prepare | Go | Kill | Finish | Abandon | ClientOrder | CheckpointSaved
 KINDS: Mapping[type[LeaderOrder], str] = {
     Prepare: "prepare",
     Go: "go",
     Kill: "kill",
     Finish: "finish",
     Abandon: "abandon",
+    ClientOrder: "client",
+    CheckpointSaved: "saved",
 }
 """Value of the field `kind` on the wire."""
 
@@ -119,6 +149,8 @@ def parse_leader_order(body: bytes) -> LeaderOrder:
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
     generation, attempt = read.integer(raw, "generation"), read.integer(raw, "attempt")
     match raw.get("kind"):
+        case "client" | "saved":
+            return _about_clients(raw, generation=generation, attempt=attempt)
         case "prepare":
             return Prepare(generation=generation, attempt=attempt)
         case "go":
@@ -152,6 +184,23 @@ def parse_leader_order(body: bytes) -> LeaderOrder:
             )
         case kind:
             raise ContractError(f"kind: {kind!r} is not a kind of order")
+
+
+def _about_clients(
+    raw: dict[str, Any], *, generation: int, attempt: int
+) -> ClientOrder | CheckpointSaved:
+    if raw["kind"] == "client":
+        line = read.text(raw, "line", limit=MAX_LINE_BYTES)
+        return ClientOrder(generation=generation, attempt=attempt, line=line)
+    return CheckpointSaved(
+        generation=generation,
+        attempt=attempt,
+        step=read.optional_integer(raw, "step"),
+        path=read.text(raw, "path", limit=MAX_TEXT),
+        notice=read.text(raw, "notice", limit=253),
+        leave=read.flag(raw, "leave"),
+        error=read.text(raw, "error", limit=MAX_TEXT),
+    )
 
 
 def parse_checkpoint(whole: dict[str, Any], key: str) -> CommittedCheckpoint | None:

@@ -63,6 +63,9 @@ class RankStatusStore:
         self.notice: NoticeAnswer | None = None
         self.waiting_for = ""
         """Why the gang waits instead of training; empty while it does not."""
+        self.acknowledges_saves = False
+        """The program answers notices: a rank, here or (at the leader) anywhere, has asked its
+        client whether to save. Kept over attempts: it will again."""
         self.restarts: dict[FaultClass, int] = {}
         """Attempts that this agent, as the leader, started after a fault of this class."""
 
@@ -123,6 +126,7 @@ class RankStatusStore:
             self.incidents,
             self.notice,
             self.waiting_for,
+            self.acknowledges_saves,
             self.progress.checkpoint_step,
         )
         if published != self._published:
@@ -188,4 +192,5 @@ class RankStatusStore:
             incidents=self.incidents[-SHOWN_INCIDENTS:],
             notice=self.notice,
             waiting_for=self.waiting_for,
+            acknowledges_saves=self.acknowledges_saves,
         )

@@ -1,0 +1,142 @@
+"""The clients of a pod's ranks (`drumline_client`): their socket, and what they have reported.
+
+What a client says becomes its rank's heartbeat in this pod's status, and goes on to the leader,
+which has all ranks save at the same step. What the leader says goes to every client of the pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from drumline_client.run import AGENT_VARIABLE
+from drumline_client.wire import VERSION, ClientMessage, Hello, StepReport, Welcome
+from drumline_trainer.agent.base.events import AgentEvent, log
+from drumline_trainer.agent.base.settings import AgentSettings
+from drumline_trainer.agent.commands.client_link import ClientLink
+from drumline_trainer.agent.commands.client_socket import ClientSocket
+from drumline_trainer.agent.commands.joined_clients import JoinedClient, JoinedClients
+from drumline_trainer.agent.commands.token_rate import TokenRate
+from drumline_trainer.agent.protocol.client_messages import ConnectionClosed
+from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.contract import CLIENT_FOLDER, Launch
+from drumline_trainer.rank_protocol.placement import Placement
+
+SOCKET_NAME: Final = "agent.sock"
+
+
+class PodClients:
+    """Of one pod, over all its attempts."""
+
+    def __init__(
+        self, *, settings: AgentSettings, status: RankStatusStore, link: ClientLink
+    ) -> None:
+        """Not open yet: ranks that start before `open` find no socket."""
+        self._settings = settings
+        self._status = status
+        self._link = link
+        self._placements: Sequence[Placement] = ()
+        self._world_size: int | None = None
+        self._world_before: int | None = None
+        self._rate = TokenRate()
+        self._is_open = False
+        self._path = settings.gang_folder / SOCKET_NAME
+        self.joined = JoinedClients(welcome=self._welcome, on_said=self._said, ranks=self._ranks)
+        self._socket = ClientSocket(
+            self._path,
+            ranks=max(settings.gpus, 1),
+            on_message=self.joined.hear,
+            on_closed=self.joined.closed,
+        )
+        self.checkpoint: tuple[int, str] | None = None
+        """Step and path of the newest that the ranks have reported complete."""
+        self.on_report: Callable[[int, StepReport], None] = lambda _, __: None
+        """Called with the newest state of each rank."""
+
+    async def open(self) -> None:
+        """Listen; without a socket the ranks run as they do without a client."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            await self._socket.open()
+        except OSError as error:
+            log(AgentEvent.CLIENT_SOCKET_FAILED, path=str(self._path), reason=str(error))
+        else:
+            self._is_open = True
+
+    def close(self) -> None:
+        """Stop listening."""
+        self._socket.close()
+
+    def begin_attempt(self, placements: Sequence[Placement]) -> None:
+        """The ranks before have ended: what is left of their connections is closed."""
+        self._socket.hang_up()
+        self.joined.begin_attempt()
+        self._world_before = self._world_size
+        self._placements = placements
+        self._rate = TokenRate()
+
+    def variables(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """What a rank needs to find the client and its agent."""
+        if not self._is_open:
+            return {}
+        folders = [folder for folder in (inherited.get("PYTHONPATH"), CLIENT_FOLDER) if folder]
+        return {AGENT_VARIABLE: str(self._path), "PYTHONPATH": ":".join(folders)}
+
+    def of(self, placement: Placement) -> list[JoinedClient]:
+        """The clients of a process: itself, or the ranks that it has started."""
+        if self._launch is not Launch.PER_GPU:
+            return self.joined.all
+        client = self.joined.get(placement.rank)
+        return [] if client is None else [client]
+
+    def ended_well(self, placement: Placement) -> None:
+        """This process has ended with exit code 0."""
+        per_gpu = self._launch is Launch.PER_GPU
+        self.joined.ended_well(range(placement.rank, placement.rank + 1) if per_gpu else None)
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Of all pods, as if each counted as many as this one."""
+        rate = self._rate.tokens_per_second
+        if rate is None or not self._placements:
+            return None
+        first = self._placements[0]
+        return rate * (first.world_size // first.local_world_size)
+
+    def _said(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
+        if isinstance(message, Hello):
+            self._world_size = message.world_size
+        elif isinstance(message, StepReport):
+            self._rate.hear(rank, message)
+            if message.saves and not self._status.acknowledges_saves:
+                self._status.acknowledges_saves = True
+                self._status.publish()
+            self.on_report(rank, message)
+        self._link.to_leader(rank, message)
+
+    def _welcome(self) -> Welcome:
+        settings, status = self._settings, self._status
+        step, path = self.checkpoint or (None, "")
+        if step is None and status.newest_checkpoint is not None:
+            step = status.newest_checkpoint.step
+        return Welcome(
+            v=VERSION,
+            job=settings.job,
+            namespace=settings.namespace,
+            generation=status.generation,
+            attempt=status.attempt,
+            restarts=status.generation - 1 + status.attempt,
+            previous_world_size=self._world_before,
+            checkpoint_step=step,
+            checkpoint_path=path,
+        )
+
+    def _ranks(self) -> range | None:
+        if self._launch is not Launch.PER_GPU or not self._placements:
+            return None
+        first = self._placements[0].rank
+        return range(first, first + len(self._placements))
+
+    @property
+    def _launch(self) -> Launch | None:
+        return None if self._settings.launch is None else self._settings.launch.launch
