@@ -24,7 +24,8 @@ def job_view(
     """A TrainingJob of two nodes with two GPUs each."""
     status = rest.pop("status", {})
     generation = rest.pop("generation", 1)
-    spec = {"queue": "research", "nodes": 2, "gpusPerNode": 2, "trainer": {}, **rest}
+    program = {} if "template" in rest else {"trainer": {}}
+    spec = {"queue": "research", "nodes": 2, "gpusPerNode": 2, **program, **rest}
     metadata = {
         "namespace": "team",
         "name": name,
