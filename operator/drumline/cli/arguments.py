@@ -117,6 +117,15 @@ def _add_jobs(commands: _Commands) -> None:
             description=run_arguments.LOGS_DESCRIPTION,
         )
     )
+    run_arguments.add_clone(
+        _add(
+            commands,
+            "clone",
+            summary="a new job like one that is there, with other settings or another command",
+            description=run_arguments.CLONE_DESCRIPTION,
+            epilog=run_arguments.CLONE_EXAMPLES,
+        )
+    )
     for name, summary in (
         ("stop", "give a job's GPUs back; it keeps its place in the history (spec.suspend)"),
         ("resume", "queue a stopped job again"),

@@ -57,7 +57,7 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen, environment)
-        case "logs" | "stop" | "resume" | "delete":
+        case "logs" | "stop" | "resume" | "clone" | "delete":
             from drumline.cli.jobs import command  # noqa: PLC0415 - 0.5 s that --help saves
 
             return command.run(chosen, environment)

@@ -22,6 +22,14 @@ examples:
 DRUMLINE_IMAGE and DRUMLINE_QUEUE are the defaults of --image and --queue. A file .drumlineignore
 names files that git keeps and the job does not need, in the form of a .gitignore.
 """
+CLONE_DESCRIPTION: Final = """\
+Create a job with the spec of another one, and with the same code, but for what is given here.
+"""
+CLONE_EXAMPLES: Final = """\
+examples:
+  drumline clone train-kqwz -- python train.py --lr 1e-4
+  drumline clone train-kqwz --set nodes=4 --set template.image=registry.example.com/train:2
+"""
 LOGS_DESCRIPTION: Final = """\
 Print what all pods of a job have written, by time, each line with the index of its pod.
 """
@@ -87,6 +95,20 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
     logs.add_argument("job", metavar="JOB", help="name of the TrainingJob")
     logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
     add_cluster(logs)
+
+
+def add_clone(clone: argparse.ArgumentParser) -> None:
+    """Every option of `clone`; another command stands behind `--`."""
+    clone.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    clone.add_argument("--name", help="of the new job; default: the old one's and four letters")
+    clone.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="PATH=VALUE",
+        help="a field below spec, in JSON or as text; null removes it; may be repeated",
+    )
+    add_cluster(clone)
 
 
 def add_job(command: argparse.ArgumentParser) -> None:

@@ -106,3 +106,25 @@ def test_a_refused_job_leaves_no_code_behind(
     assert "spec.nodes" in done.stderr
     left = [each["metadata"]["name"] for each in kube.list("configmaps", namespace)]
     assert [name for name in left if name.startswith("drumline-code")] == []
+
+
+def test_a_clone_owns_the_code_too(
+    control_plane: Cluster, kube: Kube, namespace: str, folder: Path
+) -> None:
+    config = control_plane.kubeconfig
+    drumline(
+        *(config, folder, "run", "-d", "-n", namespace, "--name", "a", "--", "python", "train.py")
+    )
+    done = drumline(
+        *(config, folder, "clone", "-n", namespace, "a", "--name", "b", "--set", "nodes=2"),
+        *("--", "python", "train.py", "--lr", "1e-4"),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    jobs = [kube.get("trainingjobs", name, namespace) for name in ("a", "b")]
+    assert [job["spec"]["nodes"] for job in jobs] == [1, 2]
+    assert jobs[1]["spec"]["template"]["command"][-1] == "1e-4"
+    codes = [job["spec"]["template"]["code"] for job in jobs]
+    assert codes[0] == codes[1]
+    stored = kube.get("configmaps", codes[0]["configMaps"][0], namespace)
+    owners = {owner["uid"] for owner in stored["metadata"]["ownerReferences"]}
+    assert owners == {job["metadata"]["uid"] for job in jobs}

@@ -1,12 +1,15 @@
-"""Runs `drumline logs`, `stop`, `resume` and `delete`."""
+"""Runs `drumline logs`, `stop`, `resume`, `clone` and `delete`."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
+import string
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from drumline.cli.cluster_access import (
     cluster_client,
@@ -14,7 +17,8 @@ from drumline.cli.cluster_access import (
     missing_job,
     refusal,
 )
-from drumline.cli.errors import NotAnswered
+from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.jobs.clone import cloned, shared_parts
 from drumline.cli.jobs.follow import (
     LogLine,
     follow_job,
@@ -26,8 +30,11 @@ from drumline.cli.output import Output
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
-from drumline.kube.kinds import TRAINING_JOBS
+from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS
 from drumline_trainer.contract import plain
+
+_STEM_CHARS: Final = 40
+"""Of a name's 50, with room for four letters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +60,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     job = _NamedJob(name=chosen.job, namespace=namespace)
     if chosen.command == "logs" and chosen.follow:
         return follow_to_the_end(credentials, job=job.name, namespace=namespace)
-    return asyncio.run(_once(credentials, job, command=chosen.command))
+    return asyncio.run(_once(credentials, job, chosen))
 
 
 def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> Output:
@@ -78,7 +85,8 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-async def _once(credentials: Credentials, job: _NamedJob, *, command: str) -> Output:
+async def _once(credentials: Credentials, job: _NamedJob, chosen: argparse.Namespace) -> Output:
+    command: str = chosen.command
     async with cluster_client(credentials) as client:
         try:
             match command:
@@ -88,6 +96,8 @@ async def _once(credentials: Credentials, job: _NamedJob, *, command: str) -> Ou
                     return await _suspend(client, job, suspend=True)
                 case "resume":
                     return await _suspend(client, job, suspend=False)
+                case "clone":
+                    return await _clone(client, job, chosen)
                 case _:
                     return await _delete(client, job)
         except errors.NotFound as error:
@@ -127,6 +137,43 @@ async def _suspend(client: KubeClient, job: _NamedJob, *, suspend: bool) -> Outp
     else:
         text = f"{job.text} is queued again; drumline logs -f {job.name}\n"
     return Output(text=text)
+
+
+async def _clone(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) -> Output:
+    raw = await read_job(client, job=job.name, namespace=job.namespace)
+    name: str = chosen.name or f"{job.name[:_STEM_CHARS].rstrip('-')}-{random_letters()}"
+    manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
+    try:
+        made = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=job.namespace)
+    except errors.AlreadyExists:
+        raise BadInput(
+            f"trainingjob {job.namespace}/{name} exists already; choose another --name"
+        ) from None
+    owner = {
+        "apiVersion": manifest["apiVersion"],
+        "kind": manifest["kind"],
+        "name": name,
+        "uid": made.uid,
+    }
+    for part in shared_parts(manifest):
+        try:
+            await writes.add_owner(
+                client, CONFIG_MAPS, name=part, namespace=job.namespace, owner=owner
+            )
+        except errors.NotFound:
+            await writes.delete(
+                client, TRAINING_JOBS, name=name, uid=made.uid, namespace=job.namespace
+            )
+            raise NotAnswered(
+                f"the code of {job.text} is gone (configmap {part}); submit it with drumline run"
+            ) from None
+    text = f"trainingjob {job.namespace}/{name}: follow it with drumline logs -f {name}\n"
+    return Output(text=text)
+
+
+def random_letters() -> str:
+    """Four letters by which jobs of one script differ in name."""
+    return "".join(random.SystemRandom().choices(string.ascii_lowercase, k=4))
 
 
 async def _delete(client: KubeClient, job: _NamedJob) -> Output:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import random
 import re
-import string
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -16,7 +14,7 @@ import yaml
 from drumline.api.base import GROUP, VERSION
 from drumline.cli.cluster_access import NOT_SERVED, cluster_client, find_credentials, refusal
 from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.jobs.command import follow_to_the_end, say
+from drumline.cli.jobs.command import follow_to_the_end, random_letters, say
 from drumline.cli.output import Output
 from drumline.cli.run.manifests import (
     RunRequest,
@@ -48,7 +46,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: something is missing, the code is too large, or the cluster refuses.
     """
-    letters = "".join(random.SystemRandom().choices(string.ascii_lowercase, k=4))
+    letters = random_letters()
     queue = chosen.queue or environment.get(_QUEUE_VARIABLE)
     if chosen.dry_run:
         if not queue:

@@ -10,6 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 
 from drumline.api.base import GROUP, VERSION
+from drumline.cli.jobs.clone import SHARED_CODE
 from drumline.cli.run.pack import PackedFolder
 from drumline_trainer.contract import CODE_PART_KEY, MAX_CODE_PART_BYTES
 
@@ -19,7 +20,6 @@ LAUNCHERS: Final = frozenset(
     ("accelerate", "colossalai", "composer", "deepspeed", "mpiexec", "mpirun", "torchrun")
 )
 """Programs that start a pod's ranks themselves."""
-SHARED_CODE: Final = "drumline-code"
 _DIGITS_IN_NAME: Final = 20
 _MAX_STEM_CHARS: Final = 40
 """Of a job's 50, with room for the random letters."""
