@@ -7,9 +7,11 @@ import re
 import signal
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from drumline_trainer.contract import ExitCode
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
@@ -31,10 +33,15 @@ async def trained(folder: Path, *, killed: bool) -> tuple[dict[int, set[str]], G
         assert await gang.ended() == [0, 0], gang.leader.text
     finally:
         await gang.band.stop()
+    return losses_of(gang.leader.lines), gang
+
+
+def losses_of(lines: list[str]) -> dict[int, set[str]]:
+    """Losses by step."""
     losses: dict[int, set[str]] = {}
-    for match in filter(None, map(LOSS.match, gang.leader.lines)):
+    for match in filter(None, map(LOSS.match, lines)):
         losses.setdefault(int(match[1]), set()).add(match[2])
-    return losses, gang
+    return losses
 
 
 @pytest.mark.gloo
@@ -54,3 +61,30 @@ async def test_a_killed_rank_costs_the_steps_since_the_scripts_checkpoint_and_ch
     assert (incident["failed_step"], incident["restored_step"]) == (10, 8)
     lost = [line for line in gang.leader.lines if LOSS.match(line)]
     assert len(lost) == 18  # steps 9 and 10 were done twice
+
+
+@pytest.mark.gloo
+async def test_with_the_client_a_preemption_costs_no_step(tmp_path: Path) -> None:
+    (tmp_path / "undisturbed").mkdir()
+    undisturbed, _ = await trained(tmp_path / "undisturbed", killed=False)
+    with TemporaryDirectory() as folder:  # the path of a socket is short
+        gang = Gang(CommandBand(folder=Path(folder), command=[sys.executable, str(SCRIPT)]))
+        variables = {"CHECKPOINT": f"{folder}/checkpoint", "GLOO_SOCKET_IFNAME": "lo"}
+        try:
+            await start_commands(gang, 2, script="", USES_CLIENT="1", **variables)
+            status = await gang.status()
+            while not status.acknowledges_saves:
+                status = await gang.status(since=status.version)
+            await gang.notice("preemption", leave=True)
+            assert await gang.ended() == [ExitCode.PREEMPTED] * 2, gang.leader.text
+            lines, saved = gang.leader.lines, gang.leader.report.progress.checkpoint_step
+            await gang.replace(0, 1)
+            await gang.leader.until_line("iter 16:")
+            assert await gang.ended() == [0, 0], gang.leader.text
+        finally:
+            await gang.band.stop()
+    assert saved is not None
+    assert max(losses_of(lines)) == saved  # both ranks stopped there: DDP hangs otherwise
+    steps = [int(match[1]) for match in map(LOSS.match, [*lines, *gang.leader.lines]) if match]
+    assert steps == list(range(1, 17))
+    assert losses_of([*lines, *gang.leader.lines]) == undisturbed
