@@ -70,12 +70,12 @@ def build(
         if _EXTENSIONS_LEFT_OUT.match(extension.name):
             extension.unlink()
     # Without bytecode: it would be of this version of Python.
-    without_bytecode = shutil.ignore_patterns("__pycache__")
+    without_bytecode = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml")
     shutil.copytree(client, target / CLIENT_FOLDER / client.name, ignore=without_bytecode)
     for package in (*packages, client):
         # Beside the standard library: that folder is searched by every build of Python, also
         # isolated from its environment (-I).
-        left_out = shutil.ignore_patterns("__pycache__")
+        left_out = shutil.ignore_patterns("__pycache__", ".*", "pyproject.toml")
         shutil.copytree(package, modules / package.name, ignore=left_out)
     loader = _copy_libraries([_interpreter(), *dynamic.glob("*.so")], libraries)
     _relocate(target, python=python, loader=loader, patchelf=patchelf)

@@ -94,7 +94,7 @@ def ensure_app(image: str) -> Path:
 
     def copy(folder: Path) -> None:
         for source in sources:
-            unwanted = shutil.ignore_patterns("__pycache__")
+            unwanted = shutil.ignore_patterns("__pycache__", ".ruff_cache")
             shutil.copytree(source, folder / source.name, ignore=unwanted)
         _compile(folder, seen_as="/opt/drumline")
 
@@ -143,7 +143,7 @@ def _packages(image: str, packages: Iterable[str]) -> Path:
 
     def copy(folder: Path) -> None:
         for source in sources:
-            unwanted = shutil.ignore_patterns("__pycache__")
+            unwanted = shutil.ignore_patterns("__pycache__", ".ruff_cache")
             shutil.copytree(source, folder / source.name, ignore=unwanted)
         _compile(folder, seen_as=f"/opt/{image}")
 
@@ -223,7 +223,9 @@ def _compile(folder: Path, *, seen_as: str) -> None:
 
 def _sources(package: Path) -> list[Path]:
     return [
-        each for each in package.rglob("*") if each.is_file() and "__pycache__" not in each.parts
+        each
+        for each in package.rglob("*")
+        if each.is_file() and not {"__pycache__", ".ruff_cache"} & set(each.parts)
     ]
 
 
