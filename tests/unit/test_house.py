@@ -63,7 +63,8 @@ def test_the_control_plane_never_loads_torch() -> None:
         for path in SOURCES
         if path.is_relative_to(ROOT / "operator") and path.stem not in {"__init__", "__main__"}
     ]
-    modules.remove("drumline.simulator.results.charts")  # loaded when somebody wants pictures drawn
+    for drawing in ("drumline.simulator.results.charts", "drumline.cli.plan.charts"):
+        modules.remove(drawing)  # loaded when somebody wants pictures drawn
     loaded = loaded_by(*modules)
     assert "drumline" in loaded
     assert "matplotlib" not in loaded

@@ -10,12 +10,12 @@ save needs all of them. Their ends after that are no faults: they wait for the n
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from drumline_client.wire import StepReport, decode_agent_message
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
