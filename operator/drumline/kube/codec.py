@@ -165,7 +165,6 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
     metadata, spec, status = wire_pod.metadata, wire_pod.spec, wire_pod.status
     conditions = {condition.type: condition for condition in status.conditions or ()}
     disrupted = conditions.get("DisruptionTarget")
-    scheduled = conditions.get("PodScheduled")
     return PodView(
         namespace=sys.intern(metadata.namespace),
         name=metadata.name,
@@ -182,13 +181,7 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         message=_text(status.message),
         terminating=bool(metadata.deletion_timestamp),
         deletion_time=metadata.deletion_timestamp or "",
-        start_time=status.start_time or "",
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
-        unschedulable_message=(
-            _text(scheduled.message) if scheduled and scheduled.reason == "Unschedulable" else ""
-        ),
-        scheduler_name=sys.intern(spec.scheduler_name),
-        priority=spec.priority or 0,
         requests=pod_requests(spec),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=tuple(map(_container_view, status.init_container_statuses or ())),
@@ -198,20 +191,16 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
 def _container_view(status: wire.ContainerStatus) -> ContainerView:
     waiting = status.state.waiting
     ended = status.state.terminated
-    before = status.last_state.terminated
     return ContainerView(
         name=sys.intern(status.name),
         ready=status.ready,
         image_id=sys.intern(status.image_id[:_MAX_IMAGE_CHARS]),  # of few images, in many pods
-        restart_count=status.restart_count,
         waiting_reason=_text(waiting.reason) if waiting else "",
         waiting_message=_text(waiting.message) if waiting else "",
         exit_code=ended.exit_code if ended else None,
         exit_reason=_text(ended.reason) if ended else "",
         termination_message=plain_lines(ended.message[:MAX_TERMINATION_CHARS]) if ended else "",
         finished_time=(ended.finished_at or "") if ended else "",
-        last_exit_code=before.exit_code if before else None,
-        last_exit_reason=before.reason if before else "",
     )
 
 
@@ -245,7 +234,6 @@ def _node_view(wire_node: wire.Node) -> NodeView:
         },
         ready=any(map(_is_true, ready)),
         terminating=bool(metadata.deletion_timestamp),
-        addresses={address.type: address.address for address in status.addresses or ()},
     )
 
 

@@ -63,28 +63,22 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         name: Its name in the pod.
         ready: Whether its readiness probe passes.
         image_id: What it runs, as the runtime names it, empty before its image is there.
-        restart_count: How often the kubelet restarted it.
         waiting_reason: Why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
         exit_code: Its exit code once it ended (this run), else None.
         exit_reason: `Completed`, `Error`, `OOMKilled`, ... once it ended.
         termination_message: Its termination message, bounded.
         finished_time: When it ended (RFC 3339), empty before.
-        last_exit_code: The exit code of the run before this one, else None.
-        last_exit_reason: The exit reason of the run before this one.
     """
 
     name: str
     ready: bool = False
     image_id: str = ""
-    restart_count: int = 0
     waiting_reason: str = ""
     waiting_message: str = ""
     exit_code: int | None = None
     exit_reason: str = ""
     termination_message: str = ""
     finished_time: str = ""
-    last_exit_code: int | None = None
-    last_exit_reason: str = ""
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -101,11 +95,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         reason: Why it failed as a whole (`Evicted`, `OutOfcpu`), with `message`.
         terminating: Whether its deletion was requested: its resources are still held.
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
-        start_time: When the kubelet took it on (RFC 3339), empty before.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
-        unschedulable_message: The scheduler's message why it fits nowhere, else empty.
-        scheduler_name: The scheduler that is to bind it.
-        priority: Its resolved priority.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
         containers: Its containers' states.
         init_containers: Its init containers' states, sidecars among them.
@@ -126,11 +116,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     message: str = ""
     terminating: bool = False
     deletion_time: str = ""
-    start_time: str = ""
     disruption_reason: str = ""
-    unschedulable_message: str = ""
-    scheduler_name: str = ""
-    priority: int = 0
     requests: dict[str, int] = {}
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
@@ -180,7 +166,6 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         allocatable: What pods may take of it, by resource name.
         ready: Its Ready condition.
         terminating: Whether the Node object is being deleted.
-        addresses: Its addresses by type (`InternalIP`, `Hostname`).
     """
 
     name: str
@@ -195,7 +180,6 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     allocatable: dict[str, int] = {}
     ready: bool = False
     terminating: bool = False
-    addresses: dict[str, str] = {}
 
 
 class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

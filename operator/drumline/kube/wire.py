@@ -72,8 +72,6 @@ class PodSpec(_Wire, frozen=True, gc=False):
     overhead: dict[str, str] | None = None
     resources: ResourceRequirements | None = None
     node_name: str = ""
-    scheduler_name: str = ""
-    priority: int | None = None
 
 
 class Waiting(_Wire, frozen=True, gc=False):
@@ -108,9 +106,7 @@ class ContainerStatus(_Wire, frozen=True, gc=False):
     name: str
     ready: bool = False
     image_id: str = msgspec.field(default="", name="imageID")
-    restart_count: int = 0
     state: ContainerState = _RUNNING
-    last_state: ContainerState = _RUNNING
 
 
 class PodStatus(_Wire, frozen=True, gc=False):
@@ -120,7 +116,6 @@ class PodStatus(_Wire, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
-    start_time: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
@@ -153,19 +148,11 @@ class NodeSpec(_Wire, frozen=True, gc=False):
     unschedulable: bool = False
 
 
-class Address(_Wire, frozen=True, gc=False):
-    """One address of a node."""
-
-    type: str
-    address: str
-
-
 class NodeStatus(_Wire, frozen=True, gc=False):
     """A node's status."""
 
     allocatable: dict[str, str] | None = None
     conditions: list[Condition] | None = None
-    addresses: list[Address] | None = None
 
 
 _PLAIN = NodeSpec()

@@ -68,7 +68,7 @@ def only(nodes: NodeCache) -> Node:
 
 
 def test_a_heartbeat_concerns_no_job(nodes: NodeCache) -> None:
-    assert update(nodes, addresses={"InternalIP": "10.0.0.1"}) == NodeChange()
+    assert update(nodes) == NodeChange()
 
 
 def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
