@@ -79,6 +79,7 @@ async def test_with_the_client_a_preemption_costs_no_step(tmp_path: Path) -> Non
             assert await gang.ended() == [ExitCode.PREEMPTED] * 2, gang.leader.text
             lines, saved = gang.leader.lines, gang.leader.report.progress.checkpoint_step
             await gang.replace(0, 1)
+            await gang.leader.until_line("iter ")  # each wait has its own time, as above
             await gang.leader.until_line("iter 16:")
             assert await gang.ended() == [0, 0], gang.leader.text
         finally:
