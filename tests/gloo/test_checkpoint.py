@@ -280,6 +280,17 @@ def test_a_replaced_membership_commits_nothing(
     assert steps_in(folder) == []
 
 
+def test_a_second_launch_without_an_operator_fences_the_first(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    relaunched = Placement(rank=0, world_size=2, checkpoint_folder=folder)
+    kinds = gangs.run(
+        save_after_replacement, config, relaunched, world_size=2, checkpoint_folder=folder
+    )
+    assert kinds == ["StaleMembershipError"] * 2
+    assert steps_in(folder) == []
+
+
 def test_a_stale_membership_cannot_even_open_the_folder(
     gangs: GangStarter, config: TrainerConfig, folder: Path
 ) -> None:

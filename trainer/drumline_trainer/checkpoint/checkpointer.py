@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,7 +30,7 @@ from drumline_trainer.checkpoint.errors import (
     StorageError,
     is_storage_fault,
 )
-from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.folder import CheckpointFolder, run_name
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
 from drumline_trainer.checkpoint.staging import StagingBuffer
@@ -36,7 +38,10 @@ from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote, broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import TensorSlice
 
-_CLAIMED = "claimed"
+_CLAIM_ERRORS = {
+    kind.__name__: kind
+    for kind in (CheckpointError, StaleMembershipError, CorruptCheckpointError, StorageError)
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +104,7 @@ class Checkpointer:
                     " checkpoint folder to restore it from"
                 )
             return None
-        folder = CheckpointFolder(
-            path=placement.checkpoint_folder,
-            owner=placement.owner,
-            membership=placement.membership,
-        )
-        _claim(folder, device=device)
+        folder = _claimed(placement.checkpoint_folder, placement, device=device)
         writer = RankWriter(folder=folder, rank=placement.rank, world_size=placement.world_size)
         return cls(folder=folder, writer=writer, keep=keep, device=device)
 
@@ -243,20 +243,29 @@ class Checkpointer:
         return read_back(self.folder, step=saved.step, digest=saved.digest, device=self.device)
 
 
-def _claim(folder: CheckpointFolder, *, device: torch.device) -> None:
-    """Rank 0 claims the folder and broadcasts its error, if any, which all ranks raise."""
-    known = (StaleMembershipError, CorruptCheckpointError, StorageError)
-    kinds = {kind.__name__: kind for kind in known}
-    message = _CLAIMED
+def _claimed(path: Path, placement: Placement, *, device: torch.device) -> CheckpointFolder:
+    """The folder, claimed by rank 0. All ranks raise its error, if any. Collective."""
+    message: dict[str, str] = {}
     if dist.get_rank() == 0:
-        try:
-            folder.claim()
-        except CheckpointError as error:
-            message = f"{type(error).__name__} {error}"
-        except OSError as error:
-            kind = StorageError if is_storage_fault(error) else CheckpointError
-            message = f"{kind.__name__} checkpoint folder {folder.path}: {error.strerror}"
-    message = broadcast_bytes(message.encode(), device=device).decode()
-    if message != _CLAIMED:
-        name, _, reason = message.partition(" ")
-        raise kinds.get(name, CheckpointError)(reason)
+        owner = placement.owner if placement.generation else run_name()
+        folder = CheckpointFolder(path=path, owner=owner, membership=placement.membership)
+        message = _claim(folder)
+    message = json.loads(broadcast_bytes(json.dumps(message).encode(), device=device))
+    if "error" in message:
+        raise _CLAIM_ERRORS[message["kind"]](message["error"])
+    return CheckpointFolder(path=path, owner=message["owner"], membership=placement.membership)
+
+
+def _claim(folder: CheckpointFolder) -> dict[str, str]:
+    """What rank 0 tells the others: the owner, or the error."""
+    try:
+        folder.claim()
+    except CheckpointError as error:
+        return {"kind": type(error).__name__, "error": str(error)}
+    except OSError as error:
+        kind = StorageError if is_storage_fault(error) else CheckpointError
+        return {
+            "kind": kind.__name__,
+            "error": f"checkpoint folder {folder.path}: {error.strerror}",
+        }
+    return {"owner": folder.owner}

@@ -8,8 +8,11 @@
 
 Memberships of one job are ordered: a lower one never takes the folder from a higher one. Different
 jobs have no order between them; a new job may go on where another one stopped, so the last to claim
-owns the folder. A commit and a change of owner exclude each other by a file lock: a membership that
-has been replaced can no longer commit.
+owns the folder. A run without an operator is a job of its own each time that it is launched
+(`run_name`): a run that was thought dead does not commit beside its successor.
+
+A commit and a change of owner exclude each other by a file lock: a membership that has been
+replaced can no longer commit.
 
 Example: generation 2 writes into `step-00000150.tmp-5f1c09ab-2-0/` when generation 3 claims the
 folder. The claim removes that unfinished folder. The commit of generation 2 takes the lock after
@@ -23,7 +26,9 @@ import hashlib
 import json
 import os
 import re
+import secrets
 import shutil
+import socket
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -34,6 +39,8 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMemb
 Membership = tuple[int, int]
 """(generation, attempt), in lexicographic order."""
 
+_RUN = "run "
+"""Begins the name of a run; no uid of a job begins so."""
 _COMMITTED = re.compile(r"step-(\d{8,})")
 _UNFINISHED = re.compile(r"step-\d{8,}\.tmp-([0-9a-f]{8})-(\d+)-(\d+)")
 _REPLACED = re.compile(r"(step-\d{8,})\.old-[0-9a-f]{8}-\d+-\d+")
@@ -45,7 +52,7 @@ class CheckpointFolder:
 
     path: Path
     owner: str
-    """Uid of the job; empty for a run without an operator."""
+    """Uid of the job, or the name of a run without an operator (`run_name`)."""
     membership: Membership
 
     def claim(self) -> None:
@@ -114,21 +121,28 @@ class CheckpointFolder:
     def prune(self, *, keep: int, verified: Sequence[int]) -> None:
         """Remove what is older than the `keep` newest of the steps known to be verified.
 
-        With fewer verified steps nothing is removed, so the last verified one always stays.
+        With fewer verified steps nothing is removed, so the last verified one always stays. Nothing
+        is removed either from a folder that another membership owns: they may be all that it has.
         """
         newest = sorted(verified, reverse=True)[:keep]
         if len(newest) < keep:
             return
-        for step in self.steps():
-            if step < newest[-1]:
-                self._remove(step)
+        outdated = [step for step in self.steps() if step < newest[-1]]
+        try:
+            with self._locked():
+                self._refuse_if_replaced()
+                for step in outdated:
+                    self._set_aside(step)
+        except (StaleMembershipError, CorruptCheckpointError):
+            return
+        for step in outdated:
+            self.discard(step)
 
-    def _remove(self, step: int) -> None:
+    def _set_aside(self, step: int) -> None:
         """Rename first: a half removed folder must not look like a checkpoint."""
         self.discard(step)
         with suppress(OSError):
             self.step_folder(step).rename(self.unfinished_folder(step))
-        self.discard(step)
 
     @property
     def _tag(self) -> str:
@@ -199,8 +213,13 @@ def _short(owner: str) -> str:
     return hashlib.sha256(owner.encode()).hexdigest()[:8]
 
 
+def run_name() -> str:
+    """The owner's name of a run without an operator: another one for each launch."""
+    return f"{_RUN}{secrets.token_hex(6)} on {socket.gethostname()}"
+
+
 def _named(owner: str) -> str:
-    return f"job {owner}" if owner else "a run without a job"
+    return owner if owner.startswith(_RUN) else f"job {owner}"
 
 
 def write_durably(path: Path, body: bytes) -> None:

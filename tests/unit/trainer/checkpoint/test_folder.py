@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
-from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.folder import CheckpointFolder, run_name
 
 
 def folder(
@@ -142,6 +142,24 @@ def test_retention_counts_verified_ones(
         commit(opened, step)
     opened.prune(keep=2, verified=verified)
     assert sorted(opened.steps()) == kept
+
+
+def test_a_replaced_membership_removes_nothing(tmp_path: Path) -> None:
+    first = folder(tmp_path, owner="run 1 on a")
+    for step in range(1, 4):
+        commit(first, step)
+    folder(tmp_path, owner="run 2 on b").claim()
+    first.prune(keep=1, verified=[3])
+    assert first.steps() == [3, 2, 1]
+
+
+def test_every_launch_without_an_operator_is_a_run_of_its_own(tmp_path: Path) -> None:
+    first, second = (folder(tmp_path, owner=run_name()) for _ in range(2))
+    assert first.unfinished_folder(1) != second.unfinished_folder(1)
+    first.claim()
+    second.claim()
+    with pytest.raises(StaleMembershipError, match=r": run [0-9a-f]{12} on .* has taken it over"):
+        commit(first, 1)
 
 
 def test_a_damaged_owner_record_is_not_taken_for_none(tmp_path: Path) -> None:
