@@ -181,8 +181,9 @@ def draw(study: Study, *, folder: Path) -> None:
         "waits": charts.waits(outcomes),
         "largest": charts.largest(outcomes),
         "fairness": charts.fairness(shares),
-        "preemptions": charts.preemptions(outcomes),
     }
+    if any(outcome.evictions for _, outcome in outcomes):
+        drawn["preemptions"] = charts.preemptions(outcomes)
     for number, run in enumerate(study.runs):
         figure = charts.gpu_allocation(run.name, run.outcome, run.setup.cluster.nodes)
         drawn[f"places-{number + 1}"] = figure

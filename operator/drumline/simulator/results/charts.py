@@ -170,7 +170,14 @@ def gpu_allocation(name: str, outcome: Outcome, nodes: Sequence[Node]) -> Figure
     axes.set_xlabel("hours")
     axes.set_ylabel("GPU, node after node")
     patches = [Patch(color=colour_of[queue], label=queue) for queue in queues[: len(_COLOURS)]]
-    axes.legend(handles=patches, loc="upper right", fontsize=8, framealpha=0.9)
+    axes.legend(  # above the axes, which the blocks fill
+        handles=patches,
+        loc="lower right",
+        bbox_to_anchor=(1, 1),
+        ncols=len(patches),
+        frameon=False,
+        fontsize=8,
+    )
     return figure
 
 

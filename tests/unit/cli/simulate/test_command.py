@@ -77,6 +77,19 @@ def test_pictures_and_a_page_without_anything_foreign(
     assert "<script" not in page
 
 
+def test_where_nobody_is_preempted_there_is_no_picture_of_preemptions(
+    files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = Path(files[0])
+    cluster.write_text(cluster.read_text().replace("LowerPriority", "Never"))
+    folder = tmp_path / "pictures"
+    assert program.main(["simulate", *files, "--pictures", str(folder)]) == 0
+    capsys.readouterr()
+    drawn = {path.name for path in folder.iterdir()}
+    assert "fairness.png" in drawn
+    assert "preemptions.png" not in drawn
+
+
 def test_a_made_up_trace_can_be_kept_and_used_again(
     files: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
