@@ -423,6 +423,19 @@ def test_monitors_of_the_prometheus_operator(render: Render) -> None:
     assert pods["spec"]["podMetricsEndpoints"][0]["port"] == "agent"
 
 
+def test_training_pods_have_the_same_labels_whoever_scrapes_them(render: Render) -> None:
+    objects = render(metrics={"podMonitor": {"enabled": True}})
+    scrapes = yaml.safe_load(only(objects, "ConfigMap")["data"]["drumline.yml"])["scrape_configs"]
+    (monitored,) = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
+    ours = {
+        rule["target_label"]: rule["source_labels"]
+        for rule in scrapes[1]["relabel_configs"]
+        if rule.get("target_label") not in {None, "namespace", "pod"}  # a PodMonitor's own
+    }
+    theirs = {rule["targetLabel"]: rule["sourceLabels"] for rule in monitored["relabelings"]}
+    assert theirs == ours != {}
+
+
 def test_everything_optional_can_be_left_out(render: Render) -> None:
     objects = render(
         replicas=1,

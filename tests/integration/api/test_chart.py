@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import time
 import uuid
@@ -131,11 +132,17 @@ def test_an_upgrade_changes_what_is_asked_for_and_nothing_else(
     assert environment() == {**before, "DRUMLINE_LOG_LEVEL": changed}
 
 
-def test_notes_name_the_next_commands(helm: Helm, namespace: str, release: str) -> None:
+def test_what_the_notes_say_to_apply_is_accepted(
+    helm: Helm, kubectl: Kubectl, namespace: str, release: str
+) -> None:
+    """From a packaged chart: nothing of the repository is named."""
     notes = helm("get", "notes", release, "-n", namespace)
-    for path in ("examples/gpupool.yaml", "examples/queue.yaml", "examples/first-job.yaml"):
-        assert path in notes
-        assert (ROOT / path).is_file()
+    texts = re.findall(r"<<EOF\n(.*?)^EOF$", notes, re.DOTALL | re.MULTILINE)
+    for text in texts:
+        kubectl("apply", "--dry-run=server", "-n", namespace, "-f", "-", stdin=text)
+    kinds = [each["kind"] for text in texts for each in yaml.safe_load_all(text)]
+    assert kinds == ["GpuPool", "TrainingQueue", "TrainingJob"]
+    assert "examples/" not in notes
     assert "kubectl get trainingjobs --watch" in notes
 
 
