@@ -25,6 +25,7 @@ from drumline.api.base import (
 )
 from drumline.api.code import CodeSource
 from drumline.api.initcontainer import InitContainer
+from drumline.api.supervision import EndNoticeDelivery
 from drumline.api.variables import EnvFromSource, EnvVar
 from drumline.api.volumes import Volume, VolumeMount
 from drumline_trainer.contract import CODE_FOLDER
@@ -97,6 +98,9 @@ class PodTemplate(ApiModel):
     accelerate. A process that dies is then started again in the same pods, with all others of the
     gang; a lost pod or node is replaced alone; step and loss are in status. Direct: the kubelet,
     and the gang restarts as a whole. Default: Direct."""
+    notice: EndNoticeDelivery | None = None
+    """With PerGpu and PerPod: how the command learns that its pods are given up. Absent: by
+    SIGTERM."""
     code: CodeSource | None = None
     """Code that the image does not have; `drumline run` makes it of a folder. It is in /code, where
     the command starts unless workingDir says otherwise. Absent: the image has the code."""
@@ -161,6 +165,12 @@ class PodTemplate(ApiModel):
             message="code needs launch: PerGpu or launch: PerPod, as an agent brings it into the"
             " pod; add launch",
             field_path=".code",
+        ),
+        Rule(
+            rule=f"!has(self.notice) || !{_DIRECT}",
+            message="notice needs launch: PerGpu or launch: PerPod, as an agent gives it; add"
+            " launch",
+            field_path=".notice",
         ),
         Rule(
             rule="!has(self.code) || !has(self.volumeMounts) || !self.volumeMounts.exists(mount,"

@@ -23,9 +23,12 @@ class CommandBand(Band):
         return await super().start(index, **options)
 
 
-def launched(launch: Launch, *, gpus: int = 1, **variables: str) -> dict[str, str]:
-    """The variables of a pod of a template with `launch`."""
-    settings = LaunchSettings(launch=launch)
+def launched(
+    settings: LaunchSettings | Launch, *, gpus: int = 1, **variables: str
+) -> dict[str, str]:
+    """The variables of a pod of a template with `launch`, or with more settings."""
+    if isinstance(settings, Launch):
+        settings = LaunchSettings(launch=settings)
     return {Env.LAUNCH: settings.encode(), Env.GPUS_PER_NODE: str(gpus), **variables}
 
 
@@ -41,14 +44,15 @@ async def start_commands(
     count: int,
     *,
     script: str,
-    launch: Launch = Launch.PER_GPU,
+    launch: LaunchSettings | Launch = Launch.PER_GPU,
     ranks: int = 1,
     **variables: str,
 ) -> None:
     """Start the pods of a gang that runs this script, and push its first record."""
     assert isinstance(gang.band, CommandBand)
     gang.band.command = gang.band.command or script_in(gang.band.folder, script)
-    per_gpu = launch is Launch.PER_GPU
+    kind = launch if isinstance(launch, Launch) else launch.launch
+    per_gpu = kind is Launch.PER_GPU
     options = launched(launch, gpus=ranks, FOLDER=str(gang.band.folder), **variables)
     await gang.start(count, ranks=ranks if per_gpu else 1, variables=options)
     await gang.push()

@@ -115,6 +115,14 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a command for each pod, started by an agent": template_job(
         launch="PerPod", command=["torchrun"], args=["--master-port=$(MASTER_PORT)", "train.py"]
     ),
+    "a notice by a signal of its own": template_job(
+        launch="PerGpu", command=["python3", "train.py"], notice={"signal": "SIGUSR1"}
+    ),
+    "a notice by a file": template_job(
+        launch="PerPod",
+        command=["python3", "train.py"],
+        notice={"signal": "None", "file": "/data/end-notice.json"},
+    ),
     "code that the image does not have": template_job(
         launch="PerGpu",
         command=["python3", "train.py"],

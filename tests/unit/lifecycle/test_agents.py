@@ -27,6 +27,7 @@ from drumline_trainer.contract import (
     Incident,
     Launch,
     LaunchSettings,
+    NoticeSignal,
     Progress,
 )
 from tests.builders import (
@@ -181,6 +182,14 @@ def test_the_agent_is_told_of_the_template_and_sets_the_launcher_s_variables_its
     assert variables["DRUMLINE_GPUS_PER_NODE"] == "2"
     assert (variables["LR"], variables["HOME"]) == ("0.1", "/home/drumline")
     assert not variables.keys() & {"MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "NNODES"}
+
+
+def test_the_agent_is_told_how_the_command_hears_of_its_end() -> None:
+    job = a_supervised_job(notice={"signal": "SIGUSR2", "file": "/data/end.json"})
+    (container,) = manifest(admitted(job, nodes=NODES))["spec"]["containers"]
+    settings = LaunchSettings.parse(variables_of(container)["DRUMLINE_LAUNCH"])
+    assert settings.notice_signal is NoticeSignal.SIGUSR2
+    assert settings.notice_file == "/data/end.json"
 
 
 def test_a_template_on_one_node_has_its_agent_too() -> None:

@@ -48,6 +48,7 @@ from drumline_trainer.contract.launch import (
     CLIENT_FOLDER,
     Launch,
     LaunchSettings,
+    NoticeSignal,
 )
 from drumline_trainer.contract.launcher_environment import launcher_environment
 from drumline_trainer.contract.names import host_name, pod_name
@@ -120,6 +121,7 @@ __all__ = [
     "Member",
     "Notice",
     "NoticeAnswer",
+    "NoticeSignal",
     "Progress",
     "RestoreTier",
     "SilentMember",

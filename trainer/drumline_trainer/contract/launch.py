@@ -32,11 +32,26 @@ class Launch(StrEnum):
     all GPUs itself."""
 
 
+class NoticeSignal(StrEnum):
+    """The signal by which the processes of a command learn that their pods are given up."""
+
+    SIGTERM = "SIGTERM"
+    SIGINT = "SIGINT"
+    SIGHUP = "SIGHUP"
+    SIGUSR1 = "SIGUSR1"
+    SIGUSR2 = "SIGUSR2"
+    NONE = "None"
+    """None at all: a file says it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchSettings:
     """What the agent has to know of the template beside the command, which is its arguments."""
 
     launch: Launch
+    notice_signal: NoticeSignal = NoticeSignal.SIGTERM
+    notice_file: str = ""
+    """Absolute path of a file that says the same; empty: there is none."""
 
     def encode(self) -> str:
         """JSON, for the variable `Env.LAUNCH`."""
@@ -50,4 +65,12 @@ class LaunchSettings:
             ContractError: too large, not JSON, a field missing or of the wrong type.
         """
         raw = read.json_object(text.encode(), MAX_LAUNCH_BYTES)
-        return cls(launch=read.choice(raw, "launch", Launch))
+        return cls(
+            launch=read.choice(raw, "launch", Launch),
+            notice_signal=(
+                read.choice(raw, "notice_signal", NoticeSignal)
+                if "notice_signal" in raw
+                else NoticeSignal.SIGTERM
+            ),
+            notice_file=read.text(raw, "notice_file"),
+        )

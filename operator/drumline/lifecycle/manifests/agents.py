@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from drumline.api.code import CodeSource
 from drumline.api.podtemplate import PodTemplate
+from drumline.api.supervision import EndNoticeDelivery
 from drumline.lifecycle.manifests.code import code_mount, code_volumes, parts_mount
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.volumes import scratch_volume, token_mount, token_volume
@@ -26,6 +27,7 @@ from drumline_trainer.contract import (
     Env,
     Launch,
     LaunchSettings,
+    NoticeSignal,
 )
 
 Json = dict[str, Any]
@@ -103,7 +105,7 @@ def supervised(
     (container,) = spec["containers"]
     code = template.code
     variables = {
-        Env.LAUNCH: LaunchSettings(launch=launch).encode(),
+        Env.LAUNCH: _launch_settings(template, launch).encode(),
         Env.GRACE_SECONDS: str(grace_seconds(job, settings)),
         **({Env.CODE_DIGEST: code.digest} if code else {}),
     }
@@ -137,6 +139,15 @@ def supervised(
         "initContainers": [*spec.get("initContainers", []), install],
         "volumes": volumes,
     }
+
+
+def _launch_settings(template: PodTemplate, launch: Launch) -> LaunchSettings:
+    notice = template.notice or EndNoticeDelivery()
+    return LaunchSettings(
+        launch=launch,
+        notice_signal=NoticeSignal(notice.signal),
+        notice_file=notice.file or "",
+    )
 
 
 def joined(spec: Json, *, job: Job, member: GangMember, settings: PodSettings) -> Json:

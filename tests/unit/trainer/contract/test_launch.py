@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.contract import ContractError, Launch, LaunchSettings
+from drumline_trainer.contract import ContractError, Launch, LaunchSettings, NoticeSignal
 
 
-@pytest.mark.parametrize("launch", Launch)
-def test_what_is_written_is_read(launch: Launch) -> None:
-    settings = LaunchSettings(launch=launch)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        *(LaunchSettings(launch=launch) for launch in Launch),
+        LaunchSettings(
+            launch=Launch.PER_GPU, notice_signal=NoticeSignal.NONE, notice_file="/data/end"
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_written_is_read(settings: LaunchSettings) -> None:
     assert LaunchSettings.parse(settings.encode()) == settings
 
 
@@ -20,6 +28,7 @@ def test_what_is_written_is_read(launch: Launch) -> None:
         ("[]", "must be a JSON object"),
         ("{}", "launch"),
         ('{"launch": "Direct"}', "launch: 'Direct'"),
+        ('{"launch": "PerGpu", "notice_signal": "SIGKILL"}', "notice_signal: 'SIGKILL'"),
         ("{" + " " * 20_000 + "}", "over the limit of 16384"),
     ],
 )

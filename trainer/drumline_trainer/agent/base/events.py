@@ -43,6 +43,7 @@ class AgentEvent(StrEnum):
     GANG_FILES_WRITTEN = "gang_files_written"
     GANG_FILES_FAILED = "gang_files_failed"
     HEARTBEAT_REFUSED = "heartbeat_refused"
+    NOTICE_FILE_FAILED = "notice_file_failed"
     CLIENT_SOCKET_FAILED = "client_socket_failed"
     SAVE_PROPOSED = "save_proposed"
     SAVE_AGREED = "save_agreed"

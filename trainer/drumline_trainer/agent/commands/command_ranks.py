@@ -30,6 +30,7 @@ from drumline_trainer.agent.commands.command_process import (
     kill,
     start_command,
 )
+from drumline_trainer.agent.commands.end_notice import EndNotice
 from drumline_trainer.agent.commands.launch_environment import (
     command_line,
     launch_variables,
@@ -105,8 +106,7 @@ class CommandRanks:
         self._faults = CommandFaults(index=settings.index)
         self._processes: dict[int, CommandProcess] = {}
         self._steps: dict[int, StepHistory] = {}
-        self._notified_at: float | None = None
-        """When this attempt's processes got the notice to end, on the monotonic clock."""
+        self._notice = EndNotice(plan.launch, grace_seconds=settings.grace_seconds)
         self._has_left = False
         """A notice to leave is answered: this attempt's processes end, and with them the pod."""
         self.patience_seconds = NEVER_SECONDS
@@ -187,9 +187,8 @@ class CommandRanks:
 
     async def quiesce(self) -> None:
         """End all processes: at once after a failure, within their grace after a notice."""
-        if self._notified_at is not None:
-            left = self._notified_at + self._settings.grace_seconds - time.monotonic()
-            await self._wait_for_exits(max(left, 0.0))
+        if self._notice.given:
+            await self._wait_for_exits(self._notice.seconds_left)
         await self._stop(STOP_SECONDS)
 
     async def start_attempt(self, placements: Sequence[Placement]) -> None:
@@ -197,7 +196,8 @@ class CommandRanks:
         first = placements[0]
         await self._stop(STOP_SECONDS)
         self._close_outputs()
-        self._processes, self._notified_at, self._has_left = {}, None, False
+        self._processes, self._has_left = {}, False
+        await self._notice.begin_attempt()
         self._clients.begin_attempt(placements)
         self._status.begin_attempt(
             generation=first.generation,
@@ -314,7 +314,7 @@ class CommandRanks:
             self._status.ranks_up[number] = False
         process.output_reader.drain()  # its last words come before the verdict on its exit
         leaves = code == 0 and self._clients.joined.leaves
-        unasked = not process.ended_by_agent and self._notified_at is None and not leaves
+        unasked = not process.ended_by_agent and not self._notice.given and not leaves
         process.done = unasked and code == 0
         if code == 0:
             self._clients.ended_well(process.placement)
@@ -347,10 +347,7 @@ class CommandRanks:
             kill(process)
 
     def _notify_all(self) -> None:
-        if self._notified_at is None:
-            self._notified_at = time.monotonic()
-            for process in self._processes.values():
-                process.signal(signal.SIGTERM)
+        self._notice.give(self._processes.values())
 
     async def _stop(self, grace_seconds: float) -> None:
         """End what runs; it is no fault."""
