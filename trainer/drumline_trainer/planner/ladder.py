@@ -69,7 +69,7 @@ def advice(goal: Goal, best: Planned | None, *, total_tokens: float | None = Non
     rule = (
         f"{count / 1e9:.2f} G parameters x {_BYTES_A_PARAMETER} bytes (fp32 weight, gradient and"
         f" two moments) = {_BYTES_A_PARAMETER * count / 2**30:.1f} GiB before any activation;"
-        f" one {goal.cluster.gpu.name} has {goal.cluster.gpu.memory_bytes / 2**30:.1f}"
+        f" one {goal.cluster.gpu.name} has {goal.cluster.gpu.memory_bytes / 2**30:.1f} GiB"
     )
     sentences = [
         *_too_big(rungs),

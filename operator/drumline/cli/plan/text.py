@@ -31,6 +31,8 @@ _HEADINGS: Final = (
     "MEMORY",
     "WAITS FOR",
 )
+_WORDS: Final = (0, 2, 7)
+"""Of these, the columns that hold no number."""
 
 
 def plan_text(plan: Plan) -> str:
@@ -110,7 +112,7 @@ def score_text(scored: Sequence[Scored], errors: ErrorSummary) -> str:
 
 def layouts(planned: Sequence[Planned]) -> list[str]:
     """One row a layout."""
-    return columns([_HEADINGS, *(_cells(each) for each in planned)])
+    return columns([_HEADINGS, *(_cells(each) for each in planned)], left=_WORDS)
 
 
 def bill(of: Bill) -> list[str]:
@@ -215,7 +217,7 @@ def _compared(plan: Plan) -> list[str]:
             refused.append(f"{plain(text)}: {plain(each.reason)}")
         else:
             rows.append((*_cells(each), "yes" if each.bill.total <= capacity else "NO"))
-    return ["COMPARED", *(columns(rows) if len(rows) > 1 else []), *refused, ""]
+    return ["COMPARED", *(columns(rows, left=_WORDS) if len(rows) > 1 else []), *refused, ""]
 
 
 def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) -> list[str]:

@@ -78,6 +78,7 @@ def test_html_draws_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> Non
     titles = ("Memory by line", "Parts of a step", "Memory against time", "Speed by number of GPUs")
     assert all(f"<title>{title}</title>" in page for title in titles)
     assert "<script" not in page
+    assert re.search(r"\n ?1   (FSDP|ZERO|HSDP|TP|PP)", page)  # as the point in the picture
     assert "cheap ones first" in page
 
 
