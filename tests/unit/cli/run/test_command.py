@@ -302,6 +302,8 @@ def test_an_interrupt_leaves_the_job_alone(folder: Path) -> None:
             env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
             stdout=subprocess.PIPE,
             text=True,
+            # a shell in whose background the tests run has it ignored, and children inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         ) as process:
             assert process.stdout is not None
             assert process.stdout.readline() == "Pending: no room\n"
