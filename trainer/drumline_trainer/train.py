@@ -8,6 +8,7 @@ the rounding of sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -75,7 +76,13 @@ def train(
     parallel_model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(parallel_model)
     shard = BatchShard.of(dataset, config=config, world=world)
-    updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
+    updater = Updater(
+        workers=workers,
+        model=parallel_model,
+        optimizer=optimizer,
+        reporter=reporter,
+        check_membership=checkpointer.check_membership,
+    )
 
     kept = optimizer.slices()
     reporter.assembled(layout, stages=parallel_model.stages, state=[part.tensor for part in kept])
@@ -100,6 +107,7 @@ def train(
             update = updater.update(loss, step=step, scale=scale, vote=checkpointer.vote)
             scale = update.scale
             known = workers.synchronize(step + 1, update.totals)
+            checkpointer.check_membership()
             report_step(step + 1, update, known, reporter=reporter)
             if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
@@ -127,12 +135,16 @@ class Updater:
     model: ParallelModel
     optimizer: Optimizer
     reporter: RunReporter
+    check_membership: Callable[[], None]
+    """Raises once the membership has been ended."""
 
     def update(self, loss: Tensor, *, step: int, scale: LossScale, vote: int) -> Update:
         """Update the weights after the backward passes of a step (0-based), if all is finite.
 
         Raises:
             NonFiniteLossError: the loss or the gradient is not finite, and no smaller scale helps.
+            InterruptedByAgentError: the membership has ended. Waits for collectives that NCCL
+                aborts return without an error, and the sums are partial.
         """
         self.reporter.enter(Phase.OPTIMIZER)
         gradients = self.model.gradients()
@@ -146,6 +158,7 @@ class Updater:
             vote=vote,
             scale=scale.value,
         )
+        self.check_membership()
         scale = scale.after(finite=totals.finite)
         refuse_non_finite(totals, scale, step=step + 1)
         rate = learning_rate(step, self.workers.config)

@@ -21,6 +21,9 @@ _PEER_LOST_WORDS = (
     "socket closed",
     "remote process exited",
     "ncclremoteerror",
+    "ncclsystemerror",
+    "ncclinternalerror",
+    "nccl communicator was aborted",
     "timed out waiting",
 )
 """Gloo and NCCL raise plain RuntimeErrors: only their messages tell a lost peer."""

@@ -98,9 +98,12 @@ def run_rank(
 
     def break_off(late: float) -> None:
         with instruments.dump_around():
-            abort_collectives(device, force=late >= PATIENCE_SECONDS)
+            abort_collectives(force=late >= PATIENCE_SECONDS)
 
     control.on_interrupt = break_off
+    # torch's watchdog would end this process when a peer is lost, and the agent have no survivor
+    # (torch asks for 0 where communicators are aborted: distributed_c10d._abort_process_group)
+    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
         leave_membership(device)
         reporter.send_event(parked)
@@ -111,12 +114,16 @@ def run_rank(
 def _train_until_parked(
     config: TrainerConfig, *, reporter: RunReporter, device: torch.device, control: Control
 ) -> Quiesced | None:
-    """Train to the end of the run (None) or of the gang. All other errors are raised."""
+    """Train to the end of the run (None) or of the gang. All other errors are raised.
+
+    Once the agent has ended the membership every error counts as its end: an abort from another
+    thread leaves torch's registries empty under whatever the training thread was doing.
+    """
     placement = reporter.placement
     try:
         _train(config, reporter=reporter, device=device, control=control)
     except Exception as error:
-        if exit_code_of(error) is not ExitCode.PEER_LOST:
+        if not _parks(error, control=control):
             raise
         return Quiesced(
             generation=placement.generation,
@@ -125,6 +132,13 @@ def _train_until_parked(
             reason=f"{type(error).__name__}: {error}".partition("\n")[0][:256],
         )
     return None
+
+
+def _parks(error: Exception, *, control: Control) -> bool:
+    """Whether a rank goes on in the next membership; with a failed device it cannot."""
+    if isinstance(error, torch.AcceleratorError):
+        return False
+    return control.told_to_leave or exit_code_of(error) is ExitCode.PEER_LOST
 
 
 def _train(

@@ -67,6 +67,11 @@ class Control:
         with self._changed:
             return self._replicated
 
+    @property
+    def told_to_leave(self) -> bool:
+        """Whether the present membership has been ended, and this rank is still in it."""
+        return self._must_leave()
+
     def clear_notice(self, notice_id: str) -> None:
         """The notice has been answered."""
         with self._changed:

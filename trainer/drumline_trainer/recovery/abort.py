@@ -37,22 +37,20 @@ _LAST_SENT, _LAST_RECEIVED = 44, 52
 _ABORT_LOCK = threading.Lock()
 
 
-def abort_collectives(device: torch.device, *, force: bool = False) -> None:
+def abort_collectives(*, force: bool = False) -> None:
     """Fail the collectives and store operations of this process that wait for a peer.
 
     Args:
-        device: decides the backend.
         force: also those on whose connections bytes are moving.
     """
-    if device.type == "cuda":
-        _abort_communicators()
+    _abort_communicators()
     close_connections(force=force)
 
 
 def leave_membership(device: torch.device) -> None:
     """Destroy all process groups, and free what the abandoned step has allocated."""
     patient_until = time.monotonic() + PATIENCE_SECONDS
-    abort_collectives(device)
+    abort_collectives()
     while not close_connections(force=time.monotonic() >= patient_until):
         time.sleep(_LOOK_SECONDS)
     if dist.is_initialized():
@@ -129,6 +127,7 @@ def _abort_communicators() -> None:
     # Not run on more than one GPU so far. Aborting is unilateral and does not wait for peers, which
     # destroying a communicator with work under way would.
     with _ABORT_LOCK:
-        if dist.is_initialized():
+        # Gloo's abort has no effect, and torch would forget its groups while they are waited for
+        if dist.is_initialized() and dist.get_backend() != dist.Backend.GLOO:
             abort = dist.distributed_c10d._abort_process_group  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - torch has no public way
             abort()

@@ -94,8 +94,20 @@ class RankSnapshots:
         assert self._placement.snapshot_folder is not None  # noqa: S101 - see __init__
         return self._placement.snapshot_folder
 
-    def take(self, step: int, *, trainer: Mapping[str, Any]) -> float:
-        """Copy the shards, and write them behind the next steps. Returns seconds it stood still."""
+    def take(
+        self, step: int, *, trainer: Mapping[str, Any], check: Callable[[], None] = lambda: None
+    ) -> float:
+        """Copy the shards, and write them behind the next steps.
+
+        Args:
+            step: finished steps.
+            trainer: the trainer's own state.
+            check: raises once the membership has ended, called when the copies are complete: an
+                abort leaves what collectives have not finished in the shards, without an error.
+
+        Returns:
+            Seconds it stood still.
+        """
         started = time.monotonic()
         self.finish()
         offset = 0
@@ -105,6 +117,7 @@ class RankSnapshots:
             offset += flat.numel()
         if self._buffer.is_pinned():
             torch.cuda.current_stream().synchronize()
+        check()
         seconds = time.monotonic() - started
         self._writing = run_in_thread(
             lambda: self._write(step, trainer=trainer, seconds=seconds), name="snapshot"

@@ -220,7 +220,7 @@ class TieredCheckpointer:
         state = {**trainer, "losses": list(self.reporter.unwritten.items())}
         seconds = 0.0
         try:
-            seconds = self._snapshots.take(step, trainer=state)
+            seconds = self._snapshots.take(step, trainer=state, check=self.check_membership)
         except OSError as error:  # of the snapshot before; this step's is left out
             logger.warning("rank %d: no snapshot: %s", self.placement.rank, error)
         written = self._snapshots.written

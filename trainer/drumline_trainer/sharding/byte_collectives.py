@@ -1,14 +1,23 @@
 """Small messages between all ranks as bytes: JSON in, JSON out, never pickled objects.
 
 Collective: every rank of the default process group must make the same calls in the same order.
+
+Every payload travels with its checksum. When NCCL's communicators are aborted, waits return without
+an error, and what has not arrived is zero or whatever was in memory: without it, a peer that never
+answered would have accepted.
 """
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+
+_CHECKSUM_BYTES = 4
+_CHECKSUM_START = 1
+"""So that the checksum of nothing is not zero, as memory may be that nothing was written to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +37,12 @@ Vote = Accepted | Rejected
 
 
 def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
-    """Every rank's payload, by rank, on every rank. Padded to the longest on the wire."""
+    """Every rank's payload, by rank, on every rank. Padded to the longest on the wire.
+
+    Raises:
+        ConnectionError: a payload has not arrived whole.
+    """
+    payload = framed(payload)
     lengths = torch.zeros(dist.get_world_size(), dtype=torch.int64, device=device)
     lengths[dist.get_rank()] = len(payload)
     dist.all_reduce(lengths)
@@ -38,11 +52,16 @@ def gather_bytes(payload: bytes, *, device: torch.device) -> list[bytes]:
     rows = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
     dist.all_gather(rows, mine)
     sizes: list[int] = lengths.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
-    return [_as_bytes(row[:size]) for row, size in zip(rows, sizes, strict=True)]
+    return [unframed(_as_bytes(row[:size])) for row, size in zip(rows, sizes, strict=True)]
 
 
 def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
-    """Rank 0's payload on every rank; what the others pass is ignored."""
+    """Rank 0's payload on every rank; what the others pass is ignored.
+
+    Raises:
+        ConnectionError: it has not arrived whole.
+    """
+    payload = framed(payload)
     length = torch.tensor([len(payload)], dtype=torch.int64, device=device)
     dist.broadcast(length, src=0)
     if dist.get_rank() == 0:
@@ -50,7 +69,7 @@ def broadcast_bytes(payload: bytes, *, device: torch.device) -> bytes:
     else:
         message = torch.empty(int(length), dtype=torch.uint8, device=device)
     dist.broadcast(message, src=0)
-    return _as_bytes(message)
+    return unframed(_as_bytes(message))
 
 
 def agree(vote: Vote, *, device: torch.device) -> Vote:
@@ -58,6 +77,25 @@ def agree(vote: Vote, *, device: torch.device) -> Vote:
     reason = vote.reason if isinstance(vote, Rejected) else ""
     reasons = gather_bytes(reason.encode(), device=device)
     return next((Rejected(answer.decode()) for answer in reasons if answer), Accepted())
+
+
+def framed(payload: bytes) -> bytes:
+    """The payload behind its checksum."""
+    return zlib.crc32(payload, _CHECKSUM_START).to_bytes(_CHECKSUM_BYTES) + payload
+
+
+def unframed(message: bytes) -> bytes:
+    """The payload of a message.
+
+    Raises:
+        ConnectionError: it is not the one that was sent.
+    """
+    payload = message[_CHECKSUM_BYTES:]
+    if message != framed(payload):
+        raise ConnectionError(
+            "a message between ranks has not arrived whole: its collective was aborted"
+        )
+    return payload
 
 
 def _as_tensor(payload: bytes) -> torch.Tensor:

@@ -23,6 +23,18 @@ from drumline_trainer.rank import exit_code_of
         (RuntimeError("pair.cc:561] Connection closed by peer [10.0.0.1]"), ExitCode.PEER_LOST),
         (RuntimeError("Read error [10.0.0.1]: Connection reset by peer"), ExitCode.PEER_LOST),
         (dist.DistBackendError("NCCL error: remote process exited"), ExitCode.PEER_LOST),
+        (
+            dist.DistBackendError("NCCL communicator was aborted on rank 1. "),
+            ExitCode.PEER_LOST,
+        ),
+        (
+            dist.DistBackendError("ncclSystemError: System call (e.g. socket, malloc) failed"),
+            ExitCode.PEER_LOST,
+        ),
+        (
+            dist.DistBackendError("ncclInternalError: Internal check failed."),
+            ExitCode.PEER_LOST,
+        ),
         (dist.DistNetworkError("the store is gone"), ExitCode.PEER_LOST),
         (dist.DistStoreError("wait timeout after 300000ms"), ExitCode.PEER_LOST),
         (RuntimeError("Timed out waiting 600000ms for recv operation"), ExitCode.PEER_LOST),
