@@ -8,7 +8,6 @@ the rounding of sums.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -76,13 +75,7 @@ def train(
     parallel_model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(parallel_model)
     shard = BatchShard.of(dataset, config=config, world=world)
-    updater = Updater(
-        workers=workers,
-        model=parallel_model,
-        optimizer=optimizer,
-        reporter=reporter,
-        check_membership=checkpointer.check_membership,
-    )
+    updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
 
     kept = optimizer.slices()
     reporter.assembled(layout, stages=parallel_model.stages, state=[part.tensor for part in kept])
@@ -98,16 +91,15 @@ def train(
     cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)
     with Prefetcher(shard.load, cursors) as batches, closing(dataset):
         for step in range(start.step, config.steps):
-            checkpointer.check_membership()
             reseed(config.seed, step=step, rank=world.random_rank)
             loss = forward_backward(
                 parallel_model, batches, device=device, scale=scale.value, reporter=reporter
             )
             cursor += config.global_batch_size
-            update = updater.update(loss, step=step, scale=scale, vote=checkpointer.vote)
+            update = updater.update(loss, step=step, scale=scale, checkpointer=checkpointer)
             scale = update.scale
             known = workers.synchronize(step + 1, update.totals)
-            checkpointer.check_membership()
+            checkpointer.check_membership()  # an abort ends waits without an error
             report_step(step + 1, update, known, reporter=reporter)
             if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
@@ -135,10 +127,10 @@ class Updater:
     model: ParallelModel
     optimizer: Optimizer
     reporter: RunReporter
-    check_membership: Callable[[], None]
-    """Raises once the membership has been ended."""
 
-    def update(self, loss: Tensor, *, step: int, scale: LossScale, vote: int) -> Update:
+    def update(
+        self, loss: Tensor, *, step: int, scale: LossScale, checkpointer: TieredCheckpointer
+    ) -> Update:
         """Update the weights after the backward passes of a step (0-based), if all is finite.
 
         Raises:
@@ -155,10 +147,10 @@ class Updater:
             loss=loss,
             world=self.workers.world,
             max_norm=self.workers.config.optimizer.max_gradient_norm,
-            vote=vote,
+            vote=checkpointer.vote,
             scale=scale.value,
         )
-        self.check_membership()
+        checkpointer.check_membership()
         scale = scale.after(finite=totals.finite)
         refuse_non_finite(totals, scale, step=step + 1)
         rate = learning_rate(step, self.workers.config)

@@ -96,6 +96,17 @@ def run_rank(
             console.close()
         return
 
+    _break_off_when_told(control, instruments=instruments)
+    while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
+        leave_membership(device)
+        reporter.send_event(parked)
+        reporter.rejoin(control.wait_for_placement())
+    instruments.close()
+
+
+def _break_off_when_told(control: Control, *, instruments: Instruments) -> None:
+    """Have the collectives aborted when the agent ends a membership, by nobody else."""
+
     def break_off(late: float) -> None:
         with instruments.dump_around():
             abort_collectives(force=late >= PATIENCE_SECONDS)
@@ -104,11 +115,6 @@ def run_rank(
     # torch's watchdog would end this process when a peer is lost, and the agent have no survivor
     # (torch asks for 0 where communicators are aborted: distributed_c10d._abort_process_group)
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
-    while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
-        leave_membership(device)
-        reporter.send_event(parked)
-        reporter.rejoin(control.wait_for_placement())
-    instruments.close()
 
 
 def _train_until_parked(

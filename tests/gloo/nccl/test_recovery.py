@@ -1,0 +1,77 @@
+"""A gang that loses ranks under NCCL's semantics ends as an undisturbed one under Gloo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
+from drumline_trainer.rank_protocol.messages import Quiesced
+from drumline_trainer.rank_protocol.orders import Interrupt
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import train_rank
+from tests.gloo.standin import Fault, StandIn
+from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of
+
+MODULE = "tests.gloo.nccl.rank"
+
+
+@pytest.fixture(scope="module")
+def undisturbed(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run over Gloo in which nothing goes wrong."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    config = config_of(folder)
+    gangs.run(train_rank, config, None, world_size=RANKS, checkpoint_folder=folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(kind="SIGKILL", rank=0, step=6, phase=Phase.BACKWARD),
+        Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.OPTIMIZER),
+        Fault(kind="SIGKILL", rank=2, step=8, phase=Phase.CHECKPOINT),
+    ],
+    ids=lambda fault: f"{fault.kind} of rank {fault.rank} in {fault.phase}",
+)
+def test_survivors_of_a_lost_rank_are_parked_and_go_on(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path, fault: Fault
+) -> None:
+    """No watchdog ends them, and an abort's error is no failure of their own."""
+    folder = tmp_path / "run"
+    config = config_of(tmp_path)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
+        gang.start([fault])
+        before = gang.pids
+        assert gang.recover() == {fault.rank}
+        survivors = set(before) - {fault.rank}
+        gang.finish()
+        assert {n: gang.pids[n] for n in survivors} == {n: before[n] for n in survivors}
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_no_step_is_made_of_the_partial_sums_that_an_abort_leaves(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    """The survivors wait for the totals of the seventh step: the wait ends without an error."""
+    folder = tmp_path / "run"
+    config = config_of(tmp_path)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
+        gang.start([Fault(rank=1, step=6, phase=Phase.OPTIMIZER, kind="SIGSTOP")])
+        for rank in gang.ranks.values():
+            rank.hear(_in_the_totals)
+        for survivor in (0, 2):
+            gang.ranks[survivor].tell(Interrupt(generation=1, attempt=0))
+            gang.ranks[survivor].hear(lambda word: isinstance(word, Quiesced))
+            said = [w for w in gang.ranks[survivor].said if isinstance(w, Heartbeat)]
+            assert max(beat.step for beat in said) == 6
+        gang.ranks[1].process.kill()
+        gang.ranks[1].process.join()
+        gang.resume({1}, restore=gang.common_snapshot())
+        gang.finish()
+    assert_equal_runs(folder, undisturbed)
+
+
+def _in_the_totals(word: object) -> bool:
+    return isinstance(word, Heartbeat) and (word.step, word.phase) == (6, Phase.OPTIMIZER)
