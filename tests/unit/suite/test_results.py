@@ -79,6 +79,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
     assert ignored - set(named) == {
         "tests/e2e/test_hostile_users.py",
         "tests/e2e/test_mutants.py",
+        "tests/e2e/test_operators.py",
         "tests/integration/operator/loss",  # its crash points are a part of their own
         "tests/integration/operator/test_upgrade.py",
     }
