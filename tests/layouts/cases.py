@@ -38,7 +38,7 @@ BASE: dict[str, Any] = {
     "log_every_steps": STEPS,
 }
 MODELS: dict[str, dict[str, Any]] = {
-    "tied": {"tied_embeddings": True},
+    "tied": {"tied_embeddings": True, "attention_bias": "all"},
     "untied": {"tied_embeddings": False},
     "gpt2": {"family": "gpt2", "kv_heads": 4},
     "mixture": {

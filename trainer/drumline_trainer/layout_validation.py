@@ -30,6 +30,7 @@ class ViolationReason(StrEnum):
     SEQUENCE = "SequenceDoesNotDivide"
     POSITIONS = "TooFewPositions"
     IMAGES = "ImagesHaveNoContext"
+    WINDOWS = "WindowsHaveNoContext"
     LAYERS = "TooFewLayers"
     SELECTIVE = "SelectiveNeedsWholeBackward"
     STAGES_PER_RANK = "StagesPerRank"
@@ -194,6 +195,13 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
             reason=ViolationReason.POSITIONS,
             text=f"data.sequence_length: {length} is over model.max_positions"
             f" {model.max_positions}",
+        )
+    if model.sliding_window is not None and layout.context > 1:
+        yield Violation(
+            reason=ViolationReason.WINDOWS,
+            text=f"parallelism.context: {layout.context}, but the keys that travel its ring are"
+            " those of all positions, and model.sliding_window asks for the nearest only; use"
+            " tensor or data parallelism",
         )
     parts = 2 * layout.context if layout.context > 1 else 1
     if layout.tensor > 1 and layout.sequence_parallel:

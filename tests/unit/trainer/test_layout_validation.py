@@ -65,6 +65,12 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             2,
             {"model": {"family": "vit", "kv_heads": 4}, "parallelism": {"context": 2}},
         ),
+        (
+            ViolationReason.WINDOWS,
+            "model.sliding_window asks for the nearest only",
+            2,
+            {"model": {"sliding_window": 8}, "parallelism": {"context": 2}},
+        ),
         (ViolationReason.LAYERS, "8 stages", 8, {"parallelism": {"pipeline": 8}}),
         (
             ViolationReason.SELECTIVE,

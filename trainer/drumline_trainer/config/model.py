@@ -20,6 +20,17 @@ class Family(StrEnum):
     """An encoder of images that names their class."""
 
 
+class AttentionBias(StrEnum):
+    """Which projections of llama's attention add a bias."""
+
+    NONE = "none"
+    """Llama's, Mistral's, Qwen 3's."""
+    INPUTS = "inputs"
+    """Queries, keys and values: Qwen 2's."""
+    ALL = "all"
+    """The output too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeScaling:
     """How Llama 3.1 turns slow pairs of a head slower still, for sequences longer than it knew."""
@@ -70,6 +81,12 @@ class ModelConfig:
     """Of a query, key or value. None: hidden_size / heads."""
     query_key_norm: bool = False
     """With llama: queries and keys are normalized per head, as in Qwen 3."""
+    attention_bias: AttentionBias = AttentionBias.NONE
+    """With llama: which projections of attention add a bias."""
+    sliding_window: Positions | None = None
+    """With llama: a position attends to so many, itself included. None: to all before."""
+    full_attention_every: Layers = 0
+    """With sliding_window: of so many layers the last sees all positions; 0: none does."""
     rope_theta: float = 10_000.0
     """With llama: base of the rotary positions."""
     rope_scaling: RopeScaling | None = None
@@ -112,6 +129,7 @@ class ModelConfig:
                 "model.heads": self.heads,
                 "model.kv_heads": self.kv_heads,
                 "model.head_size": 1 if self.head_size is None else self.head_size,
+                "model.sliding_window": 1 if self.sliding_window is None else self.sliding_window,
                 "model.rope_theta": self.rope_theta,
                 "model.max_positions": self.max_positions,
                 "model.experts_per_token": self.experts_per_token,
@@ -127,6 +145,7 @@ class ModelConfig:
         require_not_negative(
             {
                 "model.norm_epsilon": self.norm_epsilon,
+                "model.full_attention_every": self.full_attention_every,
                 "model.experts": self.experts,
                 "model.shared_experts": self.shared_experts,
                 "model.balance_weight": self.balance_weight,
@@ -135,6 +154,7 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {self.dropout}")
         _check_heads(self)
+        _check_windows(self)
         _check_experts(self)
         if self.family is Family.VIT:
             _check_patches(self)
@@ -163,6 +183,11 @@ class ModelConfig:
         """Whether one parameter is both; never where images are embedded."""
         return self.tied_embeddings and self.family is not Family.VIT
 
+    def window(self, layer: int) -> int | None:
+        """How many positions a layer of this index attends to; None: all before."""
+        every = self.full_attention_every
+        return None if every and (layer + 1) % every == 0 else self.sliding_window
+
     @property
     def patches(self) -> int:
         """Positions of an image."""
@@ -186,6 +211,21 @@ def _check_heads(model: ModelConfig) -> None:
             )
     elif model.query_key_norm:
         raise ConfigError(f"model.query_key_norm: only llama has it, not {model.family}")
+    elif model.attention_bias is not AttentionBias.NONE:
+        raise ConfigError(
+            f"model.attention_bias: only llama chooses; {model.family} always has all biases"
+        )
+
+
+def _check_windows(model: ModelConfig) -> None:
+    if model.sliding_window is None:
+        if model.full_attention_every:
+            raise ConfigError(
+                "model.full_attention_every: says which layers have no window; set"
+                " model.sliding_window"
+            )
+    elif model.family is not Family.LLAMA:
+        raise ConfigError(f"model.sliding_window: only llama has it, not {model.family}")
 
 
 def _check_experts(model: ModelConfig) -> None:

@@ -27,7 +27,7 @@ class Decoder(nn.Module):
         self,
         config: ModelConfig,
         *,
-        layer: Callable[[ModelConfig], nn.Module],
+        layer: Callable[[ModelConfig, int], nn.Module],
         norm: nn.Module,
     ) -> None:
         super().__init__()
@@ -36,7 +36,9 @@ class Decoder(nn.Module):
             config.vocab_size, config.hidden_size
         )
         self.positions: nn.Module = Positions()
-        self.layers = nn.ModuleDict({str(index): layer(config) for index in range(config.layers)})
+        self.layers = nn.ModuleDict(
+            {str(index): layer(config, index) for index in range(config.layers)}
+        )
         self.layer_loop: nn.Module = LayerLoop()
         self.norm: nn.Module | None = norm
         self.output: nn.Module | None = (

@@ -71,7 +71,7 @@ class GPT2(Decoder):
 
     def __init__(self, config: ModelConfig) -> None:
         norm = nn.LayerNorm(config.hidden_size, eps=config.norm_epsilon)
-        super().__init__(config, layer=GPT2Layer, norm=norm)
+        super().__init__(config, layer=lambda config, _: GPT2Layer(config), norm=norm)
         self.position_embedding: nn.Module | None = nn.Embedding(
             config.max_positions, config.hidden_size
         )

@@ -1,5 +1,7 @@
 """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
+Mistral, Mixtral and Qwen are the same with a window, experts, biases or norms of queries and keys.
+
 Single-device code that reads like the papers; parallelism is applied from outside, by replacing
 linear layers, embeddings and what `models.seams` holds, and by leaving parts out of pipeline stages
 (`models.decoder`). No buffers: rotary tables are recomputed each forward, so a model built on the
@@ -17,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.model import RopeScaling
+from drumline_trainer.config.model import AttentionBias, RopeScaling
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import SwiGLU
@@ -28,22 +30,24 @@ from drumline_trainer.models.replaceable import CoreAttention
 class LlamaAttention(nn.Module):
     """Causal self-attention; each key-value head serves H / G query heads (Ainslie et al. 2023)."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.head_size = config.features_per_head
         query_size = config.heads * self.head_size
         key_value_size = config.kv_heads * self.head_size
-        self.query = nn.Linear(config.hidden_size, query_size, bias=False)
-        self.key = nn.Linear(config.hidden_size, key_value_size, bias=False)
-        self.value = nn.Linear(config.hidden_size, key_value_size, bias=False)
-        self.output = nn.Linear(query_size, config.hidden_size, bias=False)
+        bias = config.attention_bias is not AttentionBias.NONE
+        self.query = nn.Linear(config.hidden_size, query_size, bias=bias)
+        self.key = nn.Linear(config.hidden_size, key_value_size, bias=bias)
+        self.value = nn.Linear(config.hidden_size, key_value_size, bias=bias)
+        bias = config.attention_bias is AttentionBias.ALL
+        self.output = nn.Linear(query_size, config.hidden_size, bias=bias)
         self.query_norm, self.key_norm = (
             nn.RMSNorm(self.head_size, eps=config.norm_epsilon)
             if config.query_key_norm
             else nn.Identity()
             for _ in range(2)
         )
-        self.core_attention = CoreAttention(causal=True)
+        self.core_attention = CoreAttention(causal=True, window=config.window(layer))
 
     def forward(
         self, x_BSD: Tensor, rotary: tuple[Tensor, Tensor], documents: Documents | None = None
@@ -62,10 +66,10 @@ class LlamaAttention(nn.Module):
 class LlamaLayer(nn.Module):
     """Attention and feed-forward, each behind its norm and added to the residual stream."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, layer: int) -> None:
         super().__init__()
         self.attention_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
-        self.attention = LlamaAttention(config)
+        self.attention = LlamaAttention(config, layer)
         self.feed_forward_norm = nn.RMSNorm(config.hidden_size, eps=config.norm_epsilon)
         self.feed_forward = (
             MixtureOfExperts(config)

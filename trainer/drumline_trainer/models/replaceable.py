@@ -1,6 +1,7 @@
 """The small modules of a model that parallelism replaces, so that the model itself knows no rank.
 
-Shapes: B batch, S sequence, D hidden, V vocabulary, H heads, G key-value heads, E size of one head.
+Shapes: B batch, S sequence, Q and K some queries and their keys, D hidden, V vocabulary, H heads,
+G key-value heads, E size of one head.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from drumline_trainer.models.documents import Documents
 
 _VARLEN_TYPES = (torch.bfloat16, torch.float16)
 """That torch's attention over runs of different lengths takes."""
+_LEAST_RUN = 512
+"""Queries that are computed at once where a window is narrower: small products waste a device."""
 
 
 class Positions(nn.Module):
@@ -27,11 +30,15 @@ class Positions(nn.Module):
 
 
 class CoreAttention(nn.Module):
-    """softmax(q · kᵀ / √E) · v; each key-value head serves H / G query heads."""
+    """softmax(q · kᵀ / √E) · v; each key-value head serves H / G query heads.
 
-    def __init__(self, *, causal: bool) -> None:
+    With a window (Beltagy et al. 2020, Mistral) a position sees itself and `window - 1` before it.
+    """
+
+    def __init__(self, *, causal: bool, window: int | None = None) -> None:
         super().__init__()
         self.causal = causal
+        self.window = window
 
     def forward(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
@@ -57,9 +64,29 @@ class CoreAttention(nn.Module):
         return torch.cat(windows)
 
     def _whole(self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor) -> Tensor:
-        grouped = q_BHSE.shape[1] != k_BGSE.shape[1]
+        length = q_BHSE.shape[2]
+        if self.window is None or self.window >= length:
+            return self._scored(q_BHSE, k_BGSE, v_BGSE, mask_QK=None)
+        # queries in runs: what no query of a run can see is not computed, and no mask is S · S
+        run = max(self.window, _LEAST_RUN)
+        out_BHQE: list[Tensor] = []
+        for begin in range(0, length, run):
+            end, first = min(begin + run, length), max(0, begin - self.window + 1)
+            mask_QK = window_mask(begin, end, first, window=self.window, device=q_BHSE.device)
+            k_BGKE, v_BGKE = k_BGSE[:, :, first:end], v_BGSE[:, :, first:end]
+            out_BHQE.append(self._scored(q_BHSE[:, :, begin:end], k_BGKE, v_BGKE, mask_QK=mask_QK))
+        return torch.cat(out_BHQE, dim=2)
+
+    def _scored(
+        self, q_BHQE: Tensor, k_BGKE: Tensor, v_BGKE: Tensor, *, mask_QK: Tensor | None
+    ) -> Tensor:
         return F.scaled_dot_product_attention(
-            q_BHSE, k_BGSE, v_BGSE, is_causal=self.causal, enable_gqa=grouped
+            q_BHQE,
+            k_BGKE,
+            v_BGKE,
+            attn_mask=mask_QK,
+            is_causal=self.causal and mask_QK is None,
+            enable_gqa=q_BHQE.shape[1] != k_BGKE.shape[1],
         )
 
     def varlen(
@@ -91,9 +118,19 @@ class CoreAttention(nn.Module):
                 documents.ends,
                 documents.longest,
                 documents.longest,
-                window_size=(-1, 0) if self.causal else (-1, -1),
+                window_size=(
+                    -1 if self.window is None else self.window - 1,
+                    0 if self.causal else -1,
+                ),
             )
         return out_THE.unflatten(0, (len(q_BHSE), -1)).transpose(1, 2)
+
+
+def window_mask(begin: int, end: int, first: int, *, window: int, device: torch.device) -> Tensor:
+    """Whether queries at begin to end see keys at first to end, in a window; bool of shape Q K."""
+    queries_Q = torch.arange(begin, end, device=device).unsqueeze(1)
+    keys_K = torch.arange(first, end, device=device)
+    return (keys_K <= queries_Q) & (keys_K > queries_Q - window)
 
 
 class LayerLoop(nn.Module):

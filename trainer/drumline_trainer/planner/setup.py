@@ -18,7 +18,11 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import micro_batch_count
-from drumline_trainer.shapes.flops import matmul_weights, weights
+from drumline_trainer.shapes.flops import (
+    matmul_weights,
+    replicated_attention_biases,
+    weights,
+)
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
 
 _FLASH_2 = 0.50
@@ -216,7 +220,7 @@ def parameters(model: ModelConfig) -> Parameters:
     experts = 3 * hidden * model.features_per_expert * model.experts
     norms = 4 * hidden if gpt else 2 * hidden
     norms += 2 * model.features_per_head if model.query_key_norm else 0
-    rows = 2 * hidden if gpt else 0
+    rows = 2 * hidden if gpt else replicated_attention_biases(model)
     router = hidden * model.experts
     words = model.vocab_size * hidden
     if model.family is Family.VIT:

@@ -18,6 +18,7 @@ from drumline_trainer.planner.constants import Constants
 from drumline_trainer.planner.hardware import GpuModel
 from drumline_trainer.planner.network import Span
 from drumline_trainer.planner.setup import TrainingSetup, layer_products
+from drumline_trainer.shapes.flops import seen_positions
 
 HOST_BANDWIDTH = 20e9
 """Bytes per second between a GPU and its host's memory, while the other GPUs of the host copy too:
@@ -241,7 +242,8 @@ def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
     """Scores and values, forward."""
     model = setup.model
     size = model.heads * model.features_per_head / setup.layout.tensor
-    flops = 4.0 * setup.tokens * setup.sequence_length * size
+    seen = seen_positions(model, sequence_length=setup.sequence_length) / model.layers
+    flops = 4.0 * setup.tokens * seen * size
     if not setup.software.fused_attention:
         return flops / speeds.attention / _WRITTEN_ATTENTION
     causal = 1.0 if model.family is Family.VIT else 0.5

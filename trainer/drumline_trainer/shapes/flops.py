@@ -8,8 +8,9 @@ Convention (PaLM, Chowdhery et al. 2022, appendix B): training costs per token
 FLOPs: 2 for each product and sum, forward once and backward twice. N are the weights in products
 that a token takes part in: the output head counts, tied or not, and looking up an embedding does
 not; of a mixture the router, the chosen and the shared experts count. L layers, A = heads · size of
-a head, S sequence length. A token of a vision transformer is a patch; its embedding is a product,
-and its classifier, one product per image, is left out.
+a head, S sequence length; in layers with a window of W positions S becomes 2 · W - W² / S. A token
+of a vision transformer is a patch; its embedding is a product, and its classifier, one product per
+image, is left out.
 
 MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
 run; a device without a known peak has no MFU.
@@ -20,6 +21,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drumline_trainer.config import Family, ModelConfig, TrainerConfig
+from drumline_trainer.config.model import AttentionBias
 
 PEAK_BF16_FLOPS: dict[str, float] = {
     "A100": 312e12,
@@ -64,9 +66,8 @@ def weights(model: ModelConfig) -> int:
     hidden, layers = model.hidden_size, model.layers
     products = matmul_weights(replace(model, experts_per_token=max(1, model.experts)))
     if model.family is Family.LLAMA:
-        head_norms = 2 * layers * model.features_per_head if model.query_key_norm else 0
         looked_up = 0 if model.tied_embeddings else model.vocab_size * hidden
-        return products + looked_up + (2 * layers + 1) * hidden + head_norms
+        return products + looked_up + hidden + layers * (2 * hidden + attention_vectors(model))
     heads = model.heads + 2 * model.kv_heads
     biases = layers * (heads * model.features_per_head + model.ffn_size + 2 * hidden)
     total = products + biases + 2 * (2 * layers + 1) * hidden
@@ -76,12 +77,36 @@ def weights(model: ModelConfig) -> int:
     return total + looked_up * hidden
 
 
+def attention_vectors(model: ModelConfig) -> int:
+    """Weights of biases and norms within the attention of a llama layer."""
+    norms = 2 * model.features_per_head if model.query_key_norm else 0
+    if model.attention_bias is AttentionBias.NONE:
+        return norms
+    inputs = (model.heads + 2 * model.kv_heads) * model.features_per_head
+    return norms + inputs + replicated_attention_biases(model)
+
+
+def replicated_attention_biases(model: ModelConfig) -> int:
+    """Of these, the ones that every tensor rank holds: of the output, on the residual stream."""
+    return model.hidden_size if model.attention_bias is AttentionBias.ALL else 0
+
+
+def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
+    """Sum over the layers of S, or of what a window leaves of it: 2 W - W² / S of a window W.
+
+    A causal token sees half of it in the mean.
+    """
+    windows = (model.window(layer) or sequence_length for layer in range(model.layers))
+    seen = (min(window, sequence_length) for window in windows)
+    return sum(2 * window - window * window / sequence_length for window in seen)
+
+
 def flops_per_token(model: ModelConfig, *, sequence_length: int) -> int:
     """Forward and backward."""
     each_pair = 12 if model.family is Family.VIT else 6
     attention_size = model.heads * model.features_per_head
-    attention = each_pair * model.layers * attention_size * sequence_length
-    return 6 * matmul_weights(model) + attention
+    attention = each_pair * attention_size * seen_positions(model, sequence_length=sequence_length)
+    return 6 * matmul_weights(model) + round(attention)
 
 
 def peak_flops(device_name: str) -> float | None:

@@ -24,7 +24,7 @@ from transformers import (
 )
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.config.model import RopeScaling
+from drumline_trainer.config.model import AttentionBias, RopeScaling
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
@@ -249,9 +249,16 @@ def changed(folder: Path, **values: Any) -> None:
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({"model_type": "bert"}, "model_type is 'bert'; one of llama, qwen3, qwen3_moe, gpt2"),
+        ({"model_type": "bert"}, "model_type is 'bert'; one of llama, mistral, qwen2, qwen3"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; only 'silu' can be imported"),
-        ({"attention_bias": True}, "attention_bias is True; only False can be imported"),
+        ({"mlp_bias": True}, "mlp_bias is True; only False can be imported"),
+        ({"residual_multiplier": 0.2}, "'residual_multiplier' is 0.2, which llama is not known to"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config says that the weights are"),
+        ({"rope_parameters": [1]}, "rope_parameters must be an object or null"),
+        ({"rope_parameters": {"full_attention": {}}}, "rope_parameters differs between layers"),
+        ({"rope_scaling": {"rope_type": "default", "beta": 2}}, "beta of rope_scaling is 2"),
+        ({"num_attention_heads": 0}, "model.heads: must be greater than 0"),
+        ({"num_attention_heads": "4"}, "heads: must be int, not str"),
         ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is of type 'yarn'"),
         (
             {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
@@ -320,7 +327,8 @@ def test_a_weight_that_is_missing_or_of_another_shape_is_named(tmp_path: Path) -
     "odd",
     [
         ModelConfig(family=Family.VIT),
-        ModelConfig(experts=4),
+        ModelConfig(experts=4, attention_bias=AttentionBias.ALL),
+        ModelConfig(query_key_norm=True, attention_bias=AttentionBias.INPUTS),
         ModelConfig(experts=4, query_key_norm=True, shared_experts=1),
         ModelConfig(family=Family.GPT2),
     ],

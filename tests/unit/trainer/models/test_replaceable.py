@@ -5,17 +5,20 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
+from drumline_trainer.models.replaceable import CoreAttention
 
 TIED = ModelConfig(layers=3, hidden_size=16, ffn_size=24)
 UNTIED = replace(TIED, tied_embeddings=False)
 GPT2 = replace(TIED, family=Family.GPT2, max_positions=8)
 MIXTURE = replace(UNTIED, experts=4, query_key_norm=True)
+WINDOWED = replace(TIED, sliding_window=2, full_attention_every=2)
 VIT = replace(TIED, family=Family.VIT, image_size=8, patch_size=4)
 IMAGES_BCII = torch.arange(2 * 3 * 64).view(2, 3, 8, 8) % 256
 TOKENS_BS = torch.tensor([[1, 250, 3, 77], [9, 9, 8, 0]])
@@ -40,7 +43,7 @@ def stage_of(model: nn.Module, *, layers: set[str], first: bool, last: bool) -> 
     return model
 
 
-@pytest.mark.parametrize("config", [TIED, UNTIED, GPT2, MIXTURE, VIT])
+@pytest.mark.parametrize("config", [TIED, UNTIED, GPT2, MIXTURE, WINDOWED, VIT])
 def test_stages_one_after_another_are_the_whole_model(config: ModelConfig) -> None:
     whole = built(config)
     first = stage_of(built(config), layers={"0"}, first=True, last=False)
@@ -54,6 +57,15 @@ def test_stages_one_after_another_are_the_whole_model(config: ModelConfig) -> No
     assert sum(map(len, names)) - len(set().union(*names)) == (
         config.tied_embeddings and not vision
     )
+
+
+@pytest.mark.parametrize("window", [3, 600])
+def test_a_window_is_what_a_mask_leaves(window: int) -> None:
+    q_BHSE, k_BGSE, v_BGSE = torch.randn(3, 1, 2, 1300, 4, generator=torch.manual_seed(0))
+    attention = CoreAttention(causal=True, window=window)
+    seen_SS = torch.ones(1300, 1300, dtype=torch.bool).tril().triu(1 - window)
+    expected_BHSE = F.scaled_dot_product_attention(q_BHSE, k_BGSE, v_BGSE, attn_mask=seen_SS)
+    torch.testing.assert_close(attention(q_BHSE, k_BGSE, v_BGSE), expected_BHSE)
 
 
 class Elsewhere(nn.Module):

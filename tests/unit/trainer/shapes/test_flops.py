@@ -49,6 +49,16 @@ def test_of_a_mixture_only_the_experts_a_token_sees_count() -> None:
     assert matmul_weights(shared) - matmul_weights(qwen) == 48 * 2 * 3 * 2048 * 768
 
 
+def test_a_window_costs_what_its_positions_see() -> None:
+    windowed = ModelConfig(layers=3, sliding_window=4, full_attention_every=3)
+    length, size = 64, windowed.heads * windowed.features_per_head
+    in_window = sum(min(position + 1, 4) for position in range(length)) / length
+    everywhere = length / 2
+    exact = 12 * size * (2 * in_window + everywhere)
+    counted = flops_per_token(windowed, sequence_length=length) - 6 * matmul_weights(windowed)
+    assert counted == pytest.approx(exact, rel=0.01)
+
+
 def test_an_image_costs_what_torchvision_says() -> None:
     vit = MODEL_PRESETS["vit-b16"]
     per_image = vit.patches * flops_per_token(vit, sequence_length=vit.patches)

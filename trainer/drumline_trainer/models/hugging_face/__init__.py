@@ -1,6 +1,6 @@
 """Exchange with Hugging Face: folders of config.json and safetensors, read and written.
 
-Llama, Qwen 3, Qwen 3 MoE and GPT-2 as `transformers` lays them out. `shapes.hugging_face`, outside,
+Each as `transformers` lays it out. `shapes.hugging_face`, outside,
 translates configurations, `names` says which of their tensors is made of which of ours, `files`
 knows the format, `exchange` does both directions. Never pickle.
 """

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -21,15 +19,19 @@ from drumline_trainer.models.hugging_face.files import (
     write_tensors,
 )
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
-from drumline_trainer.shapes.hugging_face import HuggingFaceError, to_ours, to_theirs
+from drumline_trainer.shapes.hugging_face import (
+    HuggingFaceError,
+    differences,
+    kind_of,
+    kind_of_file,
+    to_ours,
+    to_theirs,
+)
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
 _NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""
-
-_FREE_TO_CHOOSE = ("dropout", "balance_weight")
-"""What a run may do otherwise with the same weights."""
 
 
 def export_hugging_face(
@@ -57,7 +59,7 @@ def export_hugging_face(
     """
     described = to_theirs(config, dtype=str(dtype).removeprefix("torch."))
     shapes = our_shapes(config)
-    entries = {entry.name: entry for entry in their_tensors(config)}
+    entries = {entry.name: entry for entry in their_tensors(config, kind_of(config).names)}
     sizes = {
         name: math.prod(entry.shape(shapes)) * dtype.itemsize for name, entry in entries.items()
     }
@@ -83,10 +85,12 @@ def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, 
         HuggingFaceError: config.json describes a model that ours cannot be, or a tensor is missing,
             unknown or of another shape; says which.
     """
-    config = to_ours(read_json(folder / CONFIG_FILE))
+    raw = read_json(folder / CONFIG_FILE)
+    config = to_ours(raw)
     shapes = our_shapes(config)
+    names = kind_of_file(raw).names
     with opened(folder) as files:
-        entries = _matched(files.names, their_tensors(config), config=config)
+        entries = _matched(files.names, their_tensors(config, names), config=config)
         for name, entry in entries:
             if files.shape(name) != entry.shape(shapes):
                 raise HuggingFaceError(
@@ -103,14 +107,8 @@ def load_hugging_face(folder: Path, slices: Iterable[TensorSlice], *, config: Mo
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
     """
     stored, weights = import_hugging_face(folder)
-    wanted = replace(stored, **{name: getattr(config, name) for name in _FREE_TO_CHOOSE})
-    if wanted != config:
-        fields = [f.name for f in dataclasses.fields(config)]
-        differing = [
-            f"{name} is {getattr(wanted, name)} there and {getattr(config, name)} here"
-            for name in fields
-            if getattr(wanted, name) != getattr(config, name)
-        ]
+    differing = differences(stored, config)
+    if differing:
         raise HuggingFaceError(f"{folder} holds another model: {'; '.join(differing)}")
     parts = defaultdict[str, list[TensorSlice]](list)
     for part in slices:

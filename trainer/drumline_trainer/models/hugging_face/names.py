@@ -1,7 +1,7 @@
 """Which of their tensors is made of which of ours.
 
 Most are one to one. GPT-2 keeps query, key and value in one tensor and the matrices of its layers
-transposed; Qwen 3 MoE keeps every expert's matrices apart, where ours are one tensor for all.
+transposed; mixtures keep every expert's matrices apart, where ours are one tensor for all.
 """
 
 from __future__ import annotations
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from drumline_trainer.config import Family, ModelConfig
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.config.model import AttentionBias
 from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.shapes.hugging_face.kind import TensorNames
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -44,9 +46,29 @@ def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
     return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
 
 
-def their_tensors(config: ModelConfig) -> list[Theirs]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MixtureNames:
+    """How a layer's mixture is called there."""
+
+    block: str
+    gate: str
+    up: str
+    down: str
+
+
+_QWEN = _MixtureNames(block="mlp", gate="gate_proj", up="up_proj", down="down_proj")
+_MIXTRAL = _MixtureNames(block="block_sparse_moe", gate="w1", up="w3", down="w2")
+
+
+def their_tensors(config: ModelConfig, names: TensorNames) -> list[Theirs]:
     """All of them; the experts of one of our tensors follow each other."""
-    decoder = _gpt2(config) if config.family is Family.GPT2 else _llama(config)
+    match names:
+        case TensorNames.LLAMA:
+            decoder = _llama(config, _QWEN)
+        case TensorNames.MIXTRAL:
+            decoder = _llama(config, _MIXTRAL)
+        case TensorNames.GPT2:
+            decoder = _gpt2(config)
     head = () if config.tied_embeddings else (_single("lm_head.weight", "output.weight"),)
     return [*decoder, *head]
 
@@ -55,23 +77,19 @@ def _single(theirs: str, *ours: str, expert: int | None = None, transposed: bool
     return Theirs(name=theirs, ours=ours, expert=expert, transposed=transposed)
 
 
-def _llama(config: ModelConfig) -> Iterator[Theirs]:
+def _llama(config: ModelConfig, mixture: _MixtureNames) -> Iterator[Theirs]:
     yield _single("model.embed_tokens.weight", "embedding.weight")
     for layer in range(config.layers):
         theirs, ours = f"model.layers.{layer}", f"layers.{layer}"
         yield _single(f"{theirs}.input_layernorm.weight", f"{ours}.attention_norm.weight")
-        attention = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
-        if config.query_key_norm:
-            attention |= {"q_norm": "query_norm", "k_norm": "key_norm"}
-        for name, our_name in attention.items():
-            yield _single(
-                f"{theirs}.self_attn.{name}.weight", f"{ours}.attention.{our_name}.weight"
-            )
+        for name, our_name in _llama_attention(config).items():
+            yield _single(f"{theirs}.self_attn.{name}", f"{ours}.attention.{our_name}")
         yield _single(
             f"{theirs}.post_attention_layernorm.weight", f"{ours}.feed_forward_norm.weight"
         )
         if config.experts:
-            yield from _experts(f"{theirs}.mlp", f"{ours}.feed_forward", count=config.experts)
+            block = f"{theirs}.{mixture.block}"
+            yield from _experts(block, f"{ours}.feed_forward", mixture, count=config.experts)
         else:
             for name in ("gate", "up", "down"):
                 yield _single(
@@ -80,13 +98,30 @@ def _llama(config: ModelConfig) -> Iterator[Theirs]:
     yield _single("model.norm.weight", "norm.weight")
 
 
-def _experts(theirs: str, ours: str, *, count: int) -> Iterator[Theirs]:
+def _llama_attention(config: ModelConfig) -> dict[str, str]:
+    """Their names within attention to ours."""
+    projections = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
+    weights = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in projections.items()}
+    biases = {f"{theirs}.bias": f"{ours}.bias" for theirs, ours in projections.items()}
+    if config.query_key_norm:
+        weights |= {"q_norm.weight": "query_norm.weight", "k_norm.weight": "key_norm.weight"}
+    match config.attention_bias:
+        case AttentionBias.NONE:
+            return weights
+        case AttentionBias.INPUTS:
+            del biases["o_proj.bias"]
+            return weights | biases
+        case AttentionBias.ALL:
+            return weights | biases
+
+
+def _experts(theirs: str, ours: str, names: _MixtureNames, *, count: int) -> Iterator[Theirs]:
     yield _single(f"{theirs}.gate.weight", f"{ours}.router.weight")
-    for name in ("gate", "up", "down"):
+    for name, our_name in ((names.gate, "gate"), (names.up, "up"), (names.down, "down")):
         for expert in range(count):
             yield _single(
-                f"{theirs}.experts.{expert}.{name}_proj.weight",
-                f"{ours}.experts.{name}",
+                f"{theirs}.experts.{expert}.{name}.weight",
+                f"{ours}.experts.{our_name}",
                 expert=expert,
             )
 

@@ -1,0 +1,30 @@
+"""Their config.json and our `ModelConfig`. No torch: the planner reads models with it too.
+
+A key of theirs that changes what a model computes is translated, or must have the only value that
+our model stands for. A key that is neither known here nor null is refused: nothing is silently
+ignored that might give other logits.
+
+`kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
+goes both ways.
+"""
+
+from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind
+from drumline_trainer.shapes.hugging_face.translation import (
+    canonical,
+    differences,
+    kind_of,
+    kind_of_file,
+    to_ours,
+    to_theirs,
+)
+
+__all__ = [
+    "HuggingFaceError",
+    "Kind",
+    "canonical",
+    "differences",
+    "kind_of",
+    "kind_of_file",
+    "to_ours",
+    "to_theirs",
+]

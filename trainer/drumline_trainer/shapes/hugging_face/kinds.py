@@ -1,0 +1,144 @@
+"""Their model types, in the order in which an export looks for one that is ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drumline_trainer.config import Family
+from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.shapes.hugging_face.kind import Kind, TensorNames
+from drumline_trainer.shapes.hugging_face.parts import BIASES, QWEN_WINDOW, heads, rope, window
+
+_FIELDS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "intermediate_size": "ffn_size",
+    "num_hidden_layers": "layers",
+    "num_attention_heads": "heads",
+    "rms_norm_eps": "norm_epsilon",
+    "tie_word_embeddings": "tied_embeddings",
+    "max_position_embeddings": "max_positions",
+}
+_MEANING = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_embeddings": 2048}
+_SILU: dict[str, Any] = {"hidden_act": "silu"}
+_DENSE = {"family": Family.LLAMA, "experts": 0}
+_MIXTURE = {"family": Family.LLAMA, "shared_experts": 0}
+
+KINDS = (
+    Kind(
+        model_type="llama",
+        architecture="LlamaForCausalLM",
+        fields=_FIELDS,
+        fixed={**_SILU, "mlp_bias": False},
+        meaning=_MEANING,
+        ours=_DENSE,
+        parts=(heads(), rope(), BIASES),
+    ),
+    Kind(
+        model_type="mistral",
+        architecture="MistralForCausalLM",
+        fields=_FIELDS,
+        fixed=_SILU,
+        meaning=_MEANING,
+        ours=_DENSE,
+        parts=(heads(), rope(), window(missing=4096)),
+    ),
+    Kind(
+        model_type="qwen2",
+        architecture="Qwen2ForCausalLM",
+        fields=_FIELDS,
+        fixed=_SILU,
+        meaning=_MEANING,
+        ours={**_DENSE, "attention_bias": AttentionBias.INPUTS},
+        parts=(heads(), rope(), QWEN_WINDOW),
+    ),
+    Kind(
+        model_type="qwen3",
+        architecture="Qwen3ForCausalLM",
+        fields=_FIELDS,
+        fixed=_SILU,
+        meaning=_MEANING,
+        ours={**_DENSE, "query_key_norm": True},
+        parts=(heads(size=128), rope(), BIASES, QWEN_WINDOW),
+    ),
+    Kind(
+        model_type="qwen3_moe",
+        architecture="Qwen3MoeForCausalLM",
+        fields={
+            **_FIELDS,
+            "num_experts": "experts",
+            "num_experts_per_tok": "experts_per_token",
+            "moe_intermediate_size": "expert_ffn_size",
+        },
+        fixed={**_SILU, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+        meaning=_MEANING,
+        ours={**_MIXTURE, "query_key_norm": True},
+        parts=(heads(), rope(), BIASES, QWEN_WINDOW),
+    ),
+    Kind(
+        model_type="mixtral",
+        architecture="MixtralForCausalLM",
+        names=TensorNames.MIXTRAL,
+        fields={
+            **_FIELDS,
+            "num_local_experts": "experts",
+            "num_experts_per_tok": "experts_per_token",
+        },
+        fixed=_SILU,
+        meaning={**_MEANING, "rms_norm_eps": 1e-5},
+        ours=_MIXTURE,
+        parts=(heads(), rope(theta=1_000_000.0), window(missing=None)),
+    ),
+    Kind(
+        model_type="gpt2",
+        architecture="GPT2LMHeadModel",
+        names=TensorNames.GPT2,
+        fields={
+            "vocab_size": "vocab_size",
+            "n_embd": "hidden_size",
+            "n_inner": "ffn_size",
+            "n_layer": "layers",
+            "n_head": "heads",
+            "n_positions": "max_positions",
+            "layer_norm_epsilon": "norm_epsilon",
+            "tie_word_embeddings": "tied_embeddings",
+        },
+        fixed={
+            "activation_function": "gelu_new",
+            "scale_attn_weights": True,
+            "scale_attn_by_inverse_layer_idx": False,
+            "add_cross_attention": False,
+        },
+        meaning={"n_inner": None, "layer_norm_epsilon": 1e-5, "tie_word_embeddings": True},
+        ours={"family": Family.GPT2, "head_size": None},
+        ignored=frozenset(
+            {
+                *("n_ctx", "reorder_and_upcast_attn", "summary_activation"),
+                *("summary_first_dropout", "summary_proj_to_labels", "summary_type"),
+                "summary_use_proj",
+            }
+        ),
+    ),
+)
+
+WITHOUT_EFFECT = frozenset(
+    {
+        *("model_type", "architectures", "transformers_version", "torch_dtype", "dtype"),
+        *("name_or_path", "use_cache", "initializer_range", "pretraining_tp", "auto_map"),
+        *("bos_token_id", "eos_token_id", "pad_token_id", "unk_token_id", "sep_token_id"),
+        *("decoder_start_token_id", "tokenizer_class", "task_specific_params"),
+        *("attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop", "hidden_dropout"),
+        *("router_jitter_noise", "output_router_logits", "router_aux_loss_coef"),
+        *("attn_implementation", "cache_implementation", "gradient_checkpointing"),
+        *("chunk_size_feed_forward", "problem_type", "id2label", "label2id", "return_dict"),
+        *("output_attentions", "output_hidden_states", "bad_words_ids", "temperature", "top_k"),
+        *("is_decoder", "is_encoder_decoder", "tie_encoder_decoder", "tf_legacy_loss"),
+        *("torchscript", "output_scores", "return_dict_in_generate", "remove_invalid_values"),
+        *("top_p", "do_sample", "max_length", "min_length", "repetition_penalty", "use_bfloat16"),
+    }
+)
+"""Keys of every type that do not change logits: notes, generation, and what a run may choose.
+
+Dropout and what a router adds while it trains are the run's own, as in `model.dropout` and
+`model.balance_weight`. Keys that begin with an underscore are notes of `transformers`.
+"""

@@ -1,0 +1,165 @@
+"""From their config.json to a `ModelConfig` and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from drumline_trainer.config import ConfigError, Family, ModelConfig
+from drumline_trainer.config.decoding import decode
+from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind, Raw
+from drumline_trainer.shapes.hugging_face.kinds import KINDS, WITHOUT_EFFECT
+
+_MISSING: Any = object()
+_OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
+"""What versions of `transformers` from 5 on write for some keys."""
+_OF_MIXTURES = ("experts_per_token", "expert_ffn_size", "shared_experts", "balance_weight")
+_OF_IMAGES = ("image_size", "patch_size", "channels", "classes")
+_MAX_SHOWN = 60
+
+
+def kind_of(config: ModelConfig) -> Kind:
+    """Their model type that computes what ours does: it comes back from there as it went.
+
+    Raises:
+        HuggingFaceError: there is none.
+    """
+    wanted = canonical(config)
+    nearest: tuple[str, ...] = ()
+    for kind in KINDS:
+        try:
+            back = _to_ours(_to_theirs(config, kind), kind)
+        except HuggingFaceError:
+            continue
+        lost = differences(back, wanted)
+        if not lost:
+            return kind
+        if not nearest or len(lost) < len(nearest):
+            nearest = (kind.model_type, *lost)
+    name, *lost = nearest or ("none",)
+    raise HuggingFaceError(
+        f"this {config.family} model has no layout there; the nearest is {name}, where"
+        f" {'; '.join(lost) or 'nothing fits'}"
+    )
+
+
+def kind_of_file(raw: Raw) -> Kind:
+    """The model type that a config.json names. Raises HuggingFaceError."""
+    for kind in KINDS:
+        if kind.model_type == raw.get("model_type"):
+            return kind
+    known = ", ".join(kind.model_type for kind in KINDS)
+    raise HuggingFaceError(
+        f"config.json: model_type is {_shown(raw.get('model_type'))}; one of {known} can be"
+        " imported"
+    )
+
+
+def to_theirs(config: ModelConfig, *, dtype: str) -> dict[str, Any]:
+    """Their config.json. Raises HuggingFaceError."""
+    tokens = {"bos_token_id": None, "eos_token_id": None}
+    return {**_to_theirs(config, kind_of(config)), **tokens, "torch_dtype": dtype}
+
+
+def to_ours(raw: Raw) -> ModelConfig:
+    """The model a config.json describes. Raises HuggingFaceError."""
+    return _to_ours(raw, kind_of_file(raw))
+
+
+def canonical(config: ModelConfig) -> ModelConfig:
+    """The same for models that compute the same from the same weights, whatever a run chooses."""
+    default = ModelConfig()
+    values: dict[str, Any] = {
+        "head_size": config.features_per_head,
+        "expert_ffn_size": config.features_per_expert,
+        "dropout": default.dropout,
+        "balance_weight": default.balance_weight,
+    }
+    if not config.experts:
+        values |= {name: getattr(default, name) for name in _OF_MIXTURES}
+    if config.family is not Family.VIT:
+        values |= {name: getattr(default, name) for name in _OF_IMAGES}
+    if config.family is not Family.GPT2:
+        values["max_positions"] = default.max_positions
+    if config.family is not Family.LLAMA:
+        values |= {"rope_theta": default.rope_theta, "rope_scaling": None}
+    if config.full_attention_every > config.layers:
+        values["full_attention_every"] = 0
+    return replace(config, **values)
+
+
+def differences(there: ModelConfig, here: ModelConfig) -> list[str]:
+    """In which fields two models compute otherwise, in words."""
+    there, here = canonical(there), canonical(here)
+    return [
+        f"{field.name} is {getattr(there, field.name)} there and {getattr(here, field.name)} here"
+        for field in fields(there)
+        if getattr(there, field.name) != getattr(here, field.name)
+    ]
+
+
+def _to_theirs(config: ModelConfig, kind: Kind) -> dict[str, Any]:
+    values = {theirs: getattr(config, ours) for theirs, ours in kind.fields.items()}
+    if "moe_intermediate_size" in values:
+        values["moe_intermediate_size"] = config.features_per_expert
+    for part in kind.parts:
+        values |= part.write(config)
+    return {
+        "architectures": [kind.architecture],
+        "model_type": kind.model_type,
+        **values,
+        **kind.fixed,
+    }
+
+
+def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
+    for key, value in kind.fixed.items():
+        if raw.get(key, value) != value and not (value == [] and raw[key] is None):
+            raise HuggingFaceError(
+                f"config.json: {key} is {_shown(raw[key])}; only {value!r} can be imported"
+            )
+    _refuse_unknown(raw, kind)
+    values = {ours: _field(raw, theirs, kind=kind) for theirs, ours in kind.fields.items()}
+    values |= kind.ours
+    for part in kind.parts:
+        values |= part.read(raw)
+    if kind.model_type == "gpt2":
+        values["kv_heads"] = values["heads"]
+        if values["ffn_size"] is None and isinstance(values["hidden_size"], int):
+            values["ffn_size"] = 4 * values["hidden_size"]
+    try:
+        return decode(ModelConfig, values, path="")
+    except (ConfigError, TypeError, ZeroDivisionError) as error:
+        raise HuggingFaceError(f"config.json: {error}") from error
+
+
+def _refuse_unknown(raw: Raw, kind: Kind) -> None:
+    known = kind.known | WITHOUT_EFFECT
+    for key, value in raw.items():
+        harmless = value is None or key.startswith("_")
+        if key in known or harmless or _OTHER_NAMES.get(key) in known:
+            continue
+        if key == "quantization_config":
+            raise HuggingFaceError(
+                "config.json: quantization_config says that the weights are packed; import the"
+                " model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
+            )
+        raise HuggingFaceError(
+            f"config.json: {_shown(key)} is {_shown(value)}, which {kind.model_type} is not known"
+            " to have here: it may change what the model computes; take it out where it does not"
+        )
+
+
+def _field(raw: Mapping[str, Any], key: str, *, kind: Kind) -> Any:
+    if key not in raw:
+        key = _OTHER_NAMES.get(key, key)
+    value = raw.get(key, kind.meaning.get(key, _MISSING))
+    if value is _MISSING:
+        raise HuggingFaceError(f"config.json: {key} is missing")
+    return value
+
+
+def _shown(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MAX_SHOWN else f"{text[:_MAX_SHOWN]}..."
