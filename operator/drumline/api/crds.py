@@ -117,6 +117,7 @@ DEFINITIONS: Final = (
             Column(name="Step", path=".status.step", type="integer"),
             Column(name="Loss", path=".status.loss"),
             Column(name="Expected", path=".status.expectedStart", priority=1, description="Start"),
+            Column(name="Ends", path=".status.expectedEnd", priority=1, description="Last step"),
             Column(name="Message", path=".status.message", priority=1),
             Column(name="Restarts", path=".status.restarts", type="integer", priority=1),
             Column(name="Tokens/s", path=".status.tokensPerSecond", type="integer", priority=1),

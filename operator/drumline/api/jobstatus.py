@@ -104,6 +104,10 @@ class TrainingJobStatus(ApiModel):
     """Optimizer steps in all."""
     loss: ShortText | None = None
     """Training loss, as last reported."""
+    expected_end: Timestamp | None = None
+    """When its last step ends, at the pace of its present processes. The scheduler counts on it,
+    so jobs that wait for these GPUs have an earlier or a more certain expected start. Absent while
+    the number of steps or their pace is not known."""
     tokens_per_second: int | None = None
     """Tokens per second over all ranks, as last reported."""
     predicted_tokens_per_second: int | None = None

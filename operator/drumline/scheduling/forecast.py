@@ -7,9 +7,11 @@ is its p50 and the 90th percentile its p90. The distributions:
   to three times the need: then a gang runs for its limit divided by a number between 1 and 3, given
   how long it has run already. The running gangs show which is more likely: if many have used most
   of their limits, limits are honest (`_honesty`). That probability is the share of honest samples.
-* Without one: a gang that has run for `a` seconds runs for more than `x * a` with probability 1 / x
-  (a Pareto distribution, as attained service has in clusters), with `a` at least a minute. A gang
-  that has not started is assumed to be like the running gangs.
+* With steps that the program reports: it ends with the last of them, give or take `REPORT_ERROR`,
+  and at its maximum runtime at the latest.
+* Without either: a gang that has run for `a` seconds runs for more than `x * a` with probability
+  1 / x (a Pareto distribution, as attained service has in clusters), with `a` at least a minute. A
+  gang that has not started is assumed to be like the running gangs.
 
 Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` in
 the order: with many of these the expected starts are too early. The result is deterministic.
@@ -40,6 +42,8 @@ RESERVATIONS: Final = 2
 """How many gangs of a pool have reservations in the futures, under the backfill rule."""
 MOST_ASKED: Final = 3.0
 """How many times what they need people ask for at most."""
+REPORT_ERROR: Final = 0.2
+"""How far the end of a gang may be from what its steps say, either way, as a part of the rest."""
 _NEARLY_ALL: Final = 0.99
 """Of a limit: whoever has used up more shows no more than that."""
 
@@ -154,9 +158,12 @@ def _lengths(*, chance: str, scale: float, honest: bool) -> RuntimeEstimate:
         honest: whether limits are used up.
     """
 
-    def length(gang: Gang, ran: float) -> float:
+    def length(gang: Gang, ran: float, left: float | None) -> float:
         draw = 1.0 - Random(f"{chance}/{gang.uid}").random()  # noqa: S311 - no secret
         limit = gang.max_runtime_seconds
+        if left is not None and left > 0:
+            drawn = max(LEAST_SECONDS, left * (1.0 + REPORT_ERROR * (2.0 * draw - 1.0)))
+            return drawn if limit is None else min(drawn, max(LEAST_SECONDS, limit - ran))
         if limit is None:
             had = max(LEAST_SECONDS, ran)
             return had / draw - had if ran else scale / draw

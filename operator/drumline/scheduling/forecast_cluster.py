@@ -19,8 +19,9 @@ from drumline.scheduling.resources import NOTHING
 LEAVING_SECONDS: Final = 60.0
 """How long a gang takes to save and to leave."""
 
-RuntimeEstimate = Callable[[Gang, float], float]
-"""How long a gang still runs that has run for so many seconds."""
+RuntimeEstimate = Callable[[Gang, float, float | None], float]
+"""How long a gang still runs that has run for so many seconds, and reports (unless None) that it
+has so many left."""
 
 
 class ForecastCluster:
@@ -53,7 +54,8 @@ class ForecastCluster:
                 self._comes_back.add(held.gang.uid)
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
             else:
-                self._end(uid=held.gang.uid, after=length(held.gang, now - held.admitted_at))
+                left = None if held.ends_at is None else held.ends_at - now
+                self._end(uid=held.gang.uid, after=length(held.gang, now - held.admitted_at, left))
 
     @property
     def snapshot(self) -> Snapshot:
@@ -102,7 +104,7 @@ class ForecastCluster:
                 gang=gang, pool=placed.pool, assignment=placed.assignment, admitted_at=self.now
             )
         )
-        self._end(uid=gang.uid, after=self._length(gang, 0.0))
+        self._end(uid=gang.uid, after=self._length(gang, 0.0, None))
 
     def _resize(self, resized: Resized) -> None:
         held = self._running[resized.uid]

@@ -194,6 +194,41 @@ def test_unknown_figures_leave_known_figures() -> None:
     assert (status.step, status.loss, status.tokens_per_second) == (2, "2.0000", 5)
 
 
+@pytest.mark.parametrize(
+    ("before", "left", "after"),
+    [
+        (None, 600.0, 600),
+        (600.0, 630.0, 600),  # by less than a minute
+        (600.0, 700.0, 700),
+        (86_400.0, 89_000.0, 86_400),  # by less than 5 %
+        (600.0, None, 600),
+        (600.0, -1.0, 600),
+        (None, 1e15, None),
+    ],
+)
+def test_an_expected_end_moves_when_it_differs_by_much(
+    before: float | None, left: float | None, after: float | None
+) -> None:
+    job = running(admitted(a_job()))
+    for seconds in (before, left):
+        figures = Progress(step=1, total_steps=2, seconds_left=seconds)
+        job = with_status(job, transitions.with_progress(job, job.status, figures, now=LATER))
+    assert job.status.expected_end == (None if after is None else timestamp(LATER + after))
+
+
+def test_a_job_without_gpus_has_no_expected_end() -> None:
+    job = running(admitted(a_job()))
+    figures = Progress(step=1, total_steps=2, seconds_left=600.0)
+    job = with_status(job, transitions.with_progress(job, job.status, figures, now=LATER))
+    assert job.status.expected_end
+    assert transitions.suspended(job, now=LATER).expected_end is None
+    preempted = transitions.requeued(job, reason=Reason.PREEMPTED, message="", now=LATER)
+    assert preempted.expected_end is None
+    assert transitions.succeeded(job, progress=figures, now=LATER).expected_end is None
+    failed = transitions.failed(job, reason=Reason.PREEMPTED, message="", now=LATER)
+    assert failed.expected_end is None
+
+
 def test_a_checkpoint_is_recorded_only_if_it_is_newer() -> None:
     job = running(admitted(a_job(checkpoint={"claimName": "c"})))
     saved = Progress(step=50, total_steps=99, checkpoint_step=50, checkpoint_digest="d" * 500)

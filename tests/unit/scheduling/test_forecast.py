@@ -67,6 +67,12 @@ def test_of_unknown_length_as_long_again_is_the_median() -> None:
     assert result.p90_at > NOW + 4000
 
 
+def test_reported_steps_make_the_start_certain_within_a_fifth() -> None:
+    held = replace(runs("r", "n0", limit=90_000, since=0.0), ends_at=NOW + 1000)
+    result = starts(cluster(node("n0", "rack-0"), running=[held]), gang("a", gpus=2))["a"]
+    assert NOW + 800 <= result.p50_at <= result.p90_at <= NOW + 1200
+
+
 def test_the_line_is_served_one_after_the_other() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
     line = [replace(gang(f"w{i}", gpus=2, at=i), max_runtime_seconds=300.0) for i in range(3)]

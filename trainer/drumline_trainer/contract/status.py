@@ -59,6 +59,8 @@ class Progress:
     """By the planner, on these devices."""
     step_parts: tuple[StepPartSeconds, ...] = ()
     """Of the lowest rank; empty until some steps were measured, and where nothing is predicted."""
+    seconds_left: float | None = None
+    """Until the last step ends, at the pace of this attempt; None while that is not known."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -73,6 +75,7 @@ class Progress:
             layout=read.text(raw, "layout")[:MAX_LAYOUT_CHARS],
             predicted_tokens_per_second=read.optional_number(raw, "predicted_tokens_per_second"),
             step_parts=parse_step_parts(raw, "step_parts"),
+            seconds_left=read.optional_number(raw, "seconds_left"),
         )
 
 

@@ -14,6 +14,7 @@ from drumline.cli.report.job_input import JobInput
 from drumline.cli.report.model import Health, JobReport, SummaryRow
 from drumline.cli.report.timeline import timeline
 from drumline.lifecycle.incidents.gpu_seconds import account_at
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline_trainer.contract import plain
 
 _HEALTH: Final = {
@@ -139,7 +140,7 @@ def _facts(
     yield "Loss", plain(status.loss or "")
     yield "Tokens/s", "" if status.tokens_per_second is None else count(status.tokens_per_second)
     yield "Layout", plain(status.layout or "")
-    yield "Time left", _time_left(job, status)
+    yield "Time left", _time_left(job, status, now=job_input.as_of)
     yield "Checkpoint", "" if status.checkpoint is None else f"step {count(status.checkpoint.step)}"
     yield "Membership", "" if status.generation is None else f"generation {status.generation}"
     since = job_input.created_at
@@ -167,9 +168,12 @@ def _progress(status: TrainingJobStatus) -> float | None:
     return min(status.step / status.total_steps, 1.0)
 
 
-def _time_left(job: TrainingJob, status: TrainingJobStatus) -> str:
+def _time_left(job: TrainingJob, status: TrainingJobStatus, *, now: float) -> str:
     trainer, speed = job.spec.trainer, status.tokens_per_second
     running = status.phase is Phase.RUNNING
+    end = None if status.expected_end is None else parse_timestamp(status.expected_end)
+    if running and end is not None and end > now:
+        return f"about {duration(end - now)}"
     if not (running and trainer and speed and status.step is not None and status.total_steps):
         return ""
     tokens = trainer.global_batch_size * trainer.sequence_length

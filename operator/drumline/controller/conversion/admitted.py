@@ -104,6 +104,7 @@ def admitted_of(
         lost=positions.lost,
         leaving=leaving,
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
+        ends_at=parse_timestamp(status.expected_end) if status.expected_end else None,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
         giving_up=_giving_up(job, positions),
         displaced=_displaced(job, positions),

@@ -19,11 +19,16 @@ from drumline.lifecycle.model.conditions import (
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
 from drumline_trainer.contract import Progress
 
 MAX_INCIDENT_CHARACTERS = 8192
+MOST_SECONDS_LEFT = 10 * 366 * 86_400.0
+"""Whoever reports more has a step that takes for ever, or is not honest."""
+END_SECONDS = 60.0
+END_SHARE = 0.05
+"""Of the time that is left: an expected end that moves by less, and by END_SECONDS, is kept."""
 
 
 def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobStatus:
@@ -88,6 +93,7 @@ def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
         with_elapsed(job, now=now),
         assignment=None,
         disruption=None,
+        expected_end=None,
         started_at=None,  # as in batch/v1: waiting does not count against activeDeadlineSeconds
         ready=f"0/{job.spec.nodes}",
         incident=message[:MAX_INCIDENT_CHARACTERS],
@@ -107,6 +113,7 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
         assignment=None,
         nominated=None,
         disruption=None,
+        expected_end=None,
         failed_starts=None,  # the next start is after a change, perhaps
         started_at=None,
         ready=f"0/{job.spec.nodes}",
@@ -161,7 +168,12 @@ def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJob
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
     ready = f"{job.size}/{job.size}"
     status = changed(
-        status, finished_at=timestamp(now), ready=ready, disruption=None, nominated=None
+        status,
+        finished_at=timestamp(now),
+        ready=ready,
+        disruption=None,
+        nominated=None,
+        expected_end=None,
     )
     message = ""
     if status.step is not None:
@@ -181,6 +193,7 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
         finished_at=timestamp(now),
         disruption=None,
         nominated=None,
+        expected_end=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
         ready=f"0/{job.size}",
     )
@@ -210,9 +223,24 @@ def with_progress(
         if predicted is None
         else _int64(predicted),
         layout=progress.layout or status.layout,
+        expected_end=_expected_end(status.expected_end, progress.seconds_left, now=now),
     )
     step, digest = progress.checkpoint_step, progress.checkpoint_digest
     return status if step is None else with_checkpoint(job, status, step, digest, now=now)
+
+
+def _expected_end(before: str | None, left: float | None, *, now: float) -> str | None:
+    """The end by the newest figure, or the one before where it differs by little.
+
+    Every write wakes the scheduler and its forecasts: a pace that swings by a few percent is none
+    of their concern.
+    """
+    if left is None or not 0.0 <= left <= MOST_SECONDS_LEFT:
+        return before
+    least = max(END_SECONDS, END_SHARE * left)
+    if before is not None and abs(parse_timestamp(before) - now - left) < least:
+        return before
+    return timestamp(now + left)
 
 
 def with_storage(status: TrainingJobStatus, *, waiting_for: str | None) -> TrainingJobStatus:

@@ -205,6 +205,9 @@ class Admitted:
     """Whether it may be evicted."""
     admitted_at: float = 0.0
     """When it was admitted, on the clock of `now`."""
+    ends_at: float | None = None
+    """When its work is done as its program reports it, on the clock of `now`: an estimate, and
+    by the tenant. None: it does not say."""
     gpu_seconds_at_risk: float = 0.0
     """GPU-seconds of work since its last verified checkpoint: what its leaving would lose."""
     giving_up: frozenset[int] = frozenset()

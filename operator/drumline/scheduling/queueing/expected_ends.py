@@ -1,6 +1,7 @@
 """The expected ends of running gangs, and the cluster view at each of them.
 
-A gang with a maximum runtime is expected to use all of it. A gang without is expected to run as
+A gang whose program reports its steps is expected to end with the last. Of the others, a gang with
+a maximum runtime is expected to use all of it. A gang without is expected to run as
 long again as it has run, but at least a minute: most gangs that have run for a minute end soon,
 most that have run for a week do not. A gang that runs past its expected end is expected to end in a
 minute.
@@ -32,10 +33,12 @@ LEAST_SECONDS: Final = 60.0
 def expected_end(*, held: Admitted, now: float) -> float:
     """The expected end of a running gang, on the clock of `now`."""
     limit = held.gang.max_runtime_seconds
+    latest = inf if limit is None else held.admitted_at + limit
+    if held.ends_at is not None and held.ends_at > now:
+        return max(now + LEAST_SECONDS, min(held.ends_at, latest))
     if limit is None:
         return now + max(LEAST_SECONDS, now - held.admitted_at)
-    end = held.admitted_at + limit
-    return end if end > now else now + LEAST_SECONDS
+    return latest if latest > now else now + LEAST_SECONDS
 
 
 def expected_length(gang: Gang) -> float:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
@@ -31,3 +33,16 @@ def test_the_newest_checkpoint_ever_heard_of_outlives_attempts() -> None:
     assert board.newest_checkpoint == CommittedCheckpoint(step=5, digest="five")
     board.note_checkpoint(CommittedCheckpoint(step=6, digest="six"))
     assert board.newest_checkpoint == CommittedCheckpoint(step=6, digest="six")
+
+
+def test_the_time_left_is_by_the_pace_of_this_attempt() -> None:
+    board = RankStatusStore(agent_settings())
+    assert board.progress.seconds_left is None
+    board.record_heartbeat(heartbeat(None))
+    board.record_heartbeat(replace(heartbeat(None), step=19))
+    left = board.progress.seconds_left
+    assert left is not None
+    assert 0 <= left < 1
+    board.begin_attempt(generation=1, attempt=1, ranks=range(1))
+    board.record_heartbeat(heartbeat(None))
+    assert board.progress.seconds_left is None

@@ -46,6 +46,11 @@ def test_a_training_job_is_reported_with_its_figures() -> None:
     assert report.next_steps == ()
 
 
+def test_the_time_left_of_a_script_is_by_its_expected_end() -> None:
+    report = a_report(a_manifest(status=a_running_status(expectedEnd="2026-11-21T07:25:30Z")))
+    assert SummaryRow(name="Time left", value="about 30 min") in report.facts
+
+
 @pytest.mark.parametrize(
     ("status", "health", "summary"),
     [

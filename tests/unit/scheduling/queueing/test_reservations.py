@@ -171,6 +171,34 @@ def test_an_end_that_has_passed_is_expected_in_a_minute() -> None:
     assert isclose(starts(decisions)["head"], NOW + 60)
 
 
+@pytest.mark.parametrize(
+    ("ends_at", "limit", "expected"),
+    [
+        (NOW + 300, None, NOW + 300),
+        (NOW + 300, 500.0, NOW + 300),
+        (NOW + 300, 200.0, NOW + 200),  # its deadline comes first
+        (NOW + 5, None, NOW + 60),
+        (NOW - 5, 200.0, NOW + 200),  # it said so, and still runs
+    ],
+)
+def test_a_gang_ends_when_its_steps_say(
+    ends_at: float, limit: float | None, expected: float
+) -> None:
+    held = replace(runs("a", "n0", left=limit), ends_at=ends_at)
+    snapshot = cluster(*racks(count=1, nodes=1), running=[held])
+    decisions = run(snapshot, gang("head", gpus=2), policy=BACKFILL, now=NOW)
+    assert starts(decisions) == {"head": expected}
+
+
+def test_a_gang_that_ends_before_the_reported_end_of_another_is_backfilled() -> None:
+    held = replace(runs("a", "n0", left=None), ends_at=NOW + 900, admitted_at=NOW - 60)
+    snapshot = cluster(*racks(count=1, nodes=2), running=[held])
+    pending = [gang("head", nodes=2, gpus=2), small("short", seconds=600)]
+    assert started(run(snapshot, *pending, policy=BACKFILL, now=NOW)) == ["short"]
+    silent = cluster(*racks(count=1, nodes=2), running=[replace(held, ends_at=None)])
+    assert started(run(silent, *pending, policy=BACKFILL, now=NOW)) == []
+
+
 def test_who_was_told_to_leave_counts_as_gone() -> None:
     leaving = replace(runs("a", "n0", left=None), leaving=True)
     snapshot = cluster(*racks(count=1, nodes=2), running=[leaving, runs("b", "n1", left=90)])

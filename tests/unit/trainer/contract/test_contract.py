@@ -31,7 +31,7 @@ STATUS = AgentStatus(
     generation=1,
     attempt=0,
     phase=AgentPhase.RUNNING,
-    progress=Progress(step=7, total_steps=10, loss=1.5, tokens_per_second=1e6),
+    progress=Progress(step=7, total_steps=10, loss=1.5, tokens_per_second=1e6, seconds_left=9.5),
 )
 
 

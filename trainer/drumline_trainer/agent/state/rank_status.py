@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
+from drumline_trainer.agent.state.step_pace import StepPace
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
@@ -56,6 +57,7 @@ class RankStatusStore:
         self.heartbeats: dict[int, ReceivedHeartbeat] = {}
         self.step_seconds: float | None = None
         """Usual time of a step, without checkpoints and restarts; kept over attempts."""
+        self._pace = StepPace()
         self.newest_checkpoint: CommittedCheckpoint | None = None
         """The newest checkpoint that was ever reported; kept over attempts and generations."""
         self.silent_members: tuple[SilentMember, ...] = ()
@@ -84,6 +86,7 @@ class RankStatusStore:
         self.generation, self.attempt = generation, attempt
         self.ranks_up = dict.fromkeys(ranks, True)
         self.heartbeats = {}
+        self._pace = StepPace()
         self.phase = AgentPhase.STARTING
 
     def record_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -95,6 +98,8 @@ class RankStatusStore:
             self._average_step_seconds(heartbeat.step_seconds)
         elif before is not None and heartbeat.step > before.heartbeat.step:
             self._average_step_seconds((now - before.at) / (heartbeat.step - before.heartbeat.step))
+        if heartbeat.rank == min(self.heartbeats) and heartbeat.position[0] >= 0:
+            self._pace.note(heartbeat.step, at=now)
         if heartbeat.checkpoint_step is not None:
             self.note_checkpoint(
                 CommittedCheckpoint(
@@ -168,6 +173,7 @@ class RankStatusStore:
             tokens_per_second=newest.tokens_per_second,
             checkpoint_step=newest.checkpoint_step,
             checkpoint_digest=newest.checkpoint_digest,
+            seconds_left=self._pace.seconds_left(newest.total_steps, now=time.monotonic()),
             layout=newest.layout,
             predicted_tokens_per_second=newest.predicted_tokens_per_second,
             step_parts=tuple(
