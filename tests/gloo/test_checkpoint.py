@@ -17,6 +17,7 @@ from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpoin
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.recovery.saved_state import check_state
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import opened, restore_once, save_steps, train_rank, training_state
@@ -94,6 +95,34 @@ def save_after_replacement(
     dist.destroy_process_group()
 
 
+def save_and_spoil(
+    placement: Placement, pipe: Connection, config: TrainerConfig, value: float, cursor: Any
+) -> None:
+    """Save step 1, and a step 2 that verifies and holds `value` in one weight, or this cursor."""
+    slices = training_state(placement, config, seed=0)
+    checkpoints = opened(placement)
+    for local in slices:
+        local.tensor.fill_(1.0)
+    checkpoints.save(step=1, slices=slices, trainer={"cursor": 4})
+    if placement.rank == 0:
+        slices[0].tensor.view(-1)[0] = value
+    checkpoints.save(step=2, slices=slices, trainer={"cursor": cursor})
+    pipe.send(None)
+    dist.destroy_process_group()
+
+
+def restore_checked(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    """Restore as a run does; send the step."""
+    slices = training_state(placement, config)
+    restored = opened(placement).restore(
+        slices,
+        placement=placement,
+        check=lambda trainer: check_state(trainer, config=config),
+    )
+    pipe.send(restored and restored.step)
+    dist.destroy_process_group()
+
+
 def steps_in(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.glob("step-*"))
 
@@ -165,6 +194,21 @@ def test_nothing_that_verifies_is_an_error_and_not_a_fresh_start(
         assert all("step 2, step 1" in lines[0] for lines in gang.results())
         assert gang.exit_codes() == [ExitCode.CORRUPT_CHECKPOINT] * 2
     assert sorted(folder.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    ("value", "cursor"),
+    [
+        pytest.param(float("nan"), 8, id="a weight is no number"),
+        pytest.param(1.0, 10**300, id="a cursor that counts no samples"),
+    ],
+)
+def test_what_verifies_and_cannot_be_trained_from_is_skipped(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, value: float, cursor: Any
+) -> None:
+    asked = {"world_size": 1, "checkpoint_folder": folder}
+    gangs.run(save_and_spoil, config, value, cursor, **asked)
+    assert gangs.run(restore_checked, config, **asked) == [1]
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,17 @@ def test_killed_and_resumed_equals_undisturbed_bitwise(
     assert trainer_state(folder / last.name) == trainer_state(last)
 
 
+def test_a_model_of_the_same_shape_is_not_gone_on_with(gangs: GangStarter, tmp_path: Path) -> None:
+    config = small(tmp_path, steps=1)
+    asked = {"world_size": 2, "checkpoint_folder": tmp_path / "run"}
+    gangs.run(train_rank, config, None, **asked)
+    other = small(tmp_path, steps=2, model={"rope_theta": 5e5, "kv_heads": 1})
+    with gangs.gang(train_rank, other, None, **asked) as gang:
+        errors = [lines[0] for lines in gang.results()]
+        assert gang.exit_codes() == [ExitCode.CONFIG] * 2
+    assert all("model.rope_theta is 10000.0 there and 500000.0 here" in e for e in errors)
+
+
 def test_two_undisturbed_runs_are_bitwise_equal(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path)
     losses, last = undisturbed(gangs, config, tmp_path / "one", world_size=2)

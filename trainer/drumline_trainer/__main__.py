@@ -83,17 +83,25 @@ def rehearse(arguments: list[str]) -> int:
 
 
 def export(arguments: list[str]) -> int:
-    """Write a checkpoint's weights as Hugging Face's transformers reads them."""
+    """Write a checkpoint's weights as Hugging Face's transformers reads them.
+
+    The configuration is the checkpoint's own; what a command line says stands above it.
+    """
     parser = argparse.ArgumentParser(prog="drumline_trainer export", description=export.__doc__)
     parser.add_argument("checkpoint", type=Path, help="a step-... folder")
     parser.add_argument("target", type=Path, help="folder to write")
     _add_configuration(parser)
     options = parser.parse_args(arguments)
-    config = configured(options.config, preset=options.preset, settings=options.set)
     from drumline_trainer.checkpoint.errors import CorruptCheckpointError  # noqa: PLC0415 - torch
-    from drumline_trainer.export import export_checkpoint  # noqa: PLC0415 - torch
+    from drumline_trainer.export import export_checkpoint, trained_with  # noqa: PLC0415 - torch
 
     try:
+        config = configured(
+            options.config,
+            preset=options.preset,
+            settings=options.set,
+            under=trained_with(options.checkpoint),
+        )
         export_checkpoint(options.checkpoint, config, options.target)
     except CorruptCheckpointError as error:
         sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")

@@ -25,6 +25,7 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import open_tensors, read_bounded, verify_file
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config.saved import refuse_other_model, saved_configuration
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
 from drumline_trainer.models.initialize import initialize
@@ -39,13 +40,8 @@ class CheckpointWeights(Mapping[str, Tensor]):
 
     def __init__(self, step_folder: Path) -> None:
         """Verify all files. Raises CorruptCheckpointError."""
-        body = read_bounded(step_folder / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
-        if read_bounded(step_folder / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
-            raise CorruptCheckpointError(
-                f"{MANIFEST_FILE}: is not what {MANIFEST_DIGEST_FILE} says"
-            )
         self._folder = step_folder
-        self._manifest = Manifest.parse(body)
+        self._manifest = _manifest(step_folder)
         for name, record in self._manifest.files.items():
             verify_file(step_folder / name, record)
 
@@ -79,20 +75,38 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return sum(1 for _ in self)
 
 
+def trained_with(step_folder: Path) -> dict[str, Any]:
+    """The configuration of the run that saved a checkpoint as JSON values; empty: it has none.
+
+    Raises:
+        CorruptCheckpointError: its manifest does not verify.
+    """
+    return dict(saved_configuration(_manifest(step_folder).trainer) or {})
+
+
 def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) -> None:
     """Write the weights of a committed checkpoint, a `step-...` folder, to `target`.
 
     Raises:
         CorruptCheckpointError: it does not verify.
-        ConfigError: its adapters were trained on another base.
+        ConfigError: its weights are of another model than `config`'s, or its adapters were trained
+            on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
     stored = CheckpointWeights(step_folder)
+    refuse_other_model(stored.trainer, config.model)
     weights: Mapping[str, Tensor] = stored
     if config.lora is not None:
         check_base(stored.trainer, config=config)
         weights = dict(merge_adapters(_base(config), stored, config=config.lora))
     export_hugging_face(weights, config.model, target)
+
+
+def _manifest(step_folder: Path) -> Manifest:
+    body = read_bounded(step_folder / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
+    if read_bounded(step_folder / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
+        raise CorruptCheckpointError(f"{MANIFEST_FILE}: is not what {MANIFEST_DIGEST_FILE} says")
+    return Manifest.parse(body)
 
 
 def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:

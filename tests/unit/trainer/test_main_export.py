@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ CONFIG = TrainerConfig.from_dict(
 )
 
 
-def stored(folder: Path) -> dict[str, torch.Tensor]:
+def stored(folder: Path, *, config: TrainerConfig = CONFIG) -> dict[str, torch.Tensor]:
     """Weights in a checkpoint of two ranks, each with half the rows; and a moment."""
     folder.mkdir()
     random = torch.Generator().manual_seed(1)
@@ -55,7 +56,13 @@ def stored(folder: Path) -> dict[str, torch.Tensor]:
             )
         files[file] = write_shard_file(folder / file, parts)
     manifest = Manifest(
-        step=3, world_size=2, generation=0, attempt=0, files=files, tensors=records, trainer={}
+        step=3,
+        world_size=2,
+        generation=0,
+        attempt=0,
+        files=files,
+        tensors=records,
+        trainer={"config": config.to_dict()},
     )
     (folder / MANIFEST_FILE).write_bytes(manifest.encode())
     (folder / MANIFEST_DIGEST_FILE).write_bytes(digest_line(manifest.encode()))
@@ -76,6 +83,23 @@ def test_a_checkpoint_becomes_a_folder_with_the_same_weights(tmp_path: Path) -> 
     assert (model.layers, model.hidden_size, model.heads) == (1, 8, 2)
     assert result.keys() == weights.keys()
     assert all(torch.equal(result[name], weights[name]) for name in weights)
+
+
+def test_the_model_is_the_one_that_was_trained(tmp_path: Path) -> None:
+    trained = replace(CONFIG, model=replace(CONFIG.model, rope_theta=5e5, norm_epsilon=1e-6))
+    stored(tmp_path / "step-3", config=trained)
+    assert main(["export", str(tmp_path / "step-3"), str(tmp_path / "out")]) == ExitCode.OK
+    assert import_hugging_face(tmp_path / "out")[0] == replace(trained.model, max_positions=1024)
+
+
+def test_another_model_on_the_command_line_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "step-3")
+    asked = ["export", str(tmp_path / "step-3"), str(tmp_path / "out")]
+    assert main([*asked, "--set", "model.rope_theta=500000.0"]) == ExitCode.CONFIG
+    assert "model.rope_theta is 10000.0 there and 500000.0 here" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("name", ["rank-1.safetensors", MANIFEST_FILE])

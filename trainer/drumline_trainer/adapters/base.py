@@ -7,11 +7,8 @@ adapters mean nothing on another one.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
-import hashlib
 import itertools
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -20,7 +17,8 @@ from torch import nn
 
 from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
 from drumline_trainer.config import ConfigError, TrainerConfig
-from drumline_trainer.models.hugging_face import load_hugging_face
+from drumline_trainer.config.saved import model_digest
+from drumline_trainer.models.hugging_face import load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
 from drumline_trainer.sharding.slices import TensorSlice
 
@@ -93,13 +91,12 @@ def is_adapter(part: TensorSlice) -> bool:
 def base_description(config: TrainerConfig) -> dict[str, Any]:
     """What adapters were trained on, as JSON values; equal for equal bases."""
     assert config.lora is not None  # noqa: S101 - no adapters, no base
-    shape = json.dumps(dataclasses.asdict(config.model), sort_keys=True).encode()
     weights = f"seed {config.seed}"
     if config.model_from is not None:
-        weights = f"files {_listing_digest(Path(config.model_from))}"
+        weights = f"content {weights_digest(Path(config.model_from))}"
     return {
         "weights": weights,
-        "model": hashlib.sha256(shape).hexdigest()[:16],
+        "model": model_digest(config.model),
         "bits": "4, doubly" if config.lora.double_quantization else config.lora.base_bits,
         "alpha": config.lora.alpha,
     }
@@ -117,9 +114,3 @@ def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
                 f"lora: the checkpoint's adapters belong on another base; {name}:"
                 f" {there.get(name)} there and {value} here"
             )
-
-
-def _listing_digest(folder: Path) -> str:
-    """Of the names and sizes of a folder's weights: those in another place are the same."""
-    listing = sorted((path.name, path.stat().st_size) for path in folder.glob("*.safetensors"))
-    return hashlib.sha256(json.dumps(listing).encode()).hexdigest()[:16]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -109,7 +109,11 @@ class Checkpointer:
         return cls(folder=folder, writer=writer, keep=keep, device=device)
 
     def restore(
-        self, slices: Sequence[TensorSlice], *, placement: Placement
+        self,
+        slices: Sequence[TensorSlice],
+        *,
+        placement: Placement,
+        check: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> RestoredCheckpoint | None:
         """See `checkpoint.restore.restore`."""
         restored = restore(
@@ -118,6 +122,7 @@ class Checkpointer:
             device=self.device,
             acknowledged_step=placement.acknowledged_step,
             acknowledged_digest=placement.acknowledged_digest,
+            check=check,
         )
         if restored is not None:
             self.verified.append(restored.step)

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,7 @@ def restore(
     device: torch.device,
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
+    check: Callable[[Mapping[str, Any]], None] = lambda _: None,
 ) -> RestoredCheckpoint | None:
     """Fill the slices from the newest checkpoint that verifies and is not too old.
 
@@ -92,6 +93,8 @@ def restore(
         device: of the tensors in small messages.
         acknowledged_step: no older checkpoint is used; None where none was acknowledged.
         acknowledged_digest: digest the manifest of that very step must have; empty for any.
+        check: called with the trainer's own state before any tensor is read, and decides alike on
+            all ranks. CorruptCheckpointError has the next older checkpoint tried.
 
     Returns:
         What was restored, or None where the folder is empty and nothing was acknowledged.
@@ -99,6 +102,7 @@ def restore(
     Raises:
         CorruptCheckpointError: checkpoints exist, or one was acknowledged, and none may be used.
         ConfigError: the checkpoint holds another model.
+        Any other error of `check`.
     """
     steps = _committed_steps(folder, device=device)
     for step in steps:
@@ -106,7 +110,7 @@ def restore(
             break  # newest first: the rest is older still
         source = folder.step_folder(step)
         digest = acknowledged_digest if step == acknowledged_step else ""
-        match _restore_step(source, slices, digest=digest, device=device):
+        match _restore_step(source, slices, digest=digest, device=device, check=check):
             case RestoredCheckpoint() as restored:
                 return restored
             case Rejected(reason):
@@ -161,13 +165,22 @@ def _committed_steps(folder: CheckpointFolder, *, device: torch.device) -> list[
 
 
 def _restore_step(
-    source: Path, slices: Sequence[TensorSlice], *, digest: str, device: torch.device
+    source: Path,
+    slices: Sequence[TensorSlice],
+    *,
+    digest: str,
+    device: torch.device,
+    check: Callable[[Mapping[str, Any]], None],
 ) -> RestoredCheckpoint | Rejected:
     """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
     body = _receive_manifest(source, digest=digest, device=device)
     if isinstance(body, Rejected):
         return body
     manifest = Manifest.parse(body)
+    try:
+        check(manifest.trainer)
+    except CorruptCheckpointError as error:
+        return Rejected(str(error))
     _refuse_other_model(manifest, slices, device=device)
     plan = _reading_plan(manifest, slices)
     verified = agree(_verify_files(source, manifest, plan), device=device)
@@ -284,5 +297,9 @@ def _read_file(path: Path, intervals: Sequence[_Interval]) -> None:
             values = stored[interval.common.slices_within(interval.piece.box)]
             if values.dtype != interval.target.dtype:
                 raise CorruptCheckpointError(f"{path.name}: {interval.name} has another type")
+            if values.is_floating_point() and not values.isfinite().all():
+                raise CorruptCheckpointError(
+                    f"{path.name}: {interval.name} holds values that are infinite or no numbers"
+                )
             target = interval.target[interval.common.slices_within(interval.target_box)]
             target.copy_(values)

@@ -42,6 +42,7 @@ from drumline_trainer.rank_protocol.messages import NoticeSaved
 from drumline_trainer.rank_protocol.orders import SaveNotice
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rank_snapshots import RankSnapshots
+from drumline_trainer.recovery.saved_state import check_state
 from drumline_trainer.recovery.snapshot_interval import SnapshotInterval
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, agree, gather_bytes
 from drumline_trainer.sharding.slices import TensorSlice
@@ -192,7 +193,11 @@ class TieredCheckpointer:
     def _from_checkpoint(self) -> StartingPoint | None:
         if self._checkpoints is None:
             return None
-        restored = self._checkpoints.restore(self._slices, placement=self.placement)
+        restored = self._checkpoints.restore(
+            self._slices,
+            placement=self.placement,
+            check=lambda trainer: check_state(trainer, config=self.config),
+        )
         if restored is None:
             return None
         return StartingPoint(

@@ -7,15 +7,19 @@ index, samples by cursor, masks by step), so these are the whole state of its ge
 from __future__ import annotations
 
 import math
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config.saved import changed_settings
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
+from drumline_trainer.recovery.saved_state import saved_cursor, saved_loss_scale
 from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
@@ -39,26 +43,23 @@ def trainer_state(
 
 
 def data_cursor_of(start: StartingPoint) -> int:
-    """The data cursor: samples consumed so far.
-
-    Raises:
-        CorruptCheckpointError: what was restored is intact but of another program.
-    """
-    cursor = start.trainer.get("cursor")
-    if not isinstance(cursor, int) or cursor < 0:
-        raise CorruptCheckpointError(f"step {start.step}: cursor {cursor!r} counts no samples")
-    return cursor
+    """The data cursor: samples consumed so far. Raises CorruptCheckpointError."""
+    with _of_step(start):
+        return saved_cursor(start.trainer)
 
 
 def loss_scale_of(start: StartingPoint, *, config: TrainerConfig) -> LossScale:
-    """The scale of the next step.
+    """The scale of the next step. Raises CorruptCheckpointError."""
+    with _of_step(start):
+        return saved_loss_scale(start.trainer, config=config)
 
-    Raises:
-        CorruptCheckpointError: what was restored is intact but of another program.
-    """
+
+@contextmanager
+def _of_step(start: StartingPoint) -> Generator[None]:
+    """Say of which step a damaged state is."""
     try:
-        return LossScale.of(config, start.trainer)
-    except ValueError as error:
+        yield
+    except CorruptCheckpointError as error:
         raise CorruptCheckpointError(f"step {start.step}: {error}") from error
 
 
@@ -81,3 +82,7 @@ def report_start(
     same_text = saved.get("data") == dataset.fingerprint()
     if saved.get("seed") != config.seed or not same_text:
         reporter.print_line("the text or the seed changed: samples before and after may overlap")
+    if changed := changed_settings(saved, config):
+        reporter.print_line(f"other settings than the checkpoint's: {changed}")
+    if start.step >= config.steps:
+        reporter.print_line(f"nothing is left to train: steps is {config.steps}")

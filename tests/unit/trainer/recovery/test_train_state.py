@@ -36,6 +36,18 @@ def lines(reporter: Any) -> list[str]:
     return [call.args[0] for call in reporter.print_line.call_args_list]
 
 
+def test_settings_that_changed_are_said() -> None:
+    there = TrainerConfig(steps=10, global_batch_size=8, seed=3)
+    assert lines(reported(restored(config=there.to_dict())))[1:] == [
+        "other settings than the checkpoint's: global_batch_size is 8 there and 4 here"
+    ]
+
+
+def test_a_run_that_is_over_says_so() -> None:
+    done = StartingPoint(step=10, tier=RestoreTier.STORAGE, trainer=SAVED, digest="d" * 64)
+    assert lines(reported(done))[1:] == ["nothing is left to train: steps is 10"]
+
+
 def test_a_run_from_nothing_restores_nothing() -> None:
     reporter = reported(FROM_NOTHING)
     assert lines(reporter) == []
@@ -55,7 +67,7 @@ def test_another_text_or_seed_is_said(changes: dict[str, object]) -> None:
     assert lines(reported(restored(**changes)))[1:] == [WARNING]
 
 
-@pytest.mark.parametrize("cursor", [None, -1, "8", 8.0])
+@pytest.mark.parametrize("cursor", [None, -1, "8", 8.0, True, 10**300])
 def test_a_cursor_that_counts_no_samples_is_refused(cursor: object) -> None:
     with pytest.raises(CorruptCheckpointError, match="step 2: cursor"):
         data_cursor_of(restored(cursor=cursor))

@@ -10,6 +10,13 @@ from drumline_trainer.models.hugging_face.exchange import (
     import_hugging_face,
     load_hugging_face,
 )
+from drumline_trainer.models.hugging_face.identity import weights_digest
 from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
-__all__ = ["HuggingFaceError", "export_hugging_face", "import_hugging_face", "load_hugging_face"]
+__all__ = [
+    "HuggingFaceError",
+    "export_hugging_face",
+    "import_hugging_face",
+    "load_hugging_face",
+    "weights_digest",
+]

@@ -68,7 +68,7 @@ def opened(folder: Path) -> Generator[TensorFiles]:
     """Every file of the folder's index, or its only one. Raises HuggingFaceError."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
-        for name in _file_names(folder):
+        for name in weight_files(folder):
             try:
                 files[name] = stack.enter_context(safe_open(folder / name, framework="pt"))
             except (SafetensorError, OSError) as error:
@@ -76,7 +76,8 @@ def opened(folder: Path) -> Generator[TensorFiles]:
         yield TensorFiles(files)
 
 
-def _file_names(folder: Path) -> list[str]:
+def weight_files(folder: Path) -> list[str]:
+    """Of the folder's index, or the only one. Raises HuggingFaceError."""
     if not (folder / _INDEX_FILE).exists():
         return [_WEIGHTS_FILE]
     weight_map = read_json(folder / _INDEX_FILE).get("weight_map")

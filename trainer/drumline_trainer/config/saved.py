@@ -1,0 +1,118 @@
+"""The configuration that a checkpoint was saved with, beside the one of the run that goes on.
+
+Weights of one shape may be of different models: with another number of heads, epsilon or base of
+the rotary positions they compute something else, and nothing fails. So the models are compared by
+what they compute. All else may change between two runs, and is said.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import is_dataclass, replace
+from typing import Any, Final
+
+from drumline_trainer.config.decoding import decode, differing
+from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.model import ModelConfig
+from drumline_trainer.config.trainer import TrainerConfig
+
+FREE_TO_CHOOSE: Final = ("dropout", "balance_weight", "max_positions")
+"""What a run may do otherwise with the same weights; GPT-2's positions are weights, with a shape of
+their own."""
+_WITHOUT_INFLUENCE: Final = frozenset(
+    {
+        *("steps", "micro_batch_size", "log_every_steps", "heartbeat_seconds", "model_from"),
+        *("checkpoint", "parallelism", "memory", "hardware", "metrics", "profile"),
+        "data.cache_bytes",
+    }
+)
+"""Fields and sections that change no loss but by rounding, or that something else compares."""
+_MOST_NAMED: Final = 8
+
+
+def refuse_other_model(saved: Mapping[str, Any], model: ModelConfig) -> None:
+    """Raise ConfigError where a checkpoint's weights mean another model than this one.
+
+    Args:
+        saved: the trainer's own state in the checkpoint. Fields that it lacks, as they came later,
+            were what their defaults are.
+        model: what its weights are to be used for.
+    """
+    stored = saved_configuration(saved)
+    if stored is None:
+        return
+    try:
+        there = decode(ModelConfig, stored.get("model", {}), path="model.")
+    except ConfigError as error:
+        raise ConfigError(
+            f"model: the checkpoint's own configuration cannot be read here ({error}); it was saved"
+            " by another version of the trainer"
+        ) from error
+    others = list(_differing(_by_effect(there), _by_effect(model), path="model."))
+    if others:
+        raise ConfigError(
+            f"model: the checkpoint holds another model: {_listed(others)}; to begin another"
+            " model from these weights, export them and name that folder in model_from"
+        )
+
+
+def changed_settings(saved: Mapping[str, Any], config: TrainerConfig) -> str:
+    """What a run does otherwise than the one that saved, for its log; empty where nothing is."""
+    stored = saved_configuration(saved)
+    if stored is None:
+        return ""
+    try:
+        there = TrainerConfig.from_dict(dict(stored))
+    except ConfigError as error:
+        return f"the checkpoint's settings cannot be compared: {error}"
+    return _listed(list(_differing(there, config, path="")))
+
+
+def model_digest(model: ModelConfig) -> str:
+    """Of what a model computes, 16 hex digits; a field that comes later does not change it."""
+    written = json.dumps(differing(_by_effect(model)), sort_keys=True)
+    return hashlib.sha256(written.encode()).hexdigest()[:16]
+
+
+def saved_configuration(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """As JSON values; None where the checkpoint does not have it."""
+    match saved.get("config"):
+        case {} as stored:
+            return stored
+        case _:
+            return None
+
+
+def _by_effect(model: ModelConfig) -> ModelConfig:
+    """Sizes that follow from others written out, and what is free to choose left out."""
+    defaults = ModelConfig()
+    return replace(
+        model,
+        head_size=model.features_per_head,
+        expert_ffn_size=model.features_per_expert,
+        **{name: getattr(defaults, name) for name in FREE_TO_CHOOSE},
+    )
+
+
+def _differing(there: Any, here: Any, *, path: str) -> Iterator[str]:
+    for field in dataclasses.fields(here):
+        name = f"{path}{field.name}"
+        theirs, ours = getattr(there, field.name), getattr(here, field.name)
+        if theirs == ours or name in _WITHOUT_INFLUENCE:
+            continue
+        if is_dataclass(theirs) and is_dataclass(ours):
+            yield from _differing(theirs, ours, path=f"{name}.")
+        else:
+            yield f"{name} is {_shown(theirs)} there and {_shown(ours)} here"
+
+
+def _shown(value: Any) -> str:
+    return "set" if is_dataclass(value) else str(value)
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - _MOST_NAMED
+    return "; ".join(names[:_MOST_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,43 @@
+"""Whether a run may go on from a saved state, by what was saved beside the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config.saved import refuse_other_model
+from drumline_trainer.optimization.loss_scale import LossScale
+
+_MOST_SAMPLES: Final = 1 << 62
+
+
+def check_state(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
+    """Check before a tensor is read; a pure function, so all ranks decide alike.
+
+    Raises:
+        ConfigError: the weights are of another model.
+        CorruptCheckpointError: intact, and not of this program.
+    """
+    saved_cursor(saved)
+    saved_loss_scale(saved, config=config)
+    refuse_other_model(saved, config.model)
+
+
+def saved_cursor(saved: Mapping[str, Any]) -> int:
+    """The data cursor: samples consumed so far. Raises CorruptCheckpointError."""
+    cursor = saved.get("cursor")
+    match cursor:
+        case int() if not isinstance(cursor, bool) and 0 <= cursor < _MOST_SAMPLES:
+            return cursor
+        case _:
+            raise CorruptCheckpointError(f"cursor {str(cursor)[:32]!r} counts no samples")
+
+
+def saved_loss_scale(saved: Mapping[str, Any], *, config: TrainerConfig) -> LossScale:
+    """The scale of the next step. Raises CorruptCheckpointError."""
+    try:
+        return LossScale.of(config, saved)
+    except ValueError as error:
+        raise CorruptCheckpointError(str(error)) from error
