@@ -1,14 +1,16 @@
 """The socket of a pod's agent for the clients of its ranks (`drumline_client`).
 
 What arrives is a tenant's: a line is bounded before it is read, one that is no message closes the
-connection, and so does a client that does not read. None of it can delay a rank: the client's own
-thread does the talking.
+connection, and so does a client that does not read. Of a client that says too much no more is read
+for a moment, so it waits in its own writes and the agent does nothing for it. None of it can delay
+a rank: the client's own thread does the talking.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +24,10 @@ from drumline_client.wire import (
     decode_client_message,
     encode,
 )
+from drumline_trainer.agent.commands.line_allowance import LineAllowance
 
+BREATH_SECONDS = 0.2
+"""How long a client is not read that has used up its allowance."""
 LEAST_CONNECTIONS = 32
 CONNECTIONS_A_RANK = 4
 """A rank that connects again may still be seen under its former connection."""
@@ -43,12 +48,15 @@ class ClientConnection(asyncio.Protocol):
         self._admit = admit
         self._on_message = on_message
         self._on_closed = on_closed
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._unread = b""
+        self._lines: deque[bytes] = deque()
+        """Whole lines that its allowance has not covered yet: of one read at most."""
+        self._allowance = LineAllowance()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It has connected."""
-        self._transport = cast("asyncio.WriteTransport", transport)
+        self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=MAX_UNREAD_BYTES)
         if not self._admit(self):
             self.close()
@@ -59,13 +67,31 @@ class ClientConnection(asyncio.Protocol):
         if len(self._unread) > MAX_LINE_BYTES:
             self.close()
             return
+        self._lines.extend(lines)
+        self._read_lines()
+
+    def _read_lines(self) -> None:
+        loop = asyncio.get_running_loop()
         try:
-            for line in lines:
-                message = decode_client_message(line)
-                if message is not None and not self.closed:
+            while self._lines and not self.closed:
+                if not self._allowance.take(now=loop.time()):
+                    self._pause(loop)
+                    return
+                message = decode_client_message(self._lines.popleft())
+                if message is not None:
                     self._on_message(self, message)
         except WireError:
             self.close()
+
+    def _pause(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._transport is not None:
+            self._transport.pause_reading()
+            loop.call_later(BREATH_SECONDS, self._resume)
+
+    def _resume(self) -> None:
+        if self._transport is not None and not self.closed:
+            self._transport.resume_reading()
+            self._read_lines()
 
     def pause_writing(self) -> None:
         """It does not read what is written to it."""
