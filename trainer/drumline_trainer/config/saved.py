@@ -51,10 +51,10 @@ def refuse_other_model(saved: Mapping[str, Any], model: ModelConfig) -> None:
             f"model: the checkpoint's own configuration cannot be read here ({error}); it was saved"
             " by another version of the trainer"
         ) from error
-    others = list(_differing(_by_effect(there), _by_effect(model), path="model."))
-    if others:
+    disagreements = list(_differing(_by_effect(there), _by_effect(model), path="model."))
+    if disagreements:
         raise ConfigError(
-            f"model: the checkpoint holds another model: {_listed(others)}; to begin another"
+            f"model: the checkpoint holds another model: {_listed(disagreements)}; to begin another"
             " model from these weights, export them and name that folder in model_from"
         )
 
