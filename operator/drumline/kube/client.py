@@ -36,6 +36,11 @@ WRITE_DEADLINE_SECONDS: Final = 5.0
 NO_ANSWER: Final = 0
 """The code observed for a request that got no answer."""
 _CONNECT_SECONDS: Final = 5.0
+_KEPT_SECONDS: Final = 60.0
+"""How long an idle connection is kept. The API server closes it after 90 s (`IdleTimeout` in
+apiserver/pkg/server/secure_serving.go), as Go's clients do: whoever sends at that moment gets no
+answer, so this stays well below. The pods of a gang leave on as many connections as there are
+slots, and each new one costs a TLS handshake."""
 _FORGETS_CONNECTIONS: Final = sys.version_info < (3, 12)
 """TLS closes an abandoned exchange after its session has dropped it: the end of the session would
 leave the socket open. Later Pythons need no help, and aiohttp warns when it is asked for."""
@@ -175,7 +180,10 @@ class KubeClient:
     def _session(self, context: ssl.SSLContext | None, *, limit: int) -> aiohttp.ClientSession:
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
-                limit=limit, ssl=context or True, enable_cleanup_closed=_FORGETS_CONNECTIONS
+                limit=limit,
+                ssl=context or True,
+                keepalive_timeout=_KEPT_SECONDS,
+                enable_cleanup_closed=_FORGETS_CONNECTIONS,
             ),
             # Compressing big lists costs CPU on both sides of a local network.
             headers={

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -212,6 +213,27 @@ async def test_a_refused_token_is_read_again_once(serve: Serve) -> None:
     async with KubeClient(credentials, retry=ONCE) as client:
         await reads.get(client, NODES, name="n")
     assert [request.headers["Authorization"] for request in seen] == ["Bearer old", "Bearer new"]
+
+
+@pytest.mark.parametrize(("pause_seconds", "connections"), [(45, 1), (75, 2)])
+async def test_a_connection_is_kept_as_long_as_the_server_surely_keeps_it(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, pause_seconds: int, connections: int
+) -> None:
+    """A burst after a pause must not begin with handshakes; the server closes after 90 s."""
+    ports: set[int] = set()
+
+    async def handler(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        ports.add(request.transport.get_extra_info("peername")[1])
+        return _ok()
+
+    credentials = await serve(handler)
+    async with KubeClient(credentials) as client:
+        await writes.create(client, PODS, namespace="a", body=_POD)
+        later = time.monotonic() + pause_seconds
+        monkeypatch.setattr("aiohttp.connector.monotonic", lambda: later)
+        await writes.create(client, PODS, namespace="a", body=_POD)
+    assert len(ports) == connections
 
 
 async def test_every_attempt_is_observed(serve: Serve, unused_tcp_port: int) -> None:
