@@ -71,6 +71,9 @@ class TrainingJobStatus(ApiModel):
     image: Annotated[str | None, Field(max_length=512)] = None
     """Image of its pods, with the digest that the first of them ran; replacements and resumes use
     it too, until the job names another one."""
+    code_digest: Annotated[str | None, Field(max_length=71)] = None
+    """Of the code that its pods unpacked when it last got its GPUs, replacements too
+    (template.code). Absent: the image has the code."""
     priority: int | None = None
     """Value of its priority class when it last got its GPUs. While it holds them a lower class
     counts at once, a higher one when it is queued again."""

@@ -216,6 +216,15 @@ def test_an_expected_end_moves_when_it_differs_by_much(
     assert job.status.expected_end == (None if after is None else timestamp(LATER + after))
 
 
+def test_the_status_says_which_code_the_pods_unpacked() -> None:
+    digest = f"sha256:{'a' * 64}"
+    code = {"digest": digest, "configMaps": ["code-0"]}
+    template = {"image": "a:1", "launch": "PerGpu", "command": ["train"]}
+    job = admitted(a_job(template=template | {"code": code}))
+    assert job.status.code_digest == digest
+    assert admitted(a_job(template=template)).status.code_digest is None
+
+
 def test_a_job_without_gpus_has_no_expected_end() -> None:
     job = running(admitted(a_job()))
     figures = Progress(step=1, total_steps=2, seconds_left=600.0)

@@ -25,6 +25,7 @@ _HEALTH: Final = {
     Phase.FAILED: Health.FAILED,
 }
 _UNSEEN: Final = "Not seen"
+_DIGEST_CHARS: Final = len("sha256:") + 12
 
 
 def build_report(job_input: JobInput) -> JobReport:
@@ -139,6 +140,7 @@ def _facts(
     yield "Step", _step(status)
     yield "Loss", plain(status.loss or "")
     yield "Tokens/s", "" if status.tokens_per_second is None else count(status.tokens_per_second)
+    yield "Code", plain(status.code_digest or "")[:_DIGEST_CHARS]
     yield "Layout", plain(status.layout or "")
     yield "Time left", _time_left(job, status, now=job_input.as_of)
     yield "Checkpoint", "" if status.checkpoint is None else f"step {count(status.checkpoint.step)}"

@@ -72,6 +72,9 @@ def admitted(
         expected_start=None,
         expected_start_by=None,
         image=image,
+        code_digest=job.spec.template.code.digest
+        if job.spec.template is not None and job.spec.template.code is not None
+        else None,
         priority=priority,
         signing_key=signing_key,
         queued_at=job.status.queued_at or timestamp(job.created_at),
