@@ -89,7 +89,6 @@ class Informer(Generic[V]):
         decode: Turns one document into its view; raises `codec.Undecodable`.
         selection: Which objects to keep.
         timing: When to give up waiting.
-        comparable: Whether resourceVersions may be compared as numbers.
         on_quarantine: Called with every document that could not be read; must not raise.
         page_limit: How many objects one page of a list holds.
         clock: A monotonic clock.
@@ -104,7 +103,6 @@ class Informer(Generic[V]):
         decode: Decode[V],
         selection: Selection | None = None,
         timing: InformerTiming | None = None,
-        comparable: bool = True,
         on_quarantine: Callable[[Quarantined], None] = lambda _: None,
         page_limit: int = PAGE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
@@ -119,7 +117,7 @@ class Informer(Generic[V]):
         self._page_limit = page_limit
         self._clock = clock
         self._jitter = jitter or random.Random()  # noqa: S311 - spreads retries, guards nothing
-        self._store: Store[V] = Store(emit=self._emit, comparable=comparable)
+        self._store: Store[V] = Store(emit=self._emit)
         self._decoder = WatchDecoder(
             resource=resource, store=self._store, decode=decode, on_quarantine=on_quarantine
         )
@@ -183,10 +181,7 @@ class Informer(Generic[V]):
         await self.wait_for(lambda: self.has_synced)
 
     def has_reached(self, resource_version: str) -> bool:
-        """Whether the write of ours that made this version is part of what is seen here.
-
-        O(1). Where versions are not comparable it is known only for recent arrivals.
-        """
+        """Whether the write of ours that made this version is part of what is seen here; O(1)."""
         return self._store.has_reached(resource_version)
 
     async def wait_version(self, resource_version: str) -> None:
@@ -204,8 +199,7 @@ class Informer(Generic[V]):
         whichever is ahead counts. Where that does not help, all is listed again: an informer with a
         selector is sent no bookmark for a version that one of the objects it does not select made.
 
-        Versions have to be comparable; otherwise all is listed. Failures of the server end in
-        pauses; the caller bounds the wait.
+        Failures of the server end in pauses; the caller bounds the wait.
         """
         attempt = 0
         while True:

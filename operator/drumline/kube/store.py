@@ -3,8 +3,8 @@
 Invariants, whatever a broken or restarted stream brings:
 
 * a view is never replaced by an older one. Versions are compared as numbers (KEP-5504, the
-  guarantee of 1.35), and whatever is not newer than the store is an echo of something known;
-  with `comparable=False` events count in their order of arrival;
+  guarantee of 1.35; the API server's own kinds and CRDs lie in etcd, whose revisions have always
+  been such numbers), and whatever is not newer than the store is an echo of something known;
 * `replace` reports the disappearance of every object that the list lacks: nothing stays as a ghost
   because its DELETED event fell into a gap;
 * an object replaced by another one of the same name is reported as deleted and added;
@@ -16,12 +16,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from drumline.kube.views import Key, View, key_of
 
 V = TypeVar("V", bound=View)
-_REMEMBERED_ARRIVALS: Final = 8192
 
 
 class Change(StrEnum):
@@ -57,14 +56,11 @@ class Store(Generic[V]):
 
     Args:
         emit: Called with every change, in order.
-        comparable: Whether resourceVersions may be compared as numbers.
     """
 
-    def __init__(self, *, emit: Callable[[Event[V]], None], comparable: bool = True) -> None:
+    def __init__(self, *, emit: Callable[[Event[V]], None]) -> None:
         self._emit = emit
-        self._comparable = comparable
         self._views: dict[Key, V] = {}
-        self._arrivals: dict[str, None] = {}
         self.resource_version = ""
 
     def get(self, key: Key) -> V | None:
@@ -77,16 +73,13 @@ class Store(Generic[V]):
 
     def has_reached(self, resource_version: str) -> bool:
         """Whether a write that made this version is reflected here (or was overtaken)."""
-        if self._comparable:
-            return bool(self.resource_version) and int(resource_version) <= _number(
-                self.resource_version
-            )
-        return resource_version in self._arrivals
+        known = self.resource_version
+        return bool(known) and int(resource_version) <= _number(known)
 
     def is_rewind(self, resource_version: str) -> bool:
         """Whether a list of this version is older than what was seen here."""
         known = self.resource_version
-        return self._comparable and bool(known) and _number(resource_version) < _number(known)
+        return bool(known) and _number(resource_version) < _number(known)
 
     def replace(
         self,
@@ -113,7 +106,6 @@ class Store(Generic[V]):
             known = self._views.get(key)
             if known is None or known.resource_version != view.resource_version:
                 self._put(key, view)
-            self._arrived(view.resource_version)
 
     def apply(self, change: Change, view: V) -> None:
         """Take in one event of a watch."""
@@ -136,19 +128,11 @@ class Store(Generic[V]):
         """Everything up to this version has been seen."""
         if self._is_news(resource_version):
             self.resource_version = resource_version
-        self._arrived(resource_version)
 
     def _is_news(self, resource_version: str) -> bool:
-        if not self._comparable or not self.resource_version:
+        if not self.resource_version:
             return True
         return _number(resource_version) > _number(self.resource_version)
-
-    def _arrived(self, resource_version: str) -> None:
-        if self._comparable:
-            return
-        self._arrivals[resource_version] = None
-        if len(self._arrivals) > _REMEMBERED_ARRIVALS:
-            del self._arrivals[next(iter(self._arrivals))]
 
     def _put(self, key: Key, view: V) -> None:
         known = self._views.get(key)

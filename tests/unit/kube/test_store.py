@@ -15,9 +15,9 @@ def _pod(name: str, version: int, *, uid: str | None = None) -> PodView:
 class _Log:
     """A store and what it reported."""
 
-    def __init__(self, *, comparable: bool = True) -> None:
+    def __init__(self) -> None:
         self.events: list[tuple[Change, str, str]] = []
-        self.store: Store[PodView] = Store(emit=self._note, comparable=comparable)
+        self.store: Store[PodView] = Store(emit=self._note)
 
     def _note(self, event: Event[PodView]) -> None:
         self.events.append((event.change, event.view.uid, event.view.resource_version))
@@ -103,13 +103,3 @@ def test_a_write_is_seen_once_the_stream_has_passed_it(log: _Log) -> None:
     assert not log.store.has_reached("11")
     log.store.advance("12")
     assert log.store.has_reached("11")
-
-
-def test_without_comparable_versions_arrival_decides() -> None:
-    log = _Log(comparable=False)
-    log.store.replace([_pod("x", 30)], resource_version="31")
-    log.taken()
-    log.store.apply(Change.MODIFIED, _pod("x", 7))
-    assert log.taken() == [(Change.MODIFIED, "x", "7")]
-    assert log.store.has_reached("7")
-    assert not log.store.has_reached("6")
