@@ -147,6 +147,7 @@ class LeaderComponents:
             policy=policy,
             clock=self._clocks.wall,
             wake=self._wake.set,
+            caught_up=self._queue.wait_idle,
         )
         messages = WaitingMessages(
             state=self._state,

@@ -35,6 +35,8 @@ class WorkQueue:
         self._due: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._wake = asyncio.Event()
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def __len__(self) -> int:
         return len(self._ready)
@@ -46,6 +48,7 @@ class WorkQueue:
         elif key not in self._waiting:
             self._waiting.add(key)
             self._ready.append(key)
+            self._idle.clear()
             self._wake.set()
 
     def add_after(self, key: str, delay_seconds: float) -> None:
@@ -99,6 +102,12 @@ class WorkQueue:
         if key in self._again:
             self._again.discard(key)
             self.add(key)
+        if not self._ready and not self._held:
+            self._idle.set()
+
+    async def wait_idle(self) -> None:
+        """Wait until no key is ready or held; keys that are due later do not count."""
+        await self._idle.wait()
 
     def _promote(self) -> None:
         now = self._clock()

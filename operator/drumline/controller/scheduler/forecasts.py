@@ -5,6 +5,10 @@ A forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and 
 cluster, the older the forecast. While nothing changes but the time, a forecast stands
 (`scheduling.forecast_inputs`). Shutdown does not wait for it: the thread stops within one of its
 cycles.
+
+A new leader of a large cluster has ten thousand jobs to look at and a gang to start. The first
+forecast waits until that is done: its thread would take half of the only core that Python has, and
+the jobs still show what the leader before expected.
 """
 
 from __future__ import annotations
@@ -12,7 +16,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from drumline.controller.cache.cluster import ClusterCache
@@ -38,6 +43,7 @@ class Forecasts:
         policy: the choices of the cluster's owner.
         clock: seconds since the epoch.
         wake: wakes the scheduler, which writes the new forecasts.
+        caught_up: returns once what a new leader has found to do is done.
         forecaster: `expected_starts`, or a stand-in for it.
     """
 
@@ -49,6 +55,7 @@ class Forecasts:
         policy: Policy,
         clock: Callable[[], float],
         wake: Callable[[], None],
+        caught_up: Callable[[], Awaitable[None]],
         forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
     ) -> None:
         self._state = state
@@ -56,6 +63,7 @@ class Forecasts:
         self._policy = policy
         self._clock = clock
         self._wake = wake
+        self._caught_up = caught_up
         self._forecaster = forecaster
         self._newest: Forecast | None = None
         self._starts: Mapping[str, ExpectedStart] = {}
@@ -66,6 +74,9 @@ class Forecasts:
 
     async def run(self) -> None:
         """Forecast every minute, or as often as the pause allows; never returns."""
+        with suppress(TimeoutError):  # a busy cluster may never be done
+            async with asyncio.timeout(INTERVAL_SECONDS):
+                await self._caught_up()
         while True:
             began = time.perf_counter()
             try:

@@ -152,6 +152,21 @@ async def test_a_dropped_key_leaves_nothing_behind(queue: WorkQueue, clock: Cloc
     assert await queue.get() == "stays"
 
 
+async def test_it_is_idle_when_no_key_is_ready_or_held(queue: WorkQueue) -> None:
+    await queue.wait_idle()
+    queue.add("a")
+    assert await queue.get() == "a"
+    idle = asyncio.create_task(queue.wait_idle())
+    queue.add("a")
+    queue.done("a")
+    await asyncio.sleep(0)
+    assert not idle.done()  # it came again while it was held
+    assert await queue.get() == "a"
+    queue.add_after("b", 5.0)
+    queue.done("a")
+    await idle
+
+
 class QueueModel(RuleBasedStateMachine):
     """Any sequence of calls: a key that is owed is handed out, held by one worker at a time."""
 

@@ -51,6 +51,7 @@ async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> Non
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: woken.append(True),
+        caught_up=no_wait,
     )
     assert forecasts.of("2") is None
     await forecasts.forecast()
@@ -62,6 +63,39 @@ async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> Non
     assert (forecasts.of("1"), woken) == (None, [True])
 
 
+async def no_wait() -> None:
+    """The leader has nothing to catch up with."""
+
+
+async def test_the_first_forecast_waits_until_the_leader_has_caught_up() -> None:
+    caught_up, woken = asyncio.Event(), asyncio.Event()
+    order: list[str] = []
+
+    async def catch_up() -> None:
+        await caught_up.wait()
+        order.append("caught up")
+
+    def forecast(**_: object) -> tuple[()]:
+        order.append("forecast")
+        return ()
+
+    forecasts = Forecasts(
+        state=a_full_node(),
+        usage=QueueUsageHistory(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=woken.set,
+        caught_up=catch_up,
+        forecaster=forecast,
+    )
+    running = asyncio.create_task(forecasts.run())
+    await asyncio.sleep(0)  # it has begun to wait
+    caught_up.set()
+    await woken.wait()
+    running.cancel()
+    assert order == ["caught up", "forecast"]
+
+
 async def test_what_was_expected_is_forgotten_when_no_job_waits() -> None:
     state = a_full_node()
     forecasts = Forecasts(
@@ -70,6 +104,7 @@ async def test_what_was_expected_is_forgotten_when_no_job_waits() -> None:
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
+        caught_up=no_wait,
     )
     await forecasts.forecast()
     state.on_job(job_view("waits", uid="2"), None)
@@ -95,6 +130,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
         policy=Policy(),
         clock=lambda: NOW,
         wake=lambda: None,
+        caught_up=no_wait,
         forecaster=long_forecast,
     )
     look = asyncio.create_task(forecasts.forecast())
@@ -120,6 +156,7 @@ async def test_a_cluster_at_rest_is_forecast_once() -> None:
         policy=Policy(),
         clock=lambda: now[0],
         wake=lambda: woken.append(True),
+        caught_up=no_wait,
         forecaster=count,
     )
     for minute in range(10):
