@@ -122,7 +122,10 @@ class Committer:
             ),
             *(self._move(move, jobs[move.uid], now=now) for move in decisions.moves),
             *(self._cancel_move(jobs[uid], now=now) for uid in decisions.stay),
-            *(self._clear_nomination(blocked, jobs[blocked.uid]) for blocked in decisions.blocked),
+            *(
+                self._write(job, disruption.nomination_cleared(job))
+                for job in _nominated_in_vain(decisions.blocked, jobs)
+            ),
         )
         return all(done)
 
@@ -295,13 +298,6 @@ class Committer:
         self._announce(job, status)
         return True
 
-    async def _clear_nomination(self, blocked: Blocked, job: Job) -> bool:
-        """Only a job that waits for its victims keeps its nomination."""
-        waits = blocked.reason is BlockReason.WAITING_FOR_VICTIMS
-        if waits or job.status.nominated is None:
-            return True
-        return await self._write(job, disruption.nomination_cleared(job))
-
     async def _cancel_move(self, job: Job, *, now: float) -> bool:
         if not _is_preempted(job):
             return True
@@ -331,6 +327,19 @@ class Committer:
             return False
         self._enqueue(job.key)
         return True
+
+
+def _nominated_in_vain(rejected: Iterable[Blocked], jobs: Jobs) -> list[Job]:
+    """Rejected jobs that still have a nomination: only one that waits for its victims keeps it.
+
+    Ten thousand may be rejected, and hardly any has one: no task is made for the rest.
+    """
+    return [
+        jobs[blocked.uid]
+        for blocked in rejected
+        if blocked.reason is not BlockReason.WAITING_FOR_VICTIMS
+        and jobs[blocked.uid].status.nominated is not None
+    ]
 
 
 def _is_preempted(job: Job) -> bool:

@@ -3,6 +3,9 @@
 Woken by events, it lets a burst of them settle, decides once, writes the admissions at once and in
 parallel, and only then looks again: what it wrote is assumed by then, so no capacity is given away
 twice. A write that lost (409) changes nothing; the next cycle sees why.
+
+The first cycle of a term explains nothing: why each of ten thousand jobs waits takes longer than
+what can start now, and the leader before has written it. The second follows at once.
 """
 
 from __future__ import annotations
@@ -89,6 +92,7 @@ class SchedulerLoop:
         self._captures = captures
         self._cycle_cache = CycleCache()
         self._decided_in = 0.0
+        self._has_decided = False
 
     async def run(self) -> None:
         """Cycle whenever woken, or when a job's backoff ends; never returns."""
@@ -124,23 +128,31 @@ class SchedulerLoop:
             self._enqueue(key)
         self._state.scheduling.left_out.clear()
         gathered = time.perf_counter()
+        explains, self._has_decided = self._has_decided, True
         decisions = decide(
             snapshot=snapshot,
             pending=pending,
             policy=self._policy,
             now=now,
-            cache=self._cycle_cache,
+            cache=self._cycle_cache if explains else None,  # it keeps rejections as they are
+            explain=explains,
         )
         decided = time.perf_counter()
         self._decided_in = decided - started
-        self._explain_waiting(decisions)
+        if explains:
+            self._explain_waiting(decisions)
         settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
-        await self._captures.take(
-            snapshot=snapshot, pending=pending, policy=self._policy, now=now, decisions=decisions
-        )
+        if explains:
+            await self._captures.take(
+                snapshot=snapshot,
+                pending=pending,
+                policy=self._policy,
+                now=now,
+                decisions=decisions,
+            )
         self._count(decisions)
         if decisions.placed:
             log.info(
@@ -150,6 +162,8 @@ class SchedulerLoop:
                 decide_ms=round((decided - gathered) * 1000, 2),
                 total_ms=round((time.perf_counter() - started) * 1000, 2),
             )
+        if not explains:
+            return 0.0
         retry_in = None if decisions.retry_at is None else decisions.retry_at - now
         return next_look(
             settled=settled, retry_in=retry_in, waits=bool(pending), took=self._decided_in
