@@ -8,39 +8,13 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
-from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Policy
 from tests.builders import T0
-from tests.unit.controller.views import (
-    assignment,
-    job_view,
-    node_view,
-    pod_view,
-    pool_view,
-    queue_view,
-)
-
-NOW = T0 + 600
-
-
-def a_full_node() -> ClusterCache:
-    """A node whose 8 GPUs a job has held for ten minutes, of an hour at most; another job waits."""
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
-    state.nodes.on_node(None, node_view())
-    state.on_pool(None, pool_view())
-    state.on_queue(None, queue_view())
-    status = {**assignment("node-0"), "phase": "Running", "admittedAt": timestamp(T0)}
-    whole = {"nodes": 1, "gpusPerNode": 8, "activeDeadlineSeconds": 3600}
-    whole["trainer"] = {"globalBatchSize": 8}
-    state.on_job(None, job_view("runs", uid="1", status=status, **whole))
-    state.on_pod(None, pod_view("runs", 0, job_uid="1", gpus=8))
-    state.on_job(None, job_view("waits", uid="2", **whole))
-    return state
+from tests.unit.controller.scheduler.full_node import NOW, a_full_node
+from tests.unit.controller.views import job_view
 
 
 async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> None:

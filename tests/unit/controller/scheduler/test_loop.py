@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from unittest.mock import AsyncMock, Mock
+
 import pytest
 
+from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.loop import (
     LOOK_FACTOR,
     LOOK_SECONDS,
     RETRY_SECONDS,
+    SchedulerLoop,
     next_look,
 )
+from drumline.scheduling.model import Policy
+from drumline.telemetry.metrics import Metrics
+from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 
 
 @pytest.mark.parametrize(
@@ -27,3 +37,28 @@ def test_the_next_look_is_due(
     settled: bool, retry_in: float | None, waits: bool, took: float, expected: float | None
 ) -> None:
     assert next_look(settled=settled, retry_in=retry_in, waits=waits, took=took) == expected
+
+
+async def test_the_first_cycle_of_a_term_explains_nothing_and_the_second_follows_at_once(
+    tmp_path: Path,
+) -> None:
+    messages = Mock()
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = SchedulerLoop(
+        state=a_full_node(),
+        committer=committer,
+        messages=messages,
+        metrics=Metrics(),
+        clock=lambda: NOW,
+        wake=asyncio.Event(),
+        policy=Policy(),
+        usage=QueueUsageHistory(half_life=3600.0),
+        captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
+        enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
+    )
+    assert await loop.cycle() == 0.0
+    messages.set.assert_not_called()
+    messages.keep_only.assert_not_called()
+    assert await loop.cycle() == LOOK_SECONDS
+    assert messages.set.call_args.args[0].name == "waits"
+    assert committer.carry_out.call_count == 2
