@@ -80,7 +80,7 @@ async def test_a_file_says_when_the_grace_period_ends_and_is_gone_in_the_next_at
     pods.agents[1].process.send_signal(signal.SIGTERM)
 
     assert await pods.agents[1].ended() == ExitCode.PREEMPTED
-    line = await pods.leader.until_line("notice")
+    line = await pods.leader.until_line("notice {")
     assert before < json.loads(line.removeprefix("notice "))["deadline"] < time.time() + 60
     (tmp_path / "second").touch()
     await pods.replace(1)

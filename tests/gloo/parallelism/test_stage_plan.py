@@ -34,8 +34,8 @@ class FirstIsHeavy(llama.LlamaLayer):
 
     numbers = itertools.count()
 
-    def __init__(self, config: ModelConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: ModelConfig, layer: int) -> None:
+        super().__init__(config, layer)
         self.heavy = next(self.numbers) % config.layers == 0
 
     def forward(self, *arguments: Any, **options: Any) -> Tensor:
