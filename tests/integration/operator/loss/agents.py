@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
@@ -44,7 +45,8 @@ class Agent:
     token: bytes
     pod: str
     status: AgentStatus
-    site: web.TCPSite
+    listener: socket.socket
+    site: web.SockSite
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     def change(self, **fields: Any) -> None:
@@ -132,12 +134,15 @@ class AgentHost:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        for address in list(self._by_address):
+            await self.stop(address)
         await self._runner.cleanup()
 
     async def start(
         self, gang: Gang, *, address: str, token: bytes, pod: str, uid: str, index: int
     ) -> None:
-        site = web.TCPSite(self._runner, address, AGENT_PORT)
+        listener = socket.create_server((address, AGENT_PORT))
+        site = web.SockSite(self._runner, listener)
         status = AgentStatus(
             job_uid=gang.uid,
             pod_uid=uid,
@@ -148,15 +153,21 @@ class AgentHost:
             progress=Progress(),
             version=1,
         )
-        agent = Agent(gang=gang, token=token, pod=pod, status=status, site=site)
+        agent = Agent(gang=gang, token=token, pod=pod, status=status, listener=listener, site=site)
         self._by_address[address] = gang.agents[uid] = agent
         await site.start()
 
     async def stop(self, address: str) -> None:
-        """Its process is gone: connections are refused from now on."""
+        """Its process is gone: connections are refused from now on.
+
+        A connection that was accepted in this turn of the loop gets its transport in the next; if
+        the server is closed before, Python 3.11 fails to make one and leaves the socket open.
+        """
         agent = self._by_address.pop(address, None)
         if agent is not None:
             agent.gang.agents.pop(agent.status.pod_uid, None)
+            asyncio.get_running_loop().remove_reader(agent.listener)
+            await asyncio.sleep(0)
             await agent.site.stop()
 
     def _agent(self, request: web.Request) -> Agent:
