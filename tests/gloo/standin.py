@@ -29,7 +29,6 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Self
 
-from drumline_trainer.agent.processes.local_ranks import QUIESCE_SECONDS
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
@@ -38,6 +37,9 @@ from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 from tests.gloo.gang import GangStarter
+
+PARKING_SECONDS = 20.0
+"""Far more than ranks need to leave an attempt, where many processes want each core too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +260,7 @@ class StandIn:
         for rank in self.ranks.values():
             with suppress(BrokenPipeError):
                 rank.tell(Interrupt(generation=self.generation, attempt=self.attempt))
-        give_up = time.monotonic() + QUIESCE_SECONDS
+        give_up = time.monotonic() + PARKING_SECONDS
         return {n for n, r in self.ranks.items() if not r.parks(self.attempt, until=give_up)}
 
     def recover(self, *, restore: int | None = None, newest: bool = True) -> set[int]:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import resource
 import signal
+import threading
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import torch.distributed as dist
 
+from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import TrainerConfig
@@ -17,7 +20,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.slices import TensorSlice
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
-from tests.gloo.jobs import opened, restore_once, train_rank, training_state
+from tests.gloo.jobs import CPU, opened, restore_once, train_rank, training_state
 from tests.gloo.stored import same_bits, whole_tensors
 
 
@@ -53,6 +56,22 @@ def save_until_killed(placement: Placement, pipe: Connection, config: TrainerCon
     checkpoints._pending.background._work.result()
     pipe.send("written")
     signal.pause()
+
+
+def save_slowly(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    """A save whose thread writes chunks until the waiting rank has said that it moves."""
+    training_state(placement, config, seed=0)
+    moved = threading.Event()
+
+    def write(check: Callable[[], None]) -> bytes:
+        while not moved.wait(0.01):
+            check()
+        return b"report"
+
+    background = BackgroundSave(write=write, commit=lambda reports: reports[0], device=CPU)
+    assert background.advance(progress=moved.set) is None
+    pipe.send(background.advance())
+    dist.destroy_process_group()
 
 
 def save_in_vain(
@@ -136,3 +155,9 @@ def test_a_save_that_is_due_too_early_waits_and_all_are_there_in_the_end(
     said = [line for line in lines[0] if line.startswith("checkpoint of step ")]
     assert [line.split(":")[0] for line in said] == [f"checkpoint of step {n}" for n in range(1, 7)]
     assert "training stood still for" in said[0]
+
+
+def test_a_rank_that_waits_for_a_slow_storage_says_that_it_moves(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    assert gangs.run(save_slowly, small(tmp_path), world_size=1) == [b"report"]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
+from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpointError, SaveError
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
@@ -20,7 +21,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.saved_state import check_state
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
-from tests.gloo.jobs import opened, restore_once, save_steps, train_rank, training_state
+from tests.gloo.jobs import CPU, opened, restore_once, save_steps, train_rank, training_state
 from tests.gloo.scale import DAMAGES
 
 
@@ -123,6 +124,25 @@ def restore_checked(placement: Placement, pipe: Connection, config: TrainerConfi
     dist.destroy_process_group()
 
 
+def count_progress(placement: Placement, pipe: Connection, config: TrainerConfig) -> None:
+    """Save, read back and restore; send how often each says that it moves."""
+    calls: list[str] = []
+    slices = training_state(placement, config, seed=0)
+    checkpoints = Checkpointer.open(
+        placement, keep=3, device=CPU, progress=lambda: calls.append("")
+    )
+    assert checkpoints is not None
+    counts: list[int] = []
+    saved = checkpoints.save(step=1, slices=slices, trainer={"cursor": 4})
+    counts.append(len(calls))
+    checkpoints.read_back(saved)
+    counts.append(len(calls) - sum(counts))
+    checkpoints.restore(slices, placement=placement)
+    counts.append(len(calls) - sum(counts))
+    pipe.send((len(slices), counts))
+    dist.destroy_process_group()
+
+
 def steps_in(folder: Path) -> list[str]:
     return sorted(entry.name for entry in folder.glob("step-*"))
 
@@ -209,6 +229,17 @@ def test_what_verifies_and_cannot_be_trained_from_is_skipped(
     asked = {"world_size": 1, "checkpoint_folder": folder}
     gangs.run(save_and_spoil, config, value, cursor, **asked)
     assert gangs.run(restore_checked, config, **asked) == [1]
+
+
+def test_every_long_read_and_write_says_that_it_moves(
+    gangs: GangStarter, config: TrainerConfig, folder: Path
+) -> None:
+    for tensors, (saving, reading, restoring) in gangs.run(
+        count_progress, config, world_size=2, checkpoint_folder=folder
+    ):
+        assert saving > tensors  # each in a chunk of its own, after the header
+        assert reading >= 1
+        assert restoring > tensors
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drumline_client.snapshot_file import snapshot_file
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
@@ -17,7 +18,6 @@ from drumline_trainer.metrics.losses import read_losses
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
 from drumline_trainer.rank_protocol.orders import Interrupt, Resume
-from drumline_trainer.rank_protocol.snapshot_file import snapshot_file
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank

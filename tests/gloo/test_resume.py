@@ -64,6 +64,38 @@ def test_a_model_of_the_same_shape_is_not_gone_on_with(gangs: GangStarter, tmp_p
     assert all("model.rope_theta is 10000.0 there and 500000.0 here" in e for e in errors)
 
 
+def test_a_restore_and_the_last_save_are_heard_of_piece_by_piece(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    asked = {"world_size": 1, "checkpoint_folder": tmp_path / "run"}
+    config = small(tmp_path, steps=1)
+    [fresh] = gangs.run(train_rank, config, None, **asked)
+    [resumed] = gangs.run(train_rank, small(tmp_path, steps=2), None, **asked)
+    files = len(list((tmp_path / "run" / "step-00000001").glob("*.safetensors")))
+    tensors = len(whole_tensors(tmp_path / "run" / "step-00000001"))
+    assert heard(fresh, Phase.RESTORING) > tensors // 3  # one for each weight that is initialized
+    assert heard(resumed, Phase.RESTORING) > tensors + files
+    assert heard(resumed, Phase.CHECKPOINT) > tensors
+
+
+def heard(lines: list[str], phase: Phase) -> int:
+    """How many heartbeats are of this phase."""
+    beats = [json.loads(line) for line in lines if line.startswith("{")]
+    return sum(beat.get("phase") == phase for beat in beats)
+
+
+def test_bytes_are_not_trained_as_a_pretrained_models_tokens(
+    gangs: GangStarter, tmp_path: Path
+) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tokenizer.json").write_text("{}")
+    config = small(tmp_path, model_from=str(tmp_path / "model"))
+    with gangs.gang(train_rank, config, None, world_size=1) as gang:
+        [[error]] = gang.results()
+        assert gang.exit_codes() == [ExitCode.CONFIG]
+    assert "is text, which is read as bytes" in error
+
+
 def test_two_undisturbed_runs_are_bitwise_equal(gangs: GangStarter, tmp_path: Path) -> None:
     config = small(tmp_path)
     losses, last = undisturbed(gangs, config, tmp_path / "one", world_size=2)

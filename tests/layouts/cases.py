@@ -38,7 +38,19 @@ BASE: dict[str, Any] = {
     "log_every_steps": STEPS,
 }
 MODELS: dict[str, dict[str, Any]] = {
-    "tied": {"tied_embeddings": True, "attention_bias": "all"},
+    "tied": {  # and Gemma's variants, which meet every other setting so
+        "tied_embeddings": True,
+        "attention_bias": "all",
+        "query_key_norm": True,
+        "norm_placement": "around",
+        "activation": "gelu_tanh",
+        "scaled_embedding": True,
+        "logit_softcap": 30.0,
+        "rope_share": 0.5,
+        # the norm behind an attention whose output is a thousandth divides by it: with the usual
+        # epsilon rounding comes back 300 times as large, and Adam makes steps of it
+        "norm_epsilon": 1e-3,
+    },
     "untied": {"tied_embeddings": False},
     "gpt2": {"family": "gpt2", "kv_heads": 4},
     "mixture": {

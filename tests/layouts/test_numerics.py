@@ -119,3 +119,15 @@ def overflowing(runs: Runs, each_case: Case) -> Path:
 def every_step(runs: Runs, each_case: Case) -> TrainerConfig:
     saved = {"steps": LAST, "checkpoint": {"every_steps": 1, "keep": LAST}}
     return each_case.config(**merge(merge(runs.text, saved), FP16))
+
+
+def test_a_step_that_is_not_finite_is_left_out_in_fp32_where_that_is_allowed(runs: Runs) -> None:
+    single, folder = case("fsdp", "untied"), runs.folder / "left out"
+    saved = {"steps": 3, "checkpoint": {"every_steps": 1, "keep": 3}}
+    allowed = {"optimizer": {"max_skipped_steps": 1}}
+    config = single.config(**merge(merge(runs.text, saved), allowed))
+    runs.pool.run(train_with_overflow, config, 2, ranks=single.ranks, checkpoint_folder=folder)
+    steps = [whole_tensors(folder / f"step-{number:08d}") for number in (1, 2, 3)]
+    assert same_bits(steps[0], steps[1])
+    assert not same_bits(steps[1], steps[2])
+    assert trainer_state(folder / "step-00000003")["loss_scale"]["skipped"] == 1  # type: ignore[index]

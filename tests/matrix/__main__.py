@@ -3,6 +3,7 @@
 python -m tests.matrix                            all of them, and docs/kill-matrix.md
 python -m tests.matrix --seed 7 --cells 30        a seeded slice
 python -m tests.matrix --only "SIGSTOP · data"    the cells whose name contains these words
+python -m tests.matrix --backend nccl             on the stand-in for NCCL; writes no page
 python -m tests.matrix --soak 10 --between 15     random faults for ten minutes, one in 15 s
 """
 
@@ -26,7 +27,7 @@ from tests.matrix.report import Run, counts, kept, publish
 from tests.matrix.run import perform_all, undisturbed_run
 from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
-from tests.matrix.strikes import STEPS
+from tests.matrix.strikes import STEPS, Backend
 from tests.matrix.warm import striking_starter
 
 SOAK_RATES = (15.0, 60.0)
@@ -44,13 +45,14 @@ def main() -> int:
     earlier, seconds = kept() if arguments.again else ([], 0.0)
     green = [result for result in earlier if result.verdict is Verdict.GREEN]
     cells = [cell for cell in cells if cell not in {result.cell for result in green}]
-    keeps = arguments.again or not (arguments.only or arguments.cells)
+    part = arguments.only or arguments.cells or arguments.backend is not Backend.GLOO
+    keeps = arguments.again or not part
     print(f"seed {arguments.seed}")
     cells = shuffled(cells, seed=arguments.seed)
     if arguments.cells:
         cells = sample(cells, seed=arguments.seed, count=arguments.cells)
     score = Score(earlier=green, seconds=seconds, keeps=keeps)
-    results = asyncio.run(_perform(cells, score=score))
+    results = asyncio.run(_perform(cells, score=score, backend=arguments.backend))
     totals = counts(results)
     print(", ".join(f"{number} {verdict}" for verdict, number in totals.items()))
     return 1 if totals[Verdict.RED] or not totals[Verdict.GREEN] else 0
@@ -90,6 +92,7 @@ def _arguments() -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--only", default="", help="part of a cell's name")
+    parser.add_argument("--backend", type=Backend, default=Backend.GLOO, help="gloo or nccl")
     parser.add_argument("--again", action="store_true", help="what was not green last time")
     parser.add_argument("--cells", type=int, default=0, help="so many of them; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="in which order, and so which ones")
@@ -107,7 +110,7 @@ async def _soak(minutes: float, *, seed: int) -> int:
     return 0 if all(each_soak.healthy for each_soak in soaks) else 1
 
 
-async def _perform(cells: Sequence[Cell], *, score: Score) -> list[Result]:
+async def _perform(cells: Sequence[Cell], *, score: Score, backend: Backend) -> list[Result]:
     starter = striking_starter()
     undisturbed = await undisturbed_run(starter)
     print(f"undisturbed: {STEPS} steps in {undisturbed.seconds:.1f} s", flush=True)
@@ -123,6 +126,7 @@ async def _perform(cells: Sequence[Cell], *, score: Score) -> list[Result]:
         starter=starter,
         undisturbed=undisturbed,
         on_result=note,
+        backend=backend,
         keep_red=FOLDER / "matrix-red",
     )
     return results

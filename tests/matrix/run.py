@@ -11,6 +11,7 @@ from tests.faults.agent.warm import WarmStarter
 from tests.matrix.cells import Cell
 from tests.matrix.judge import Result, Verdict, healthy, judge
 from tests.matrix.stage import NotHereError, Observation, perform
+from tests.matrix.strikes import Backend
 
 
 class NothingToCompareError(RuntimeError):
@@ -32,6 +33,7 @@ async def perform_all(
     starter: WarmStarter,
     undisturbed: Observation,
     on_result: Callable[[Result], None],
+    backend: Backend = Backend.GLOO,
     keep_red: Path | None = None,
 ) -> None:
     """All of them, two at a time: one that works, beside one that waits while there are such.
@@ -41,6 +43,7 @@ async def perform_all(
         starter: forks the agents.
         undisturbed: what each is held against.
         on_result: told of each when it is over.
+        backend: what the ranks talk over; the undisturbed run's is Gloo, with equal numbers.
         keep_red: where what agents printed in red cells goes.
     """
     waiting = deque(cell for cell in cells if cell.waits)
@@ -50,7 +53,13 @@ async def perform_all(
         while own or other:
             cell = (own or other).popleft()
             on_result(
-                await result_of(cell, starter=starter, undisturbed=undisturbed, keep_red=keep_red)
+                await result_of(
+                    cell,
+                    starter=starter,
+                    undisturbed=undisturbed,
+                    backend=backend,
+                    keep_red=keep_red,
+                )
             )
 
     async with asyncio.TaskGroup() as lanes:
@@ -64,11 +73,12 @@ async def result_of(
     starter: WarmStarter,
     undisturbed: Observation,
     mutant: str = "",
+    backend: Backend = Backend.GLOO,
     keep_red: Path | None = None,
 ) -> Result:
     """Perform one cell and judge it."""
     try:
-        seen = await perform(cell, starter=starter, mutant=mutant)
+        seen = await perform(cell, starter=starter, mutant=mutant, backend=backend)
     except NotHereError as error:
         return Result(cell=cell, verdict=Verdict.NOT_RUN, failings=(str(error),))
     result = judge(cell, seen, undisturbed=undisturbed)

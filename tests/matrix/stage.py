@@ -23,12 +23,14 @@ from tests.matrix.cells import Cell, Fault
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Diary, Mark, read_mark
 from tests.matrix.standin import Ending, StandIn
 from tests.matrix.strikes import (
+    BACKEND,
     CHECKPOINT_EVERY,
     FOLDER,
     MAIN,
     MUTANT,
     STEPS,
     STRIKES,
+    Backend,
     Strike,
     encode,
     strikes_of,
@@ -90,13 +92,20 @@ class NotHereError(RuntimeError):
     """The machine does not let this cell be performed."""
 
 
-async def perform(cell: Cell | None, *, starter: WarmStarter, mutant: str = "") -> Observation:
+async def perform(
+    cell: Cell | None,
+    *,
+    starter: WarmStarter,
+    mutant: str = "",
+    backend: Backend = Backend.GLOO,
+) -> Observation:
     """Run a cell to its end; None for the undisturbed run.
 
     Args:
         cell: what happens.
         starter: forks the agents.
         mutant: name of a mistake that the trainer is given (`tests.gloo.mutants`).
+        backend: what the ranks talk over.
 
     Raises:
         NotHereError: the cell needs a small file system, and none may be mounted.
@@ -107,16 +116,18 @@ async def perform(cell: Cell | None, *, starter: WarmStarter, mutant: str = "") 
     small_disk = cell is not None and cell.fault is Fault.DISK_FULL
     try:
         with _small_disk(folder / "checkpoints", wanted=small_disk):
-            return await _perform(cell, folder=folder, starter=starter, mutant=mutant)
+            variables = variables_of(
+                folder, strikes=strikes_of(cell) if cell else (), mutant=mutant, backend=backend
+            )
+            return await _perform(cell, folder=folder, starter=starter, variables=variables)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
 async def _perform(
-    cell: Cell | None, *, folder: Path, starter: WarmStarter, mutant: str
+    cell: Cell | None, *, folder: Path, starter: WarmStarter, variables: dict[str, str]
 ) -> Observation:
     gang = Gang(band=WarmBand(folder=folder, starter=starter))
-    variables = variables_of(folder, strikes=strikes_of(cell) if cell else (), mutant=mutant)
     started = time.monotonic()
     ending = None
     limit = SLOW_CELL_SECONDS if cell is not None and cell.slow else CELL_SECONDS
@@ -143,6 +154,7 @@ def variables_of(
     *,
     strikes: tuple[Strike, ...] = (),
     mutant: str = "",
+    backend: Backend = Backend.GLOO,
     config: dict[str, Any] = CONFIG,
 ) -> dict[str, str]:
     """What the pods of a cell have in their environment beside what an operator puts there."""
@@ -154,6 +166,7 @@ def variables_of(
         FOLDER: str(folder),
         STRIKES: encode(strikes),
         MUTANT: mutant,
+        BACKEND: backend,
     }
 
 

@@ -15,6 +15,7 @@ FOLDER = "MATRIX_FOLDER"
 """Variable: where the processes of a cell leave their traces."""
 STRIKES = "MATRIX_STRIKES"
 MUTANT = "MATRIX_MUTANT"
+BACKEND = "MATRIX_BACKEND"
 
 STEPS = 12
 CHECKPOINT_EVERY = 5
@@ -23,6 +24,14 @@ OPENING = "opening"
 """The fault before the fault, where the moment is a recovery."""
 STRUCK_STEP = 7
 """Finished steps when a fault strikes that is bound to no particular one."""
+
+
+class Backend(StrEnum):
+    """What the ranks of a cell talk over."""
+
+    GLOO = "gloo"
+    NCCL = "nccl"
+    """The stand-in (`tests.gloo.nccl`)."""
 
 
 class Deed(StrEnum):

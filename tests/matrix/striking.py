@@ -32,7 +32,7 @@ from drumline_trainer.rank import exit_code_of, serve_store
 from drumline_trainer.rank import run as trainer
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
-from tests.matrix.strikes import FOLDER, MUTANT, STRIKES, Deed, Strike, decode
+from tests.matrix.strikes import BACKEND, FOLDER, MUTANT, STRIKES, Backend, Deed, Strike, decode
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
@@ -47,6 +47,8 @@ def run_rank(*, config: Any, placement: Placement, **connections: Any) -> None:
     """`drumline_trainer.rank.run_rank`, watched."""
     if mutant := os.environ.get(MUTANT):
         importlib.import_module(f"tests.gloo.mutants.{mutant}")
+    if os.environ.get(BACKEND) == Backend.NCCL:
+        importlib.import_module("tests.gloo.nccl.rank")
     folder = Path(os.environ[FOLDER])
     scene = Scene(folder=folder, placement=placement, strikes=decode(os.environ.get(STRIKES, "")))
     scene.watch()

@@ -8,15 +8,18 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.agent.warm import WarmStarter
-from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
+from tests.matrix.cells import BY_SIGNAL, Cell, Fault, Moment, Role, every_cell, sample
 from tests.matrix.judge import Verdict
 from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
+from tests.matrix.strikes import Backend
 from tests.seeds import seed_of_the_day
 
 SEED = seed_of_the_day("MATRIX_SEED")
 CELLS = len(Fault)
 """Every fault once, at a moment and in a role that change with the seed."""
+CELLS_ON_NCCL = 3
+"""Beside those: others than these, in which ranks survive."""
 A_MATTER_OF_TIME = "off the wall clock"
 """Only `make test-all WHAT=matrix` judges it: a busy machine reports late that a rank ended."""
 MUTANTS = ("restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch")
@@ -33,6 +36,30 @@ async def test_a_cell_of_the_matrix_is_green(
     cell: Cell, starter: WarmStarter, undisturbed: Observation
 ) -> None:
     result = await result_of(cell, starter=starter, undisturbed=undisturbed)
+    if result.verdict is Verdict.NOT_RUN:
+        pytest.skip(result.failings[0])
+    assert [failing for failing in result.failings if A_MATTER_OF_TIME not in failing] == []
+
+
+def with_survivors() -> list[Cell]:
+    """Of the cells that are not among those over Gloo."""
+    cells = sample(every_cell(), seed=SEED, count=len(every_cell()))[CELLS:]
+    return [
+        cell
+        for cell in cells
+        if not cell.must_fail
+        and cell.role is not Role.ALL
+        # where rank 0 says that it cannot commit, all ranks fail with it
+        and not (cell.moment is Moment.COMMIT and cell.fault not in BY_SIGNAL)
+    ]
+
+
+@pytest.mark.parametrize("cell", with_survivors()[:CELLS_ON_NCCL], ids=slice_id)
+async def test_a_cell_is_green_on_the_stand_in_for_nccl(
+    cell: Cell, starter: WarmStarter, undisturbed: Observation
+) -> None:
+    """A lost peer fails no wait, an abort leaves partial sums: same numbers, same processes."""
+    result = await result_of(cell, starter=starter, undisturbed=undisturbed, backend=Backend.NCCL)
     if result.verdict is Verdict.NOT_RUN:
         pytest.skip(result.failings[0])
     assert [failing for failing in result.failings if A_MATTER_OF_TIME not in failing] == []

@@ -1,33 +1,79 @@
-"""Which rank this process is, by the variables of its launcher."""
+"""Which rank this process is, by the variables of its launcher, and where its snapshots are."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
-_RANK: Final = (
-    "RANK",
-    "JAX_PROCESS_ID",
-    "OMPI_COMM_WORLD_RANK",
-    "PMIX_RANK",
-    "PMI_RANK",
-    "SLURM_PROCID",
+_LAUNCHERS: Final = (
+    ("RANK", "LOCAL_RANK", "WORLD_SIZE"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "MPI_LOCALRANKID", "PMI_SIZE"),
+    ("SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"),
+    ("JAX_PROCESS_ID", "", "JAX_NUM_PROCESSES"),
 )
-_LOCAL_RANK: Final = (
-    "LOCAL_RANK",
-    "OMPI_COMM_WORLD_LOCAL_RANK",
-    "MPI_LOCALRANKID",
-    "SLURM_LOCALID",
-)
-_WORLD_SIZE: Final = (
-    "WORLD_SIZE",
-    "JAX_NUM_PROCESSES",
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "SLURM_NTASKS",
-)
-"""torchrun (and `launch: PerGpu`) first, then JAX, Open MPI, MPICH and Intel MPI, Slurm."""
+"""Rank, local rank and world size by torchrun (and `launch: PerGpu`), Open MPI, MPICH and Intel
+MPI, Slurm; and of a program that is the only process of its pod, which others inherit."""
+AGENT_VARIABLE: Final = "DRUMLINE_AGENT"
+"""Absolute path of the agent's socket; absent outside Drumline."""
+SNAPSHOTS_VARIABLE: Final = "DRUMLINE_SNAPSHOTS"
+"""A `SnapshotPlace`; absent where the pod holds no snapshots. By a variable and not by the agent's
+welcome: what a rank restores must not depend on how soon the agent answers."""
+
+
+@dataclass(frozen=True)
+class SnapshotPlace:
+    """Where the snapshots of an attempt's ranks are, and which one they all go on from."""
+
+    folder: Path
+    """Memory of the pod that outlives its ranks."""
+    generation: int
+    attempt: int
+    restore_step: int | None
+    """The newest step of which every rank has a snapshot, in this folder; None: there is none."""
+    world_size: int | None = None
+    """Ranks that the agents expect of a launcher; None: the agents have started the ranks."""
+    first_rank: int = 0
+    ranks: int = 0
+    """Of these the first in this pod, and how many it has."""
+
+    def fits(self, place: RankPlace) -> bool:
+        """Whether the agents look for the snapshots of this rank here."""
+        if self.world_size is None:
+            return True
+        here = range(self.first_rank, self.first_rank + self.ranks)
+        return place.world_size == self.world_size and place.rank in here
+
+    def encode(self) -> str:
+        """A JSON object."""
+        return json.dumps(
+            {
+                "folder": str(self.folder),
+                "generation": self.generation,
+                "attempt": self.attempt,
+                "restore_step": self.restore_step,
+                "world_size": self.world_size,
+                "first_rank": self.first_rank,
+                "ranks": self.ranks,
+            }
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> SnapshotPlace:
+        """Read `encode`'s text, which only the agent writes. Raises KeyError or ValueError."""
+        raw = json.loads(text)
+        return cls(
+            folder=Path(raw["folder"]),
+            generation=int(raw["generation"]),
+            attempt=int(raw["attempt"]),
+            restore_step=None if raw["restore_step"] is None else int(raw["restore_step"]),
+            world_size=None if raw.get("world_size") is None else int(raw["world_size"]),
+            first_rank=int(raw.get("first_rank", 0)),
+            ranks=int(raw.get("ranks", 0)),
+        )
 
 
 @dataclass(frozen=True)
@@ -43,17 +89,16 @@ def rank_place(
     variables: Mapping[str, str], *, rank: int | None = None, world_size: int | None = None
 ) -> RankPlace:
     """What the arguments say, else the launcher's variables, else the only rank."""
-    number = _first(variables, _RANK, 0) if rank is None else rank
-    size = _first(variables, _WORLD_SIZE, 1) if world_size is None else world_size
+    names = next((names for names in _LAUNCHERS if _number(variables, names[0]) is not None), None)
+    rank_there, local_rank, size = (_number(variables, name) for name in names or ("", "", ""))
+    number = (rank_there or 0) if rank is None else rank
     return RankPlace(
         rank=number,
-        local_rank=_first(variables, _LOCAL_RANK, 0),
-        world_size=max(size, number + 1),
+        local_rank=local_rank or 0,
+        world_size=max((size or 1) if world_size is None else world_size, number + 1),
     )
 
 
-def _first(variables: Mapping[str, str], names: tuple[str, ...], default: int) -> int:
-    for name in names:
-        if variables.get(name, "").isdigit():
-            return int(variables[name])
-    return default
+def _number(variables: Mapping[str, str], name: str) -> int | None:
+    text = variables.get(name, "")
+    return int(text) if text.isdigit() else None

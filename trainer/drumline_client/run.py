@@ -7,16 +7,25 @@ microsecond, so the same script runs on a laptop.
 from __future__ import annotations
 
 import atexit
+import logging
 import math
 import os
 import threading
 import time
+from collections.abc import MutableMapping
 from contextlib import AbstractContextManager
-from typing import Any, Final, SupportsFloat
+from typing import TYPE_CHECKING, Any, Final, SupportsFloat
 
 from drumline_client.connection import AgentConnection
-from drumline_client.environment import RankPlace, rank_place
+from drumline_client.environment import (
+    AGENT_VARIABLE,
+    SNAPSHOTS_VARIABLE,
+    RankPlace,
+    SnapshotPlace,
+    rank_place,
+)
 from drumline_client.save_point import BoundaryAnswer, SavePoint
+from drumline_client.snapshot_file import SnapshotError
 from drumline_client.wire import (
     VERSION,
     AgentMessage,
@@ -26,14 +35,18 @@ from drumline_client.wire import (
     PartBegun,
     PartSaved,
     ProposalMissed,
+    RestoreFailed,
     StepReport,
     Welcome,
     WorkDone,
 )
 
-__version__ = "1.0"
-AGENT_VARIABLE: Final = "DRUMLINE_AGENT"
-"""Absolute path of the agent's socket; absent outside Drumline."""
+# it imports torch
+if TYPE_CHECKING:
+    from drumline_client.state_snapshots import StateSnapshots
+
+__version__ = "1.2"
+_LOG: Final = logging.getLogger("drumline_client")
 PHASES: Final = frozenset(
     ("starting", "restoring", "data", "training", "evaluating", "saving", "done")
 )
@@ -44,8 +57,16 @@ TENSOR_SECONDS: Final = 5.0
 class Run(AbstractContextManager["Run"]):
     """One process of a job. Its methods are for the training thread, and survive a lost agent."""
 
-    def __init__(self, path: str | None, *, place: RankPlace) -> None:
-        """Connect to the agent at this socket; None: outside Drumline."""
+    def __init__(
+        self, path: str | None, *, place: RankPlace, snapshots: SnapshotPlace | None = None
+    ) -> None:
+        """Connect to the agent at this socket; None: outside Drumline.
+
+        Args:
+            path: of the socket.
+            place: of this process.
+            snapshots: where those of this attempt are; None: the pod holds none.
+        """
         self.rank = place.rank
         self.world_size = place.world_size
         self._place = place
@@ -59,6 +80,9 @@ class Run(AbstractContextManager["Run"]):
         self._read_loss_at = -math.inf
         self._welcome = Welcome(v=VERSION)
         self._save_point = SavePoint()
+        self._restored_step: int | None = None
+        self._snapshot_place = snapshots
+        self._snapshots: StateSnapshots | None = None
         self._agent: AgentConnection | None = None
         if path:
             self._agent = AgentConnection(
@@ -160,6 +184,92 @@ class Run(AbstractContextManager["Run"]):
             self._phase = "training"
         self._deliver(PartSaved(step=int(step), path=str(path), error=error))
 
+    def snapshot(self, state: MutableMapping[str, Any], *, step: int | None = None) -> float:
+        """Keep the state of a step in the memory of the pod and, soon after, of a peer.
+
+        To be called by every rank at the same steps, after `step`. It copies the tensors and
+        returns; a thread writes the copy. If that of the snapshot before is not done it waits.
+
+        Args:
+            state: tensors, DTensors (this rank's shard of each), arrays, numbers, texts, lists and
+                dicts of them, and what has `state_dict` and `load_state_dict`.
+            step: by default that of the newest `step`.
+
+        Returns:
+            Seconds that training stood still; 0 outside Drumline.
+
+        Raises:
+            TypeError: a value that cannot be rebuilt; names its path.
+            ValueError: no step was finished, or a newer one has a snapshot.
+        """
+        snapshots = self._open_snapshots()
+        if snapshots is None:
+            return 0.0
+        number = self._step if step is None else int(step)
+        if number < 0:
+            raise ValueError("a snapshot before the first step: say run.step(n), or step=n")
+        self._at = time.monotonic()
+        seconds = snapshots.take(number, state)
+        self._at = time.monotonic()
+        return seconds
+
+    def restore(self, state: MutableMapping[str, Any]) -> int | None:
+        """Fill the state from the newest snapshot that all ranks have, on every rank alike.
+
+        Tensors are filled in place, what has `load_state_dict` loads its part, other values of the
+        mapping are replaced. The random states of Python, numpy and torch go on, too.
+
+        Returns:
+            The step that was finished then; None where there is no snapshot, or a checkpoint that
+            was reported by `saved` is newer: nothing has changed then.
+
+        Raises:
+            SnapshotError: this rank's snapshot is damaged, or of another state. Let it end the
+                process: all ranks start again, with an older snapshot or none.
+        """
+        self._refuse_a_stranger_s_snapshot()
+        snapshots = self._open_snapshots()
+        if snapshots is None:
+            return None
+        phase, self._phase, self._at = self._phase, "restoring", time.monotonic()
+        step = snapshots.restore(state)
+        if step is None:
+            self._phase = phase
+        else:
+            self._step = self._restored_step = step
+        return step
+
+    def _refuse_a_stranger_s_snapshot(self) -> None:
+        """A launcher may number its ranks otherwise than before; the others would go on alone."""
+        place = self._snapshot_place
+        if place is None or place.restore_step is None or place.fits(self._place):
+            return
+        error = f"rank {self.rank} of {self.world_size} was in another pod before"
+        self._deliver(RestoreFailed(step=place.restore_step, error=error))
+        raise SnapshotError(error)
+
+    def _open_snapshots(self) -> StateSnapshots | None:
+        if self._snapshot_place is None or not self.inside:
+            return None
+        if not self._snapshot_place.fits(self._place):
+            _LOG.warning(
+                "no snapshots: rank %s of %s is not where the agents look for it; a launcher must"
+                " start a rank for each GPU, in the order of the pods",
+                *(self.rank, self.world_size),
+            )
+            self._snapshot_place = None
+            return None
+        if self._snapshots is None:
+            # only a program that has torch comes here
+            from drumline_client.state_snapshots import (  # noqa: PLC0415 - imports torch
+                StateSnapshots,
+            )
+
+            self._snapshots = StateSnapshots(
+                self._snapshot_place, rank=self._place, deliver=self._deliver
+            )
+        return self._snapshots
+
     def phase(self, name: str) -> None:
         """Say what this rank does until its next `step`: one of PHASES.
 
@@ -207,6 +317,7 @@ class Run(AbstractContextManager["Run"]):
             tokens=self._tokens,
             loss=self._loss,
             total_steps=self._total_steps,
+            restored_step=self._restored_step,
         )
 
     def _hear(self, message: AgentMessage) -> ClientMessage | None:
@@ -232,7 +343,12 @@ class _Joined:
         with self._lock:
             if self._run is None:
                 place = rank_place(os.environ, rank=rank, world_size=world_size)
-                self._run = Run(os.environ.get(AGENT_VARIABLE), place=place)
+                snapshots = os.environ.get(SNAPSHOTS_VARIABLE)
+                self._run = Run(
+                    os.environ.get(AGENT_VARIABLE),
+                    place=place,
+                    snapshots=SnapshotPlace.parse(snapshots) if snapshots else None,
+                )
             return self._run
 
     def _forget(self) -> None:

@@ -71,6 +71,8 @@ class StepReport:
     """Counted by this rank since it joined."""
     loss: float | None = None
     total_steps: int | None = None
+    restored_step: int | None = None
+    """Step of the snapshot that this process has restored."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,29 @@ class PartSaved:
     step: int
     path: str = ""
     error: str = ""
+
+
+@dataclass(frozen=True)
+class SnapshotWritten:
+    """A snapshot of this rank is complete in the pod's memory (`snapshot_file`)."""
+
+    t: ClassVar[str] = "snapshot"
+    step: int
+    bytes: int
+    """Size of the whole file."""
+    sha256: str
+    """Of the file's body, as in its header."""
+    seconds: float
+    """How long training stood still for it."""
+
+
+@dataclass(frozen=True)
+class RestoreFailed:
+    """The snapshot of a step cannot be used; the process ends with an error."""
+
+    t: ClassVar[str] = "unrestored"
+    step: int
+    error: str
 
 
 @dataclass(frozen=True)
@@ -193,6 +218,8 @@ ClientMessage = Union[
     ProposalMissed,
     PartBegun,
     PartSaved,
+    SnapshotWritten,
+    RestoreFailed,
     WorkDone,
 ]
 AgentMessage = Union[Welcome, JoinRefused, SaveProposal, SaveAgreed, SaveWithdrawn]

@@ -24,6 +24,7 @@ from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.planner.auto import is_auto
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.shapes.hugging_face import with_model_of_folder
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -90,10 +91,25 @@ def export(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="drumline_trainer export", description=export.__doc__)
     parser.add_argument("checkpoint", type=Path, help="a step-... folder")
     parser.add_argument("target", type=Path, help="folder to write")
+    parser.add_argument(
+        "--dtype",
+        choices=("float32", "bfloat16", "float16"),
+        default="float32",
+        help="type of the tensors in the files",
+    )
+    parser.add_argument(
+        "--adapter", action="store_true", help="the adapters alone, as the library peft reads them"
+    )
     _add_configuration(parser)
     options = parser.parse_args(arguments)
+    import torch  # noqa: PLC0415 - torch
+
     from drumline_trainer.checkpoint.errors import CorruptCheckpointError  # noqa: PLC0415 - torch
-    from drumline_trainer.export import export_checkpoint, trained_with  # noqa: PLC0415 - torch
+    from drumline_trainer.export import (  # noqa: PLC0415 - torch
+        export_adapters,
+        export_checkpoint,
+        trained_with,
+    )
 
     try:
         config = configured(
@@ -102,10 +118,50 @@ def export(arguments: list[str]) -> int:
             settings=options.set,
             under=trained_with(options.checkpoint),
         )
-        export_checkpoint(options.checkpoint, config, options.target)
+        dtype = getattr(torch, options.dtype)
+        write = export_adapters if options.adapter else export_checkpoint
+        write(options.checkpoint, config, options.target, dtype=dtype)
     except CorruptCheckpointError as error:
         sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")
         return ExitCode.CORRUPT_CHECKPOINT
+    return ExitCode.OK
+
+
+def generate(arguments: list[str]) -> int:
+    """Print what a checkpoint's model says after a prompt: a look at what it has learned."""
+    parser = argparse.ArgumentParser(prog="drumline_trainer generate", description=generate.__doc__)
+    parser.add_argument("checkpoint", type=Path, help="a step-... folder")
+    parser.add_argument("prompt", help="what comes before")
+    parser.add_argument("--chat", action="store_true", help="by the chat template, as a user's")
+    parser.add_argument("--tokens", type=int, default=128, help="at most so many (128)")
+    parser.add_argument("--temperature", type=float, default=0.0, help="0: the likeliest (0)")
+    _add_configuration(parser)
+    options = parser.parse_args(arguments)
+    _quiet_torch()
+    from drumline_trainer.checkpoint.errors import CorruptCheckpointError  # noqa: PLC0415 - torch
+    from drumline_trainer.export import trained_with  # noqa: PLC0415 - torch
+    from drumline_trainer.generate import Sampling, answer, codec_of  # noqa: PLC0415 - torch
+
+    try:
+        config = configured(
+            options.config,
+            preset=options.preset,
+            settings=options.set,
+            under=trained_with(options.checkpoint),
+        )
+        text = answer(
+            options.checkpoint,
+            config,
+            options.prompt,
+            codec=codec_of(config, chat=options.chat),
+            sampling=Sampling(
+                tokens=options.tokens, temperature=options.temperature, seed=config.seed
+            ),
+        )
+    except CorruptCheckpointError as error:
+        sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")
+        return ExitCode.CORRUPT_CHECKPOINT
+    sys.stdout.write(f"{text}\n")
     return ExitCode.OK
 
 
@@ -149,6 +205,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "bench-collectives": bench_collectives,
     "rehearse": rehearse,
     "export": export,
+    "generate": generate,
     "import": import_weights,
     "config": show_configuration,
 }
@@ -163,7 +220,8 @@ def configured(
 ) -> TrainerConfig:
     """The file's configuration, the preset's model over it, the settings over both.
 
-    What none of them says is as `under` has it.
+    What none of them says is as `under` has it. A model that none of them names is that of the
+    folder `model_from`.
 
     Raises:
         ConfigError: unreadable file, malformed setting, or a configuration that cannot work.
@@ -182,7 +240,7 @@ def configured(
         raw = merge(raw, {"model": model})
     for setting in settings:
         raw = merge(raw, _setting(setting))
-    return TrainerConfig.from_dict(raw)
+    return TrainerConfig.from_dict(with_model_of_folder(raw))
 
 
 def started_as(ranks: int | None) -> LaunchedRank | int:

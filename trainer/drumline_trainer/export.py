@@ -7,6 +7,7 @@ first. Adapters are merged into their base weights, which are initialized or rea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from drumline_trainer.adapters.base import check_base
 from drumline_trainer.adapters.lora import merge_adapters
+from drumline_trainer.adapters.peft import write_peft
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
@@ -24,7 +26,7 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
 )
 from drumline_trainer.checkpoint.shard_file import open_tensors, read_bounded, verify_file
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import ConfigError, Family, ModelConfig, TrainerConfig
 from drumline_trainer.config.saved import refuse_other_model, saved_configuration
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
@@ -84,8 +86,13 @@ def trained_with(step_folder: Path) -> dict[str, Any]:
     return dict(saved_configuration(_manifest(step_folder).trainer) or {})
 
 
-def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) -> None:
+def export_checkpoint(
+    step_folder: Path, config: TrainerConfig, target: Path, *, dtype: torch.dtype = torch.float32
+) -> None:
     """Write the weights of a committed checkpoint, a `step-...` folder, to `target`.
+
+    Where the run began from a folder (`model_from`), that one's tokenizer, chat template, special
+    tokens and generation settings go along.
 
     Raises:
         CorruptCheckpointError: it does not verify.
@@ -93,13 +100,60 @@ def export_checkpoint(step_folder: Path, config: TrainerConfig, target: Path) ->
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
+    weights = whole_weights(step_folder, config)
+    like = None if config.model_from is None else Path(config.model_from)
+    export_hugging_face(weights, _long_enough(config), target, dtype=dtype, like=like)
+
+
+def whole_weights(step_folder: Path, config: TrainerConfig) -> Mapping[str, Tensor]:
+    """The weights of a committed checkpoint by our names, adapters folded in.
+
+    Raises:
+        CorruptCheckpointError: it does not verify.
+        ConfigError: they are of another model, or the adapters were trained on another base.
+    """
     stored = CheckpointWeights(step_folder)
     refuse_other_model(stored.trainer, config.model)
-    weights: Mapping[str, Tensor] = stored
-    if config.lora is not None:
-        check_base(stored.trainer, config=config)
-        weights = dict(merge_adapters(_base(config), stored, config=config.lora))
-    export_hugging_face(weights, config.model, target)
+    if config.lora is None:
+        return stored
+    check_base(stored.trainer, config=config)
+    return dict(merge_adapters(_base(config), stored, config=config.lora))
+
+
+def export_adapters(
+    step_folder: Path, config: TrainerConfig, target: Path, *, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write the adapters alone, as the library peft lays them out.
+
+    Raises:
+        CorruptCheckpointError: the checkpoint does not verify.
+        ConfigError: the run has no adapters or no base in a folder, or they are another base's.
+        HuggingFaceError: as `write_peft`.
+    """
+    if config.lora is None or config.model_from is None:
+        raise ConfigError(
+            "--adapter: only a run with lora and model_from has adapters of a base that others know"
+        )
+    stored = CheckpointWeights(step_folder)
+    refuse_other_model(stored.trainer, config.model)
+    check_base(stored.trainer, config=config)
+    write_peft(
+        {name: stored[name] for name in stored},
+        target,
+        lora=config.lora,
+        model=config.model,
+        base=Path(config.model_from),
+        dtype=dtype,
+    )
+
+
+def _long_enough(config: TrainerConfig) -> ModelConfig:
+    """The model with the sequences it was trained on among those it says it can do."""
+    model = config.model
+    if model.family is not Family.LLAMA:
+        return model
+    longest = max(model.max_positions, config.data.sequence_length)
+    return replace(model, max_positions=longest)
 
 
 def _manifest(step_folder: Path) -> Manifest:

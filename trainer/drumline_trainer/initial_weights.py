@@ -6,7 +6,9 @@ frozen beneath adapters that add nothing yet (`adapters.base`).
 
 from __future__ import annotations
 
-from drumline_trainer.adapters.base import initialize_frozen_and_adapters
+from collections.abc import Callable
+
+from drumline_trainer.adapters.base import each_with, initialize_frozen_and_adapters
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import RestoreTier
@@ -15,9 +17,19 @@ from drumline_trainer.recovery.tiered_checkpointer import StartingPoint
 
 
 def initialize_weights(
-    parallel_model: ParallelModel, start: StartingPoint, *, config: TrainerConfig
+    parallel_model: ParallelModel,
+    start: StartingPoint,
+    *,
+    config: TrainerConfig,
+    progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Fill what `start` did not restore; `weights.refresh_copies()` has to follow.
+
+    Args:
+        parallel_model: assembled; what `start` restored is filled.
+        start: where training begins.
+        config: of the run.
+        progress: called between two weights.
 
     Raises:
         ConfigError: the folder of weights is not of this model, or the adapters that were restored
@@ -26,7 +38,8 @@ def initialize_weights(
     fresh = start.tier is RestoreTier.INITIAL
     if config.lora is None and config.model_from is None:
         if fresh:
-            initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
+            slices = each_with(progress, parallel_model.slices)
+            initialize_slices(slices, config=config.model, seed=config.seed)
         return
     initialize_frozen_and_adapters(
         parallel_model.slices,
@@ -34,4 +47,5 @@ def initialize_weights(
         parallel_model.stages,
         config=config,
         restored=None if fresh else start.trainer,
+        progress=progress,
     )

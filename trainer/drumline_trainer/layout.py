@@ -26,6 +26,7 @@ from drumline_trainer.config import (
     ParallelismConfig,
     Schedule,
 )
+from drumline_trainer.config.nearest import nearest_divisors
 
 
 class Axis(StrEnum):
@@ -85,9 +86,11 @@ class Layout:
                 " ranks that are left, so leave it out"
             )
         if world_size % (taken * config.replicate):
+            product = taken * config.replicate
             raise ConfigError(
-                f"parallelism: {world_size} ranks do not divide by {taken * config.replicate}, the"
-                " product of tensor, context, pipeline and replicate"
+                f"parallelism: {world_size} ranks do not divide by {product}, the product of"
+                " tensor, context, pipeline and replicate;"
+                f" {nearest_divisors(product, of=world_size)} would do"
             )
         left = world_size // taken
         interleaves = config.pipeline > 1 and config.schedule.interleaves
@@ -166,7 +169,10 @@ class Layout:
         return tuple(range(pipeline, self.stages, self.pipeline))
 
     def __str__(self) -> str:
-        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`, `PP4 (interleaved x2)`, `ZERO1x8`."""
+        """As people write it: `PP2 (1f1b) · FSDP2 · TP2`, `PP4 (interleaved x2)`, `ZERO1x8`.
+
+        `ZERO1 · CP4` is a copy whose context ranks alone share its state.
+        """
         several = f" x{self.stages_per_rank}" if self.stages_per_rank > 1 else ""
         parts = [f"PP{self.pipeline} ({self.schedule}{several})"] if self.pipeline > 1 else []
         hybrid = self.data_parallel is DataParallel.FSDP and self.replicate > 1
@@ -174,7 +180,10 @@ class Layout:
         data = self.replicate * self.shard
         kind = self.data_parallel.upper()
         times = "x" if kind[-1].isdecimal() else ""
-        parts += [f"{kind}{times}{data}"] if data > 1 and not hybrid else []
+        if data > 1 and not hybrid:
+            parts += [f"{kind}{times}{data}"]
+        elif self.context > 1 and not hybrid:
+            parts += [kind]
         for name, degree in (("CP", self.context), ("TP", self.tensor), ("EP", self.expert)):
             parts += [f"{name}{degree}"] if degree > 1 else []
         return " · ".join(parts) or "one rank"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from drumline_trainer.config import (
+    Compile,
     ConfigError,
     DataParallel,
     Family,
@@ -17,6 +18,7 @@ from drumline_trainer.config import (
     ServerConfig,
     TrainerConfig,
 )
+from drumline_trainer.config.nearest import nearest_multiples
 from drumline_trainer.layout import Layout
 
 
@@ -26,10 +28,13 @@ class ViolationReason(StrEnum):
     WORLD_SIZE = "WorldSize"
     REPLICATE = "ReplicateNeedsFsdp"
     HEADS = "HeadsDoNotDivide"
+    EXPERT_BIASES = "BiasesOfExperts"
+    HEAD_NORMS = "NormsSpanHeads"
     FFN = "FfnDoesNotDivide"
     SEQUENCE = "SequenceDoesNotDivide"
     POSITIONS = "TooFewPositions"
     IMAGES = "ImagesHaveNoContext"
+    SCORES = "ScoresHaveNoContext"
     WINDOWS = "WindowsHaveNoContext"
     LAYERS = "TooFewLayers"
     SELECTIVE = "SelectiveNeedsWholeBackward"
@@ -43,6 +48,8 @@ class ViolationReason(StrEnum):
     EXPERT_RANKS = "ExpertRanksDoNotDivide"
     NODES = "CopiesDoNotFillNodes"
     SERVERS = "TooManyServers"
+    EVALUATION = "EvaluationInPipelines"
+    COMPILED = "CompiledLayersAreWhole"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +136,8 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     yield from _tensor(layout, config.model)
     yield from _sequence(layout, config)
     yield from _experts(layout, config.model)
+    if config.compile is not Compile.NONE:
+        yield from _compiled(layout)
     if layout.pipeline > 1:
         yield from _pipeline(layout, config)
         if config.global_batch_size >= layout.batch_ranks:  # else `_batch` has said what is wrong
@@ -141,7 +150,24 @@ def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
         yield Violation(
             reason=ViolationReason.BATCH,
             text=f"global_batch_size: {batch} does not split evenly over {parts} ranks; use a"
-            f" multiple of {parts}",
+            f" multiple of {parts}: {nearest_multiples(batch, of=parts)}",
+        )
+
+
+def _compiled(layout: Layout) -> Iterator[Violation]:
+    axes = {"tensor": layout.tensor, "context": layout.context, "expert": layout.expert}
+    cut = next((axis for axis, degree in axes.items() if degree > 1), None)
+    if cut is not None:
+        yield Violation(
+            reason=ViolationReason.COMPILED,
+            text=f"compile: works on whole layers, and {cut} {axes[cut]} cuts them; leave compile"
+            f" out, or set parallelism.{cut} to 1",
+        )
+    if layout.pipeline > 1 and layout.schedule.splits_backward:
+        yield Violation(
+            reason=ViolationReason.COMPILED,
+            text=f"compile: {layout.schedule} walks each stage twice backward, and a compiled layer"
+            " goes backward as a whole; use 1f1b, or leave compile out",
         )
 
 
@@ -163,6 +189,19 @@ def _servers(layout: Layout, server: ServerConfig) -> Iterator[Violation]:
 
 def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
     degree = layout.tensor
+    if degree > 1 and model.query_key_norm_over_heads:
+        yield Violation(
+            reason=ViolationReason.HEAD_NORMS,
+            text=f"parallelism.tensor: {degree} ranks share the heads, and"
+            " model.query_key_norm_over_heads normalizes all of them together; use fsdp or"
+            " pipeline",
+        )
+    if degree > 1 and model.expert_bias:
+        yield Violation(
+            reason=ViolationReason.EXPERT_BIASES,
+            text=f"parallelism.tensor: {degree} ranks add up what parts of an expert give, and with"
+            " model.expert_bias each would add its bias; use expert parallelism",
+        )
     for field, size in (("heads", model.heads), ("kv_heads", model.kv_heads)):
         if size % degree:
             yield Violation(
@@ -195,6 +234,13 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
             reason=ViolationReason.POSITIONS,
             text=f"data.sequence_length: {length} is over model.max_positions"
             f" {model.max_positions}",
+        )
+    if model.writes_scores and layout.context > 1:
+        field = "attention_sinks" if model.attention_sinks else "attention_softcap"
+        yield Violation(
+            reason=ViolationReason.SCORES,
+            text=f"parallelism.context: {layout.context}, but its ring adds up scores that have no"
+            f" model.{field}; use tensor or data parallelism",
         )
     if model.sliding_window is not None and layout.context > 1:
         yield Violation(
@@ -238,6 +284,12 @@ def _experts(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
 
 
 def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
+    if config.evaluation is not None:
+        yield Violation(
+            reason=ViolationReason.EVALUATION,
+            text=f"evaluation: the schedules of {layout.pipeline} pipeline ranks have no passes"
+            " forward alone; use fsdp or tensor, or leave it out",
+        )
     schedule, per_rank = layout.schedule, layout.stages_per_rank
     if schedule.is_v_shaped and per_rank != 2:
         wanted = "exactly 2"

@@ -65,6 +65,8 @@ class RankReport:
     facts: dict[str, str]
     groups: dict[str, str] = field(default_factory=dict[str, str])
     """Ranks by axis, `0, 2`."""
+    gpu: str = ""
+    """Its GPU's name, which no other GPU has; empty without one."""
 
 
 def environment_facts(
@@ -98,6 +100,7 @@ def agree(
     world_size: int,
     facts: Mapping[str, str],
     groups: Mapping[str, Sequence[int]],
+    gpu: str = "",
     timeout: timedelta = PREFLIGHT_TIMEOUT,
 ) -> None:
     """Return once all ranks are here, have the same facts and the same groups.
@@ -108,11 +111,12 @@ def agree(
         world_size: how many must come.
         facts: `environment_facts`.
         groups: `groups_of`.
+        gpu: name of this process's GPU, which no other GPU has; empty without one.
         timeout: for the others to come.
 
     Raises:
-        ConfigError: two ranks differ, claim the same rank, or do not agree on a group; the same
-            sentence on all ranks.
+        ConfigError: two ranks differ, claim the same rank or GPU, or do not agree on a group; the
+            same sentence on all ranks.
         torch.distributed.DistStoreError: not all came in time.
     """
     mine = RankReport(
@@ -121,6 +125,7 @@ def agree(
         process=f"{socket.gethostname()} pid {os.getpid()}",
         facts=dict(facts),
         groups={axis: ", ".join(map(str, members)) for axis, members in groups.items()},
+        gpu=gpu,
     )
     arrived = store.add("arrived", 1)
     store.set(f"said/{arrived}", json.dumps(asdict(mine)))
@@ -138,12 +143,26 @@ def agree(
 
 def first_problem(reports: Sequence[RankReport]) -> str | None:
     """A sentence about the first thing that is wrong; None where nothing is."""
-    return first_difference(reports) or first_group_mismatch(reports)
+    return first_difference(reports) or shared_gpu(reports) or first_group_mismatch(reports)
 
 
 def first_difference(reports: Sequence[RankReport]) -> str | None:
     """A sentence about the first thing that ranks differ in; None where there is none."""
     return next(_differences(sorted(reports, key=lambda report: report.rank)), None)
+
+
+def shared_gpu(reports: Sequence[RankReport]) -> str | None:
+    """A sentence about the first GPU that two ranks compute on; None where there is none."""
+    owners: dict[str, RankReport] = {}
+    for report in sorted(reports, key=lambda report: report.rank):
+        other = owners.setdefault(report.gpu, report)
+        if report.gpu and other is not report:
+            return (
+                f"rank {other.rank} and rank {report.rank} compute on the same GPU, {report.gpu};"
+                " start one rank for each GPU, or show each rank its own (CUDA_VISIBLE_DEVICES,"
+                " srun --gpus-per-task=1)"
+            )
+    return None
 
 
 def first_group_mismatch(reports: Sequence[RankReport]) -> str | None:

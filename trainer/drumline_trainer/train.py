@@ -20,8 +20,9 @@ from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.assembly.workers import SynchronizedStep, Workers
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.prefetch import Prefetcher
-from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.run_data import open_run_data
 from drumline_trainer.forward_backward import forward_backward
+from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
@@ -32,13 +33,14 @@ from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard
 from drumline_trainer.randomness import reseed
 from drumline_trainer.rank_protocol.heartbeat import Phase
-from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
+from drumline_trainer.recovery.tiered_checkpointer import StartingPoint, TieredCheckpointer
 from drumline_trainer.recovery.train_state import (
     data_cursor_of,
     loss_scale_of,
     report_start,
     trainer_state,
 )
+from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
 
@@ -67,27 +69,26 @@ def train(
     """
     layout = validated_layout(config, world_size=reporter.placement.world_size)
     reporter.enter(Phase.STARTING)
-    dataset = open_dataset(config.data, seed=config.seed)
-    dataset.check_model(config.model)
+    dataset, held_out = open_run_data(config)
     world = World.join(layout, device=device)
     workers = Workers.of(config, world)
     plan = StagePlan.of(config, world, placement=reporter.placement)
     parallel_model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(parallel_model)
     shard = BatchShard.of(dataset, config=config, world=world)
+    evaluation = HeldOutLoss.of(
+        held_out, shard=shard, model=parallel_model, world=world, reporter=reporter
+    )
     updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
-
     kept = optimizer.slices()
     reporter.assembled(layout, stages=parallel_model.stages, state=[part.tensor for part in kept])
-
     reporter.enter(Phase.RESTORING)
-    start = checkpointer.restore(kept)
-    initialize_weights(parallel_model, start, config=config)
+    start = updater.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
-    optimizer.set_finished_steps(start.step - scale.skipped)
-    parallel_model.weights.refresh_copies()
     report_start(start, config=config, dataset=dataset, reporter=reporter)
 
+    if start.step == 0:
+        evaluation.after(0, check_membership=checkpointer.check_membership)
     cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)
     with Prefetcher(shard.load, cursors) as batches, closing(dataset):
         for step in range(start.step, config.steps):
@@ -101,6 +102,7 @@ def train(
             known = workers.synchronize(step + 1, update.totals)
             checkpointer.check_membership()  # an abort ends waits without an error
             report_step(step + 1, update, known, reporter=reporter)
+            evaluation.after(step + 1, check_membership=checkpointer.check_membership)
             if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 checkpointer.save(step + 1, trainer=state | plan.state())
@@ -128,6 +130,17 @@ class Updater:
     optimizer: Optimizer
     reporter: RunReporter
 
+    def restore(
+        self, kept: list[TensorSlice], *, checkpointer: TieredCheckpointer
+    ) -> StartingPoint:
+        """What was saved, or the weights that a run begins with. Raises as `train`."""
+        config = self.workers.config
+        start = checkpointer.restore(kept)
+        initialize_weights(self.model, start, config=config, progress=checkpointer.progressed)
+        self.optimizer.set_finished_steps(start.step - loss_scale_of(start, config=config).skipped)
+        self.model.weights.refresh_copies()
+        return start
+
     def update(
         self, loss: Tensor, *, step: int, scale: LossScale, checkpointer: TieredCheckpointer
     ) -> Update:
@@ -153,6 +166,11 @@ class Updater:
         checkpointer.check_membership()
         scale = scale.after(finite=totals.finite)
         refuse_non_finite(totals, scale, step=step + 1)
+        if not totals.finite and scale.allowance:
+            self.reporter.print_line(
+                f"step {step + 1} is skipped: {_not_finite(totals)}; {scale.skipped} of"
+                f" {scale.allowance} that optimizer.max_skipped_steps allows"
+            )
         rate = learning_rate(step, self.workers.config)
         if totals.finite:
             self.optimizer.update(gradients, rate=rate)
@@ -178,7 +196,11 @@ def refuse_non_finite(totals: StepTotals, scale: LossScale, *, step: int) -> Non
     """End the run where skipping the step does not help, as no smaller scale is left."""
     if not totals.finite and scale.value < 1:
         raise NonFiniteLossError(
-            f"step {step}: the loss is {totals.loss} and the gradient norm {totals.gradient_norm};"
-            " lower optimizer.learning_rate or optimizer.max_gradient_norm, or look at the data of"
-            " this step"
+            f"step {step}: {_not_finite(totals)}; lower optimizer.learning_rate or"
+            " optimizer.max_gradient_norm, look at the data of this step, or leave out a few such"
+            " steps (optimizer.max_skipped_steps)"
         )
+
+
+def _not_finite(totals: StepTotals) -> str:
+    return f"the loss is {totals.loss} and the gradient norm {totals.gradient_norm}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from drumline_trainer.contract import Env, Launch, LaunchSettings
+from drumline_trainer.contract import STORE_PORTS, Env, Launch, LaunchSettings
 from tests.faults.agent.agents import Agent, Band
 from tests.faults.agent.gang import Gang
 
@@ -18,7 +18,15 @@ class CommandBand(Band):
 
     command: list[str] = field(default_factory=list[str])
 
+    @property
+    def store_port(self) -> int:
+        """The first of its own: the store of a script listens on every address of the machine."""
+        _, high, low, *_ = map(int, self.prefix.split("."))
+        return 30_000 + STORE_PORTS * ((high * 256 + low) % 40)
+
     async def start(self, index: int, **options: Any) -> Agent:
+        port = {"DRUMLINE_STORE_PORT": str(self.store_port)}
+        options["variables"] = port | (options.get("variables") or {})
         options |= {"program": "command", "arguments": ["--", *self.command]}
         return await super().start(index, **options)
 

@@ -170,7 +170,8 @@ async def test_a_rank_that_does_not_quiesce_is_killed_and_forked_again(gang: Gan
         "threading.Event().wait() if placement.attempt == 0 else done(9)",
     ]
     dies = ["beat(3)", "if placement.attempt == 0:\n    raise ValueError('boom')", "done(9)"]
-    await gang.start(1, ranks=2, variables=script(r0=deaf, r1=dies))
+    variables = script(r0=deaf, r1=dies) | {"DRUMLINE_QUIESCE_SECONDS": "1"}
+    await gang.start(1, ranks=2, variables=variables)
     await gang.push()
     before, after = await gang.pids(), await gang.pids()
 

@@ -116,6 +116,23 @@ async def test_a_pod_that_is_drained_has_all_save_first_and_no_step_is_done_twic
     assert not pods.leader.events("fault")
 
 
+@pytest.mark.parametrize(("launch", "before"), [(Launch.PER_GPU, 4), (Launch.PER_POD, 4)])
+async def test_every_rank_learns_that_the_gang_had_another_size(
+    pods: Gang, launch: Launch, before: int
+) -> None:
+    """Also in a pod that was not there then."""
+    pods.record_fields = {"previous_ranks": before}
+    await start_commands(pods, 2, script=TRAINS, launch=launch)
+    for agent in pods.agents.values():
+        await agent.until_line("begins 0 resized True")
+
+
+async def test_the_same_size_as_before_is_no_other_one(pods: Gang) -> None:
+    pods.record_fields = {"previous_ranks": 2}
+    await start_commands(pods, 2, script=TRAINS)
+    await pods.leader.until_line("begins 0 resized False")
+
+
 async def test_a_program_that_never_asks_acknowledges_no_notice(pods: Gang) -> None:
     script = TRAINS.replace("if run.should_save()", "if False")
     await start_commands(pods, 2, script=script)

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from drumline_trainer.contract import ExitCode, FaultClass, Launch
-from tests.faults.agent.commands import CommandBand, start_commands
+from drumline_trainer.contract import ExitCode, FaultClass, Launch, LaunchSettings
+from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
 
 
@@ -261,3 +261,45 @@ async def test_the_steps_of_a_known_program_are_its_progress(pods: Gang) -> None
     assert (incident["failed_step"], incident["restored_step"]) == (30, 20)
     assert incident["cause"].startswith("rank 1: ValueError: boom")
     assert pods.leader.report.progress.step == 40
+
+
+OWN_FORMAT = (
+    WAITS
+    + """
+for step in (1, 2):
+    print(f"trained {step} of 7")
+    print(f"  objective={1 / step}", flush=True)
+wait()
+"""
+)
+
+
+async def test_the_steps_of_another_program_are_by_its_template_s_patterns(pods: Gang) -> None:
+    patterns = (r"^trained (?P<step>\d+) of (?P<totalSteps>\d+)$", r"objective=(?P<loss>\S+)")
+    launch = LaunchSettings(launch=Launch.PER_GPU, progress_patterns=patterns)
+    await start_commands(pods, 1, script=OWN_FORMAT, launch=launch)
+    await pods.leader.until_line("objective=0.5")
+    progress = (await pods.status()).progress
+    assert (progress.step, progress.total_steps, progress.loss) == (2, 7, 0.5)
+
+
+async def test_a_pattern_that_is_none_is_named(pods: Gang) -> None:
+    assert isinstance(pods.band, CommandBand)
+    pods.band.command = ["true"]
+    launch = LaunchSettings(launch=Launch.PER_GPU, progress_patterns=("(?P<step>",))
+    agent = await pods.band.start(0, variables=launched(launch))
+    assert await agent.ended() == ExitCode.CONFIG
+    assert "DRUMLINE_LAUNCH: pattern '(?P<step>', character 9: a ( without its )" in agent.text
+
+
+async def test_processes_that_neither_print_nor_compute_start_again_where_that_is_asked_for(
+    pods: Gang,
+) -> None:
+    pods.record_fields = {"hang_timeout_seconds": 2.0}
+    script = WAITS + "if ATTEMPT == 0:\n    wait()\n"
+    launch = LaunchSettings(launch=Launch.PER_GPU, watches_activity=True)
+    await start_commands(pods, 2, script=script, launch=launch)
+    assert await pods.ended() == [0, 0]
+    [incident] = [event["incident"] for event in pods.leader.events("incident")]
+    assert incident["fault_class"] == FaultClass.HANG
+    assert incident["cause"].startswith("no rank moved for ")

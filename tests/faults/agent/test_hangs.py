@@ -75,3 +75,44 @@ async def test_a_stalled_gang_restarts_after_the_hang_timeout(gang: Gang) -> Non
     incident = gang.leader.events("incident")[0]["incident"]
     assert (incident["fault_class"], incident["culprit_rank"]) == ("Hang", None)
     assert "no rank moved" in incident["cause"]
+
+
+KNOWS = [
+    "import drumline_trainer.rank_protocol.messages as words",
+    "import drumline_trainer.rank_protocol.collective_progress as known",
+    "def knows(started):",
+    "    counts = dict(enqueued=9, started=started, completed=6, operation='all_reduce')",
+    "    progress = known.CollectiveProgress((known.GroupProgress(group='0', size=3, **counts),))",
+    "    said = words.CollectivesReported(generation=1, attempt=0, progress=progress)",
+    "    control.on_report = lambda: say(said)",
+]
+"""A rank of three in one group: nine calls are under way, six complete."""
+
+
+async def test_of_ranks_in_one_place_the_one_whose_device_hangs_is_killed(gang: Gang) -> None:
+    """Under NCCL processes run ahead of devices: all wait in the same line."""
+    waits = ["beat(5, phase='backward')", "hang(until=1)", "done(9)"]
+    waiting, culprit = [*KNOWS, "knows(7)", *STEPS, *waits], [*KNOWS, "knows(6)", *STEPS, *waits]
+    await gang.start(3, variables=script(r0=waiting, r1=culprit, r2=waiting))
+    await gang.push()
+    before, after = await gang.pids(), await gang.pids()
+
+    assert await gang.ended() == [0, 0, 0]
+    assert {rank for rank in before if before[rank] != after[rank]} == {1}
+    incident = gang.leader.events("incident")[0]["incident"]
+    assert (incident["fault_class"], incident["culprit_rank"]) == ("Hang", 1)
+    assert "the device of rank 1 did not come to all_reduce #7" in incident["cause"]
+
+
+async def test_a_link_that_is_dead_is_named(gang: Gang) -> None:
+    gang.record_fields = {"hang_timeout_seconds": 3.5}
+    waits = [*KNOWS, "knows(7)", *STEPS, "beat(5, phase='backward')", "hang(until=1)", "done(9)"]
+    await gang.start(3, variables=script(r0=waits, r1=waits, r2=waits))
+    await gang.push()
+
+    assert await gang.ended() == [0, 0, 0]
+    incident = gang.leader.events("incident")[0]["incident"]
+    assert (incident["fault_class"], incident["culprit_rank"]) == ("Hang", None)
+    assert incident["cause"].endswith(
+        "all_reduce #7 of group 0 has begun on all of ranks 0, 1, 2 and does not end: the network"
+    )

@@ -3,11 +3,14 @@
 What a survivor of a lost peer meets under NCCL and never under Gloo (docs/decisions/0030):
 
 - A call returns at once; operations run in order on a stream, each pair of peers' on another.
-- The communicator is made by the first operation, unless the group was given a `device_id`.
+- The communicator is made by the first operation, which waits for it; with a `device_id` when the
+  default group is made. An abort ends that with an error.
 - A lost peer fails no wait. The kernel spins until the communicator is aborted, then every wait
   returns without an error, and what it leaves in the output is partial.
 - Only the next call raises, with NCCL's text.
-- A watchdog ends the process, unless TORCH_NCCL_ASYNC_ERROR_HANDLING says 0.
+- A watchdog acts on a lost peer and on an operation that takes longer than the group's timeout:
+  TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 to leave all as it is, 1 and 3 to end the process, 2 to abort
+  the communicator.
 
 Tensors are on the CPU, where the host cannot run ahead of the stream: so `wait` waits for the
 result, as reading it would on a GPU.
@@ -19,9 +22,11 @@ import os
 import queue
 import sys
 import threading
+import time
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from enum import Enum
 from typing import Any
 
 import torch
@@ -35,9 +40,30 @@ REMOTE_ERROR = (
     "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting"
     " prematurely."
 )
+SYSTEM_ERROR = (
+    "NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version"
+    " 2.29.7\nncclSystemError: System call (e.g. socket, malloc) or external library call failed or"
+    " device error."
+)
 ASYNC_ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
-_TEARING_DOWN = "3"
-"""torch's default: SkipCleanUp."""
+NO_TIMEOUT = timedelta(days=1)
+"""Of Gloo below: the watchdog alone knows timeouts."""
+LOOK_SECONDS = 0.05
+
+
+class ErrorHandling(Enum):
+    """torch's `ErrorHandlingMode`."""
+
+    NO_HANDLING = "0"
+    TEAR_DOWN = "1"
+    CLEAN_UP_ONLY = "2"
+    SKIP_CLEAN_UP = "3"
+
+    @classmethod
+    def of_environment(cls) -> ErrorHandling:
+        """By default the process ends, communicators as they are."""
+        return cls(os.environ.get(ASYNC_ERROR_HANDLING, cls.SKIP_CLEAN_UP.value))
+
 
 Operation = Callable[[Any, list[Tensor], list[Tensor]], Any]
 """Of Gloo's group, on copies of the inputs and the outputs; gives Gloo's work."""
@@ -46,8 +72,13 @@ Operation = Callable[[Any, list[Tensor], list[Tensor]], Any]
 class StreamWork(dist.Work):
     """One operation on a stream."""
 
-    def __init__(self, *, inputs: list[Tensor], outputs: list[Tensor], run: Operation) -> None:
+    def __init__(
+        self, name: str, *, inputs: list[Tensor], outputs: list[Tensor], run: Operation
+    ) -> None:
         super().__init__()
+        self.name = name
+        self.sequence_number = 0
+        self.began_at = time.monotonic()
         self.inputs = inputs
         self.outputs = outputs
         self.run = run
@@ -75,21 +106,29 @@ class NcclStandIn(dist.ProcessGroup):
 
     def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self._at = (store, rank, size, timeout)
+        self._at = (store, rank, size)
+        self.timeout = timeout
         self._communicator: Any = None
-        self._connecting = threading.Lock()
+        self._connecting: threading.Thread | None = None
+        self._settled = threading.Event()
+        """There is a communicator, or there will be none."""
         self._lock = threading.Lock()
         self._aborted = False
+        self._reason = ""
+        self._sequence_number = 0
         self._streams: dict[Hashable, queue.SimpleQueue[StreamWork | None]] = {}
         self._pending: set[StreamWork] = set()
+        self._watchdog: threading.Thread | None = None
 
-    def abort(self) -> None:
+    def abort(self, reason: str = "") -> None:
         """From any thread: every wait returns, every later call raises. Waits for no peer."""
         with self._lock:
-            self._aborted = True
+            if not self._aborted:
+                self._aborted, self._reason = True, reason
             for work in self._pending:
                 work.leave_partial()
             self._pending.clear()
+            self._settled.set()
             for stream in self._streams.values():
                 stream.put(None)
 
@@ -97,35 +136,67 @@ class NcclStandIn(dist.ProcessGroup):
         self.abort()
 
     def allreduce(self, tensors: list[Tensor], _opts: Any = None) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start("all", tensors, tensors, lambda g, _, out: g.allreduce(out, _opts))
+        return self._start(
+            "ALLREDUCE", "all", tensors, tensors, lambda g, _, out: g.allreduce(out, _opts)
+        )
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start("all", tensors, tensors, lambda g, _, out: g.broadcast(out, opts))
+        return self._start(
+            "BROADCAST", "all", tensors, tensors, lambda g, _, out: g.broadcast(out, opts)
+        )
 
     def allgather(  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         self, outputs: list[list[Tensor]], inputs: list[Tensor], _opts: Any = None
     ) -> StreamWork:
         (rows,) = outputs
-        return self._start("all", inputs, rows, lambda g, x, out: g.allgather([out], x))
+        return self._start(
+            "ALLGATHER", "all", inputs, rows, lambda g, x, out: g.allgather([out], x)
+        )
 
     def all_gather_single(self, output: Tensor, own: Tensor, _opts: Any = None) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         return self._start(
-            "all", [own], [output], lambda g, x, out: g.all_gather_single(out[0], x[0])
+            "_ALLGATHER_BASE",
+            "all",
+            [own],
+            [output],
+            lambda g, x, out: g.all_gather_single(out[0], x[0]),
         )
 
     def reduce_scatter_single(self, output: Tensor, whole: Tensor, opts: Any) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         return self._start(
-            "all", [whole], [output], lambda g, x, out: g.reduce_scatter_single(out[0], x[0], opts)
+            "_REDUCE_SCATTER_BASE",
+            "all",
+            [whole],
+            [output],
+            lambda g, x, out: g.reduce_scatter_single(out[0], x[0], opts),
+        )
+
+    def all_to_all_single(  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
+        self,
+        output: Tensor,
+        own: Tensor,
+        receiving: list[int],
+        sending: list[int],
+        _opts: Any = None,
+    ) -> StreamWork:
+        return self._start(
+            "ALLTOALL_BASE",
+            "all",
+            [own],
+            [output],
+            lambda g, x, out: g.all_to_all_single(out[0], x[0], receiving, sending),
         )
 
     def barrier(self, opts: Any = None) -> StreamWork:  # noqa: ARG002 - called by name  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start("all", [], [], lambda g, _x, _out: g.barrier())
+        return self._start("BARRIER", "all", [], [], lambda g, _x, _out: g.barrier())
 
     def send(self, tensors: list[Tensor], peer: int, tag: int) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start(("to", peer), tensors, [], lambda g, x, _: g.send(x, peer, tag))
+        return self._start("SEND", ("to", peer), tensors, [], lambda g, x, _: g.send(x, peer, tag))
 
     def recv(self, tensors: list[Tensor], peer: int, tag: int) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start(("from", peer), [], tensors, lambda g, _, out: g.recv(out, peer, tag))
+        return self._start(
+            "RECV", ("from", peer), [], tensors, lambda g, _, out: g.recv(out, peer, tag)
+        )
 
     @property
     def group_name(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
@@ -134,20 +205,33 @@ class NcclStandIn(dist.ProcessGroup):
     def getBackendName(self) -> str:  # noqa: N802 - torch's name
         return NAME
 
+    def _get_backend(self, _device: torch.device) -> NcclStandIn:
+        return self
+
+    @property
+    def supports_splitting(self) -> bool:
+        """A group is made of the store, not of another group."""
+        return False
+
     def _start(
         self,
+        name: str,
         stream: Hashable,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         run: Operation,
     ) -> StreamWork:
-        work = StreamWork(inputs=list(inputs), outputs=list(outputs), run=run)
+        work = StreamWork(name, inputs=list(inputs), outputs=list(outputs), run=run)
+        self._refuse_aborted()
+        self.connect()
         with self._lock:
-            if self._aborted:
-                raise dist.DistBackendError(
-                    f"NCCL communicator was aborted on rank {self.rank()}. "
-                )
+            self._refuse_aborted()
+            self._sequence_number += 1
+            work.sequence_number = self._sequence_number
             self._pending.add(work)
+            if self._watchdog is None:
+                self._watchdog = threading.Thread(target=self._watch, daemon=True)
+                self._watchdog.start()
             if stream not in self._streams:
                 self._streams[stream] = queue.SimpleQueue()
                 todo = self._streams[stream]
@@ -160,9 +244,9 @@ class NcclStandIn(dist.ProcessGroup):
             inputs = [x.detach().clone() for x in work.inputs]
             outputs = [out.detach().clone() for out in work.outputs]
             try:
-                work.run(self._connected(), inputs, outputs).wait()
+                work.run(self._communicator, inputs, outputs).wait()
             except RuntimeError:
-                self._watch_out()
+                self._handle(REMOTE_ERROR)
                 return  # the kernel spins: only an abort ends its waits
             with self._lock, torch.no_grad():
                 if self._aborted:
@@ -172,33 +256,82 @@ class NcclStandIn(dist.ProcessGroup):
                 self._pending.discard(work)
                 work.ended.set()
 
-    def _connected(self) -> Any:
-        with self._connecting:  # an abort does not wait for it
-            if self._communicator is None:
-                store, rank, size, timeout = self._at
-                self._communicator = dist.ProcessGroupGloo(store, rank, size, timeout)
-            return self._communicator
+    @property
+    def connected(self) -> bool:
+        """Whether there is a communicator."""
+        return self._communicator is not None
 
-    def _watch_out(self) -> None:
-        """What the watchdog's thread does about an asynchronous error."""
+    def connect(self) -> None:
+        """Make the communicator, unless there is one.
+
+        Raises:
+            DistBackendError: a peer is lost, or the connections of this process were closed.
+        """
+        with self._lock:
+            if self._connecting is None:
+                self._connecting = threading.Thread(target=self._connect, daemon=True)
+                self._connecting.start()
+        self._settled.wait()
+        if self._communicator is None:
+            raise dist.DistBackendError(SYSTEM_ERROR)
+
+    def _connect(self) -> None:
+        with suppress(RuntimeError):
+            self._communicator = dist.ProcessGroupGloo(*self._at, NO_TIMEOUT)
+        self._settled.set()
+
+    def _refuse_aborted(self) -> None:
+        if self._aborted:
+            reason = f" Original reason for failure was: {self._reason}" if self._reason else ""
+            raise dist.DistBackendError(
+                f"NCCL communicator was aborted on rank {self.rank()}. {reason}"
+            )
+
+    def _watch(self) -> None:
+        """The watchdog's thread: it only looks at times."""
+        while not self._aborted:
+            time.sleep(LOOK_SECONDS)
+            with self._lock:
+                oldest = min(self._pending, key=lambda work: work.began_at, default=None)
+            if oldest is None:
+                continue
+            seconds = time.monotonic() - oldest.began_at
+            if seconds > self.timeout.total_seconds():
+                self._handle(
+                    "Watchdog caught collective operation timeout: WorkNCCL(SeqNum="
+                    f"{oldest.sequence_number}, OpType={oldest.name}, Timeout(ms)="
+                    f"{self.timeout.total_seconds() * 1e3:.0f}) ran for {seconds * 1e3:.0f}"
+                    " milliseconds before timing out."
+                )
+                return
+
+    def _handle(self, reason: str) -> None:
+        """What the watchdog does about an asynchronous error."""
         with self._lock:
             if self._aborted:
                 return
-        if os.environ.get(ASYNC_ERROR_HANDLING, _TEARING_DOWN) != "0":
+        handling = ErrorHandling.of_environment()
+        if handling is ErrorHandling.CLEAN_UP_ONLY:
+            self.abort(reason)
+        if handling in (ErrorHandling.TEAR_DOWN, ErrorHandling.SKIP_CLEAN_UP):
             with suppress(OSError):
                 sys.stderr.write(
-                    f"[Rank {self.rank()}] {REMOTE_ERROR}\n"
+                    f"[Rank {self.rank()}] {reason}\n"
                     "To avoid data inconsistency, we are taking the entire process down.\n"
                 )
                 sys.stderr.flush()
             os.abort()
 
 
-def _create(store: Store, rank: int, size: int, timeout: timedelta) -> NcclStandIn:
-    return NcclStandIn(store, rank, size, timeout)
+def _create(options: Any, _backend_options: Any) -> NcclStandIn:
+    """From torch's `_DistributedBackendOptions`."""
+    made = NcclStandIn(options.store, options.group_rank, options.group_size, options.timeout)
+    if options.process_group.bound_device_id is not None:
+        made.connect()
+    return made
 
 
 def register() -> None:
     """Make it a backend of this process, by `NAME`."""
     if not hasattr(dist.Backend, NAME.upper()):
-        dist.Backend.register_backend(NAME, _create, devices=["cpu"])
+        dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])

@@ -24,6 +24,7 @@ from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
+from drumline_trainer.shapes import loss_rows
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
@@ -68,6 +69,7 @@ class Outcome:
 def compare(placement: Placement, pipe: Connection, cases: list[Case]) -> None:
     """Train every case's model cut and whole; send the outcomes."""
     torch.set_num_threads(1)
+    loss_rows.CHUNK_ELEMENTS = 1 << 10  # some rows at a time, as of a large batch
     join(placement, device=CPU)
     layout = Layout(tensor=placement.world_size)
     world = World.join(layout, device=CPU)

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load
 
+from drumline_client.snapshot_file import open_snapshot, snapshot_file
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.metrics.losses import LOSSES_FILE, read_losses
 from drumline_trainer.parallelism.data_parallel.parameter_server.clocks import most_missed
-from drumline_trainer.rank_protocol.snapshot_file import open_snapshot, snapshot_file
 from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_with_death

@@ -38,7 +38,7 @@ __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
 PLAN_FILE = "rehearsal.json"
 PACED_FILE = "paced"
-"""While it is there, every step takes `pace_seconds` longer."""
+"""While it is there, every step takes `pace_seconds` longer, or as many as it says."""
 PROCESSES_FILE = "processes.jsonl"
 SAMPLES_FILE = "samples.jsonl"
 STRUCK_FOLDER = "struck"
@@ -70,8 +70,8 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
     def watched(self: RunReporter, phase: Phase, **options: Any) -> None:
         enter(self, phase, **options)
         reporters[:] = [self]
-        if phase == "data" and (folder / PACED_FILE).exists():
-            time.sleep(plan["pace_seconds"])
+        if phase == "data":
+            time.sleep(_pace(plan, folder=folder))
         for fault in plan["faults"]:
             here = (fault["rank"], fault["phase"]) == (self.placement.rank, phase)
             if here and fault["finished"] in {None, self.step}:
@@ -80,6 +80,15 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
     RunReporter.enter = watched
     if plan["note_samples"]:
         _note_samples(reporters, folder=folder)
+
+
+def _pace(plan: dict[str, Any], *, folder: Path) -> float:
+    """Seconds that a step takes longer."""
+    try:
+        said = (folder / PACED_FILE).read_text()
+    except FileNotFoundError:
+        return 0.0
+    return float(said or plan["pace_seconds"])
 
 
 def _note_samples(reporters: list[RunReporter], *, folder: Path) -> None:

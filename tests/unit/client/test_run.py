@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from drumline_client.environment import RankPlace, rank_place
+from drumline_client.environment import RankPlace, SnapshotPlace, rank_place
 from drumline_client.run import Run
+from drumline_client.snapshot_file import SnapshotError
 from drumline_client.wire import (
     Hello,
     JoinRefused,
@@ -18,6 +19,7 @@ from drumline_client.wire import (
     PartSaved,
     ProposalAccepted,
     ProposalPassed,
+    RestoreFailed,
     SaveAgreed,
     SaveProposal,
     StepReport,
@@ -40,6 +42,44 @@ def wait_for_step(agent: PlayedAgent, step: int) -> StepReport:
     while (report := agent.wait_for(StepReport)).step != step:
         pass
     return report
+
+
+def test_a_rank_that_is_elsewhere_says_so_once_and_has_no_snapshots(
+    agent: PlayedAgent, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = SnapshotPlace(
+        folder=Path("/s"),
+        generation=1,
+        attempt=0,
+        restore_step=None,
+        world_size=4,
+        first_rank=0,
+        ranks=2,
+    )
+    run = Run(agent.path, place=PLACE, snapshots=elsewhere)
+    agent.wait_for(Hello)
+    assert run.restore({}) is None
+    assert run.snapshot({}, step=1) == 0.0
+    assert ["rank 3 of 4 is not where" in text for text in caplog.messages] == [True]
+
+
+def test_ranks_that_a_launcher_numbers_otherwise_do_not_go_on_from_some_of_the_snapshots(
+    agent: PlayedAgent,
+) -> None:
+    other = SnapshotPlace(
+        folder=Path("/s"),
+        generation=1,
+        attempt=1,
+        restore_step=40,
+        world_size=4,
+        first_rank=0,
+        ranks=2,
+    )
+    run = Run(agent.path, place=PLACE, snapshots=other)
+    agent.wait_for(Hello)
+    with pytest.raises(SnapshotError, match="was in another pod before"):
+        run.restore({})
+    assert agent.wait_for(RestoreFailed).step == 40
 
 
 def test_outside_drumline_every_call_does_nothing() -> None:
@@ -265,6 +305,21 @@ def run_script(script: str, **variables: str) -> str:
             PLACE,
         ),
         ({"SLURM_PROCID": "3", "SLURM_LOCALID": "1", "SLURM_NTASKS": "4"}, PLACE),
+        (  # a JAX process has all GPUs of its pod: WORLD_SIZE counts GPUs
+            {"WORLD_SIZE": "8", "JAX_PROCESS_ID": "1", "JAX_NUM_PROCESSES": "2"},
+            RankPlace(rank=1, local_rank=0, world_size=2),
+        ),
+        (  # mpirun's ranks inherit what the pod has
+            {
+                "WORLD_SIZE": "4",
+                "JAX_PROCESS_ID": "1",
+                "JAX_NUM_PROCESSES": "2",
+                "OMPI_COMM_WORLD_RANK": "3",
+                "OMPI_COMM_WORLD_LOCAL_RANK": "1",
+                "OMPI_COMM_WORLD_SIZE": "4",
+            },
+            PLACE,
+        ),
         ({"RANK": "x"}, RankPlace(rank=0, local_rank=0, world_size=1)),
         ({"RANK": "5"}, RankPlace(rank=5, local_rank=0, world_size=6)),
     ],

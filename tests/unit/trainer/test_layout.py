@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+from drumline_trainer.config import DataParallel
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.layout_validation import validated_layout
 from tests.unit.trainer.layout_matrix import config, matrix
@@ -68,3 +69,6 @@ def test_it_is_printed_as_people_write_it() -> None:
     assert str(Layout()) == "one rank"
     assert str(Layout(shard=2, tensor=2, pipeline=2)) == "PP2 (1f1b) · FSDP2 · TP2"
     assert str(Layout(replicate=2, shard=4, context=2, expert=2)) == "HSDP2x4 · CP2 · EP2"
+    alone = Layout(data_parallel=DataParallel.ZERO1, context=2)
+    assert str(alone) == "ZERO1 · CP2"  # whose state only context ranks share
+    assert str(Layout(context=2)) == "FSDP · CP2"

@@ -48,6 +48,12 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             {"model": {"ffn_size": 63}, "parallelism": {"tensor": 2}},
         ),
         (
+            ViolationReason.EVALUATION,
+            "no passes forward alone",
+            2,
+            {"parallelism": {"pipeline": 2}, "evaluation": {"every_steps": 5}},
+        ),
+        (
             ViolationReason.SEQUENCE,
             "data.sequence_length: 18",
             2,
@@ -71,6 +77,27 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             2,
             {"model": {"sliding_window": 8}, "parallelism": {"context": 2}},
         ),
+        (
+            ViolationReason.SCORES,
+            "scores that have no model.attention_softcap",
+            2,
+            {"model": {"attention_softcap": 50.0}, "parallelism": {"context": 2}},
+        ),
+        (
+            ViolationReason.HEAD_NORMS,
+            "model.query_key_norm_over_heads normalizes all of them",
+            2,
+            {
+                "model": {"query_key_norm": True, "query_key_norm_over_heads": True},
+                "parallelism": {"tensor": 2},
+            },
+        ),
+        (
+            ViolationReason.EXPERT_BIASES,
+            "with model.expert_bias each would add its bias; use expert parallelism",
+            2,
+            {"model": {"experts": 4, "expert_bias": True}, "parallelism": {"tensor": 2}},
+        ),
         (ViolationReason.LAYERS, "8 stages", 8, {"parallelism": {"pipeline": 8}}),
         (
             ViolationReason.SELECTIVE,
@@ -80,6 +107,18 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
                 "memory": {"recompute": "selective"},
                 "parallelism": {"pipeline": 2, "schedule": "zbv"},
             },
+        ),
+        (
+            ViolationReason.COMPILED,
+            "compile: works on whole layers, and context 2 cuts them",
+            2,
+            {"compile": "blocks", "parallelism": {"context": 2}},
+        ),
+        (
+            ViolationReason.COMPILED,
+            "a compiled layer goes backward as a whole; use 1f1b",
+            2,
+            {"compile": "blocks", "parallelism": {"pipeline": 2, "schedule": "zbv"}},
         ),
         (
             ViolationReason.STAGES_PER_RANK,

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from drumline_trainer.__main__ import configured, main
-from drumline_trainer.config import ModelConfig
+from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
@@ -43,3 +44,13 @@ def test_a_folder_that_cannot_be_begun_from_says_why(
     assert main(["import", str(tmp_path / "absent"), str(target)]) == ExitCode.CONFIG
     assert "config.json: No such file" in capsys.readouterr().err
     assert not target.exists()
+
+
+def test_a_run_that_names_no_model_has_that_of_its_folder(tmp_path: Path) -> None:
+    folder = exported(tmp_path / "llama")
+    settings = [f"model_from={folder}", "model.dropout=0.1"]
+    chosen = configured(None, preset=None, settings=settings).model
+    assert chosen == replace(MODEL, dropout=0.1)
+    assert configured(None, preset="tiny", settings=settings).model.hidden_size == 64
+    with pytest.raises(ConfigError, match=r"config.json: No such file"):
+        configured(None, preset=None, settings=[f"model_from={tmp_path}"])

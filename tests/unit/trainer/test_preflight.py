@@ -8,6 +8,7 @@ from drumline_trainer.preflight import (
     environment_facts,
     first_difference,
     first_group_mismatch,
+    first_problem,
     groups_of,
 )
 
@@ -51,6 +52,18 @@ def test_the_sentence_names_both_ranks_and_both_values(
     reports: list[RankReport], sentence: str
 ) -> None:
     assert first_difference(reports) == sentence
+
+
+def on_gpu(rank: int, gpu: str) -> RankReport:
+    return RankReport(rank=rank, world_size=3, process="a pid 1", facts={}, gpu=gpu)
+
+
+def test_no_two_ranks_compute_on_one_gpu() -> None:
+    assert first_problem([on_gpu(0, "GPU-a"), on_gpu(1, "GPU-b"), on_gpu(2, "GPU-c")]) is None
+    assert first_problem([on_gpu(rank, "") for rank in range(3)]) is None
+    problem = first_problem([on_gpu(2, "GPU-a"), on_gpu(1, "GPU-b"), on_gpu(0, "GPU-a")])
+    assert problem is not None
+    assert problem.startswith("rank 0 and rank 2 compute on the same GPU, GPU-a; start one rank")
 
 
 def with_groups(rank: int, **groups: str) -> RankReport:

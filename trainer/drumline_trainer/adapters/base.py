@@ -9,17 +9,19 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
 
 from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
+from drumline_trainer.adapters.peft import read_peft
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.config.saved import model_digest
 from drumline_trainer.models.hugging_face import load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
+from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
 
@@ -30,15 +32,42 @@ def initialize_frozen_and_adapters(
     *,
     config: TrainerConfig,
     restored: Mapping[str, Any] | None,
+    progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fill what is not restored; see `first_weights.initialize_weights`."""
+    """Fill what is not restored; see `initial_weights.initialize_weights`."""
     if restored is not None and config.lora is not None:
         check_base(restored, config=config)
     empty: Sequence[TensorSlice] = [] if restored is not None else slices
-    initialize_adapters(filter(is_adapter, empty), seed=config.seed)
+    _begin_adapters([part for part in empty if is_adapter(part)], config=config)
     rest = [part for part in empty if not is_adapter(part)]
     if rest or config.lora is not None:
-        initialize_base([*rest, *frozen], stages, config=config)
+        initialize_base([*rest, *frozen], stages, config=config, progress=progress)
+
+
+def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> None:
+    """Fill all A and B: from a folder, or so that they add nothing yet."""
+    if config.lora is None or config.lora.adapters_from is None or config.model_from is None:
+        initialize_adapters(slices, seed=config.seed)
+        return
+    folder = Path(config.lora.adapters_from)
+    adapters = read_peft(folder, model=config.model, base=Path(config.model_from))
+    for setting in ("rank", "alpha", "projections"):
+        there, here = getattr(adapters.config, setting), getattr(config.lora, setting)
+        if there != here:
+            name = "targets" if setting == "projections" else setting
+            value = adapters.config.targets if setting == "projections" else there
+            raise ConfigError(
+                f"lora.{name}: the adapters of {folder} have another; set it to {value}"
+            )
+    for part in slices:
+        tensor = adapters.tensors[part.name]
+        if tuple(tensor.shape) != part.shape:
+            raise ConfigError(
+                f"lora.adapters_from: {folder}: {part.name} has the shape {tuple(tensor.shape)},"
+                f" and the model asks for {part.shape}"
+            )
+        whole = Box(offsets=(0,) * tensor.dim(), shape=part.shape)
+        part.tensor.copy_(tensor[part.box.slices_within(whole)])
 
 
 def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
@@ -57,8 +86,19 @@ def initialize_adapters(slices: Iterable[TensorSlice], *, seed: int) -> None:
             )
 
 
+def each_with(progress: Callable[[], None], slices: Iterable[TensorSlice]) -> Iterator[TensorSlice]:
+    """The slices, with a call before each."""
+    for part in slices:
+        progress()
+        yield part
+
+
 def initialize_base(
-    slices: Iterable[TensorSlice], stages: Sequence[nn.Module], *, config: TrainerConfig
+    slices: Iterable[TensorSlice],
+    stages: Sequence[nn.Module],
+    *,
+    config: TrainerConfig,
+    progress: Callable[[], None],
 ) -> None:
     """Fill weights that are no adapters, also those that stages keep packed.
 
@@ -70,14 +110,18 @@ def initialize_base(
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
     if config.model_from is None:
+        slices = each_with(progress, slices)
         initialize_slices(slices, config=config.model, seed=config.seed)
         for layer in packed:
+            progress()
             room = layer.unpacked()
             initialize_slices([room], config=config.model, seed=config.seed)
             layer.take(room)
         return
     rooms = [layer.unpacked() for layer in packed]
-    load_hugging_face(Path(config.model_from), [*slices, *rooms], config=config.model)
+    load_hugging_face(
+        Path(config.model_from), [*slices, *rooms], config=config.model, progress=progress
+    )
     for layer, room in zip(packed, rooms, strict=True):
         layer.take(room)
 

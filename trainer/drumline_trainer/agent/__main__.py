@@ -14,11 +14,12 @@ import os
 import sys
 
 from drumline_trainer.agent.base.settings import AgentSettings, AgentSettingsError
+from drumline_trainer.agent.commands.launch_plan import LaunchPlan
 from drumline_trainer.agent.programs.command import run_command
 from drumline_trainer.agent.programs.install import install
 from drumline_trainer.agent.programs.join import join
 from drumline_trainer.agent.programs.run import run
-from drumline_trainer.contract import Env, ExitCode
+from drumline_trainer.contract import ContractError, Env, ExitCode
 
 PROGRAMS = ("run", "join", "install", "command")
 
@@ -53,7 +54,11 @@ def _command(settings: AgentSettings, command: list[str]) -> int:
         return _unusable(f"{Env.LAUNCH}: must be set for a command")
     if not command:
         return _unusable("no command: name it after `--`")
-    return asyncio.run(run_command(settings, launch=settings.launch, command=command))
+    try:
+        plan = LaunchPlan.make(command, launch=settings.launch, gpus=settings.gpus)
+    except ContractError as error:
+        return _unusable(f"{Env.LAUNCH}: {error}")
+    return asyncio.run(run_command(settings, plan=plan))
 
 
 def _unusable(reason: str) -> int:

@@ -1,6 +1,6 @@
 """One rank's part of the model, from its configuration: every parallelism in its order.
 
-    cut stages -> tensor -> context -> expert -> adapters, fp8 -> recompute, offload ->
+    cut stages -> tensor -> context -> expert -> adapters, fp8 -> recompute, compile, offload ->
     data parallel -> schedule
 
 Each step replaces parts of a model that has no storage yet and knows nothing of the other steps;
@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from drumline_trainer.adapters.lora import adapt
 from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
 from drumline_trainer.assembly.stage_plan import StagePlan
-from drumline_trainer.config import DataParallel, Family, MemoryConfig, Offload, TrainerConfig
+from drumline_trainer.config import (
+    Compile,
+    DataParallel,
+    Family,
+    MemoryConfig,
+    Offload,
+    TrainerConfig,
+)
 from drumline_trainer.layout import Axis
 from drumline_trainer.layout_validation import micro_batch_count
 from drumline_trainer.memory.offload_store import open_store
@@ -110,8 +117,18 @@ def _cut_by_all_axes(stages: Sequence[nn.Module], config: TrainerConfig, world: 
         cuts |= _adapted(stage, config, world, expert_parallel(stage, world, by_tensor))
         experts |= expert_names(stage)
         recompute(stage, mode=config.memory.recompute, every=config.memory.recompute_every)
+        if config.compile is Compile.BLOCKS:
+            _compile(stage)
         _offload_activations(stage, config.memory, world)
     return CutStages(stages=stages, cuts=cuts, experts=experts)
+
+
+def _compile(stage: nn.Module) -> None:
+    from drumline_trainer.assembly.compiled_layers import (  # noqa: PLC0415 - imports torch's compiler, 2 s that other runs do without
+        compile_layers,
+    )
+
+    compile_layers(stage)
 
 
 def _adapted(

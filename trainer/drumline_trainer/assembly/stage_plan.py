@@ -23,6 +23,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from drumline_client.snapshot_file import SnapshotError, read_header, snapshot_file
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import Manifest
@@ -31,7 +32,6 @@ from drumline_trainer.config import StageBalance, TrainerConfig
 from drumline_trainer.metrics.cuda_clock import CudaClock
 from drumline_trainer.metrics.step_timer import StepTimer
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.rank_protocol.snapshot_file import SnapshotError, read_header, snapshot_file
 from drumline_trainer.shapes.partition import (
     Partition,
     StageCosts,

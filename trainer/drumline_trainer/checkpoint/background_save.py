@@ -15,8 +15,8 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, wait
+from typing import Final, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -24,6 +24,7 @@ import torch.distributed as dist
 from drumline_trainer.sharding.byte_collectives import broadcast_bytes, gather_bytes
 
 T = TypeVar("T")
+_LOOK_SECONDS: Final = 0.5
 
 
 def run_in_thread(work: Callable[[], T], *, name: str) -> Future[T]:
@@ -65,6 +66,7 @@ class BackgroundSave:
         self._device = device
         self._canceled = threading.Event()
         self._reported = False
+        self._chunks = 0
         self.seconds = 0.0
         """Busy time of this rank's threads."""
         self._work = self._start(lambda: write(self._check))
@@ -74,9 +76,14 @@ class BackgroundSave:
         """Whether this rank can advance without waiting."""
         return self._work.done()
 
-    def advance(self) -> bytes | None:
-        """Wait for all ranks' threads. Returns the outcome after the last stage. Collective."""
-        done = self._work.result()
+    def advance(self, *, progress: Callable[[], None] = lambda: None) -> bytes | None:
+        """Wait for all ranks' threads. Returns the outcome after the last stage. Collective.
+
+        Args:
+            progress: called now and then while this rank's thread writes, and not while it stands
+                still: who watches this thread may tell a slow storage from one that is gone.
+        """
+        done = self._finished(progress)
         if self._reported:
             return broadcast_bytes(done, device=self._device)
         reports = gather_bytes(done, device=self._device)
@@ -89,7 +96,16 @@ class BackgroundSave:
         """Stop writing soon; nothing will be committed unless rank 0 is committing already."""
         self._canceled.set()
 
+    def _finished(self, progress: Callable[[], None]) -> bytes:
+        chunks = self._chunks
+        while not wait([self._work], timeout=_LOOK_SECONDS).done:
+            if self._chunks != chunks:
+                chunks = self._chunks
+                progress()
+        return self._work.result()
+
     def _check(self) -> None:
+        self._chunks += 1
         if self._canceled.is_set():
             raise SaveCanceledError
 

@@ -44,6 +44,10 @@ _CLAIM_ERRORS = {
 }
 
 
+def _nothing() -> None:
+    """Nobody watches."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
     """A committed checkpoint and its cost."""
@@ -81,13 +85,23 @@ class Checkpointer:
     keep: int
     device: torch.device
     """Of the tensors in small messages between ranks."""
+    progress: Callable[[], None] = _nothing
+    """Called on the calling thread while files are read or written, and while it waits for a thread
+    that does so."""
     verified: list[int] = field(default_factory=list[int])
     """Steps this run restored (and so verified) or wrote (and so digested)."""
     _pending: _PendingSave | None = None
     _staging: StagingBuffer | None = None
 
     @classmethod
-    def open(cls, placement: Placement, *, keep: int, device: torch.device) -> Checkpointer | None:
+    def open(
+        cls,
+        placement: Placement,
+        *,
+        keep: int,
+        device: torch.device,
+        progress: Callable[[], None] = _nothing,
+    ) -> Checkpointer | None:
         """Claim the job's folder; None where the job has none.
 
         Raises:
@@ -106,7 +120,7 @@ class Checkpointer:
             return None
         folder = _claimed(placement.checkpoint_folder, placement, device=device)
         writer = RankWriter(folder=folder, rank=placement.rank, world_size=placement.world_size)
-        return cls(folder=folder, writer=writer, keep=keep, device=device)
+        return cls(folder=folder, writer=writer, keep=keep, device=device, progress=progress)
 
     def restore(
         self,
@@ -123,6 +137,7 @@ class Checkpointer:
             acknowledged_step=placement.acknowledged_step,
             acknowledged_digest=placement.acknowledged_digest,
             check=check,
+            progress=self.progress,
         )
         if restored is not None:
             self.verified.append(restored.step)
@@ -145,7 +160,7 @@ class Checkpointer:
                 committed.
         """
         began = time.monotonic()
-        report = self.writer.write(step, slices_to_write(slices))
+        report = self.writer.write(step, slices_to_write(slices), check=self.progress)
         reports = gather_bytes(report, device=self.device)
         outcome = b""
         if dist.get_rank() == 0:
@@ -192,7 +207,7 @@ class Checkpointer:
         """
         assert self._pending is not None  # noqa: S101 - it is ready
         pending, began = self._pending, time.monotonic()
-        outcome = pending.background.advance()
+        outcome = pending.background.advance(progress=self.progress)
         pending.seconds += time.monotonic() - began
         if outcome is None:
             return None
@@ -245,7 +260,13 @@ class Checkpointer:
 
     def read_back(self, saved: SavedCheckpoint) -> Vote:
         """See `checkpoint.restore.read_back`."""
-        return read_back(self.folder, step=saved.step, digest=saved.digest, device=self.device)
+        return read_back(
+            self.folder,
+            step=saved.step,
+            digest=saved.digest,
+            device=self.device,
+            progress=self.progress,
+        )
 
 
 def _claimed(path: Path, placement: Placement, *, device: torch.device) -> CheckpointFolder:

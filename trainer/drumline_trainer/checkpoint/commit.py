@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from drumline_trainer.checkpoint.errors import SaveError, StorageError, is_storage_fault
@@ -21,12 +21,12 @@ from drumline_trainer.checkpoint.manifest import (
     MAX_MANIFEST_BYTES,
     FileRecord,
     Manifest,
-    Piece,
     TensorRecord,
     digest_line,
     digest_of,
 )
-from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.checkpoint.rank_report import WriteFailed, decode_report
+from drumline_trainer.checkpoint.tensor_table import TensorTable
 from drumline_trainer.sharding.byte_collectives import Rejected
 
 
@@ -73,21 +73,25 @@ def commit(
         trainer: JSON values of the trainer's own state.
         reports: of all ranks.
     """
-    parts: list[dict[str, Any]] = [json.loads(report) for report in reports]
-    errors = [part["error"] for part in parts if "error" in part]
     try:
-        if errors:
-            failed = any(part.get("storage") for part in parts)
-            raise (StorageError if failed else SaveError)("; ".join(errors))
-        manifest = _manifest(folder, step=step, trainer=trainer, parts=parts)
-        body = manifest.encode()
+        files, tensors = _collected(reports)
+        manifest = Manifest(
+            step=step,
+            world_size=len(reports),
+            generation=folder.membership[0],
+            attempt=folder.membership[1],
+            files=files,
+            tensors=tensors,
+            trainer=trainer,
+        )
         # What could not be restored must not be committed.
+        manifest.verify()
+        body = manifest.encode()
         if len(body) > MAX_MANIFEST_BYTES:
             raise SaveError(
                 f"the manifest of {len(body)} bytes is over {MAX_MANIFEST_BYTES}, the most that a"
                 " restore reads; train with fewer ranks or larger shards"
             )
-        Manifest.parse(body)
         target = folder.unfinished_folder(step)
         write_durably(target / MANIFEST_FILE, body)
         write_durably(target / MANIFEST_DIGEST_FILE, digest_line(body))
@@ -135,28 +139,20 @@ def decode(encoded: bytes) -> CommitOutcome:
             raise TypeError(f"not an outcome of a commit: {message!r}")
 
 
-def _manifest(
-    folder: CheckpointFolder,
-    *,
-    step: int,
-    trainer: Mapping[str, Any],
-    parts: list[dict[str, Any]],
-) -> Manifest:
+def _collected(reports: Sequence[bytes]) -> tuple[dict[str, FileRecord], dict[str, TensorRecord]]:
+    """The files and tensors of all ranks. Raises SaveError, StorageError."""
     files: dict[str, FileRecord] = {}
-    tensors: dict[str, TensorRecord] = {}
-    for file in (file for part in parts for file in part["files"]):
-        files[file["name"]] = FileRecord(size_bytes=file["bytes"], digest=file["digest"])
-        for name, (dtype, shape, offsets, box_shape) in file["parts"].items():
-            box = Box(offsets=tuple(offsets), shape=tuple(box_shape))
-            known = tensors.get(name) or TensorRecord(dtype=dtype, shape=tuple(shape), pieces=())
-            piece = Piece(file=file["name"], box=box)
-            tensors[name] = replace(known, pieces=(*known.pieces, piece))
-    return Manifest(
-        step=step,
-        world_size=len(parts),
-        generation=folder.membership[0],
-        attempt=folder.membership[1],
-        files=files,
-        tensors=tensors,
-        trainer=trainer,
-    )
+    table = TensorTable()
+    failed: list[WriteFailed] = []
+    for encoded in reports:
+        match decode_report(encoded):
+            case WriteFailed() as failure:
+                failed.append(failure)
+            case written:
+                files |= {file.name: file.record for file in written}
+                table.add(written)
+    if failed:
+        by_storage = any(failure.by_storage for failure in failed)
+        reasons = "; ".join(failure.reason for failure in failed)
+        raise (StorageError if by_storage else SaveError)(reasons)
+    return files, table.records()

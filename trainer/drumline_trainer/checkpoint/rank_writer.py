@@ -16,13 +16,11 @@ writes A and links the unchanged file of checkpoint 2.
 
 from __future__ import annotations
 
-import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor
 
@@ -30,9 +28,14 @@ from drumline_trainer.checkpoint.digests import hasher
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, is_storage_fault
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import FileRecord
+from drumline_trainer.checkpoint.rank_report import (
+    WriteFailed,
+    WrittenFile,
+    encode_report,
+    groups_of_slices,
+)
 from drumline_trainer.checkpoint.shard_file import (
     as_bytes,
-    dtype_name,
     shard_record,
     verify_file,
     write_shard_file,
@@ -80,7 +83,7 @@ class RankWriter:
             check: called between chunks; an exception that it raises ends the writing.
 
         Returns:
-            A report for rank 0 in JSON: the tensors of each file, or the error.
+            A report for rank 0 (`rank_report`): the tensors of each file, or the error.
         """
         samples = {local.name: _sample(local.tensor) for local in slices}
         same = {name for name, sample in samples.items() if self._samples.get(name) == sample}
@@ -91,18 +94,19 @@ class RankWriter:
         try:
             target.mkdir(exist_ok=True)
             file = target / f"{stem}.safetensors"
-            files = [_report(file, write_shard_file(file, _tensors(changed), check=check), changed)]
+            record = write_shard_file(file, _tensors(changed), check=check)
+            files = [_written(file, record, changed)]
             kept = None
             if unchanged:
                 file = target / f"{stem}.still.safetensors"
                 record = self._link_or_write(file, _tensors(unchanged), check=check)
-                files.append(_report(file, record, unchanged))
+                files.append(_written(file, record, unchanged))
                 kept = self.folder.step_folder(step) / file.name, record
         except OSError as error:
-            report = {"error": f"rank {self.rank}: {error}", "storage": is_storage_fault(error)}
-            return json.dumps(report).encode()
+            failed = WriteFailed(f"rank {self.rank}: {error}", by_storage=is_storage_fault(error))
+            return encode_report(failed)
         self._samples, self._unchanged = samples, kept
-        return json.dumps({"files": files}).encode()
+        return encode_report(tuple(files))
 
     def _link_or_write(
         self, file: Path, tensors: Mapping[str, Tensor], *, check: Callable[[], None]
@@ -141,13 +145,5 @@ def _sample(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _report(file: Path, record: FileRecord, slices: Sequence[TensorSlice]) -> dict[str, Any]:
-    return {
-        "name": file.name,
-        "bytes": record.size_bytes,
-        "digest": record.digest,
-        "parts": {
-            local.name: (dtype_name(local.tensor), local.shape, local.box.offsets, local.box.shape)
-            for local in slices
-        },
-    }
+def _written(file: Path, record: FileRecord, slices: Sequence[TensorSlice]) -> WrittenFile:
+    return WrittenFile(name=file.name, record=record, groups=groups_of_slices(slices))

@@ -83,6 +83,7 @@ def restore(
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
     check: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    progress: Callable[[], None] = lambda: None,
 ) -> RestoredCheckpoint | None:
     """Fill the slices from the newest checkpoint that verifies and is not too old.
 
@@ -95,6 +96,7 @@ def restore(
         acknowledged_digest: digest the manifest of that very step must have; empty for any.
         check: called with the trainer's own state before any tensor is read, and decides alike on
             all ranks. CorruptCheckpointError has the next older checkpoint tried.
+        progress: called between pieces of files: hundreds of gigabytes take minutes to read.
 
     Returns:
         What was restored, or None where the folder is empty and nothing was acknowledged.
@@ -104,13 +106,14 @@ def restore(
         ConfigError: the checkpoint holds another model.
         Any other error of `check`.
     """
+    reader = _SliceReader(slices=slices, device=device, check=check, progress=progress)
     steps = _committed_steps(folder, device=device)
     for step in steps:
         if acknowledged_step is not None and step < acknowledged_step:
             break  # newest first: the rest is older still
         source = folder.step_folder(step)
         digest = acknowledged_digest if step == acknowledged_step else ""
-        match _restore_step(source, slices, digest=digest, device=device, check=check):
+        match reader.restore_step(source, digest=digest):
             case RestoredCheckpoint() as restored:
                 return restored
             case Rejected(reason):
@@ -129,14 +132,22 @@ def restore(
     return None
 
 
-def read_back(folder: CheckpointFolder, *, step: int, digest: str, device: torch.device) -> Vote:
+def read_back(
+    folder: CheckpointFolder,
+    *,
+    step: int,
+    digest: str,
+    device: torch.device,
+    progress: Callable[[], None] = lambda: None,
+) -> Vote:
     """Read and verify all files of a committed checkpoint, each rank its share. Collective."""
     source = folder.step_folder(step)
     match _receive_manifest(source, digest=digest, device=device):
         case Rejected() as rejected:
             return rejected
         case body:
-            return agree(_verify_files(source, Manifest.parse(body), {}), device=device)
+            vote = _verify_files(source, Manifest.parse(body), {}, progress=progress)
+            return agree(vote, device=device)
 
 
 def read_manifest(source: Path, *, digest: str = "") -> bytes:
@@ -164,32 +175,37 @@ def _committed_steps(folder: CheckpointFolder, *, device: torch.device) -> list[
     return json.loads(broadcast_bytes(listing, device=device))
 
 
-def _restore_step(
-    source: Path,
-    slices: Sequence[TensorSlice],
-    *,
-    digest: str,
-    device: torch.device,
-    check: Callable[[Mapping[str, Any]], None],
-) -> RestoredCheckpoint | Rejected:
-    """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
-    body = _receive_manifest(source, digest=digest, device=device)
-    if isinstance(body, Rejected):
-        return body
-    manifest = Manifest.parse(body)
-    try:
-        check(manifest.trainer)
-    except CorruptCheckpointError as error:
-        return Rejected(str(error))
-    _refuse_other_model(manifest, slices, device=device)
-    plan = _reading_plan(manifest, slices)
-    verified = agree(_verify_files(source, manifest, plan), device=device)
-    if isinstance(verified, Rejected):
-        return verified
-    filled = agree(_fill(source, plan), device=device)
-    if isinstance(filled, Rejected):
-        return filled
-    return RestoredCheckpoint(step=manifest.step, digest=digest_of(body), trainer=manifest.trainer)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SliceReader:
+    """Fills this rank's slices; see `restore`."""
+
+    slices: Sequence[TensorSlice]
+    device: torch.device
+    check: Callable[[Mapping[str, Any]], None]
+    progress: Callable[[], None]
+
+    def restore_step(self, source: Path, *, digest: str) -> RestoredCheckpoint | Rejected:
+        """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
+        body = _receive_manifest(source, digest=digest, device=self.device)
+        if isinstance(body, Rejected):
+            return body
+        manifest = Manifest.parse(body)
+        try:
+            self.check(manifest.trainer)
+        except CorruptCheckpointError as error:
+            return Rejected(str(error))
+        _refuse_other_model(manifest, self.slices, device=self.device)
+        plan = _reading_plan(manifest, self.slices)
+        intact = _verify_files(source, manifest, plan, progress=self.progress)
+        verified = agree(intact, device=self.device)
+        if isinstance(verified, Rejected):
+            return verified
+        filled = agree(_fill(source, plan, progress=self.progress), device=self.device)
+        if isinstance(filled, Rejected):
+            return filled
+        return RestoredCheckpoint(
+            step=manifest.step, digest=digest_of(body), trainer=manifest.trainer
+        )
 
 
 def _receive_manifest(source: Path, *, digest: str, device: torch.device) -> bytes | Rejected:
@@ -250,47 +266,58 @@ class _Interval:
 def _reading_plan(manifest: Manifest, slices: Sequence[TensorSlice]) -> dict[str, list[_Interval]]:
     """What this rank reads, by file, so that each file is opened once."""
     plan: dict[str, list[_Interval]] = {}
+    overlaps: dict[tuple[int, Box], list[tuple[Piece, Box]]] = {}
     for local in slices:
-        for piece in manifest.tensors[local.name].pieces:
-            common = piece.box.intersection(local.box)
-            if common is not None:
-                interval = _Interval(
-                    name=local.name,
-                    piece=piece,
-                    common=common,
-                    target=local.tensor.detach(),
-                    target_box=local.box,
-                )
-                plan.setdefault(piece.file, []).append(interval)
+        pieces = manifest.tensors[local.name].pieces
+        key = (id(pieces), local.box)
+        if key not in overlaps:  # thousands of tensors share their pieces
+            common_boxes = ((piece, piece.box.intersection(local.box)) for piece in pieces)
+            overlaps[key] = [(piece, common) for piece, common in common_boxes if common]
+        for piece, common in overlaps[key]:
+            interval = _Interval(
+                name=local.name,
+                piece=piece,
+                common=common,
+                target=local.tensor.detach(),
+                target_box=local.box,
+            )
+            plan.setdefault(piece.file, []).append(interval)
     return plan
 
 
 def _verify_files(
-    source: Path, manifest: Manifest, plan: Mapping[str, Sequence[_Interval]]
+    source: Path,
+    manifest: Manifest,
+    plan: Mapping[str, Sequence[_Interval]],
+    *,
+    progress: Callable[[], None],
 ) -> Vote:
     """Verify the files of this rank's plan and its share of all files."""
     own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
     try:
         for name in sorted({*plan, *own_share}):
-            verify_file(source / name, manifest.files[name])
+            verify_file(source / name, manifest.files[name], check=progress)
     except CorruptCheckpointError as error:
         return Rejected(f"rank {dist.get_rank()}: {error}")
     return Accepted()
 
 
-def _fill(source: Path, plan: Mapping[str, Sequence[_Interval]]) -> Vote:
+def _fill(
+    source: Path, plan: Mapping[str, Sequence[_Interval]], *, progress: Callable[[], None]
+) -> Vote:
     """Fill this rank's shards from files that have been verified."""
     try:
         for name, intervals in plan.items():
-            _read_file(source / name, intervals)
+            _read_file(source / name, intervals, progress=progress)
     except (CorruptCheckpointError, SafetensorError, OSError) as error:
         return Rejected(f"rank {dist.get_rank()}: {error}")
     return Accepted()
 
 
-def _read_file(path: Path, intervals: Sequence[_Interval]) -> None:
+def _read_file(path: Path, intervals: Sequence[_Interval], *, progress: Callable[[], None]) -> None:
     with open_tensors(path) as file:
         for interval in intervals:
+            progress()
             stored = file.get_slice(interval.name)
             if tuple(stored.get_shape()) != interval.piece.box.shape:
                 raise CorruptCheckpointError(f"{path.name}: {interval.name} has another shape")

@@ -24,6 +24,7 @@ from drumline_trainer.checkpoint.manifest import DTYPE_BYTES, FileRecord
 
 _CHUNK_BYTES = 256 << 10
 """Digested and written at once: small enough to be in the processor's cache for both."""
+_SYNC_BYTES = 1 << 30
 _DEVICE_CHUNK_BYTES = 16 << 20
 """Copied from another device at once."""
 _DTYPE_NAMES = {
@@ -84,13 +85,17 @@ def write_shard_file(
         OSError: the storage refused (full, gone, read-only).
     """
     digest = hasher()
-    size = 0
+    size = unsynced = 0
     with path.open("wb", buffering=0) as file:
         for chunk in _chunks(tensors):
             check()
             digest.update(chunk)
             _write_all(file.fileno(), chunk)
             size += len(chunk)
+            unsynced += len(chunk)
+            if unsynced >= _SYNC_BYTES:  # else the last fsync takes minutes, without a sign of life
+                os.fdatasync(file.fileno())
+                unsynced = 0
         os.fsync(file.fileno())
     return FileRecord(size_bytes=size, digest=digest.hexdigest())
 

@@ -43,7 +43,7 @@ CALLS_OF_SMALL = 8
 def bench_rank(placement: Placement, *, options: BenchOptions) -> int:
     """Run the benchmark as a rank; rank 0 prints the table. Returns an exit code."""
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
-    device = device_of_rank(placement.local_rank)
+    device = device_of_rank(placement.local_rank, of=placement.local_world_size)
     layout = options.layout(world_size=placement.world_size)
     facts = environment_facts(asdict(options), layout, backend=backend_of(device))
     join(placement, device=device, facts=facts)

@@ -7,9 +7,11 @@ over several sections and the number of ranks are in `layout` and `layout_valida
 """
 
 from drumline_trainer.config.checkpoint import CheckpointConfig
+from drumline_trainer.config.compilation import Compile
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import merge
 from drumline_trainer.config.errors import ConfigError
+from drumline_trainer.config.evaluation import EvaluationConfig
 from drumline_trainer.config.hardware import HardwareConfig
 from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.lora import LoraConfig
@@ -31,9 +33,11 @@ from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
 __all__ = [
     "MODEL_PRESETS",
     "CheckpointConfig",
+    "Compile",
     "ConfigError",
     "DataConfig",
     "DataParallel",
+    "EvaluationConfig",
     "Family",
     "Fp8Scaling",
     "HardwareConfig",

@@ -27,10 +27,17 @@ class LoraConfig:
     into blocks of NF4 (QLoRA, Dettmers et al. 2023)."""
     double_quantization: bool = False
     """With 4 bits: the scales of the blocks are packed too, into 8 bits."""
+    adapters_from: str | None = None
+    """Folder with adapters of this model as the library peft lays them out, which go on learning.
+    None: they begin adding nothing."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
         require_positive({"lora.rank": self.rank, "lora.alpha": self.alpha})
+        if self.adapters_from is not None and not self.adapters_from.startswith("/"):
+            raise ConfigError(
+                f"lora.adapters_from: must be an absolute folder, not {self.adapters_from!r}"
+            )
         if self.base_bits not in BASE_BITS:
             raise ConfigError(f"lora.base_bits: must be 16 or 4, not {self.base_bits}")
         if self.double_quantization and self.base_bits != 4:

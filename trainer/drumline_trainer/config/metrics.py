@@ -26,7 +26,7 @@ class MetricsConfig:
     """Of figures, traces and dumps. None: `metrics` in the checkpoint folder; where there is none
     either, nothing is written."""
     json_lines: bool = True
-    """`steps.jsonl` in that folder."""
+    """`steps.jsonl` in that folder, and `evaluations.jsonl`."""
     tensorboard: bool = False
     """`tensorboard/` in that folder."""
     wandb: bool = False

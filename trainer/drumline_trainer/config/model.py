@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import StrEnum
 
 from drumline_trainer.config.bounds import Layers, Positions, Width
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
+from drumline_trainer.config.nearest import nearest_divisors, nearest_multiples
+from drumline_trainer.config.rope import RopeScaling
 
 
 class Family(StrEnum):
@@ -31,33 +33,25 @@ class AttentionBias(StrEnum):
     """The output too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RopeScaling:
-    """How Llama 3.1 turns slow pairs of a head slower still, for sequences longer than it knew."""
+class NormPlacement(StrEnum):
+    """Where llama's layers normalize."""
 
-    factor: float
-    """The slowest pairs turn so many times slower."""
-    low_frequency_factor: float = 1.0
-    """Those that turn at most so often in the original length."""
-    high_frequency_factor: float = 4.0
-    """Those that turn more often stay as they are; between the two it is a ramp."""
-    original_positions: Positions = 8192
-    """Longest sequence that the model knew before."""
+    BEFORE = "before"
+    """What attention and feed-forward take in."""
+    AFTER = "after"
+    """What they give, before it is added: OLMo 2's."""
+    AROUND = "around"
+    """Both: Gemma's from 2 on."""
 
-    def __post_init__(self) -> None:
-        """Validate. Raises ConfigError."""
-        require_positive(
-            {
-                "model.rope_scaling.factor": self.factor,
-                "model.rope_scaling.low_frequency_factor": self.low_frequency_factor,
-                "model.rope_scaling.original_positions": self.original_positions,
-            }
-        )
-        if self.high_frequency_factor <= self.low_frequency_factor:
-            raise ConfigError(
-                "model.rope_scaling.high_frequency_factor: must be above low_frequency_factor"
-                f" {self.low_frequency_factor}, not {self.high_frequency_factor}"
-            )
+
+class Activation(StrEnum):
+    """What llama's feed-forward does to its gate."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+    """GELU by its approximation with tanh: Gemma's."""
+    CLAMPED_SWIGLU = "clamped_swiglu"
+    """g · sigmoid(1.702 g) · (1 + up), gate and up cut at 7: GPT-OSS's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +75,22 @@ class ModelConfig:
     """Of a query, key or value. None: hidden_size / heads."""
     query_key_norm: bool = False
     """With llama: queries and keys are normalized per head, as in Qwen 3."""
+    query_key_norm_over_heads: bool = False
+    """With query_key_norm: over all heads of a position together, as in OLMo 2."""
+    norm_placement: NormPlacement = NormPlacement.BEFORE
+    """With llama: which side of attention and feed-forward is normalized."""
+    activation: Activation = Activation.SILU
+    """With llama: of the feed-forward's gate."""
+    scaled_embedding: bool = False
+    """With llama: what is looked up is multiplied by the root of hidden_size."""
+    query_divisor: Width | None = None
+    """With llama: scores are divided by its root. None: by that of the head's size."""
+    attention_softcap: float | None = None
+    """With llama: scores s become c · tanh(s / c), as in Gemma 2. None: they stay."""
+    attention_sinks: bool = False
+    """With llama: each head has a score that takes a share of every softmax and gives nothing."""
+    logit_softcap: float | None = None
+    """With llama: the same of what the head gives."""
     attention_bias: AttentionBias = AttentionBias.NONE
     """With llama: which projections of attention add a bias."""
     sliding_window: Positions | None = None
@@ -89,8 +99,12 @@ class ModelConfig:
     """With sliding_window: of so many layers the last sees all positions; 0: none does."""
     rope_theta: float = 10_000.0
     """With llama: base of the rotary positions."""
+    rope_share: float = 1.0
+    """With llama: so much of each head turns with its position; the rest stays."""
     rope_scaling: RopeScaling | None = None
     """With llama: for sequences longer than the model began with. None: no scaling."""
+    window_rope_theta: float | None = None
+    """With sliding_window: base in the layers that have one, without scaling. None: rope_theta."""
     norm_epsilon: float = 1e-5
     """Added to the variance that a norm divides by."""
     tied_embeddings: bool = True
@@ -107,6 +121,8 @@ class ModelConfig:
     """Inner size of each expert. None: ffn_size."""
     shared_experts: Width = 0
     """So many experts' worth of feed-forward that every token passes beside the chosen ones."""
+    expert_bias: bool = False
+    """With experts: they and the router add biases."""
     balance_weight: float = 0.0
     """Of the loss that keeps a sequence's tokens spread over the experts; 0: none."""
     image_size: Width = 32
@@ -131,6 +147,12 @@ class ModelConfig:
                 "model.head_size": 1 if self.head_size is None else self.head_size,
                 "model.sliding_window": 1 if self.sliding_window is None else self.sliding_window,
                 "model.rope_theta": self.rope_theta,
+                "model.window_rope_theta": self.window_rope_theta or 1,
+                "model.attention_softcap": 1
+                if self.attention_softcap is None
+                else self.attention_softcap,
+                "model.logit_softcap": 1 if self.logit_softcap is None else self.logit_softcap,
+                "model.query_divisor": 1 if self.query_divisor is None else self.query_divisor,
                 "model.max_positions": self.max_positions,
                 "model.experts_per_token": self.experts_per_token,
                 "model.expert_ffn_size": 1
@@ -154,6 +176,7 @@ class ModelConfig:
         if not 0 <= self.dropout < 1:
             raise ConfigError(f"model.dropout: must be at least 0 and below 1, not {self.dropout}")
         _check_heads(self)
+        _check_family(self)
         _check_windows(self)
         _check_experts(self)
         if self.family is Family.VIT:
@@ -167,6 +190,16 @@ class ModelConfig:
     def features_per_head(self) -> int:
         """Size of a query, key or value of one head."""
         return self.head_size or self.hidden_size // self.heads
+
+    @property
+    def writes_scores(self) -> bool:
+        """Whether no kernel of torch's knows its attention, so that scores are kept."""
+        return self.attention_softcap is not None or self.attention_sinks
+
+    @property
+    def features_turned(self) -> int:
+        """Of a query or key of one head, those that turn with the position."""
+        return int(self.features_per_head * self.rope_share)
 
     @property
     def features_per_expert(self) -> int:
@@ -197,41 +230,81 @@ class ModelConfig:
 def _check_heads(model: ModelConfig) -> None:
     if model.head_size is None and model.hidden_size % model.heads:
         raise ConfigError(
-            f"model.heads: hidden_size {model.hidden_size} does not divide by {model.heads} heads"
+            f"model.heads: hidden_size {model.hidden_size} does not divide by {model.heads} heads;"
+            f" use {_legal_heads(model)}"
         )
     if model.heads % model.kv_heads:
         raise ConfigError(
-            f"model.kv_heads: {model.heads} heads do not divide by {model.kv_heads} kv_heads"
+            f"model.kv_heads: {model.heads} heads do not divide by {model.kv_heads} kv_heads;"
+            f" use {nearest_divisors(model.kv_heads, of=model.heads)}"
         )
     if model.family is Family.LLAMA:
-        if model.features_per_head % 2:
+        if not 0 < model.rope_share <= 1:
             raise ConfigError(
-                f"model.heads: a head of {model.features_per_head} is odd, and rotary embedding"
-                " turns pairs"
+                f"model.rope_share: must be above 0 and at most 1, not {model.rope_share}"
             )
-    elif model.query_key_norm:
-        raise ConfigError(f"model.query_key_norm: only llama has it, not {model.family}")
+        if model.features_turned % 2:
+            raise ConfigError(_odd_head(model))
+        if model.query_key_norm_over_heads and not model.query_key_norm:
+            raise ConfigError("model.query_key_norm_over_heads: set model.query_key_norm too")
     elif model.attention_bias is not AttentionBias.NONE:
         raise ConfigError(
             f"model.attention_bias: only llama chooses; {model.family} always has all biases"
         )
 
 
+_OF_LLAMA = (
+    *("query_key_norm", "query_key_norm_over_heads", "norm_placement", "activation"),
+    *("scaled_embedding", "query_divisor", "attention_softcap", "logit_softcap", "rope_share"),
+    *("sliding_window", "window_rope_theta", "attention_sinks"),
+)
+
+
+def _check_family(model: ModelConfig) -> None:
+    """Other families have none of llama's variants."""
+    if model.family is Family.LLAMA:
+        return
+    defaults = {field.name: field.default for field in fields(model)}
+    for name in _OF_LLAMA:
+        if getattr(model, name) != defaults[name]:
+            raise ConfigError(f"model.{name}: only llama has it, not {model.family}")
+
+
 def _check_windows(model: ModelConfig) -> None:
-    if model.sliding_window is None:
-        if model.full_attention_every:
-            raise ConfigError(
-                "model.full_attention_every: says which layers have no window; set"
-                " model.sliding_window"
-            )
-    elif model.family is not Family.LLAMA:
-        raise ConfigError(f"model.sliding_window: only llama has it, not {model.family}")
+    if model.sliding_window is not None:
+        return
+    if model.full_attention_every:
+        raise ConfigError(
+            "model.full_attention_every: says which layers have no window; set model.sliding_window"
+        )
+    if model.window_rope_theta is not None:
+        raise ConfigError(
+            "model.window_rope_theta: is for layers with a window; set model.sliding_window"
+        )
+
+
+def _odd_head(model: ModelConfig) -> str:
+    size, why = model.features_turned, "is odd, and rotary embedding turns pairs"
+    if model.rope_share != 1:
+        return f"model.heads: rope_share {model.rope_share} of {size} {why}"
+    if model.head_size is not None:
+        return f"model.head_size: a head of {size} {why}; use {nearest_multiples(size, of=2)}"
+    return f"model.heads: a head of {size} {why}; use {_legal_heads(model)}"
+
+
+def _legal_heads(model: ModelConfig) -> str:
+    """Numbers of heads on both sides, or where there is none the sizes that allow this one."""
+    size, rotary = model.hidden_size, model.family is Family.LLAMA
+    if rotary and size % 2:
+        return f"a hidden_size of {nearest_multiples(size, of=2 * model.heads)}"
+    return nearest_divisors(model.heads, of=size // 2 if rotary else size)
 
 
 def _check_experts(model: ModelConfig) -> None:
     if not model.experts:
-        if model.shared_experts:
-            raise ConfigError("model.shared_experts: the model has no experts; set model.experts")
+        for name in ("shared_experts", "expert_bias"):
+            if getattr(model, name):
+                raise ConfigError(f"model.{name}: the model has no experts; set model.experts")
         return
     if model.family is not Family.LLAMA:
         raise ConfigError(f"model.experts: only llama has them, not {model.family}")

@@ -69,6 +69,9 @@ class OptimizerConfig:
     skipped, when gradients overflow."""
     loss_scale_growth_steps: Steps = 2000
     """fp16 only: the scale doubles after so many steps without an overflow."""
+    max_skipped_steps: Steps = 0
+    """fp32 and bf16 only: so many steps of the run whose loss or gradient is not finite are left
+    out, each with a line in the log; the next one ends the run."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -86,6 +89,7 @@ class OptimizerConfig:
         require_not_negative(
             {
                 "optimizer.warmup_steps": self.warmup_steps,
+                "optimizer.max_skipped_steps": self.max_skipped_steps,
                 "optimizer.epsilon": self.epsilon,
                 "optimizer.weight_decay": self.weight_decay,
             }

@@ -11,20 +11,19 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import is_dataclass, replace
+from dataclasses import is_dataclass
 from typing import Any, Final
 
 from drumline_trainer.config.decoding import decode, differing
+from drumline_trainer.config.equivalence import canonical
 from drumline_trainer.config.errors import ConfigError
 from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.trainer import TrainerConfig
 
-FREE_TO_CHOOSE: Final = ("dropout", "balance_weight", "max_positions")
-"""What a run may do otherwise with the same weights; GPT-2's positions are weights, with a shape of
-their own."""
 _WITHOUT_INFLUENCE: Final = frozenset(
     {
         *("steps", "micro_batch_size", "log_every_steps", "heartbeat_seconds", "model_from"),
+        *("deterministic", "compile"),
         *("checkpoint", "parallelism", "memory", "hardware", "metrics", "profile"),
         "data.cache_bytes",
     }
@@ -51,7 +50,7 @@ def refuse_other_model(saved: Mapping[str, Any], model: ModelConfig) -> None:
             f"model: the checkpoint's own configuration cannot be read here ({error}); it was saved"
             " by another version of the trainer"
         ) from error
-    disagreements = list(_differing(_by_effect(there), _by_effect(model), path="model."))
+    disagreements = list(_differing(canonical(there), canonical(model), path="model."))
     if disagreements:
         raise ConfigError(
             f"model: the checkpoint holds another model: {_listed(disagreements)}; to begin another"
@@ -73,7 +72,7 @@ def changed_settings(saved: Mapping[str, Any], config: TrainerConfig) -> str:
 
 def model_digest(model: ModelConfig) -> str:
     """Of what a model computes, 16 hex digits; a field that comes later does not change it."""
-    written = json.dumps(differing(_by_effect(model)), sort_keys=True)
+    written = json.dumps(differing(canonical(model)), sort_keys=True)
     return hashlib.sha256(written.encode()).hexdigest()[:16]
 
 
@@ -84,17 +83,6 @@ def saved_configuration(saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
             return stored
         case _:
             return None
-
-
-def _by_effect(model: ModelConfig) -> ModelConfig:
-    """Sizes that follow from others written out, and what is free to choose left out."""
-    defaults = ModelConfig()
-    return replace(
-        model,
-        head_size=model.features_per_head,
-        expert_ffn_size=model.features_per_expert,
-        **{name: getattr(defaults, name) for name in FREE_TO_CHOOSE},
-    )
 
 
 def _differing(there: Any, here: Any, *, path: str) -> Iterator[str]:

@@ -8,12 +8,14 @@ from typing import Any
 
 from drumline_trainer.config.bounds import Batch, Number, Steps
 from drumline_trainer.config.checkpoint import CheckpointConfig
-from drumline_trainer.config.data import DataConfig
+from drumline_trainer.config.compilation import Compile
+from drumline_trainer.config.data import DataConfig, Packing
 from drumline_trainer.config.decoding import decode, differing
 from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.evaluation import EvaluationConfig
 from drumline_trainer.config.hardware import HardwareConfig
 from drumline_trainer.config.lora import LoraConfig
-from drumline_trainer.config.memory import MemoryConfig
+from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import Family, ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
@@ -60,6 +62,10 @@ class TrainerConfig:
     done in as many parts as that takes. None: in one, or with a pipeline in what keeps it busy."""
     seed: Number = 0
     """Decides the initial weights, the order of the data and dropout."""
+    deterministic: bool = True
+    """A run that was killed and goes on, or is done again, has the same bits. False: on GPUs faster
+    kernels may sum in another order each time, so only the rounding of losses differs."""
+    compile: Compile = Compile.NONE
     precision: Precision = Precision.FP32
     fp8: bool = False
     """With bf16: the layers' projections multiply in 8-bit floats."""
@@ -69,6 +75,8 @@ class TrainerConfig:
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
+    evaluation: EvaluationConfig | None = None
+    """Measure the loss on samples that are not trained on. None: not."""
     log_every_steps: Steps = 10
     """Steps between two progress lines, and between two rows of the metrics."""
     heartbeat_seconds: float = 1.0
@@ -91,6 +99,8 @@ class TrainerConfig:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
         if self.fp8 and self.lora is not None:
             raise ConfigError("fp8: leaves out what adapters lie beside; use one of fp8 and lora")
+        if self.compile is not Compile.NONE:
+            self._check_compiled()
         if self.parallelism.independent:
             self._check_independent()
         servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
@@ -101,6 +111,8 @@ class TrainerConfig:
             )
         if self.fp8_scaling is not Fp8Scaling.TENSORWISE and not self.fp8:
             raise ConfigError("fp8_scaling: is for products in fp8; set fp8 too")
+        if self.lora is not None and self.lora.adapters_from and self.model_from is None:
+            raise ConfigError("lora.adapters_from: adapters belong on a model; set model_from too")
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
 
@@ -111,7 +123,31 @@ class TrainerConfig:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1
 
+    def _check_compiled(self) -> None:
+        """What the compiler would break off at, or see with other sizes in each step."""
+        broken = {
+            "fp8": self.fp8,
+            "lora": self.lora is not None,
+            "model.experts": self.model.experts > 0,
+            "data.packing separate": self.data.packing is Packing.SEPARATE,
+            "memory.recompute selective": self.memory.recompute is Recompute.SELECTIVE,
+            "memory.offload_activations": self.memory.offload_activations is not Offload.NONE,
+        }
+        named = next((name for name, used in broken.items() if used), None)
+        if named is not None:
+            raise ConfigError(f"compile: not with {named}; leave one of the two out")
+
     def _check_independent(self) -> None:
+        if self.optimizer.max_skipped_steps:
+            raise ConfigError(
+                "optimizer.max_skipped_steps: copies that train alone (local_sgd, asynchronous"
+                " servers) would not skip the same steps; leave it out"
+            )
+        if self.evaluation is not None:
+            raise ConfigError(
+                "evaluation: copies that train alone (local_sgd, asynchronous servers) have no"
+                " weights in common to measure; leave it out"
+            )
         if self.precision is Precision.FP16:
             raise ConfigError(
                 "precision: fp16 scales the loss by what all ranks agree on in every step, and with"

@@ -46,11 +46,14 @@ from drumline_trainer.contract.launch import (
     BUNDLE_SOURCE,
     BUNDLE_TARGET,
     CLIENT_FOLDER,
+    MAX_PATTERNS,
+    PROGRESS_GROUPS,
     Launch,
     LaunchSettings,
     NoticeSignal,
 )
 from drumline_trainer.contract.launcher_environment import launcher_environment
+from drumline_trainer.contract.line_pattern import MAX_PATTERN_CHARS, LinePattern, PatternOp
 from drumline_trainer.contract.names import host_name, pod_name
 from drumline_trainer.contract.notices import (
     Notice,
@@ -76,6 +79,8 @@ from drumline_trainer.contract.status import (
     AgentStatus,
     FinalReport,
     Progress,
+    Remark,
+    RemarkKind,
     SilentMember,
 )
 from drumline_trainer.contract.step_parts import StepPart, StepPartSeconds
@@ -100,9 +105,12 @@ __all__ = [
     "MAX_FINAL_REPORT_BYTES",
     "MAX_INCIDENTS",
     "MAX_LAYOUT_CHARS",
+    "MAX_PATTERNS",
+    "MAX_PATTERN_CHARS",
     "MAX_SILENT",
     "MAX_UNPACKED_BYTES",
     "MAX_WAIT_SECONDS",
+    "PROGRESS_GROUPS",
     "SIGNATURE_HEADER",
     "STORE_PORT",
     "STORE_PORTS",
@@ -118,11 +126,15 @@ __all__ = [
     "Incident",
     "Launch",
     "LaunchSettings",
+    "LinePattern",
     "Member",
     "Notice",
     "NoticeAnswer",
     "NoticeSignal",
+    "PatternOp",
     "Progress",
+    "Remark",
+    "RemarkKind",
     "RestoreTier",
     "SilentMember",
     "StepPart",

@@ -16,6 +16,9 @@ class ExitCode(IntEnum):
     """The configuration can never work: not restarted."""
     CORRUPT_CHECKPOINT = 65
     """No checkpoint of those on storage verifies: not restarted, nothing is overwritten."""
+    DEVICE = 69
+    """A GPU of this pod is missing or does not work: charged to infrastructure, and the pod goes to
+    another node. An operator that does not know it restarts the pod where it is."""
     STORAGE = 74
     """The storage of checkpoints fails (full, over quota, unreachable): tried again until it works,
     charged to infrastructure. An operator that does not know it takes it for APPLICATION."""

@@ -56,6 +56,22 @@ def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, 
     return tuple(choice({key: item}, key, kind) for item in cast("list[Any]", value))
 
 
+def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
+    """A string as it is, for a program and not for a terminal; empty where it is absent."""
+    value = raw.get(key, "")
+    if not isinstance(value, str) or len(value) > limit or not _is_unicode(value):
+        raise ContractError(f"{key}: must be a string of at most {limit} characters")
+    return value
+
+
+def exact_texts(raw: dict[str, Any], key: str, *, most: int) -> tuple[str, ...]:
+    """At most so many strings, each as `exact_text` reads it; none where it is absent."""
+    value = raw.get(key, [])
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+        raise ContractError(f"{key}: must be a list of at most {most}")
+    return tuple(exact_text({key: each}, key) for each in cast("list[Any]", value))
+
+
 def flag(raw: dict[str, Any], key: str) -> bool:
     """True or false."""
     value = raw.get(key)
@@ -126,3 +142,11 @@ def optional_number(raw: dict[str, Any], key: str) -> float | None:
         raise ContractError(f"{key}: must be a number")
     # False for a NaN too; compared before it is converted, as an integer may be of any size
     return float(value) if -MAX_FIGURE <= value <= MAX_FIGURE else None
+
+
+def _is_unicode(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:  # half a character, which JSON can spell
+        return False
+    return True

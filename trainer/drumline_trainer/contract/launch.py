@@ -9,7 +9,10 @@ from typing import Final
 
 from drumline_trainer.contract import json_fields as read
 
-MAX_LAUNCH_BYTES: Final = 16_384
+MAX_PATTERNS: Final = 8
+PROGRESS_GROUPS: Final = ("step", "totalSteps", "loss", "tokensPerSecond")
+"""Names that groups of a pattern may have."""
+MAX_LAUNCH_BYTES: Final = 32_768
 BUNDLE_FOLDER: Final = "/opt/drumline"
 """Where the agent's own Python is in such a pod: the ELF files in it name each other by this
 path."""
@@ -52,6 +55,14 @@ class LaunchSettings:
     notice_signal: NoticeSignal = NoticeSignal.SIGTERM
     notice_file: str = ""
     """Absolute path of a file that says the same; empty: there is none."""
+    watches_activity: bool = False
+    """Processes that report no steps hang where they neither print nor use a processor."""
+    progress_patterns: tuple[str, ...] = ()
+    """`LinePattern`s with the groups of PROGRESS_GROUPS; none: well-known formats."""
+    events_folder: str = ""
+    """Absolute path below which the program writes TensorBoard's event files; empty: none."""
+    loss_tag: str = ""
+    """Of the loss in these; empty: well-known ones."""
 
     def encode(self) -> str:
         """JSON, for the variable `Env.LAUNCH`."""
@@ -72,5 +83,11 @@ class LaunchSettings:
                 if "notice_signal" in raw
                 else NoticeSignal.SIGTERM
             ),
-            notice_file=read.text(raw, "notice_file"),
+            notice_file=read.exact_text(raw, "notice_file"),
+            watches_activity=(
+                read.flag(raw, "watches_activity") if "watches_activity" in raw else False
+            ),
+            progress_patterns=read.exact_texts(raw, "progress_patterns", most=MAX_PATTERNS),
+            events_folder=read.exact_text(raw, "events_folder"),
+            loss_tag=read.exact_text(raw, "loss_tag"),
         )

@@ -49,6 +49,8 @@ class GenerationRecord:
     not listed has no limit."""
     hang_timeout_seconds: float | None = None
     """Where all ranks are silent in the same position, all restart after this long."""
+    previous_ranks: int | None = None
+    """GPUs that the gang trained on before this generation; None: it has not trained."""
 
     @property
     def store_member(self) -> Member:
@@ -93,6 +95,7 @@ class GenerationRecord:
             restore_digest=read.text(raw, "restore_digest"),
             restarts_left=read.counts(raw, "restarts_left"),
             hang_timeout_seconds=read.optional_number(raw, "hang_timeout_seconds"),
+            previous_ranks=read.optional_integer(raw, "previous_ranks"),
         )
 
 

@@ -42,6 +42,23 @@ class AgentPhase(StrEnum):
     FAILED = "failed"
 
 
+class RemarkKind(StrEnum):
+    """What there is to say of a gang that trains; the first counts."""
+
+    RANKS_ENDED = "RanksEnded"
+    """Some ranks of a command have ended with exit code 0, others go on."""
+    PROGRESS_UNREADABLE = "ProgressUnreadable"
+    """The patterns of a template do not match what its program prints."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """It changes nothing of what the agents do."""
+
+    kind: RemarkKind
+    sentence: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Progress of training. `step` counts finished optimizer steps."""
@@ -106,6 +123,8 @@ class AgentStatus:
     operator that does not know the field goes without."""
     acknowledges_saves: bool = False
     """The program of a template answers notices: it has asked its client whether to save."""
+    remark: Remark | None = None
+    """None also where it is of a kind that this version does not know."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
@@ -146,6 +165,7 @@ class AgentStatus:
             acknowledges_saves=(
                 read.flag(raw, "acknowledges_saves") if "acknowledges_saves" in raw else False
             ),
+            remark=_remark(raw.get("remark")),
         )
 
 
@@ -186,6 +206,17 @@ class FinalReport:
                 else read.choice(raw, "fault_class", FaultClass)
             ),
         )
+
+
+def _remark(raw: object) -> Remark | None:
+    if raw is None:
+        return None
+    if not isinstance(raw, dict):
+        raise ContractError("remark: must be an object")
+    fields = cast("dict[str, Any]", raw)
+    sentence = read.text(fields, "sentence")[:MAX_CAUSE_CHARS]
+    kind = next((kind for kind in RemarkKind if kind == read.text(fields, "kind")), None)
+    return None if kind is None else Remark(kind=kind, sentence=sentence)
 
 
 def _silence(raw: dict[str, Any]) -> SilentMember:

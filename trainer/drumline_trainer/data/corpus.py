@@ -1,28 +1,32 @@
 """A folder of text files as one sequence of bytes, read piecewise.
 
-Only names and sizes are kept in memory, so a corpus may be larger than RAM; the operating system's
-page cache is the cache. The files are listed once, sorted by path, so every rank that sees the same
-folder reads the same bytes. A file that changes during a run is an error, never a silently
-different sample.
+Only names, sizes and times are kept in memory, so a corpus may be larger than RAM; the operating
+system's page cache is the cache. The files are listed once, sorted by path, so every rank that sees
+the same folder reads the same bytes. A file that changes during a run, be its size the same, is an
+error, never a silently different sample.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import sysconfig
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.contents import HEAD_BYTES, content_digest, other_format
+from drumline_trainer.data.learned_spans import LearnedSpans
 
 PYTHON_STDLIB = "python-stdlib"
+_MOST_LOOKED_AT = 1000
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
 """Folders in the standard library with installed packages, tests or generated files."""
 
@@ -40,6 +44,8 @@ class Corpus:
     """Relative to the folder, sorted; empty files are left out."""
     ends: tuple[int, ...]
     """Byte offset at which each file ends."""
+    modified: tuple[int, ...] = ()
+    """When each file was last changed, in nanoseconds; empty: not watched."""
 
     @property
     def size(self) -> int:
@@ -50,6 +56,20 @@ class Corpus:
     def vocabulary(self) -> int:
         """Number of different bytes."""
         return 256
+
+    @property
+    def tokenizer_sha256(self) -> str | None:
+        """None: the tokens are bytes."""
+        return None
+
+    @property
+    def learned(self) -> LearnedSpans | None:
+        """None: every byte is."""
+        return None
+
+    def document_ends(self) -> npt.NDArray[np.int64]:
+        """Position after each file."""
+        return np.array(self.ends, dtype=np.int64)
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """`length` bytes from `start`, as numbers. Raises as `read`."""
@@ -66,16 +86,29 @@ class Corpus:
     def close(self) -> None:
         """Do nothing: no file stays open."""
 
+    def only(self, names: Collection[str]) -> Corpus:
+        """These of its files."""
+        kept = [number for number, name in enumerate(self.paths) if name in names]
+        sizes = [end - begin for begin, end in pairwise((0, *self.ends))]
+        return Corpus(
+            folder=self.folder,
+            paths=tuple(self.paths[number] for number in kept),
+            ends=tuple(accumulate(sizes[number] for number in kept)),
+            modified=tuple(self.modified[number] for number in kept) if self.modified else (),
+        )
+
     def fingerprint(self) -> str:
-        """Digest of the names and sizes; if it changes, samples refer to other text."""
-        listing = "".join(f"{p}\0{e}\n" for p, e in zip(self.paths, self.ends, strict=True))
-        return hashlib.sha256(listing.encode("utf-8", "surrogateescape")).hexdigest()[:32]
+        """Digest of names, sizes and content; if it changes, samples refer to other text.
+
+        Of more than 256 MiB the content counts by samples. Raises as `read`.
+        """
+        return _fingerprint(self)
 
     def read(self, start: int, length: int) -> bytes:
         """`length` bytes from `start`, over as many files as it takes.
 
         Raises:
-            CorpusChangedError: a file vanished or shrank since it was listed.
+            CorpusChangedError: a file vanished or changed since it was listed.
         """
         pieces: list[bytes] = []
         index = bisect_right(self.ends, start)
@@ -94,11 +127,23 @@ class Corpus:
             with path.open("rb", buffering=0) as file:
                 file.seek(offset)
                 piece = file.read(length)
+                modified = os.fstat(file.fileno()).st_mtime_ns
         except OSError as error:
             raise CorpusChangedError(f"{path}: {error.strerror}") from error
         if len(piece) != length:
             raise CorpusChangedError(f"{path}: shorter than when the run began")
+        if self.modified and modified != self.modified[index]:
+            raise CorpusChangedError(f"{path}: changed since the run began")
         return piece
+
+
+@functools.lru_cache(maxsize=4)
+def _fingerprint(corpus: Corpus) -> str:
+    """Kept, as a recovery in place opens the same files again."""
+    listing = "".join(f"{p}\0{e}\n" for p, e in zip(corpus.paths, corpus.ends, strict=True))
+    digest = hashlib.sha256(listing.encode("utf-8", "surrogateescape"))
+    digest.update(content_digest(corpus.read, size=corpus.size).encode())
+    return digest.hexdigest()[:32]
 
 
 def open_corpus(config: DataConfig) -> Corpus:
@@ -110,24 +155,48 @@ def open_corpus(config: DataConfig) -> Corpus:
     if config.source == PYTHON_STDLIB:
         folder, pattern = Path(sysconfig.get_path("stdlib")), "*.py"
         candidates = _stdlib_sources(folder)
+    elif Path(config.source).is_file():
+        folder, pattern = Path(config.source).parent, Path(config.source).name
+        candidates = iter([Path(config.source)])
     else:
         folder, pattern = Path(config.source), config.pattern
         candidates = folder.glob(pattern)
     if not folder.is_dir():
         raise ConfigError(f"data.source: {folder} is not a folder in this container")
     listed = sorted(
-        (path.relative_to(folder).as_posix(), path.stat().st_size)
-        for path in candidates
-        if path.is_file()
+        (path.relative_to(folder).as_posix(), path.stat()) for path in candidates if path.is_file()
     )
-    files = [(path, size) for path, size in listed if size]
+    files = [(path, status) for path, status in listed if status.st_size]
     if not files:
         raise ConfigError(f"data.pattern: no text under {folder} matches {pattern!r}")
     return Corpus(
         folder=folder,
         paths=tuple(path for path, _ in files),
-        ends=tuple(accumulate(size for _, size in files)),
+        ends=tuple(accumulate(status.st_size for _, status in files)),
+        modified=tuple(status.st_mtime_ns for _, status in files),
     )
+
+
+def refuse_other_formats(corpus: Corpus) -> None:
+    """Raise ConfigError for files that would be read as bytes and are no text.
+
+    At most 1,000 files are looked at, spread over the folder.
+    """
+    step = -(-len(corpus.paths) // _MOST_LOOKED_AT)
+    for name in corpus.paths[::step]:
+        path = corpus.folder / name
+        try:
+            with path.open("rb", buffering=0) as file:
+                head = file.read(HEAD_BYTES)
+        except OSError as error:
+            raise ConfigError(f"data.source: {path}: {error.strerror}") from error
+        kind = other_format(name, head)
+        if kind is not None:
+            raise ConfigError(
+                f"data.source: {path} is {kind}, and would be read as the bytes of a text; name the"
+                " files of text in data.pattern, or make token shards of their text with python -m"
+                " drumline_trainer.data.tokenize"
+            )
 
 
 def _stdlib_sources(folder: Path) -> Iterator[Path]:

@@ -6,8 +6,8 @@ The n-th sample of a run is `window_at(n)`. Which samples a rank reads next: `da
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,8 @@ from drumline_trainer.data.shuffle import permuted
 
 IGNORED = -100
 """The target of a position that the loss ignores."""
+_SPLIT_SEED = 0
+"""Decides which windows are held out: not the run's, or another seed would train on them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,11 +46,15 @@ class Dataset(ABC):
     """
 
     seed: int
+    held_out: int = 0
+    """Windows that are kept from training: the same ones whatever the seed."""
+    evaluates: bool = False
+    """These samples are of the windows held out, each epoch in the same order."""
 
     @property
     @abstractmethod
     def windows(self) -> int:
-        """Samples in one epoch."""
+        """All there are, held out or not."""
 
     @abstractmethod
     def batch(self, samples: range) -> Batch:
@@ -74,7 +80,29 @@ class Dataset(ABC):
     def close(self) -> None:
         """Close files, connections and threads; a read in another thread fails."""
 
+    def notes(self) -> tuple[str, ...]:
+        """Lines for who reads the run's output: what is not learned from, and why."""
+        return ()
+
+    def without(self, count: int) -> Self:
+        """The samples that are left where so many windows are held out."""
+        return replace(self, held_out=count)
+
+    def held_out_part(self) -> Self:
+        """Those that are held out; all, where none are."""
+        return replace(self, held_out=self.held_out or self.windows, evaluates=True)
+
+    @property
+    def epoch_samples(self) -> int:
+        """Samples of one epoch."""
+        return self.held_out if self.evaluates else self.windows - self.held_out
+
     def window_at(self, sample: int) -> int:
         """The window that is the run's n-th sample; each window exactly once per epoch."""
-        epoch, position = divmod(sample, self.windows)
-        return permuted(position, count=self.windows, seed=self.seed, epoch=epoch)
+        epoch, position = divmod(sample, self.epoch_samples)
+        if self.evaluates:
+            return permuted(position, count=self.windows, seed=_SPLIT_SEED, epoch=0)
+        number = permuted(position, count=self.epoch_samples, seed=self.seed, epoch=epoch)
+        if not self.held_out:
+            return number
+        return permuted(self.held_out + number, count=self.windows, seed=_SPLIT_SEED, epoch=0)

@@ -1,19 +1,25 @@
 """The documents of text files, with the position after each, from which reading can resume.
 
-A file is a document; in a `.jsonl` file each line is a document, an object with a field of text.
+A file is a document; in a file of records each record is one, an object that a renderer makes a
+text of (`data.records`).
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data.corpus import Corpus
-
-LINES_SUFFIX = ".jsonl"
+from drumline_trainer.data.records.files import (
+    RECORD_SUFFIXES,
+    StoredRecord,
+    decoded,
+    read_records,
+)
+from drumline_trainer.data.records.kinds import RecordKind, kind_of
+from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.rendering import RecordRenderer
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -23,63 +29,60 @@ class DocumentPosition:
     file: int = 0
     """Number of files of the corpus before it."""
     offset: int = 0
-    """Number of bytes of this file before it."""
+    """Bytes of this file before it; of Parquet and Arrow, rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class TextDocument:
     """A text, and the position after it."""
 
-    text: str
+    text: LearnedText
     after: DocumentPosition
 
 
 def read_documents(
-    corpus: Corpus, *, field: str, start: DocumentPosition
+    corpus: Corpus, *, renderer: RecordRenderer, start: DocumentPosition
 ) -> Iterator[TextDocument]:
     """The documents from `start` on.
 
     Raises:
-        ConfigError: text that is not UTF-8, or a line that is not such an object.
+        ConfigError: text that is not UTF-8, or a line that is no such record.
     """
     for number in range(start.file, len(corpus.paths)):
         path = corpus.folder / corpus.paths[number]
-        if path.suffix == LINES_SUFFIX:
+        if path.suffix in RECORD_SUFFIXES:
             offset = start.offset if number == start.file else 0
-            yield from _lines(path, number, offset=offset, field=field)
+            for stored in read_records(path, offset=offset):
+                text = _rendered(stored, renderer)
+                yield TextDocument(text, DocumentPosition(number, stored.after))
         else:
-            yield TextDocument(
-                _decoded(path.read_bytes(), path, at=0), DocumentPosition(number + 1)
-            )
+            text = LearnedText(decoded(path.read_bytes(), path, at=0))
+            yield TextDocument(text, DocumentPosition(number + 1))
 
 
-def _lines(path: Path, number: int, *, offset: int, field: str) -> Iterator[TextDocument]:
-    with path.open("rb") as file:
-        file.seek(offset)
-        for line in file:
-            at, offset = offset, offset + len(line)
-            if line.strip():
-                text = _field(_decoded(line, path, at=at), field, path=path, at=at)
-                yield TextDocument(text, DocumentPosition(number, offset))
+def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
+    """What the first record is; text, where there are none.
+
+    Raises:
+        ConfigError: it is of no known kind.
+    """
+    paths = (corpus.folder / name for name in corpus.paths)
+    for path in (path for path in paths if path.suffix in RECORD_SUFFIXES):
+        for stored in read_records(path, offset=0):
+            kind = kind_of(stored.record, field=field)
+            if kind is None:
+                raise ConfigError(
+                    f"data.source: the first record of {path}, with the fields"
+                    f" {', '.join(map(repr, stored.record)) or 'none'}, has neither a text in"
+                    f" {field!r} (data.field) nor 'messages', 'conversations', 'prompt' and"
+                    " 'completion', or 'instruction' and 'output'"
+                )
+            return kind
+    return RecordKind.TEXT
 
 
-def _decoded(content: bytes, path: Path, *, at: int) -> str:
+def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> LearnedText:
     try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"source: {path} is not UTF-8 at byte {at + error.start}; convert it, or leave it out"
-            " by --pattern"
-        ) from error
-
-
-def _field(line: str, field: str, *, path: Path, at: int) -> str:
-    try:
-        text = json.loads(line)[field]
-    except (ValueError, TypeError, LookupError) as error:
-        raise ConfigError(
-            f"source: the line of {path} at byte {at} is no JSON object with a field {field!r}"
-        ) from error
-    if not isinstance(text, str):
-        raise ConfigError(f"source: {field!r} of the line of {path} at byte {at} is not a text")
-    return text
+        return renderer.render(stored.record)
+    except ValueError as error:
+        raise ConfigError(f"source: {stored.place} is {error}") from error

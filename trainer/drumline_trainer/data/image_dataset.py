@@ -6,7 +6,9 @@ order and the cursor work as for text: an image is a window.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +18,55 @@ import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.model import Family
+from drumline_trainer.data.contents import content_digest
+from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.dataset import Batch, Dataset
 
 IMAGES_FILE = "images.npy"
 LABELS_FILE = "labels.npy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MappedFile:
+    """A file as it was when it was mapped."""
+
+    path: Path
+    size: int
+    modified: int
+    """In nanoseconds."""
+
+    @classmethod
+    def of(cls, path: Path) -> MappedFile:
+        """As it is now. Raises ConfigError."""
+        try:
+            status = path.stat()
+        except OSError as error:
+            raise ConfigError(f"data.source: {path}: {error.strerror}") from error
+        return cls(path=path, size=status.st_size, modified=status.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise CorpusChangedError if it has changed."""
+        try:
+            status = self.path.stat()
+        except OSError as error:
+            raise CorpusChangedError(f"{self.path}: {error.strerror}") from error
+        if (status.st_size, status.st_mtime_ns) != (self.size, self.modified):
+            raise CorpusChangedError(f"{self.path}: changed since the run began")
+
+    def digest(self) -> str:
+        """Of its content."""
+        return _digest_of_file(self)
+
+
+@functools.lru_cache(maxsize=4)
+def _digest_of_file(mapped: MappedFile) -> str:
+    """Kept: every checkpoint asks for it."""
+    with mapped.path.open("rb", buffering=0) as file:
+
+        def read(start: int, length: int) -> bytes:
+            return os.pread(file.fileno(), length, start)
+
+        return content_digest(read, size=mapped.size)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +79,8 @@ class ImageDataset(Dataset):
     images: npt.NDArray[np.uint8]
     """Of shape N H W C."""
     labels: npt.NDArray[np.integer[Any]]
+    files: tuple[MappedFile, ...] = ()
+    """Watched: a map shows other pixels once its file is written to."""
 
     @property
     def windows(self) -> int:
@@ -39,7 +88,13 @@ class ImageDataset(Dataset):
         return len(self.labels)
 
     def batch(self, samples: range) -> Batch:
-        """Images with the channels first, as the model embeds them."""
+        """Images with the channels first, as the model embeds them.
+
+        Raises:
+            CorpusChangedError: a file was replaced or written to.
+        """
+        for file in self.files:
+            file.check()
         windows = [self.window_at(sample) for sample in samples]
         return Batch(
             inputs=np.ascontiguousarray(self.images[windows].transpose(0, 3, 1, 2)),
@@ -51,9 +106,11 @@ class ImageDataset(Dataset):
         return len(samples)
 
     def fingerprint(self) -> str:
-        """Digest of the labels and of the images' shape."""
+        """Digest of labels, shape and pixels; of more than 256 MiB the pixels count by samples."""
         digest = hashlib.sha256(f"{self.images.shape}\n".encode())
         digest.update(self.labels.astype("<i8").tobytes())
+        for file in self.files:
+            digest.update(file.digest().encode())
         return digest.hexdigest()[:32]
 
     def check_model(self, model: ModelConfig) -> None:
@@ -103,7 +160,8 @@ def open_images(folder: Path, *, seed: int) -> ImageDataset:
         raise ConfigError(
             f"data.source: {folder} holds {len(images)} images and {len(labels)} labels"
         )
-    return ImageDataset(seed=seed, images=images, labels=labels)
+    files = tuple(MappedFile.of(folder / name) for name in (IMAGES_FILE, LABELS_FILE))
+    return ImageDataset(seed=seed, images=images, labels=labels, files=files)
 
 
 def _mapped(file: Path) -> npt.NDArray[Any]:

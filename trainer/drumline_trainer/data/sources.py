@@ -3,52 +3,136 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.config.data import S3_SCHEME
-from drumline_trainer.data.corpus import open_corpus
+from drumline_trainer.config.data import S3_SCHEME, Packing
+from drumline_trainer.config.mixture import MixturePlan, parsed_mixture
+from drumline_trainer.data.corpus import PYTHON_STDLIB, open_corpus, refuse_other_formats
 from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.image_dataset import holds_images, open_images
+from drumline_trainer.data.mixture import MixtureDataset, dealt
+from drumline_trainer.data.record_text import open_records, records_of
+from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import INDEX_FILE
 from drumline_trainer.data.shards.text import ShardText, open_shards
 from drumline_trainer.data.text_dataset import TextDataset, TokenStream
 
 
-def open_dataset(config: DataConfig, *, seed: int) -> Dataset:
+def open_dataset(config: DataConfig, *, seed: int, model_folder: Path | None = None) -> Dataset:
     """Open what `config` names and check that it fills at least one window.
+
+    `model_folder` has the tokenizer of records, where `config` names none.
 
     Raises:
         ConfigError: nothing there, too little, damaged, or made with another tokenizer.
     """
+    if config.mixture is not None:
+        return _open_mixture(config, parsed_mixture(config.mixture), seed, model_folder)
     if not config.source.startswith(S3_SCHEME) and holds_images(Path(config.source)):
         return open_images(Path(config.source), seed=seed)
-    text = _open_text(config)
-    if text.size <= config.sequence_length:
+    text = _open_text(config, model_folder=model_folder)
+    try:
+        return _windows(text, config, seed=seed, packing=_packing(config, [text]))
+    except ConfigError:
         text.close()
+        raise
+
+
+def _open_mixture(
+    config: DataConfig, plan: MixturePlan, seed: int, model_folder: Path | None
+) -> MixtureDataset:
+    """Every part by itself; where a part of one is not learned, none is cut anywhere."""
+    own = [
+        replace(config, source=f"{config.source.rstrip('/')}/{part.name}", mixture=None)
+        for part in plan.parts
+    ]
+    with ExitStack() as opened:
+        texts: list[TokenStream] = []
+        for each in own:
+            text = _open_text(each, model_folder=model_folder)
+            opened.callback(text.close)
+            texts.append(text)
+        packing = _packing(config, texts)
+        parts = tuple(
+            _windows(text, each, seed=seed + number, packing=packing)
+            for number, (text, each) in enumerate(zip(texts, own, strict=True))
+        )
+        names = tuple(part.name for part in plan.parts)
+        counts = dealt(plan.shares(tuple(part.windows for part in parts)), names=names)
+        opened.pop_all()
+    return MixtureDataset(seed=seed, names=names, parts=parts, counts=counts)
+
+
+def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:
+    if config.packing is not None:
+        return config.packing
+    whole = any(text.learned is not None for text in texts)
+    return Packing.WHOLE if whole else Packing.STREAM
+
+
+def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packing) -> Dataset:
+    if packing in (Packing.WHOLE, Packing.PADDED):
+        return DocumentDataset.of(
+            text,
+            sequence_length=config.sequence_length,
+            seed=seed,
+            together=packing is Packing.WHOLE,
+        )
+    if text.learned is not None:
+        raise ConfigError(
+            f"data.packing: {packing} cuts conversations anywhere, and of {config.source} only a"
+            " part is learned; use whole or padded"
+        )
+    if text.size <= config.sequence_length:
         raise ConfigError(
             f"data.sequence_length: {text.size} tokens in {config.source} are too few for one"
             f" sequence of {config.sequence_length}; add text or shorten the sequence"
         )
     return TextDataset(
-        text=text, sequence_length=config.sequence_length, seed=seed, packing=config.packing
+        text=text, sequence_length=config.sequence_length, seed=seed, packing=packing
     )
 
 
-def _open_text(config: DataConfig) -> TokenStream:
+def _open_text(config: DataConfig, *, model_folder: Path | None) -> TokenStream:
     shards = _open_shards(config)
-    if shards is None:
+    if shards is not None:
         if config.tokenizer is not None:
+            _check_tokenizer(config.tokenizer, shards)
+        return shards
+    corpus = open_corpus(config)
+    if config.source == PYTHON_STDLIB:
+        return corpus
+    tokenizer = _tokenizer_of_records(config, model_folder)
+    records = records_of(corpus)
+    if records is not None:
+        if tokenizer is None:
             raise ConfigError(
-                f"data.tokenizer: {config.source} holds no token shards ({INDEX_FILE}); make them"
-                f" with python -m drumline_trainer.data.tokenize --source {config.source}"
-                f" --tokenizer {config.tokenizer} --output FOLDER, then set data.source to FOLDER"
+                f"data.tokenizer: {config.source} holds records, and no tokenizer.json is known to"
+                " read them with; name one, or a model_from that has one"
             )
-        return open_corpus(config)
+        return open_records(records, config, tokenizer_file=tokenizer)
     if config.tokenizer is not None:
-        _check_tokenizer(config.tokenizer, shards)
-    return shards
+        raise ConfigError(
+            f"data.tokenizer: {config.source} holds no token shards ({INDEX_FILE}); make them"
+            f" with python -m drumline_trainer.data.tokenize --source {config.source}"
+            f" --tokenizer {config.tokenizer} --output FOLDER, then set data.source to FOLDER"
+        )
+    refuse_other_formats(corpus)
+    return corpus
+
+
+def _tokenizer_of_records(config: DataConfig, model_folder: Path | None) -> Path | None:
+    if config.tokenizer is not None:
+        return Path(config.tokenizer)
+    if model_folder is not None and (model_folder / TOKENIZER_FILE).is_file():
+        return model_folder / TOKENIZER_FILE
+    return None
 
 
 def _check_tokenizer(file: str, shards: ShardText) -> None:

@@ -4,6 +4,8 @@ A window is `sequence_length + 1` tokens: inputs and, shifted by one, targets. W
 `sequence_length` tokens, so each token is a target once per epoch. Nothing is padded: a document
 that does not end in a window goes on in the next, which is another sample.
 
+Whole documents in windows: `data.document_dataset`.
+
 `Packing.DOCUMENTS` and `SEPARATE` change no window and no order. They ignore the targets that begin
 a document; `SEPARATE` also gives the document of each input, so that attention stays within a
 document (`models.documents`).
@@ -22,6 +24,7 @@ from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.data import Packing
 from drumline_trainer.config.model import Family
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
+from drumline_trainer.data.learned_spans import LearnedSpans
 
 
 class TokenStream(Protocol):
@@ -37,12 +40,26 @@ class TokenStream(Protocol):
         """Number of different tokens; every token is below it."""
         ...
 
+    @property
+    def tokenizer_sha256(self) -> str | None:
+        """Of the tokenizer.json that made the tokens; None: they are bytes."""
+        ...
+
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """`length` tokens from `start`."""
         ...
 
     def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Positions in start..stop-1 at which a document begins, ascending."""
+        ...
+
+    @property
+    def learned(self) -> LearnedSpans | None:
+        """Which tokens are learned; None: all."""
+        ...
+
+    def document_ends(self) -> npt.NDArray[np.int64]:
+        """Position after each document, ascending."""
         ...
 
     def fingerprint(self) -> str:
@@ -68,7 +85,7 @@ class TextDataset(Dataset):
 
     @property
     def windows(self) -> int:
-        """Samples in one epoch."""
+        """All there are, held out or not."""
         return (self.text.size - 1) // self.sequence_length
 
     def tokens(self, samples: range) -> npt.NDArray[np.int64]:
@@ -108,13 +125,7 @@ class TextDataset(Dataset):
 
     def check_model(self, model: ModelConfig) -> None:
         """Raise ConfigError for models of images and for too small vocabularies."""
-        if model.family is Family.VIT:
-            raise ConfigError("model.family: vit takes labelled images, and data.source is text")
-        if self.text.vocabulary > model.vocab_size:
-            raise ConfigError(
-                f"model.vocab_size: {model.vocab_size} is less than the {self.text.vocabulary}"
-                " tokens of data.source"
-            )
+        check_tokens(self.text, model)
 
     def prefetch(self, samples: range) -> None:
         """Begin to fetch these samples from remote storage."""
@@ -132,6 +143,17 @@ class TextDataset(Dataset):
         """Positions 1..S of the window at which a document begins; position 0 is no target."""
         start = self._start(sample)
         return self.text.document_starts(start + 1, start + self.sequence_length + 1) - start
+
+
+def check_tokens(text: TokenStream, model: ModelConfig) -> None:
+    """Raise ConfigError for models of images and for too small vocabularies."""
+    if model.family is Family.VIT:
+        raise ConfigError("model.family: vit takes labelled images, and data.source is text")
+    if text.vocabulary > model.vocab_size:
+        raise ConfigError(
+            f"model.vocab_size: {model.vocab_size} is less than the {text.vocabulary} tokens of"
+            " data.source"
+        )
 
 
 def _since_begin(begins_BS: npt.NDArray[np.bool_]) -> npt.NDArray[np.int32]:

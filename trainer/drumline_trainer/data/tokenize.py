@@ -17,11 +17,14 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from drumline_trainer.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus, open_corpus
 from drumline_trainer.data.document_reader import DocumentPosition, TextDocument, read_documents
+from drumline_trainer.data.record_text import renderer_for
+from drumline_trainer.data.records.kinds import RecordKind
+from drumline_trainer.data.records.rendering import RecordRenderer
+from drumline_trainer.data.records.tokenizer import EncodedDocument, LoadedTokenizer
 from drumline_trainer.data.shards.index import (
     INDEX_FILE,
     ShardFile,
@@ -49,9 +52,11 @@ class TokenizeOptions:
     tokenizer: Path
     output: Path
     field: str = "text"
-    """Field of text in the lines of .jsonl files."""
+    """Field of text in the lines of .jsonl files that are no conversations."""
     end_of_text: str | None = None
-    """Token to append to each document."""
+    """Token to append to each document that is a text."""
+    chat_template: Path | None = None
+    """Of conversations; None: the one beside the tokenizer."""
     shard_tokens: int = _SHARD_TOKENS
     """A shard ends with the document that reaches this number of tokens."""
 
@@ -78,10 +83,17 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
     Raises:
         ConfigError: text, tokenizer or output cannot be used, or the output has other options.
     """
-    source = DataConfig(source=str(options.source.resolve()), pattern=options.pattern)
+    source = DataConfig(
+        source=str(options.source.resolve()),
+        pattern=options.pattern,
+        field=options.field,
+        chat_template=None if options.chat_template is None else str(options.chat_template),
+    )
     corpus = open_corpus(source)
-    tokenizer, digest = _tokenizer(options.tokenizer)
-    header = _header(options, corpus, tokenizer, digest)
+    tokenizer = LoadedTokenizer.of(options.tokenizer)
+    renderer = renderer_for(corpus, tokenizer, config=source, folder=options.tokenizer.parent)
+    header = _header(options, corpus, tokenizer, renderer)
+    encoder = _Encoder(corpus=corpus, tokenizer=tokenizer, renderer=renderer, header=header)
     options.output.mkdir(parents=True, exist_ok=True)
     with _locked(options.output):
         index_file = options.output / INDEX_FILE
@@ -90,7 +102,7 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
             _check_same_options(index.made_from, header.made_from, options.output)
             print_line(f"{options.output} is complete already: {index.tokens} tokens")
             return index
-        index = _write_shards(options, corpus, tokenizer, header, print_line=print_line)
+        index = _write_shards(options, encoder, print_line=print_line)
         write_durably(index_file, index.encode())
         (options.output / PROGRESS_FILE).unlink(missing_ok=True)
     print_line(
@@ -113,16 +125,21 @@ class _IndexHeader:
         return ShardIndex(**asdict(self), block_bytes=BLOCK_BYTES, shards=shards)
 
 
-def _header(options: TokenizeOptions, corpus: Corpus, tokenizer: Any, digest: str) -> _IndexHeader:
-    vocabulary = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+def _header(
+    options: TokenizeOptions, corpus: Corpus, tokenizer: LoadedTokenizer, renderer: RecordRenderer
+) -> _IndexHeader:
+    vocabulary, digest = tokenizer.vocabulary, tokenizer.sha256
     end = None
     if options.end_of_text is not None:
-        end = tokenizer.token_to_id(options.end_of_text)
+        end = tokenizer.number_of(options.end_of_text)
         if end is None:
             raise ConfigError(
                 f"end-of-text: {options.end_of_text!r} is no token of {options.tokenizer}"
             )
     parts = (corpus.fingerprint(), digest, options.field, end, options.shard_tokens, BLOCK_BYTES)
+    if renderer.kind is not RecordKind.TEXT:
+        parts += (renderer.kind, renderer.begin, renderer.end)
+        parts += () if renderer.template is None else (renderer.template.source,)
     return _IndexHeader(
         token_type="uint16" if vocabulary <= 2**16 else "uint32",
         vocabulary=vocabulary,
@@ -133,23 +150,19 @@ def _header(options: TokenizeOptions, corpus: Corpus, tokenizer: Any, digest: st
 
 
 def _write_shards(
-    options: TokenizeOptions,
-    corpus: Corpus,
-    tokenizer: Any,
-    header: _IndexHeader,
-    *,
-    print_line: Callable[[str], None],
+    options: TokenizeOptions, encoder: _Encoder, *, print_line: Callable[[str], None]
 ) -> ShardIndex:
+    header, corpus = encoder.header, encoder.corpus
     done = _resumed(options.output, header.made_from, print_line=print_line)
     progress = _ProgressPrinter(corpus, start=done.place, print_line=print_line)
-    stream = _encoded(options, corpus, tokenizer, header, start=done.place)
+    stream = encoder.documents(start=done.place)
     document = next(stream, None)
     while document is not None:
         with ShardWriter(options.output, len(done.shards), token_type=header.token_type) as shard:
             while document is not None and shard.tokens < options.shard_tokens:
-                tokens, position = document
-                shard.add(tokens)
-                progress.add(len(tokens), position)
+                encoded, position = document
+                shard.add(encoded.tokens, learned=encoded.learned)
+                progress.add(len(encoded.tokens), position)
                 done = replace(done, place=position)
                 document = next(stream, None)
             done = replace(done, shards=(*done.shards, shard.finish()))
@@ -159,22 +172,27 @@ def _write_shards(
     return header.filled(done.shards)
 
 
-def _encoded(
-    options: TokenizeOptions,
-    corpus: Corpus,
-    tokenizer: Any,
-    header: _IndexHeader,
-    *,
-    start: DocumentPosition,
-) -> Iterator[tuple[list[int], DocumentPosition]]:
-    """Tokens of each document that has any, and the position after it."""
-    end = [] if header.end_of_text is None else [header.end_of_text]
-    for batch in _batches(read_documents(corpus, field=options.field, start=start)):
-        texts = [document.text for document in batch]
-        encodings = tokenizer.encode_batch(texts, add_special_tokens=False)
-        for document, encoding in zip(batch, encodings, strict=True):
-            if encoding.ids:
-                yield [*encoding.ids, *end], document.after
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Encoder:
+    """From files to the tokens of their documents."""
+
+    corpus: Corpus
+    tokenizer: LoadedTokenizer
+    renderer: RecordRenderer
+    header: _IndexHeader
+
+    def documents(
+        self, *, start: DocumentPosition
+    ) -> Iterator[tuple[EncodedDocument, DocumentPosition]]:
+        """Each document that has any token, and the position after it."""
+        end = [] if self.header.end_of_text is None else [self.header.end_of_text]
+        for batch in _batches(read_documents(self.corpus, renderer=self.renderer, start=start)):
+            encoded = self.tokenizer.encode([document.text for document in batch])
+            for document, made in zip(batch, encoded, strict=True):
+                if made.tokens and made.learned is None:
+                    yield replace(made, tokens=[*made.tokens, *end]), document.after
+                elif made.tokens:
+                    yield made, document.after
 
 
 def _batches(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
@@ -182,7 +200,7 @@ def _batches(stream: Iterator[TextDocument]) -> Iterator[list[TextDocument]]:
     characters = 0
     for document in stream:
         batch.append(document)
-        characters += len(document.text)
+        characters += len(document.text.text)
         if characters >= _BATCH_CHARACTERS:
             yield batch
             batch, characters = [], 0
@@ -200,7 +218,7 @@ def _resumed(output: Path, made_from: str, *, print_line: Callable[[str], None])
         return _FinishedShards((), DocumentPosition())
     _check_same_options(raw["made_from"], made_from, output)
     shards = tuple(
-        ShardRecord(**{name: ShardFile(**record) for name, record in shard.items()})
+        ShardRecord(**{name: record and ShardFile(**record) for name, record in shard.items()})
         for shard in raw["shards"]
     )
     print_line(f"going on after {len(shards)} complete shards")
@@ -218,26 +236,6 @@ def _check_same_options(existing: str, wanted: str, output: Path) -> None:
             f"output: {output} holds shards of other text, another tokenizer or other options;"
             " name another folder, or delete it"
         )
-
-
-def _tokenizer(file: Path) -> tuple[Any, str]:
-    try:
-        from tokenizers import Tokenizer  # noqa: PLC0415 - optional package
-    except ImportError as error:
-        raise ConfigError(
-            "data.tokenizer: needs the package tokenizers; install drumline[trainer-more]"
-        ) from error
-    try:
-        content = file.read_bytes()
-    except OSError as error:
-        raise ConfigError(f"tokenizer: {file}: {error.strerror}") from error
-    try:
-        tokenizer = Tokenizer.from_buffer(content)
-    except Exception as error:  # the library raises nothing more specific
-        raise ConfigError(f"tokenizer: {file} is not a tokenizer.json: {error}") from error
-    tokenizer.no_padding()
-    tokenizer.no_truncation()
-    return tokenizer, hashlib.sha256(content).hexdigest()
 
 
 @contextmanager
@@ -293,7 +291,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--tokenizer", type=Path, required=True, help="a tokenizer.json")
     parser.add_argument("--output", type=Path, required=True, help="folder of the shards")
     parser.add_argument("--field", default="text", help="of the lines of .jsonl files (text)")
-    parser.add_argument("--end-of-text", help="token to append to each document")
+    parser.add_argument("--end-of-text", help="token to append to each document that is a text")
+    parser.add_argument("--chat-template", type=Path, help="file (the one beside the tokenizer)")
     parser.add_argument("--shard-tokens", type=int, default=_SHARD_TOKENS, help="tokens per shard")
     options = parser.parse_args(arguments)
     try:

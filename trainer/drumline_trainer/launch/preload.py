@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 
-from drumline_trainer.config import DataParallel, Recompute, TrainerConfig
+from drumline_trainer.config import Compile, DataParallel, Recompute, TrainerConfig
 
 
 def preload(config: TrainerConfig, *, ranks: int | None = None) -> None:
@@ -33,6 +33,6 @@ def modules_of(config: TrainerConfig, *, ranks: int | None = None) -> list[str]:
         modules.append("drumline_trainer.parallelism.pipeline_parallel.schedule")
     if config.memory.recompute is not Recompute.NONE:
         modules.append("drumline_trainer.memory.recompute")
-    if modules:
+    if modules or config.compile is not Compile.NONE:
         modules.append("torch._dynamo")  # which they use from their first call on
     return modules

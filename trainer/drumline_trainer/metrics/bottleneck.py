@@ -52,6 +52,7 @@ _COSTS = (
 _BY_PHASE = {
     "forward": Bottleneck.COMPUTE,
     "backward": Bottleneck.COMPUTE,
+    "evaluation": Bottleneck.COMPUTE,
     "optimizer": Bottleneck.MEMORY,
     "data": Bottleneck.DATA,
     "checkpoint": Bottleneck.SAVING,

@@ -19,6 +19,7 @@ import torch
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.cuda_clock import CudaClock
+from drumline_trainer.metrics.evaluation_record import EvaluationRecord
 from drumline_trainer.metrics.memory import MemoryMeter, MemoryUsage
 from drumline_trainer.metrics.sinks import Sink, check_packages, open_sinks
 from drumline_trainer.metrics.step_record import StepRecord
@@ -140,7 +141,7 @@ class Instruments:
         self.totals.update(seconds)
         return per_step(seconds, steps=steps), self.memory.take()
 
-    def publish(self, record: StepRecord) -> None:
+    def publish(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record to the sinks; a sink that fails is logged and removed."""
         sinks = self._sinks or []
         for sink in list(sinks):

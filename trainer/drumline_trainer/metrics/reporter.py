@@ -82,6 +82,8 @@ class RunReporter:
     _window_start: float = 0.0
     """When the steps of the next report began, plus the time spent in checkpoints."""
     _window_first: int = 0  # finished steps at that time
+    _phase: Phase = Phase.STARTING
+    _last_beat: float = 0.0
     _mark: bool = True
     """The next heartbeat marks a stage of the start and is sent at once."""
 
@@ -147,6 +149,14 @@ class RunReporter:
         if not before_training:
             self._mark = False
 
+    def progressed(self) -> None:
+        """Bytes were read or written: a long phase moves, and is no hang. To be called often.
+
+        Sends at most one heartbeat in `heartbeat_seconds`.
+        """
+        if time.monotonic() - self._last_beat >= self.config.heartbeat_seconds:
+            self._beat(self._phase, now=False)
+
     def assembled(
         self, layout: Layout, *, stages: Iterable[nn.Module], state: Iterable[Tensor]
     ) -> None:
@@ -198,7 +208,7 @@ class RunReporter:
 
     @contextmanager
     def excluded_from_step_time(self) -> Generator[None]:
-        """Wrap the saving of checkpoints, whose time counts for no step."""
+        """Wrap evaluations and the saving of checkpoints, whose time counts for no step."""
         began = time.monotonic()
         yield
         self._window_start += time.monotonic() - began
@@ -303,6 +313,7 @@ class RunReporter:
         )
 
     def _beat(self, phase: Phase, *, now: bool) -> None:
+        self._phase, self._last_beat = phase, time.monotonic()
         if self.heartbeats is None:
             return
         self.heartbeats.send(

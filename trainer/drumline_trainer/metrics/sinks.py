@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.metrics.evaluation_record import EvaluationRecord
 from drumline_trainer.metrics.step_record import StepRecord
 
 STEPS_FILE = "steps.jsonl"
+EVALUATIONS_FILE = "evaluations.jsonl"
 
 
 class Sink(Protocol):
     """Receives the records of one run in the order of their steps."""
 
-    def write(self, record: StepRecord) -> None:
+    def write(self, record: StepRecord | EvaluationRecord) -> None:
         """Write a record."""
         ...
 
@@ -32,13 +34,14 @@ class Sink(Protocol):
 class JsonLines:
     """A line per record. A resumed run appends; of two lines of a step the later counts."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
 
-    def write(self, record: StepRecord) -> None:
+    def write(self, record: StepRecord | EvaluationRecord) -> None:
         """In one write, so that readers see whole lines. The first makes the folder."""
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with self._path.open("ab") as file:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        name = STEPS_FILE if isinstance(record, StepRecord) else EVALUATIONS_FILE
+        with (self._folder / name).open("ab") as file:
             file.write(json.dumps(record.to_dict()).encode() + b"\n")
 
     def close(self) -> None:
@@ -52,7 +55,7 @@ class TensorBoard:
         writers = importlib.import_module("torch.utils.tensorboard")
         self._writer = writers.SummaryWriter(log_dir=str(folder))
 
-    def write(self, record: StepRecord) -> None:
+    def write(self, record: StepRecord | EvaluationRecord) -> None:
         """A scalar per figure."""
         for name, value in record.scalars():
             self._writer.add_scalar(name, value, record.step)
@@ -85,7 +88,7 @@ class WandbOffline:
             settings=settings,
         )
 
-    def write(self, record: StepRecord) -> None:
+    def write(self, record: StepRecord | EvaluationRecord) -> None:
         """A row per record."""
         self._run.log(dict(record.scalars()), step=record.step)
 
@@ -110,7 +113,7 @@ def open_sinks(config: TrainerConfig, *, folder: Path | None) -> list[Sink]:
         return []
     sinks: list[Sink] = []
     if wanted.json_lines:
-        sinks.append(JsonLines(folder / STEPS_FILE))
+        sinks.append(JsonLines(folder))
     try:
         if wanted.tensorboard:
             sinks.append(TensorBoard(folder / "tensorboard"))

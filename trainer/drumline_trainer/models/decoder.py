@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
@@ -56,7 +57,11 @@ class Decoder(nn.Module):
         """The first hidden states, of shape B S D."""
         if self.embedding is None:
             raise TypeError("a stage without embedding is fed hidden states, not tokens")
-        return self.embedding(tokens_BS)
+        x_BSD = self.embedding(tokens_BS)
+        if not self.config.scaled_embedding:
+            return x_BSD
+        # rounded as its authors do, which in bf16 is another factor
+        return x_BSD * torch.tensor(self.config.hidden_size**0.5, dtype=x_BSD.dtype).item()
 
     def logits(self, x_BSD: Tensor) -> Tensor:
         """Every word's score, of shape B S V; a stage that is not the last gives x_BSD itself."""
@@ -64,7 +69,11 @@ class Decoder(nn.Module):
             return x_BSD
         x_BSD = self.norm(x_BSD)
         if self.output is not None:
-            return self.output(x_BSD)
+            return self._capped(self.output(x_BSD))
         if self.embedding is None:
             raise TypeError("the last stage of a model with tied embeddings keeps its embedding")
-        return self.embedding.logits(x_BSD)
+        return self._capped(self.embedding.logits(x_BSD))
+
+    def _capped(self, logits_BSV: Tensor) -> Tensor:
+        cap = self.config.logit_softcap
+        return logits_BSV if cap is None else cap * torch.tanh(logits_BSV / cap)

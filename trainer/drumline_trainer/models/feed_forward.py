@@ -7,23 +7,44 @@ from __future__ import annotations
 
 from typing import Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from drumline_trainer.config.model import Activation
 
-class SwiGLU(nn.Module):
-    """A gated expansion (Shazeer 2020), without biases: Llama's."""
+_LIMIT, _STEEPNESS = 7.0, 1.702
+"""Of GPT-OSS."""
 
-    def __init__(self, hidden_size: int, ffn_size: int) -> None:
+
+class GatedFeedForward(nn.Module):
+    """A gated expansion (Shazeer 2020), without biases: SwiGLU, as Llama's, or Gemma's GeGLU."""
+
+    def __init__(
+        self, hidden_size: int, ffn_size: int, activation: Activation = Activation.SILU
+    ) -> None:
         super().__init__()
+        self.activation = activation
         self.gate = nn.Linear(hidden_size, ffn_size, bias=False)
         self.up = nn.Linear(hidden_size, ffn_size, bias=False)
         self.down = nn.Linear(ffn_size, hidden_size, bias=False)
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         """Gate, expand, contract."""
-        hidden_BSF = F.silu(self.gate(x_BSD)) * self.up(x_BSD)
+        hidden_BSF = gated(self.gate(x_BSD), self.up(x_BSD), self.activation)
         return self.down(hidden_BSF)
+
+
+def gated(gate: Tensor, up: Tensor, activation: Activation) -> Tensor:
+    """What the gate lets through, elementwise."""
+    match activation:
+        case Activation.SILU:
+            return F.silu(gate) * up
+        case Activation.GELU_TANH:
+            return F.gelu(gate, approximate="tanh") * up
+        case Activation.CLAMPED_SWIGLU:
+            gate = gate.clamp(max=_LIMIT)
+            return (up.clamp(-_LIMIT, _LIMIT) + 1) * (gate * torch.sigmoid(_STEEPNESS * gate))
 
 
 class Perceptron(nn.Module):

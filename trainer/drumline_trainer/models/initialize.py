@@ -73,7 +73,7 @@ def initial_values(name: str, config: ModelConfig) -> Normal | float:
     1 / sqrt(2 · layers) where a projection writes to the residual stream.
     """
     *parents, module = name.removesuffix(".weight").split(".")
-    if module == "bias":
+    if module.endswith("bias"):
         return 0.0
     if module.endswith("norm"):
         return 1.0

@@ -18,25 +18,32 @@ token, R = T·K rows.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.feed_forward import SwiGLU
+from drumline_trainer.models.feed_forward import GatedFeedForward, gated
 
 
 class Experts(nn.Module):
-    """SwiGLU once per expert, the weights of all of them in three tensors."""
+    """A gated feed-forward per expert, the weights of all of them in three tensors; biases too."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
+        self.activation = config.activation
         wide = (config.experts, config.features_per_expert, config.hidden_size)
         self.gate = nn.Parameter(torch.empty(wide))
         self.up = nn.Parameter(torch.empty(wide))
         self.down = nn.Parameter(torch.empty(wide[0], wide[2], wide[1]))
+        biases = (
+            [nn.Parameter(torch.empty(wide[0], size)) for size in (wide[1], wide[1], wide[2])]
+            if config.expert_bias
+            else (None, None, None)
+        )
+        self.gate_bias, self.up_bias, self.down_bias = biases
 
     def forward(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
         """Rows sorted by expert through their experts: the first counts[0] through expert 0, ..."""
@@ -44,12 +51,33 @@ class Experts(nn.Module):
             ends_X = counts_X.cumsum(0).to(torch.int32)
             gate_RF = F.grouped_mm(rows_RD, self.gate.mT, offs=ends_X)
             up_RF = F.grouped_mm(rows_RD, self.up.mT, offs=ends_X)
-            return F.grouped_mm(F.silu(gate_RF) * up_RF, self.down.mT, offs=ends_X)
-        rows_of_each: tuple[Tensor, ...] = rows_RD.split(counts_X.tolist())  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
-        weights = zip(rows_of_each, self.gate, self.up, self.down, strict=True)  # pyright: ignore[reportUnknownArgumentType] - untyped in torch
-        return torch.cat(
-            [(F.silu(x @ gate.T) * (x @ up.T)) @ down.T for x, gate, up, down in weights]
-        )
+            hidden_RF = self._gated(gate_RF, up_RF, counts_X)
+            return self._out(F.grouped_mm(hidden_RF, self.down.mT, offs=ends_X), counts_X)
+        sizes = cast("list[int]", counts_X.tolist())  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+        gate_RF, up_RF = (_by_expert(rows_RD, weight, sizes) for weight in (self.gate, self.up))
+        hidden_RF = self._gated(gate_RF, up_RF, counts_X)
+        return self._out(_by_expert(hidden_RF, self.down, sizes), counts_X)
+
+    def _gated(self, gate_RF: Tensor, up_RF: Tensor, counts_X: Tensor) -> Tensor:
+        if self.gate_bias is not None and self.up_bias is not None:
+            gate_RF = gate_RF + _of_rows(self.gate_bias, counts_X, gate_RF)
+            up_RF = up_RF + _of_rows(self.up_bias, counts_X, up_RF)
+        return gated(gate_RF, up_RF, self.activation)
+
+    def _out(self, rows_RD: Tensor, counts_X: Tensor) -> Tensor:
+        bias = self.down_bias
+        return rows_RD if bias is None else rows_RD + _of_rows(bias, counts_X, rows_RD)
+
+
+def _by_expert(rows: Tensor, weight: Tensor, sizes: list[int]) -> Tensor:
+    """Rows that are sorted by expert times their expert's matrix."""
+    parts = cast("tuple[Tensor, ...]", rows.split(sizes))  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+    return torch.cat([part @ matrix.T for part, matrix in zip(parts, weight, strict=True)])
+
+
+def _of_rows(bias: Tensor, counts_X: Tensor, rows: Tensor) -> Tensor:
+    """Each row's expert's bias. The number of rows is known: no GPU is waited for."""
+    return bias.repeat_interleave(counts_X, dim=0, output_size=len(rows))
 
 
 class Dispatch(nn.Module):
@@ -69,10 +97,14 @@ class MixtureOfExperts(nn.Module):
         self.per_token = config.experts_per_token
         self.balance_weight = config.balance_weight
         self.loss_scale: Tensor | float | None = None
-        self.router = nn.Linear(config.hidden_size, config.experts, bias=False)
+        self.router = nn.Linear(config.hidden_size, config.experts, bias=config.expert_bias)
         self.experts = Experts(config)
         self.shared = (
-            SwiGLU(config.hidden_size, config.shared_experts * config.features_per_expert)
+            GatedFeedForward(
+                config.hidden_size,
+                config.shared_experts * config.features_per_expert,
+                config.activation,
+            )
             if config.shared_experts
             else None
         )

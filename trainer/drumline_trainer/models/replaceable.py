@@ -14,11 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.models.documents import Documents
+from drumline_trainer.shapes.attention import attention_runs
 
 _VARLEN_TYPES = (torch.bfloat16, torch.float16)
 """That torch's attention over runs of different lengths takes."""
-_LEAST_RUN = 512
-"""Queries that are computed at once where a window is narrower: small products waste a device."""
 
 
 class Positions(nn.Module):
@@ -29,32 +28,67 @@ class Positions(nn.Module):
         return torch.arange(x_BSD.shape[1], device=x_BSD.device)
 
 
+class AttentionSinks(nn.Module):
+    """A score of each head that takes a share of every softmax and gives nothing (GPT-OSS)."""
+
+    def __init__(self, heads: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(heads))
+
+    def forward(self) -> Tensor:
+        """Shape H."""
+        return self.weight
+
+
 class CoreAttention(nn.Module):
     """softmax(q · kᵀ / √E) · v; each key-value head serves H / G query heads.
 
     With a window (Beltagy et al. 2020, Mistral) a position sees itself and `window - 1` before it.
+    With a soft cap c (Gemma 2) scores s become c · tanh(s / c). No kernel of torch's knows it, nor
+    sinks, so that the scores of a run of queries are written and kept.
     """
 
-    def __init__(self, *, causal: bool, window: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        causal: bool,
+        window: int | None = None,
+        divisor: int | None = None,
+        softcap: float | None = None,
+    ) -> None:
+        """Scores are divided by the root of `divisor`, or of the size of a head."""
         super().__init__()
         self.causal = causal
         self.window = window
+        self.scale = None if divisor is None else divisor**-0.5
+        self.softcap = softcap
 
     def forward(
-        self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
+        self,
+        q_BHSE: Tensor,
+        k_BGSE: Tensor,
+        v_BGSE: Tensor,
+        documents: Documents | None = None,
+        sinks_H: Tensor | None = None,
     ) -> Tensor:
         """Shape B H S E: of every position, or where causal of this and the earlier ones.
 
-        With documents: of those of the same document.
+        With documents: of those of the same document. Sinks want a causal one.
         """
         if documents is None:
-            return self._whole(q_BHSE, k_BGSE, v_BGSE)
-        if q_BHSE.device.type == "cuda" and q_BHSE.dtype in _VARLEN_TYPES:
+            return self._whole(q_BHSE, k_BGSE, v_BGSE, sinks_H)
+        fused = self.softcap is None and sinks_H is None
+        if fused and q_BHSE.device.type == "cuda" and q_BHSE.dtype in _VARLEN_TYPES:
             return self.varlen(q_BHSE, k_BGSE, v_BGSE, documents)
         windows = [
             torch.cat(
                 [
-                    self._whole(*(x[row : row + 1, :, run] for x in (q_BHSE, k_BGSE, v_BGSE)))
+                    self._whole(
+                        q_BHSE[row : row + 1, :, run],
+                        k_BGSE[row : row + 1, :, run],
+                        v_BGSE[row : row + 1, :, run],
+                        sinks_H,
+                    )
                     for run in runs
                 ],
                 dim=2,
@@ -63,21 +97,27 @@ class CoreAttention(nn.Module):
         ]
         return torch.cat(windows)
 
-    def _whole(self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor) -> Tensor:
+    def _whole(
+        self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, sinks_H: Tensor | None
+    ) -> Tensor:
         length = q_BHSE.shape[2]
-        if self.window is None or self.window >= length:
-            return self._scored(q_BHSE, k_BGSE, v_BGSE, mask_QK=None)
-        # queries in runs: what no query of a run can see is not computed, and no mask is S · S
-        run = max(self.window, _LEAST_RUN)
+        window = length if self.window is None else min(self.window, length)
+        fused = self.softcap is None and sinks_H is None
+        if window == length and fused:
+            return self._fused(q_BHSE, k_BGSE, v_BGSE, mask_QK=None)
+        # what no query of a run can see is not computed, and no mask is S · S
         out_BHQE: list[Tensor] = []
-        for begin in range(0, length, run):
-            end, first = min(begin + run, length), max(0, begin - self.window + 1)
-            mask_QK = window_mask(begin, end, first, window=self.window, device=q_BHSE.device)
-            k_BGKE, v_BGKE = k_BGSE[:, :, first:end], v_BGSE[:, :, first:end]
-            out_BHQE.append(self._scored(q_BHSE[:, :, begin:end], k_BGKE, v_BGKE, mask_QK=mask_QK))
+        for begin, end, first in attention_runs(length, window):
+            mask_QK = window_mask(begin, end, first, window=window, device=q_BHSE.device)
+            parts = q_BHSE[:, :, begin:end], k_BGSE[:, :, first:end], v_BGSE[:, :, first:end]
+            out_BHQE.append(
+                self._fused(*parts, mask_QK=mask_QK)
+                if fused
+                else self._written(*parts, mask_QK=mask_QK, sinks_H=sinks_H)
+            )
         return torch.cat(out_BHQE, dim=2)
 
-    def _scored(
+    def _fused(
         self, q_BHQE: Tensor, k_BGKE: Tensor, v_BGKE: Tensor, *, mask_QK: Tensor | None
     ) -> Tensor:
         return F.scaled_dot_product_attention(
@@ -86,8 +126,37 @@ class CoreAttention(nn.Module):
             v_BGKE,
             attn_mask=mask_QK,
             is_causal=self.causal and mask_QK is None,
+            scale=self.scale,
             enable_gqa=q_BHQE.shape[1] != k_BGKE.shape[1],
         )
+
+    def _written(
+        self,
+        q_BHQE: Tensor,
+        k_BGKE: Tensor,
+        v_BGKE: Tensor,
+        *,
+        mask_QK: Tensor,
+        sinks_H: Tensor | None,
+    ) -> Tensor:
+        (groups, keys), (heads, queries) = k_BGKE.shape[1:3], q_BHQE.shape[1:3]
+        # the heads of a group one below another: keys and values are not repeated
+        q_BGRE = q_BHQE.reshape(len(q_BHQE), groups, -1, q_BHQE.shape[-1])
+        scores_BGRK = q_BGRE @ k_BGKE.mT * (self.scale or q_BHQE.shape[-1] ** -0.5)
+        if self.softcap is not None:
+            scores_BGRK = (scores_BGRK / self.softcap).tanh() * self.softcap
+        scores_BHQK = scores_BGRK.view(-1, heads, queries, keys)
+        scores_BHQK = scores_BHQK.masked_fill(~mask_QK, float("-inf"))
+        if sinks_H is not None:
+            sinks_BHQ1 = (
+                sinks_H.to(scores_BHQK.dtype)
+                .view(1, -1, 1, 1)
+                .expand(len(scores_BHQK), -1, queries, 1)
+            )
+            scores_BHQK = torch.cat((scores_BHQK, sinks_BHQ1), dim=-1)
+        shares_BHQK = scores_BHQK.softmax(dim=-1, dtype=torch.float32).to(v_BGKE.dtype)
+        shares_BGRK = shares_BHQK[..., :keys].reshape(*q_BGRE.shape[:3], keys)
+        return (shares_BGRK @ v_BGKE).view(len(q_BHQE), heads, queries, -1)
 
     def varlen(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents
@@ -118,6 +187,7 @@ class CoreAttention(nn.Module):
                 documents.ends,
                 documents.longest,
                 documents.longest,
+                scale=self.scale,
                 window_size=(
                     -1 if self.window is None else self.window - 1,
                     0 if self.causal else -1,

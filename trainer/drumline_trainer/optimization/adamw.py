@@ -91,6 +91,10 @@ class ShardedAdamW:
         return slices
 
 
+_TABLES = ("embedding.weight",)
+"""Ends of the names of tokens' and positions' embeddings."""
+
+
 def by_decay(
     slices: Sequence[TensorSlice], *, weight_decay: float
 ) -> tuple[tuple[list[int], float], ...]:
@@ -103,5 +107,9 @@ def by_decay(
 
 
 def decays(name: str, shape: Sequence[int]) -> bool:
-    """Whether weight decay applies to this parameter."""
-    return len(shape) > 1 and "embedding" not in name.split(".")
+    """Whether weight decay applies to this parameter: to matrices that are no table of vectors.
+
+    The projection of vit's patches (`embedding.projection.weight`) is a matrix as any other; the
+    biases of experts are a row each.
+    """
+    return len(shape) > 1 and not name.endswith((*_TABLES, "bias"))

@@ -9,7 +9,9 @@ were, and the scale is halved; after many good steps it is doubled (Micikevicius
     overflow       ->  half the scale, the step is skipped
     below 1        ->  the model itself overflows, not the scale: the run ends
 
-fp32 and bf16 have a fixed scale of 1, so their first overflow ends the run. All ranks see the same
+fp32 and bf16 have a fixed scale of 1: a step that is not finite there has no better scale to be
+tried with. So many of them as `optimizer.max_skipped_steps` allows are skipped, the next one ends
+the run: a restart would meet the same samples again. All ranks see the same
 totals and so the same scale.
 """
 
@@ -33,6 +35,8 @@ class LossScale:
     """Good steps since the scale has changed."""
     skipped: int = 0
     """Steps of the run that the optimizer did not make."""
+    allowance: int = 0
+    """Steps that may be skipped at a scale that never grows."""
 
     @classmethod
     def of(cls, config: TrainerConfig, saved: Mapping[str, Any]) -> LossScale:
@@ -48,7 +52,7 @@ class LossScale:
             case _:
                 raise ValueError(f"{state!r} is no loss scale")
         if config.precision is not Precision.FP16:
-            return cls(skipped=skipped)
+            return cls(skipped=skipped, allowance=config.optimizer.max_skipped_steps)
         optimizer = config.optimizer
         return cls(
             value=optimizer.loss_scale if value is None else value,
@@ -59,6 +63,8 @@ class LossScale:
 
     def after(self, *, finite: bool) -> LossScale:
         """The scale of the next step; below 1 there is none that helps."""
+        if not finite and self.growth_steps is None and self.skipped < self.allowance:
+            return replace(self, skipped=self.skipped + 1)
         if not finite:
             return replace(self, value=self.value / 2, steady=0, skipped=self.skipped + 1)
         if self.growth_steps is None:

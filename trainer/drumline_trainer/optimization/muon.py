@@ -85,7 +85,8 @@ class Muon:
 
 def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
     """Whether a weight maps hidden states: a matrix of a layer, or a stack of experts'."""
-    return name.startswith("layers.") and 1 < len(shape) <= _HIGHEST
+    biases = name.endswith("bias")  # of experts, a row each
+    return name.startswith("layers.") and not biases and 1 < len(shape) <= _HIGHEST
 
 
 def orthogonal(matrices: Tensor) -> Tensor:

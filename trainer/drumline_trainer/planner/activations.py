@@ -21,6 +21,9 @@ from dataclasses import dataclass
 
 from drumline_trainer.config import Family, Recompute
 from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.shapes.attention import scores_computed
+from drumline_trainer.shapes.flops import norms_of_layer
+from drumline_trainer.shapes.loss_rows import rows_of_chunk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +50,8 @@ def layer_kept(setup: TrainingSetup) -> Kept:
     statistics = 4 if llama else 8
     again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
     norms = 2 * (width * hidden * (own + gathered) + statistics * own + again)
+    if llama and norms_of_layer(model) > 2:  # what attention and feed-forward gave, for its norm
+        norms += 2 * (width * hidden * own + statistics * own + again)
     return Kept(
         norms=norms,
         attention=_attention(setup) / tensor,
@@ -64,10 +69,22 @@ def _attention(setup: TrainingSetup) -> float:
         # rotated queries lie head by head, so their result is copied once to lie token by token
         copies = model.family is Family.LLAMA and not setup.software.fused_gate
         copied = model.heads * head if copies else 0
+        if model.writes_scores:
+            return kept + setup.width * tokens * copied + _written_scores(setup)
         return kept + setup.width * tokens * copied + 4.0 * tokens * model.heads
     pairs = tokens * setup.sequence_length * model.heads
     # softmax's result; with dropout what it left, and its mask
     return kept + pairs * (2.0 * setup.width + 1.0 if model.dropout else setup.width)
+
+
+def _written_scores(setup: TrainingSetup) -> float:
+    """Of a layer, where no kernel of torch's knows its attention: tanh, softmax and its copy."""
+    model, length = setup.model, setup.sequence_length
+    pairs = sum(scores_computed(length, model.window(layer)) for layer in range(model.layers))
+    copied = setup.width if setup.width < 4 else 0  # softmax works in fp32
+    capped = 0 if model.attention_softcap is None else setup.width
+    each = capped + 4.0 + copied
+    return setup.tokens / length * pairs / model.layers * model.heads * each
 
 
 def _feed_forward(setup: TrainingSetup) -> float:
@@ -150,7 +167,7 @@ def embedding_kept(setup: TrainingSetup) -> float:
     length = setup.sequence_length // setup.layout.context
     places = 8.0 * length
     if model.family is Family.LLAMA:
-        places = setup.width * length * model.features_per_head
+        places = setup.width * length * model.features_turned
     cut = tokens if setup.layout.tensor > 1 else 0
     return 8.0 * tokens + cut + places + (tokens * model.hidden_size if model.dropout else 0)
 
@@ -163,12 +180,19 @@ def head_kept(setup: TrainingSetup) -> float:
     gathered = own if setup.software.gathers_again else tokens
     again = 0.0 if setup.software.fused_norms or not llama else 4.0 * own * hidden
     norm = width * hidden * (own + gathered) + (4.0 if llama else 8.0) * own + again
+    if model.logit_softcap is not None:
+        norm += width * tokens * model.outputs / tensor
+    if tensor == 1 and setup.software.loss_by_rows:
+        return norm + width * tokens * model.outputs + 17.0 * tokens
     if tensor == 1 or setup.software.gathers_again:
         return norm + 4.0 * tokens * model.outputs / tensor
-    return norm + width * tokens * model.outputs / tensor + 14.0 * tokens
+    return norm + width * tokens * model.outputs / tensor + 18.0 * tokens
 
 
 def loss_peak(setup: TrainingSetup) -> float:
     """What lives besides while the loss is computed and goes backward: logits and their slopes."""
-    logits = setup.tokens * setup.model.outputs / setup.layout.tensor
-    return logits * (4.0 + setup.width)
+    words = setup.model.outputs / setup.layout.tensor
+    if setup.software.loss_by_rows:
+        rows = min(setup.tokens, rows_of_chunk(math.ceil(words)))
+        return words * (setup.tokens * setup.width + rows * 8.0)
+    return setup.tokens * words * (4.0 + setup.width)

@@ -1,33 +1,16 @@
-"""Finding the global constants: one set for all rows, by a pattern search without randomness.
+"""Constants for one pool, by what its own jobs measured.
 
-What is minimized is the mean absolute logarithm of predicted over measured time, of each row at
-most `_OUTLIER`: a run that met a fault of its machine says nothing about the model. Every constant
-has bounds that physics sets. O(rounds · constants · rows).
+The global ones were found once, on published measurements: `constants`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from drumline_trainer.contract import StepPart
 from drumline_trainer.planner.constants import Constants, PoolConstants
-from drumline_trainer.planner.measured_rows import Measured
-from drumline_trainer.planner.step_time import step_time
 
-BOUNDS: dict[str, tuple[float, float]] = {
-    "matmul": (0.5, 0.92),
-    "half_width": (16.0, 2000.0),
-    "passes": (1.0, 6.0),
-    "kernel": (1e-6, 20e-6),
-    "domain": (0.3, 0.85),
-    "network": (0.3, 0.95),
-    "latency": (1.0, 8.0),
-    "step": (0.002, 0.05),
-}
-"""Shares of line rates that collectives were never seen above, times no kernel start is below."""
-_OUTLIER = 0.35
 _AXES = (
     StepPart.TENSOR,
     StepPart.CONTEXT,
@@ -35,42 +18,6 @@ _AXES = (
     StepPart.DATA,
     StepPart.PIPELINE,
 )
-
-
-def loss(rows: Sequence[Measured], constants: Constants) -> float:
-    """How far predictions are off; see above."""
-    errors = [
-        abs(math.log(step_time(row.setup, row.cluster, constants=constants).seconds / row.seconds))
-        for row in rows
-        if row.seconds is not None
-    ]
-    return sum(min(error, _OUTLIER) for error in errors) / len(errors)
-
-
-def fit(
-    rows: Sequence[Measured], *, start: Constants, first: float = 0.5, last: float = 0.02
-) -> Constants:
-    """The constants nearest to `start` that no step of the share `last` on one of them betters.
-
-    Args:
-        rows: measured iterations.
-        start: where to begin.
-        first: share by which constants are changed at first.
-        last: the smallest change that is tried.
-    """
-    constants, best, step = start, loss(rows, start), first
-    while step >= last:
-        better = False
-        for name, (low, high) in BOUNDS.items():
-            for factor in (1 + step, 1 / (1 + step)):
-                value = min(high, max(low, getattr(constants, name) * factor))
-                changed: Constants = replace(constants, **{name: value})
-                now = loss(rows, changed)
-                if now < best - 1e-7:
-                    constants, best, better = changed, now, True
-        if not better:
-            step /= 2
-    return constants
 
 
 def calibrated(constants: Constants, factors: Mapping[StepPart, float]) -> PoolConstants:

@@ -1,7 +1,8 @@
 """The global constants of the time model: few, the same for every model, layout and cluster.
 
-They were found by `calibration.fit` on the measured iterations in data/vtrain_a100.csv and nowhere
-else; none belongs to a row. A pool's own measurements may replace them (`calibration.calibrated`).
+They were found on the measured iterations in data/vtrain_a100.csv and nowhere else
+(tests/unit/trainer/planner/fitting.py); none belongs to a row. A pool's own measurements may
+replace them (`calibration.calibrated`).
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 
 from drumline_trainer.planner.search import Planned, evaluate, search
 from drumline_trainer.planner.space import Goal, KeptChoices
+from drumline_trainer.planner.words import large
 
 _SEARCHED_GPUS = 1024
 """Above so many a measure is worked out on the best layout with more copies, without a search."""
@@ -179,7 +180,7 @@ def _small_sentences(goal: Goal, measures: list[Measure]) -> Iterator[str]:
 def _long_sentences(measures: list[Measure], total_tokens: float) -> Iterator[str]:
     planned = measures[0]
     now = days(planned, total_tokens)
-    yield f"{total_tokens:.3g} tokens take {now:.1f} days on {planned.gpus} GPUs."
+    yield f"{large(total_tokens)} tokens take {now:.1f} days on {planned.gpus} GPUs."
     better = [each for each in measures[1:] if _rises(each, planned)]
     if not better:
         yield "None of the measures makes it shorter: the batch does not feed more GPUs."

@@ -160,14 +160,14 @@ def named_gpu(name: str) -> GpuModel:
     by_name = {known.lower(): known for known in (*GPU_MODELS, *_ALIASES)}
     known = by_name.get(wanted) or by_name.get(wanted.removeprefix("nvidia-").removeprefix("amd-"))
     if known is None:
-        raise ConfigError(unknown("gpu", name, (*GPU_MODELS,)))
+        raise ConfigError(unknown("gpu", name, (*_ALIASES, *GPU_MODELS)))
     return GPU_MODELS[_ALIASES.get(known, known)]
 
 
-def named_link(name: str) -> Link:
+def named_link(name: str, *, field_name: str = "network") -> Link:
     """The link of this name. Raises ConfigError that says the nearest."""
     if name not in LINKS:
-        raise ConfigError(unknown("network", name, LINKS))
+        raise ConfigError(unknown(field_name, name, LINKS))
     return LINKS[name]
 
 
@@ -176,5 +176,5 @@ def unknown(field_name: str, value: str, known: Iterable[str]) -> str:
     names = list(known)
     lower = {name.lower(): name for name in names}
     near = difflib.get_close_matches(value.lower(), lower, n=1, cutoff=0.4)
-    hint = f"; did you mean {lower[near[0]]}?" if near else ";"
+    hint = f"; did you mean {lower[near[0]]}?" if near else "."
     return f"{field_name}: {value!r} is not known{hint} There are {', '.join(names)}"

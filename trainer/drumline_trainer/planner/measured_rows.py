@@ -20,6 +20,7 @@ from drumline_trainer.config import (
     Recompute,
     Schedule,
 )
+from drumline_trainer.config.nearest import nearest_divisors
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.hardware import GpuCluster, Link, named_gpu, unknown
 from drumline_trainer.planner.memory import memory_bill
@@ -100,11 +101,15 @@ def read_rows(text: str) -> list[Measured]:
     for line, raw in enumerate(reader, start=2):
         if line > _MOST_ROWS:
             raise ConfigError(f"the file has more than {_MOST_ROWS} rows")
+        if None in raw:
+            raise ConfigError(f"line {line}: more cells than the {len(names)} columns")
         cells = {str(k).strip(): str(v or "").strip() for k, v in raw.items() if k is not None}
         try:
             rows.append(_measured(cells, line))
         except ConfigError as error:
             raise ConfigError(f"line {line}: {error}") from error
+    if not rows:
+        raise ConfigError("the file has no row below its columns")
     return rows
 
 
@@ -189,8 +194,11 @@ def _layout(cells: Mapping[str, str], numbers: Mapping[str, int], software: Soft
 def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
     hidden, heads, layers = (numbers[name] for name in ("hidden", "heads", "layers"))
     if hidden % heads:
-        raise ConfigError(f"heads: hidden {hidden} does not divide by {heads}")
-    family = Family(cells.get("family", "") or "gpt2")
+        raise ConfigError(
+            f"heads: hidden {hidden} does not divide by {heads}; use"
+            f" {nearest_divisors(heads, of=hidden)}"
+        )
+    family = _family(cells.get("family", "") or Family.GPT2.value)
     vocabulary = int(_positive(cells, "vocabulary", 50304.0))
     kv_heads = int(_positive(cells, "kv_heads", float(heads)))
     ffn = int(_positive(cells, "ffn", 4.0 * hidden))
@@ -214,6 +222,13 @@ def _model(cells: Mapping[str, str], numbers: Mapping[str, int]) -> ModelConfig:
         max_positions=numbers["sequence"],
         dropout=0.1 if family is Family.GPT2 else 0.0,
     )
+
+
+def _family(name: str) -> Family:
+    families = {family.value: family for family in (Family.GPT2, Family.LLAMA)}
+    if name not in families:
+        raise ConfigError(unknown("family", name, families))
+    return families[name]
 
 
 def _with_recompute(

@@ -9,9 +9,19 @@ O(ranks of the pipeline).
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from drumline_trainer.config import DataParallel, Offload, OptimizerKind, Precision, Recompute
+from drumline_trainer.config import (
+    DataParallel,
+    ModelConfig,
+    Offload,
+    OptimizerKind,
+    Precision,
+    Recompute,
+)
+from drumline_trainer.layout import Layout
 from drumline_trainer.planner import activations
 from drumline_trainer.planner.adapter_weights import (
     DOUBLY_PACKED_BYTES,
@@ -65,22 +75,38 @@ class Bill:
         return self.total <= self.capacity
 
 
-def memory_bill(setup: TrainingSetup, *, capacity: int) -> Bill:
-    """The bill of the rank that needs most."""
-    bills = {place: rank_lines(setup, place) for place in _full_places(setup)}
+HeldActivations = Mapping[int, tuple[Line, ...]]
+"""What comes and goes of activations, by place of the pipeline."""
+
+
+def memory_bill(
+    setup: TrainingSetup, *, capacity: int, held: HeldActivations | None = None
+) -> Bill:
+    """The bill of the rank that needs most.
+
+    Args:
+        setup: the model on a layout.
+        capacity: bytes of the device.
+        held: `held_activations` of a setup that differs in its kind of data parallelism alone.
+    """
+    held = held_activations(setup) if held is None else held
+    bills = {place: rank_lines(setup, place, own) for place, own in held.items()}
     fullest = max(bills, key=lambda place: sum(line.size for line in bills[place]))
     return Bill(lines=bills[fullest], capacity=capacity, place=fullest)
 
 
-def moving_bytes(setup: TrainingSetup) -> float:
-    """What of it does not depend on the kind of data parallelism, of the fullest rank."""
-    return CONTEXT_BYTES + max(
-        (1 + FRAGMENTATION) * sum(line.size for line in _activations(setup, place))
-        for place in _full_places(setup)
-    )
+def held_activations(setup: TrainingSetup) -> HeldActivations:
+    """Lines that all kinds of data parallelism share, of the ranks that may be fullest."""
+    return {place: tuple(_activations(setup, place)) for place in _full_places(setup)}
 
 
-def _full_places(setup: TrainingSetup) -> list[int]:
+def moving_bytes(held: HeldActivations) -> float:
+    """What the fullest rank needs whatever the kind of data parallelism."""
+    most = max(sum(line.size for line in own) for own in held.values())
+    return CONTEXT_BYTES + (1 + FRAGMENTATION) * most
+
+
+def _full_places(setup: TrainingSetup) -> tuple[int, ...]:
     """Places of the pipeline of which one is the fullest.
 
     Of those that have as many layers and the same ends of the model, only the one with most
@@ -88,17 +114,31 @@ def _full_places(setup: TrainingSetup) -> list[int]:
     """
     layout = setup.layout
     if layout.pipeline == 1:
-        return [0]
-    partition, alive = setup.stage_layers(), ranks_in_flight(setup)
+        return (0,)
+    order_alone = Layout(
+        pipeline=layout.pipeline,
+        schedule=layout.schedule,
+        stages_per_rank=layout.stages_per_rank,
+    )
+    return _full_of_order(
+        order_alone, tuple(map(len, setup.stage_layers())), ranks_in_flight(setup)
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _full_of_order(
+    layout: Layout, sizes_of: tuple[int, ...], alive: tuple[tuple[int, ...], ...]
+) -> tuple[int, ...]:
+    """The same of a pipeline with so many layers a stage: all kinds of data parallelism ask it."""
     best: dict[tuple[object, ...], tuple[int, int]] = {}
     for place in range(layout.pipeline):
         stages = sorted(layout.stages_of(place))
-        sizes = tuple(len(partition[stage]) for stage in stages)
+        sizes = tuple(sizes_of[stage] for stage in stages)
         key = (sizes, stages[0] == 0, stages[-1] == layout.stages - 1)
         held = sum(count * size for count, size in zip(alive[place], sizes, strict=True))
         if key not in best or held > best[key][0]:
             best[key] = (held, place)
-    return [place for _, place in best.values()]
+    return tuple(place for _, place in best.values())
 
 
 def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
@@ -116,20 +156,39 @@ def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
 
 def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
     """Weights of the rank at this place of the pipeline before they are sharded; of experts."""
-    model, layout = setup.model, setup.layout
-    parts, tensor = parameters(model), layout.tensor
-    partition = setup.stage_layers()
-    dense = experts = 0.0
-    for stage in layout.stages_of(place):
-        count = len(partition[stage])
-        cut = parts.layer - parts.layer_replicated
-        dense += count * (cut / tensor + parts.layer_replicated)
-        experts += count * parts.experts / (tensor * layout.expert)
-        if stage == 0:
-            dense += parts.embedding / tensor
-        if stage == layout.stages - 1:
-            dense += (parts.head + (parts.tied if layout.stages > 1 else 0)) / tensor
-    return dense, experts
+    layout, partition = setup.layout, setup.stage_layers()
+    stages = layout.stages_of(place)
+    return _weights_of(
+        setup.model,
+        tensor=layout.tensor,
+        expert=layout.expert,
+        layers=sum(len(partition[stage]) for stage in stages),
+        embeds=0 in stages,
+        predicts=layout.stages - 1 in stages,
+        tied_apart=layout.stages > 1,
+    )
+
+
+@functools.lru_cache(maxsize=1024)
+def _weights_of(
+    model: ModelConfig,
+    *,
+    tensor: int,
+    expert: int,
+    layers: int,
+    embeds: bool,
+    predicts: bool,
+    tied_apart: bool,
+) -> tuple[float, float]:
+    """The same of so many layers, and of which ends of the model."""
+    parts = parameters(model)
+    cut = parts.layer - parts.layer_replicated
+    dense = layers * (cut / tensor + parts.layer_replicated)
+    if embeds:
+        dense += parts.embedding / tensor
+    if predicts:
+        dense += (parts.head + (parts.tied if tied_apart else 0)) / tensor
+    return dense, layers * parts.experts / (tensor * expert)
 
 
 def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
@@ -138,10 +197,13 @@ def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
     return max((rank_parameters(setup, place) for place in ends), key=sum)
 
 
-def rank_lines(setup: TrainingSetup, place: int) -> tuple[Line, ...]:
-    """Every line of the rank at this place of the pipeline."""
+def rank_lines(
+    setup: TrainingSetup, place: int, held: Sequence[Line] | None = None
+) -> tuple[Line, ...]:
+    """Every line of the rank at this place of the pipeline; `held` are those of activations."""
     dense, experts = rank_parameters(setup, place)
-    lines = [*_state(setup, dense, experts), *_activations(setup, place)]
+    held = _activations(setup, place) if held is None else held
+    lines = [*_state(setup, dense, experts), *held]
     lines.append(
         Line(
             name="communication buffers",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, Family, ModelConfig
-from drumline_trainer.config.decoding import decode
+from drumline_trainer.config.decoding import decode, field_kinds
 from drumline_trainer.planner.hardware import unknown
 from drumline_trainer.shapes.hugging_face import to_ours
 
@@ -39,12 +39,18 @@ def from_sizes(text: str) -> ModelConfig:
     Raises:
         ConfigError: a field is unknown, missing, or not a number; says the nearest.
     """
+    known = (*_SHORT, *field_kinds(ModelConfig))
     values: dict[str, Any] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
-        name, equals, value = part.partition("=")
+        short, equals, value = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise ConfigError(f"dimensions: {part!r} is not written as field=value")
-        values[_SHORT.get(name.strip(), name.strip())] = _value(name, value.strip())
+        name = _SHORT.get(short, short)
+        if short not in known:
+            raise ConfigError(unknown("dimensions", short, known))
+        if name in values:
+            raise ConfigError(f"dimensions: {name} is given twice")
+        values[name] = _value(short, value)
     for name in ("layers", "hidden_size", "heads"):
         if name not in values:
             raise ConfigError(f"dimensions: {name} is missing; layers, hidden and heads are needed")
@@ -54,32 +60,13 @@ def from_sizes(text: str) -> ModelConfig:
         values.setdefault("ffn_size", -(-int(values["hidden_size"] * wide) // 128) * 128)
     values.setdefault("vocab_size", 32_000)
     values.setdefault("max_positions", 1 << 20)
-    _check_heads(values)
     return decode(ModelConfig, values, path="model.")
-
-
-def nearest(number: int, legal: list[int]) -> str:
-    """The legal values on both sides of a number, in words."""
-    below = [value for value in legal if value < number]
-    above = [value for value in legal if value > number]
-    return " or ".join(str(value) for value in (*below[-1:], *above[:1]))
-
-
-def _check_heads(values: Mapping[str, Any]) -> None:
-    hidden, heads = values["hidden_size"], values["heads"]
-    whole = all(isinstance(value, int) and value > 0 for value in (hidden, heads))
-    if whole and "head_size" not in values and hidden % heads:
-        legal = [n for n in range(1, min(hidden, 4 * heads) + 1) if hidden % n == 0]
-        raise ConfigError(
-            f"model.heads: hidden_size {hidden} does not divide by {heads} heads; use"
-            f" {nearest(heads, legal)}"
-        )
 
 
 def _value(name: str, text: str) -> Any:
     if text in ("true", "false"):
         return text == "true"
-    if name.strip() == "family":
+    if name == "family":
         return text
     try:
         return int(text)

@@ -16,6 +16,7 @@ up to the rail's end. O(levels) each.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from enum import StrEnum
@@ -149,12 +150,16 @@ def span(
     cluster: GpuCluster, *, ranks: int, stride: int, efficiency: LinkEfficiency | None = None
 ) -> Span:
     """Where `ranks` ranks lie that are `stride` apart."""
-    efficiency = efficiency or LinkEfficiency()
+    return _span(cluster.levels, ranks, stride, efficiency or LinkEfficiency())
+
+
+@functools.lru_cache(maxsize=4096)
+def _span(levels: tuple[Level, ...], ranks: int, stride: int, efficiency: LinkEfficiency) -> Span:
     bandwidth, latency, inside, crosses = math.inf, 0.0, 1, 0
     direct = math.inf
     reach: list[tuple[int, float]] = []
-    for index, level in enumerate(cluster.levels):
-        last = index == len(cluster.levels) - 1
+    for index, level in enumerate(levels):
+        last = index == len(levels) - 1
         members = ranks if last else min(ranks, max(1, level.gpus // stride))
         if members <= inside:
             continue

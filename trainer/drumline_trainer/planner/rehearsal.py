@@ -339,7 +339,7 @@ def _kept(setup: TrainingSetup) -> float:
     if setup.recompute is not Recompute.NONE and model.family is Family.LLAMA:
         # rotary tables are then kept by recompute itself, not by autograd
         length = setup.sequence_length // layout.context
-        tables = setup.width * length * model.features_per_head
+        tables = setup.width * length * model.features_turned
     kept = 0.0
     for stage, alive in zip(sorted(layout.stages_of(0)), in_flight[0], strict=True):
         kept += alive * activations.layers_kept(setup, len(partition[stage]))

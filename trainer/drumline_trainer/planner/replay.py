@@ -2,7 +2,7 @@
 
 An action begins when its rank is free and what it waits for is there. O(actions); and a long run of
 micro-batches repeats itself: after the pipeline is full every further round takes as long as the
-last, so that two short runs say what a long one takes.
+last, or as the busiest rank works, so that two short runs say what a long one takes.
 """
 
 from __future__ import annotations
@@ -61,24 +61,39 @@ def replayed(actions: Order, stages: Sequence[StageSeconds]) -> Replay:
     return _walked(_program(actions), stages, ranks=len(actions))
 
 
-_Program = tuple[tuple[int, int, int], ...]
-"""All actions such that each comes after what it waits for, whatever they cost: of each the rank,
-the place of its cost (stage and pass), and which step of this list, counted from 1, it waits for; 0
-is nothing."""
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """An order to be walked with any costs; a slot is the place of a cost, by stage and pass."""
+
+    ranks: tuple[int, ...]
+    """Of all actions such that each comes after what it waits for, whatever they cost. Numbers
+    beside each other: the collector would look at hundreds of thousands of tuples again and
+    again."""
+    slots: tuple[int, ...]
+    sources: tuple[int, ...]
+    """Which of them, counted from 1, each waits for; 0 is nothing."""
+    stages_of_rank: tuple[frozenset[int], ...]
+    micro_batches: int
+    """Of which each stage does all passes."""
+
+
 _SLOTS = (Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT)
+_SLOT = {way: slot for slot, way in enumerate(_SLOTS)}
 
 
 def _walked(program: _Program, stages: Sequence[StageSeconds], *, ranks: int) -> Replay:
     costs = [seconds for stage in stages for seconds in map(stage.of, _SLOTS)]
-    free, busy = [0.0] * ranks, [0.0] * ranks
+    free = [0.0] * ranks
     done: list[float] = [0.0]
-    for rank, slot, source in program:
-        begins, ready = free[rank], done[source]
-        begins = ready if ready > begins else begins  # noqa: FURB136 - a call of max takes twice as long
-        seconds = costs[slot]
-        busy[rank] += seconds
-        free[rank] = begins + seconds
-        done.append(free[rank])
+    for rank, slot, source in zip(program.ranks, program.slots, program.sources, strict=True):
+        at, ready = free[rank], done[source]
+        at = (ready if ready > at else at) + costs[slot]  # noqa: FURB136 - a call of max takes twice as long
+        free[rank] = at
+        done.append(at)
+    whole = [stage.of(Pass.FORWARD) + stage.of(Pass.BACKWARD) for stage in stages]
+    busy = (
+        program.micro_batches * sum(whole[stage] for stage in own) for own in program.stages_of_rank
+    )
     return Replay(seconds=max(free), busy=tuple(busy))
 
 
@@ -98,37 +113,44 @@ def _program(actions: Order) -> _Program:
     micros = 1 + max(micro for own in actions for _, _, micro in own)
     forwards, backwards = [0] * ((last + 1) * micros), [0] * ((last + 1) * micros)
     at = [0] * len(actions)
-    program: list[tuple[int, int, int]] = []
-    left = sum(map(len, actions))
-    while left > len(program):
-        before = len(program)
+    ranks, slots, sources = list[int](), list[int](), list[int]()
+    count, left = 0, sum(map(len, actions))
+    forward, weight = Pass.FORWARD, Pass.WEIGHT
+    while left > count:
+        before = count
         for rank, own in enumerate(actions):
-            for stage, way, micro in own[at[rank] :]:
+            position, end = at[rank], len(own)
+            while position < end:
+                stage, way, micro = own[position]
                 place = stage * micros + micro
-                if way is Pass.WEIGHT:
-                    program.append((rank, 4 * stage + 3, 0))
-                elif way is Pass.FORWARD:
+                if way is weight:
+                    source = 0
+                elif way is forward:
                     source = forwards[place - micros] if stage else 0
                     if stage and not source:
                         break
-                    program.append((rank, 4 * stage, source))
-                    forwards[place] = len(program)
+                    forwards[place] = count + 1
                 else:
                     source = forwards[place] if stage == last else backwards[place + micros]
                     if not source:
                         break
-                    slot = 1 if way is Pass.BACKWARD else 2
-                    program.append((rank, 4 * stage + slot, source))
-                    backwards[place] = len(program)
-                at[rank] += 1
-        if len(program) == before:
+                    backwards[place] = count + 1
+                ranks.append(rank)
+                slots.append(4 * stage + _SLOT[way])
+                sources.append(source)
+                count += 1
+                position += 1
+            at[rank] = position
+        if count == before:
             raise ValueError("the order waits for itself")
-    return tuple(program)
+    own_stages = tuple(frozenset(stage for stage, _, _ in own) for own in actions)
+    return _Program(tuple(ranks), tuple(slots), tuple(sources), own_stages, micros)
 
 
 _SETTLED = 3
-"""Rounds after which every further one takes as long as the last, where only the ends differ; with
-stages of all kinds of cost it is off by up to a hundredth."""
+"""Rounds after which every further one takes as long as the last, or as the busiest rank works: a
+rank that had to wait at first may set the pace only later. So it is in stages that differ by a
+layer, or by a head; with stages of all kinds of cost it is off by up to half a hundredth."""
 
 
 @functools.lru_cache(maxsize=2048)
@@ -153,9 +175,10 @@ def pipeline_seconds(
         return replay(micro_batches)
     shorter = replay(micro_batches - (rounds + 1) * ranks)
     short = replay(micro_batches - rounds * ranks)
-    more = short.seconds - shorter.seconds
-    busy = zip(short.busy, shorter.busy, strict=True)
+    works = [long - less for long, less in zip(short.busy, shorter.busy, strict=True)]
+    more = max(short.seconds - shorter.seconds, *works)
+    busy = zip(short.busy, works, strict=True)
     return Replay(
         seconds=short.seconds + rounds * more,
-        busy=tuple(long + rounds * (long - less) for long, less in busy),
+        busy=tuple(own + rounds * work for own, work in busy),
     )

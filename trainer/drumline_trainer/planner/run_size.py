@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drumline_trainer.planner.search import Planned
+from drumline_trainer.planner.words import large
 
 _DAY = 86_400.0
 
@@ -78,7 +79,7 @@ def pick_size(
     if not inside:
         assert deadline is not None  # noqa: S101 - without one all are inside
         return NoSize(
-            reason=f"{deadline.tokens:.3g} tokens in {deadline.days:g} days are not possible on"
+            reason=f"{large(deadline.tokens)} tokens in {deadline.days:g} days are not possible on"
             f" {numbers}: the fastest are {fastest.gpus} with"
             f" {run_days(fastest, deadline.tokens):.1f} days. More GPUs, a larger batch or fp8."
         )

@@ -37,7 +37,7 @@ Order = tuple[tuple[Action, ...], ...]
 _F, _B, _I, _W = Pass.FORWARD, Pass.BACKWARD, Pass.INPUT, Pass.WEIGHT
 
 
-@functools.lru_cache(maxsize=512)
+@functools.lru_cache(maxsize=8)
 def order(schedule: Schedule, *, ranks: int, stages_per_rank: int, micro_batches: int) -> Order:
     """Every rank's actions.
 
@@ -86,36 +86,62 @@ class _Loop:
     micro_batches: int
     zero_bubble: bool
 
+    @property
+    def per_round(self) -> int:
+        """Micro-batches that a stage does before the next one has its turn."""
+        return self.micro_batches // max(1, self.micro_batches // self.ranks)
+
+    def ahead(self, rank: int) -> int:
+        """Forward passes of all stages before the first backward pass."""
+        hops = (1 if self.zero_bubble else 2) * (self.ranks - 1 - rank)
+        total = self.micro_batches * self.stages_per_rank
+        return min((self.stages_per_rank - 1) * self.per_round + hops, total)
+
+    def most_alive(self, rank: int) -> tuple[int, ...]:
+        """Micro-batches alive by stage when the rank has most: before it first frees one.
+
+        From then on every forward pass follows on one that frees as much. Gradients of weights,
+        which free them, come `rank` steps late.
+        """
+        delay = rank if self.zero_bubble else 0
+        total = self.micro_batches * self.stages_per_rank
+        held = min(self.ahead(rank) + delay + 1, total)
+        rounds, rest = divmod(held, self.per_round * self.stages_per_rank)
+        return tuple(
+            rounds * self.per_round + min(max(rest - local * self.per_round, 0), self.per_round)
+            for local in range(self.stages_per_rank)
+        )
+
     def actions(self, rank: int) -> list[Action]:
         """Of one rank: warm up, then one forward and one backward, then what is left."""
-        rounds = max(1, self.micro_batches // self.ranks)
-        per_round = self.micro_batches // rounds
+        per_round, ahead = self.per_round, self.ahead(rank)
         total = self.micro_batches * self.stages_per_rank
-        hops = (1 if self.zero_bubble else 2) * (self.ranks - 1 - rank)
-        ahead = min((self.stages_per_rank - 1) * per_round + hops, total)
         forwards, backwards, weighted = ([0] * self.stages_per_rank for _ in range(3))
+        order_of_stages = [(step // per_round) % self.stages_per_rank for step in range(total)]
+        stages = [local * self.ranks + rank for local in range(self.stages_per_rank)]
+        last = self.stages_per_rank - 1
         actions: list[Action] = []
-
-        def add(local: int, way: Pass, seen: list[int]) -> None:
-            actions.append((local * self.ranks + rank, way, seen[local]))
-            seen[local] += 1
-
-        def backward_stage(step: int) -> int:
-            return self.stages_per_rank - 1 - (step // per_round) % self.stages_per_rank
-
         weights = 0
+        back = _I if self.zero_bubble else _B
         for step in range(total + ahead):
             if step < total:
-                add((step // per_round) % self.stages_per_rank, _F, forwards)
+                local = order_of_stages[step]
+                actions.append((stages[local], _F, forwards[local]))
+                forwards[local] += 1
             if step < ahead:
                 continue
-            add(backward_stage(step - ahead), _I if self.zero_bubble else _B, backwards)
+            local = last - order_of_stages[step - ahead]
+            actions.append((stages[local], back, backwards[local]))
+            backwards[local] += 1
             if self.zero_bubble and step - ahead >= rank:
-                add(backward_stage(weights), _W, weighted)
+                local = last - order_of_stages[weights]
+                actions.append((stages[local], _W, weighted[local]))
+                weighted[local] += 1
                 weights += 1
-        while self.zero_bubble and weights < total:
-            add(backward_stage(weights), _W, weighted)
-            weights += 1
+        for step in range(weights, total if self.zero_bubble else 0):
+            local = last - order_of_stages[step]
+            actions.append((stages[local], _W, weighted[local]))
+            weighted[local] += 1
         return actions
 
 
@@ -235,6 +261,10 @@ def in_flight(
             return ((micro_batches,),) * ranks
         case Schedule.ONE_F_ONE_B:
             return tuple((min(micro_batches, ranks - rank),) for rank in range(ranks))
+        case Schedule.INTERLEAVED | Schedule.ZERO_BUBBLE:
+            zero_bubble = schedule is Schedule.ZERO_BUBBLE
+            loop = _Loop(ranks, stages_per_rank, micro_batches, zero_bubble=zero_bubble)
+            return tuple(map(loop.most_alive, range(ranks)))
         case _:
             pass
     # of a long run the beginning has them all
@@ -252,10 +282,10 @@ def in_flight(
             if way is _F:
                 alive[stage] += 1
                 held += 1
+                if held > total:
+                    most, total = tuple(alive.values()), held
             elif way is not _I:
                 alive[stage] -= 1
                 held -= 1
-            if held > total:
-                most, total = tuple(alive.values()), held
         result.append(most)
     return tuple(result)

@@ -15,47 +15,48 @@ grows with the choices whose bound is below the result, not with the space.
 
 from __future__ import annotations
 
-import functools
 import heapq
 from collections import Counter, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from drumline_trainer.config import (
-    ConfigError,
-    DataParallel,
-    ModelConfig,
-    Offload,
-    Recompute,
-    Schedule,
-    TrainerConfig,
-)
+from drumline_trainer.config import ConfigError, DataParallel, Schedule, TrainerConfig
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import violations
-from drumline_trainer.planner import activations
-from drumline_trainer.planner.memory import CONTEXT_BYTES, Bill, memory_bill, moving_bytes
-from drumline_trainer.planner.setup import TrainingSetup, stage_layers
+from drumline_trainer.planner.bounds import OuterBounds, least_state, of_kind
+from drumline_trainer.planner.memory import (
+    Bill,
+    HeldActivations,
+    held_activations,
+    memory_bill,
+    moving_bytes,
+)
+from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.space import (
     Choice,
     Goal,
     Outer,
     Scheduled,
-    chosen_memory,
     configured,
     inner_choices,
     outer_choices,
     scheduled_choices,
     sparing,
 )
-from drumline_trainer.planner.step_time import StepTime, fabric, pipeline_bound, step_time
-from drumline_trainer.planner.work import Speeds, head_passes, layer_passes, with_host_copies
-from drumline_trainer.shapes.flops import weights
-
-_Entry = Outer | Scheduled | Choice
+from drumline_trainer.planner.step_time import (
+    LayerAndHead,
+    PipelineOrder,
+    StepTime,
+    step_time,
+)
 
 _MEMORY = "memory:"
 """How the reason begins where memory is at fault."""
+_REJECTED = 20
+"""Refused choices that are kept with their reason."""
+_ROUNDED = 1 - 1e-12
+"""A bound is the sum of the same numbers as the time, in another order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ def search(goal: Goal, *, best: int = 5) -> SearchResult:
     Raises:
         ConfigError: the model has a size that cannot work.
     """
-    finder = _Finder(goal)
+    finder = _Finder.of(goal)
     planned = tuple(planned for planned, _ in zip(finder.run(), range(best), strict=False))
     return SearchResult(
         planned=planned,
@@ -120,7 +121,7 @@ def pareto(goal: Goal, *, most: int = 12) -> tuple[Planned, ...]:
     front: list[Planned] = []
     capacity = goal.capacity
     while len(front) < most:
-        limited = _Finder(goal, capacity=capacity)
+        limited = _Finder.of(goal, capacity=capacity)
         planned = next(limited.run(), None)
         if planned is None:
             break
@@ -133,6 +134,12 @@ def evaluate(
     goal: Goal, choice: Choice, *, capacity: int | None = None
 ) -> Planned | RejectedLayout:
     """Work one choice out."""
+    return _evaluated(goal, choice, allowed=goal.capacity if capacity is None else capacity)
+
+
+def _evaluated(
+    goal: Goal, choice: Choice, *, allowed: int, held: HeldActivations | None = None
+) -> Planned | RejectedLayout:
     try:
         config = configured(goal.config, choice)
     except ConfigError as error:
@@ -143,39 +150,61 @@ def evaluate(
         return RejectedLayout(choice=choice, reason=against[0].text)
     layout = Layout.of(config.parallelism, world_size=world)
     setup = TrainingSetup.of(config, layout, software=goal.software)
-    allowed = goal.capacity if capacity is None else capacity
-    bill = goal.correction.of(memory_bill(setup, capacity=allowed))
+    bill = goal.correction.of(memory_bill(setup, capacity=allowed, held=held))
     if not bill.fits:
-        return RejectedLayout(
-            choice=choice,
-            reason=_too_much(bill.total, allowed),
-            bill=bill,
-        )
+        reason = _too_much(bill.total, allowed)
+        return RejectedLayout(choice=choice, reason=reason, bill=bill)
     time = step_time(setup, goal.cluster, constants=goal.constants)
     return Planned(choice=choice, config=config, layout=layout, setup=setup, time=time, bill=bill)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fitting:
+    """An order that is legal and that not even the least of state makes too large."""
+
+    order: PipelineOrder
+    rests: dict[Choice, float]
+    """Seconds after the pipeline, by kind of data parallelism."""
+
+
+_Entry = Outer | Scheduled | _Fitting | Choice
+
+
+@dataclass(slots=True, kw_only=True)
 class _Finder:
     """One run of the search."""
 
     goal: Goal
-    capacity: int | None = None
+    allowed: int
+    """Bytes that a layout may use."""
+    bounds: OuterBounds
     rejected: list[RejectedLayout] = field(default_factory=list[RejectedLayout])
     refusals: Counter[str] = field(default_factory=Counter[str])
     examined: int = 0
     space: int = 0
     too_large: bool = False
     """Whether what was refused last was refused for its memory."""
-    layers: dict[Outer, tuple[float, float, float]] = field(
-        default_factory=dict[Outer, tuple[float, float, float]]
+    held: dict[Scheduled, HeldActivations] = field(default_factory=dict[Scheduled, HeldActivations])
+    """Activations of orders; all kinds of data parallelism hold the same."""
+    parts: dict[tuple[Outer, int], LayerAndHead] = field(
+        default_factory=dict[tuple[Outer, int], LayerAndHead]
     )
-    """Seconds of the three passes of a layer."""
+    """By stages a rank; all orders of these have the same."""
+    rests: dict[tuple[Outer, int, bool, DataParallel, int, bool], float] = field(
+        default_factory=dict[tuple[Outer, int, bool, DataParallel, int, bool], float]
+    )
+
+    @classmethod
+    def of(cls, goal: Goal, *, capacity: int | None = None) -> _Finder:
+        """For layouts that fit in so many bytes; None: those that the goal allows."""
+        allowed = goal.capacity if capacity is None else capacity
+        return cls(goal=goal, allowed=allowed, bounds=OuterBounds(goal=goal, allowed=allowed))
 
     def run(self) -> Iterator[Planned]:
         """Layouts, the fastest first."""
         number = count()
         heap: list[tuple[float, int, _Entry | Planned]] = []
+        given: set[tuple[Outer, Schedule, int, float, float]] = set()
         shapes = deque(outer_choices(self.goal))
         while shapes:
             outer = shapes.popleft()
@@ -188,190 +217,117 @@ class _Finder:
         while heap:
             bound, _, entry = heapq.heappop(heap)
             if isinstance(entry, Planned):
-                yield entry
+                # another kind of data parallelism that takes as long and as much says nothing new
+                choice = entry.choice
+                same = (choice.outer, choice.schedule, choice.stages_per_rank)
+                key = (*same, entry.time.seconds, entry.bill.total)
+                if key not in given:
+                    given.add(key)
+                    yield entry
                 continue
-            for least, finer in self._finer(entry, bound):
-                heapq.heappush(heap, (least, next(number), finer))
+            for least, finer in self._finer(entry):
+                heapq.heappush(heap, (max(least, bound), next(number), finer))
 
-    def _finer(self, entry: _Entry, bound: float) -> Iterator[tuple[float, _Entry | Planned]]:
+    def _finer(self, entry: _Entry) -> Iterator[tuple[float, _Entry | Planned]]:
         """What comes of an entry, with bounds; where it is too large, what needs less memory."""
+        self.too_large = False
         match entry:
             case Outer():
                 for scheduled in scheduled_choices(self.goal, entry):
-                    yield max(bound, self._ramp(scheduled)), scheduled
+                    yield self.bounds.ramp(scheduled), scheduled
             case Scheduled():
-                least = self._scheduled_bound(entry)
-                if least is None:
-                    for outer in self._sparing(entry.outer):
-                        yield bound, replace(entry, outer=outer)
-                    return
-                for choice in inner_choices(self.goal, entry):
-                    yield least, choice
+                yield from self._fitting(entry)
+            case _Fitting():
+                pipeline = entry.order.seconds()
+                for choice, rest in entry.rests.items():
+                    yield _ROUNDED * (pipeline + rest), choice
             case Choice():
                 planned = self._worked_out(entry)
                 if planned is not None:
                     yield planned.time.seconds, planned
-                    return
-                for outer in self._sparing(entry.outer):
-                    yield bound, replace(entry, outer=outer)
+        if self.too_large and isinstance(entry, Scheduled | Choice):
+            yield from self._sparing(entry)
 
-    def _sparing(self, outer: Outer) -> Iterator[Outer]:
-        """What to try in place of an entry that was just refused for its memory."""
-        if self.too_large:
-            yield from sparing(self.goal, outer)
+    def _sparing(self, entry: Scheduled | Choice) -> Iterator[tuple[float, Scheduled | Choice]]:
+        """What to try in place of an entry that needs too much memory."""
+        for outer in sparing(self.goal, entry.outer):
+            less = replace(entry, outer=outer)
+            bound = self._bound(outer)
+            if bound is None:
+                yield from self._sparing(less)
+            else:
+                yield max(bound, self.bounds.ramp(_order_of(less))), less
 
-    def _ramp(self, scheduled: Scheduled) -> float:
-        """Seconds until the last rank has something to do, its work, and until the first is done.
+    def _bound(self, outer: Outer) -> float | None:
+        known = outer in self.bounds.seconds
+        bound = self.bounds.of(outer)
+        if bound is None and not known:
+            self.refusals["memory"] += 1
+        return bound
 
-        Of every rank. Where backward passes are split, weights' gradients fill the end.
-        """
-        goal, outer, schedule = self.goal, scheduled.outer, scheduled.schedule
-        if outer.pipeline == 1:
-            return 0.0
-        forward, back, weight = self.layers[outer]
-        whole = forward + back + weight
-        ramp = forward if schedule.splits_backward else whole
-        stages = outer.pipeline * scheduled.stages_per_rank
-        if stages > goal.config.model.layers:
-            return 0.0
-        data = goal.cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
-        micro_batches = goal.config.global_batch_size // data // outer.micro_batch
-        shares = _shares(
-            goal.config.model,
-            Layout(
-                pipeline=outer.pipeline,
-                schedule=Schedule.ZBV if schedule.is_v_shaped else Schedule.INTERLEAVED,
-                stages_per_rank=scheduled.stages_per_rank,
-            ),
-            goal.config.tokens_per_sample,
-        )
-        most = max(before * ramp + micro_batches * own * whole for own, before in shares)
-        return most + goal.constants.step
-
-    def _scheduled_bound(self, scheduled: Scheduled) -> float | None:
-        """The same for an order; None where it is refused whatever the inner choice."""
-        goal = self.goal
-        self.too_large = False
-        choice = next(inner_choices(goal, scheduled), None)
-        if choice is None:  # what is kept as it is written leaves none
-            return None
+    def _fitting(self, scheduled: Scheduled) -> Iterator[tuple[float, _Fitting | Choice]]:
+        """The order with its bounds; nothing where it is refused whatever the kind."""
+        goal, cluster = self.goal, self.goal.cluster
+        choices = list(inner_choices(goal, scheduled))
+        if not choices:  # what is kept as it is written leaves none
+            return
         try:
-            config = configured(goal.config, choice)
-        except ConfigError:
-            return 0.0  # the inner choice says it
-        against = violations(config, world_size=goal.cluster.gpus)
+            config = configured(goal.config, choices[0])
+        except ConfigError:  # working them out says it
+            yield from ((0.0, choice) for choice in choices)
+            return
+        against = violations(config, world_size=cluster.gpus)
         if against:
-            self._refuse(RejectedLayout(choice=choice, reason=against[0].text))
-            return None
-        layout = Layout.of(config.parallelism, world_size=goal.cluster.gpus)
+            self._refuse(RejectedLayout(choice=choices[0], reason=against[0].text))
+            return
+        layout = Layout.of(config.parallelism, world_size=cluster.gpus)
         setup = TrainingSetup.of(config, layout, software=goal.software)
-        least = moving_bytes(setup) + _least_state(setup, ranks=goal.cluster.gpus)
+        held = self.held[scheduled] = held_activations(setup)
+        least = moving_bytes(held) + least_state(setup, ranks=cluster.gpus)
         least *= goal.correction.least
-        allowed = self.allowed
-        if least > allowed:
-            self._refuse(RejectedLayout(choice=choice, reason=_too_much(least, allowed)))
-            return None
-        return pipeline_bound(setup, goal.cluster, constants=goal.constants)
+        if least > self.allowed:
+            reason = _too_much(least, self.allowed)
+            self._refuse(RejectedLayout(choice=choices[0], reason=reason))
+            return
+        key = (scheduled.outer, scheduled.stages_per_rank)
+        parts = self.parts.get(key)
+        order = PipelineOrder.of(setup, cluster, constants=goal.constants, parts=parts)
+        self.parts[key] = order.parts
+        rests = {choice: self._rest(order, choice) for choice in choices}
+        fitting = _Fitting(order=order, rests=rests)
+        yield _ROUNDED * (order.least_seconds() + min(rests.values())), fitting
 
-    @property
-    def allowed(self) -> int:
-        """Bytes that a layout may use."""
-        return self.goal.capacity if self.capacity is None else self.capacity
+    def _rest(self, order: PipelineOrder, choice: Choice) -> float:
+        """Seconds after the pipeline: the same for orders that give the first rank as much."""
+        schedule, fsdp = choice.schedule, choice.kind is DataParallel.FSDP
+        kind = (choice.kind, choice.replicate, fsdp and schedule.splits_backward)
+        key = (choice.outer, choice.stages_per_rank, schedule.is_v_shaped, *kind)
+        if key not in self.rests:
+            self.rests[key] = order.seconds_after(of_kind(order.setup, choice))
+        return self.rests[key]
 
     def _refuse(self, rejected: RejectedLayout) -> None:
         self.too_large = rejected.reason.startswith(_MEMORY)
         self.refusals[rejected.reason.partition(":")[0]] += 1
-        seen = {each.choice.outer for each in self.rejected}
-        if len(seen) < 20 and rejected.choice.outer not in seen:
+        known = any(rejected.choice.outer == each.choice.outer for each in self.rejected)
+        if len(self.rejected) < _REJECTED and not known:
             self.rejected.append(rejected)
 
     def _worked_out(self, choice: Choice) -> Planned | None:
         self.examined += 1
-        result = evaluate(self.goal, choice, capacity=self.capacity)
+        held = self.held.get(_order_of(choice))
+        result = _evaluated(self.goal, choice, allowed=self.allowed, held=held)
         if isinstance(result, Planned):
             return result
         self._refuse(result)
         return None
 
-    def _bound(self, outer: Outer) -> float | None:
-        """Seconds that no inner choice is below; None where none can fit in memory."""
-        goal, cluster = self.goal, self.goal.cluster
-        data = cluster.gpus // (outer.tensor * outer.context * outer.pipeline)
-        setup = self._outline(outer, data)
-        layers, pipeline = goal.config.model.layers, outer.pipeline
-        least = goal.correction.least * _least_memory(setup, outer, ranks=cluster.gpus)
-        if least > self.allowed:
-            self.refusals["memory"] += 1
-            return None
-        speeds = Speeds.of(cluster.gpu, goal.constants, setup)
-        axes = fabric(setup, cluster, goal.constants)
-        layer = with_host_copies(setup, layer_passes(setup, speeds, axes.inner))
-        head = head_passes(setup, speeds, axes.inner)
-        self.layers[outer] = (layer.forward.total, layer.input.total, layer.weight.total)
-        work = layers * sum(self.layers[outer])
-        work += head.forward.total + head.input.total + head.weight.total
-        return setup.micro_batches * work / pipeline + goal.constants.step
 
-    def _outline(self, outer: Outer, data: int) -> TrainingSetup:
-        config = self.goal.config
-        memory = chosen_memory(config.memory, outer)
-        if outer.recompute is Recompute.BLOCKS:  # never less than full, without copies
-            full, nowhere = Recompute.FULL, Offload.NONE
-            memory = replace(memory, recompute=full, offload_activations=nowhere)
-        return TrainingSetup(
-            model=config.model,
-            layout=Layout(
-                data_parallel=DataParallel.DDP,
-                replicate=data,
-                tensor=outer.tensor,
-                context=outer.context,
-                expert=outer.expert,
-                pipeline=outer.pipeline,
-                sequence_parallel=config.parallelism.sequence_parallel,
-            ),
-            sequence_length=config.tokens_per_sample,
-            micro_batch=outer.micro_batch,
-            micro_batches=config.global_batch_size // data // outer.micro_batch,
-            recompute=memory.recompute,
-            memory=memory,
-            precision=config.precision,
-            fp8=config.fp8,
-            optimizer=config.optimizer.kind,
-            lora=config.lora,
-            software=self.goal.software,
-        )
-
-
-@functools.lru_cache(maxsize=1024)
-def _shares(
-    model: ModelConfig, layout: Layout, sequence_length: int
-) -> tuple[tuple[int, int], ...]:
-    """Numbers of layers that a rank may have, and of each the most that lie before its first."""
-    sizes = list(map(len, stage_layers(model, layout.stages, sequence_length)))
-    before, most = 0, dict[int, int]()
-    for place in range(layout.pipeline):
-        most[sum(sizes[stage] for stage in layout.stages_of(place))] = before
-        before += sizes[place]
-    return tuple(most.items())
+def _order_of(entry: Scheduled | Choice) -> Scheduled:
+    return Scheduled(
+        outer=entry.outer, schedule=entry.schedule, stages_per_rank=entry.stages_per_rank
+    )
 
 
 def _too_much(needed: float, allowed: float) -> str:
     return f"{_MEMORY} {needed / 2**30:.1f} GiB of {allowed / 2**30:.1f}"
-
-
-def _least_memory(setup: TrainingSetup, outer: Outer, *, ranks: int) -> float:
-    """Bytes that the fullest rank has at least, whatever the inner choice."""
-    layers, pipeline = setup.model.layers, setup.layout.pipeline
-    kept = 0.0
-    on_device = setup.memory.offload_activations is Offload.NONE
-    if outer.recompute is not Recompute.BLOCKS and on_device:
-        alive = min(setup.micro_batches, pipeline)
-        kept = alive * activations.layers_kept(setup, max(1, layers // pipeline - 1))
-    return kept + _least_state(setup, ranks=ranks) + CONTEXT_BYTES
-
-
-def _least_state(setup: TrainingSetup, *, ranks: int) -> float:
-    """Of weights and moments, shared out over all ranks."""
-    host = setup.memory
-    on_device = host.offload_parameters == "none" and host.offload_optimizer == "none"
-    return 8.0 * weights(setup.model) / ranks if on_device and setup.lora is None else 0.0

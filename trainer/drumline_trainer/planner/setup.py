@@ -19,8 +19,9 @@ from drumline_trainer.config import (
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import micro_batch_count
 from drumline_trainer.shapes.flops import (
+    expert_vectors,
     matmul_weights,
-    replicated_attention_biases,
+    replicated_vectors,
     weights,
 )
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
@@ -51,6 +52,9 @@ class Software:
     (RMSNorm of torch's CPU kernels)."""
     gathers_again: bool = False
     """With sequence parallelism the gathered input of a block is not kept but gathered again."""
+    loss_by_rows: bool = True
+    """The loss keeps logits in their own type, and has only some rows of them in fp32; otherwise it
+    keeps their logarithms in fp32."""
     gradient_bytes: int = 4
     """Of a parameter's gradient when it travels."""
     overlaps_data: bool = True
@@ -72,6 +76,7 @@ TORCH_ON_CPU = Software(name="torch on processors", splits_messages=False, fused
 """This trainer without a GPU."""
 MEGATRON = Software(
     name="megatron-2021",
+    loss_by_rows=False,
     fused_attention=False,
     gathers_again=True,
     gradient_bytes=2,
@@ -83,6 +88,7 @@ MEGATRON = Software(
 summed after the last backward pass."""
 MEGATRON_CORE = Software(
     name="megatron-core",
+    loss_by_rows=False,
     newer_attention=_CUDNN,
     fused_gate=True,
     gathers_again=True,
@@ -92,10 +98,17 @@ MEGATRON_CORE = Software(
 """Megatron-LM since 2023: attention of cuDNN where that has it, overlapped sums, bf16 with fp32
 gradients; a fused gate (megatron/core/fusions/fused_bias_swiglu.py)."""
 TORCHTITAN = Software(
-    name="torchtitan", newer_attention=_FLASH_2, splits_messages=False, keeps_every_second=True
+    name="torchtitan",
+    loss_by_rows=False,
+    newer_attention=_FLASH_2,
+    overlaps_tensor=False,
+    splits_messages=False,
+    keeps_every_second=True,
 )
 """torchtitan of 2024 with FSDP2: state as in this trainer; torch of that year does not prefer cuDNN
-(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp)."""
+(aten/src/ATen/native/transformers/cuda/sdp_utils.cpp). Its tensor parallelism waits for each sum
+unless asynchronous TP is asked for, with which its own figures are 9 and 10 % faster
+(benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md)."""
 SOFTWARE = {software.name: software for software in (DRUMLINE, MEGATRON, MEGATRON_CORE, TORCHTITAN)}
 
 
@@ -217,10 +230,8 @@ def parameters(model: ModelConfig) -> Parameters:
     """How the model's weights lie; their sum is `shapes.flops.weights`."""
     hidden = model.hidden_size
     gpt = model.family is not Family.LLAMA
-    experts = 3 * hidden * model.features_per_expert * model.experts
-    norms = 4 * hidden if gpt else 2 * hidden
-    norms += 2 * model.features_per_head if model.query_key_norm else 0
-    rows = 2 * hidden if gpt else replicated_attention_biases(model)
+    experts = 3 * hidden * model.features_per_expert * model.experts + expert_vectors(model)
+    vectors = 6 * hidden if gpt else replicated_vectors(model)
     router = hidden * model.experts
     words = model.vocab_size * hidden
     if model.family is Family.VIT:
@@ -236,7 +247,7 @@ def parameters(model: ModelConfig) -> Parameters:
     layer = whole // model.layers
     return Parameters(
         layer=layer - experts,
-        layer_replicated=norms + rows + router,
+        layer_replicated=vectors + router,
         experts=experts,
         embedding=embedding,
         head=head + final,

@@ -134,6 +134,8 @@ def configured(config: TrainerConfig, choice: Choice) -> TrainerConfig:
 def chosen_memory(memory: MemoryConfig, outer: Outer) -> MemoryConfig:
     """The section with this choice made. Raises ConfigError."""
     on_host = Offload.CPU if outer.on_host else memory.offload_activations
+    if (memory.recompute, memory.offload_activations) == (outer.recompute, on_host):
+        return memory
     return replace(memory, recompute=outer.recompute, offload_activations=on_host)
 
 

@@ -9,7 +9,7 @@ FSDP's gathers behind the layer before. O(actions of the replay).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -17,9 +17,10 @@ from drumline_trainer.config import DataParallel, Offload, OptimizerKind
 from drumline_trainer.contract import StepPart
 from drumline_trainer.planner.adapter_weights import trained_by_lora
 from drumline_trainer.planner.constants import CALIBRATED, Constants
+from drumline_trainer.planner.fabric import Fabric, fabric
 from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.memory import largest_rank
-from drumline_trainer.planner.network import LinkEfficiency, Span, span
+from drumline_trainer.planner.network import Span
 from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
 from drumline_trainer.planner.schedules import Pass
 from drumline_trainer.planner.setup import TrainingSetup, parameters
@@ -27,7 +28,6 @@ from drumline_trainer.planner.work import (
     NOTHING,
     Passes,
     PassSeconds,
-    Spans,
     Speeds,
     head_passes,
     host_bandwidth,
@@ -112,42 +112,6 @@ class StepTime:
         return max(rest, key=lambda part: rest[part])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fabric:
-    """A setup's axes on a cluster."""
-
-    inner: Spans
-    data: Span
-    shard: Span
-    replicate: Span
-    stages: Span
-
-
-def fabric(setup: TrainingSetup, cluster: GpuCluster, constants: Constants) -> Fabric:
-    """Where each axis lies; ranks are counted with the tensor axis fastest (`layout`)."""
-    layout = setup.layout
-    efficiency = LinkEfficiency(
-        domain=constants.domain, network=constants.network, latency=constants.latency
-    )
-
-    def along(ranks: int, stride: int) -> Span:
-        return span(cluster, ranks=ranks, stride=stride, efficiency=efficiency)
-
-    tensor, context = layout.tensor, layout.context
-    samples = layout.shard * layout.replicate
-    return Fabric(
-        inner=Spans(
-            tensor=along(tensor, 1),
-            context=along(context, tensor),
-            expert=along(layout.expert, tensor),
-        ),
-        data=along(samples * context, tensor),
-        shard=along(setup.shard_ranks, tensor),
-        replicate=along(layout.replicate, tensor * context * layout.shard),
-        stages=along(layout.pipeline, tensor * context * samples),
-    )
-
-
 def step_time(
     setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants = CALIBRATED
 ) -> StepTime:
@@ -156,7 +120,7 @@ def step_time(
     axes = fabric(setup, cluster, constants)
     stages = stage_passes(setup, axes, speeds)
     parts = _pipeline(setup, stages)
-    backward = sum(p.input.total + p.weight.total for p in _of_rank(setup, stages, 0))
+    backward = _backward(_of_rank(setup, stages, 0))
     parts[StepBottleneck.DATA] += _data_parallel(setup, axes, backward)
     parts[StepBottleneck.OPTIMIZER] = _optimizer(setup, cluster)
     parts[StepBottleneck.REST] = constants.step
@@ -176,23 +140,39 @@ def step_time(
 
 def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Passes]:
     """What a micro-batch takes on each stage."""
-    layer = layer_passes(setup, speeds, axes.inner)
+    parts = _parts_of(setup, axes, speeds)
+    return _passes_of(setup, axes, parts, range(setup.layout.stages))
+
+
+LayerAndHead = tuple[Passes, Passes]
+"""A layer and the head, without what data parallelism does for them."""
+
+
+def _parts_of(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> LayerAndHead:
+    return layer_passes(setup, speeds, axes.inner), head_passes(setup, speeds, axes.inner)
+
+
+def _passes_of(
+    setup: TrainingSetup, axes: Fabric, parts: LayerAndHead, stages: Iterable[int]
+) -> list[Passes]:
+    """The same of these stages."""
+    layer, head = parts
     if setup.sharded and setup.shard_ranks > 1:
         layer = _gathered(setup, layer, axes)
     layer = with_host_copies(setup, layer)
-    head = head_passes(setup, speeds, axes.inner)
     message = _stage_message(setup, axes.stages)
     received = PassSeconds(stages=message)
     layers = setup.stage_layers()
     last = len(layers) - 1
     made: dict[tuple[int, bool, bool], Passes] = {}
     result: list[Passes] = []
-    for stage, own in enumerate(layers):
-        key = (len(own), stage == 0, stage == last)
+    for stage in stages:
+        count = len(layers[stage])
+        key = (count, stage == 0, stage == last)
         if key not in made:
-            forward = NOTHING.plus(layer.forward, count=len(own))
-            back = NOTHING.plus(layer.input, count=len(own))
-            weight = NOTHING.plus(layer.weight, count=len(own))
+            forward = NOTHING.plus(layer.forward, count=count)
+            back = NOTHING.plus(layer.input, count=count)
+            weight = NOTHING.plus(layer.weight, count=count)
             if stage == last:
                 forward, back = forward.plus(head.forward), back.plus(head.input)
                 weight = weight.plus(head.weight)
@@ -207,6 +187,10 @@ def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Pas
 
 def _of_rank(setup: TrainingSetup, stages: Sequence[Passes], rank: int) -> list[Passes]:
     return [stages[stage] for stage in setup.layout.stages_of(rank)]
+
+
+def _backward(passes: Iterable[Passes]) -> float:
+    return sum(each.input.total + each.weight.total for each in passes)
 
 
 def _gathered(setup: TrainingSetup, layer: Passes, axes: Fabric) -> Passes:
@@ -233,12 +217,70 @@ def _stage_message(setup: TrainingSetup, between: Span) -> float:
     return between.latency / max(1, between.ranks - 1) + size / between.direct
 
 
-def pipeline_bound(setup: TrainingSetup, cluster: GpuCluster, *, constants: Constants) -> float:
-    """Seconds that a step takes without any message of data parallelism: its least."""
-    plain = replace(setup, layout=replace(setup.layout, data_parallel=DataParallel.DDP, shard=1))
-    axes = fabric(setup, cluster, constants)
-    stages = stage_passes(plain, axes, Speeds.of(cluster.gpu, constants, plain))
-    return _replayed(setup, stages)[0] + constants.step
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PipelineOrder:
+    """The passes of a step without any message of data parallelism, in their order."""
+
+    setup: TrainingSetup
+    parts: LayerAndHead
+    stages: tuple[Passes, ...]
+    cluster: GpuCluster
+    constants: Constants
+
+    @classmethod
+    def of(
+        cls,
+        setup: TrainingSetup,
+        cluster: GpuCluster,
+        *,
+        constants: Constants,
+        parts: LayerAndHead | None = None,
+    ) -> PipelineOrder:
+        """Of any kind of data parallelism; `parts` where they are known of another order."""
+        layout = replace(setup.layout, data_parallel=DataParallel.DDP, shard=1)
+        plain = replace(setup, layout=layout)
+        axes = fabric(setup, cluster, constants)
+        if parts is None:
+            parts = _parts_of(plain, axes, Speeds.of(cluster.gpu, constants, plain))
+        stages = tuple(_passes_of(plain, axes, parts, range(setup.layout.stages)))
+        return cls(setup=setup, parts=parts, stages=stages, cluster=cluster, constants=constants)
+
+    def seconds(self) -> float:
+        """Walked: what a step takes at least."""
+        return _replayed(self.setup, self.stages)[0] + self.constants.step
+
+    def least_seconds(self) -> float:
+        """Not above that, without walking it: until a rank has something to do, and its work.
+
+        Where backward passes are whole, also until those of the stages before it are done.
+        """
+        layout = self.setup.layout
+        costs = [(each.forward.total, _backward((each,))) for each in self.stages]
+        before, most = 0.0, 0.0
+        for place in range(layout.pipeline):
+            own = sum(sum(costs[stage]) for stage in layout.stages_of(place))
+            most = max(most, before + self.setup.micro_batches * own)
+            forward, back = costs[place]
+            before += forward if layout.schedule.splits_backward else forward + back
+        return most + self.constants.step
+
+    def seconds_after(self, setup: TrainingSetup) -> float:
+        """Seconds of messages of data parallelism after the pipeline, and of the optimizer.
+
+        With `seconds` that is a whole step, but for what FSDP gathers in between and for parts
+        that a pool measured.
+
+        Args:
+            setup: this with any kind of data parallelism.
+        """
+        cluster, constants = self.cluster, self.constants
+        axes, first = fabric(setup, cluster, constants), setup.layout.stages_of(0)
+        if setup.sharded:
+            backward = _backward(_passes_of(setup, axes, self.parts, first))
+        else:
+            backward = _backward(self.stages[stage] for stage in first)
+        summing = constants.exposed(StepPart.DATA) * _data_parallel(setup, axes, backward)
+        return summing + constants.exposed(StepPart.OPTIMIZER) * _optimizer(setup, cluster)
 
 
 def _replayed(setup: TrainingSetup, stages: Sequence[Passes]) -> tuple[float, int]:

@@ -28,6 +28,8 @@ from typing import Any
 from drumline_trainer.rank_protocol.placement import Placement
 
 KEPT = 256
+TIMING = "TORCH_NCCL_ENABLE_TIMING"
+"""Whether torch watches when a collective starts on its device: an event more for each."""
 FOLDER = "flight"
 PHASES = "phases"
 """Phases are counted like an axis: every rank enters the same ones."""
@@ -158,6 +160,7 @@ def set_recorder_defaults(folder: Path | None) -> None:
     """
     os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
     os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+    os.environ.setdefault(TIMING, "1")
     if folder is not None:
         target = folder / FOLDER
         with suppress(OSError):  # torch itself reports that it cannot write

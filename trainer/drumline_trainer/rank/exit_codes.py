@@ -12,6 +12,7 @@ from drumline_trainer.checkpoint.errors import (
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
+from drumline_trainer.sharding.gpus import DeviceError
 
 _PEER_LOST_WORDS = (
     "connection closed by peer",
@@ -38,6 +39,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.CORRUPT_CHECKPOINT
         case StorageError():
             return ExitCode.STORAGE
+        case DeviceError():
+            return ExitCode.DEVICE
         case StaleMembershipError() | ConnectionError():
             return ExitCode.PEER_LOST
         case dist.DistNetworkError() | dist.DistStoreError():

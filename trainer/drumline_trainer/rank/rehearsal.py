@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 
 from drumline_trainer.config import ConfigError, MetricsConfig, TrainerConfig
 from drumline_trainer.contract import ExitCode
+from drumline_trainer.host.memory import available_memory
 from drumline_trainer.launch.local import fork_ranks
 from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout import Layout
@@ -103,7 +103,7 @@ def _seen() -> RehearsalHost:
             devices=torch.cuda.device_count(),
             memory_bytes=free,
         )
-    available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    available = available_memory()
     devices = max(1, min(_MOST_RANKS, available // (2 * _RANK_BYTES)))
     return RehearsalHost(gpu="", devices=devices, memory_bytes=available // devices - _RANK_BYTES)
 

@@ -15,6 +15,7 @@ import gc
 import logging
 import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from drumline_trainer.checkpoint.errors import CheckpointError
-from drumline_trainer.config import LogRanks, TrainerConfig
+from drumline_trainer.config import Compile, LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
 from drumline_trainer.metrics.console import Console
@@ -31,10 +32,13 @@ from drumline_trainer.metrics.instruments import Instruments
 from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.preflight import environment_facts, groups_of
+from drumline_trainer.profiling.nccl_progress import forget_collectives, nccl_progress
+from drumline_trainer.rank.compiler import prepare_compiler
 from drumline_trainer.rank.exit_codes import exit_code_of
+from drumline_trainer.rank.kernels import choose_kernels
 from drumline_trainer.rank.planned_run import planned_run
 from drumline_trainer.rank_protocol.control import Control
-from drumline_trainer.rank_protocol.messages import Quiesced, RankMessage
+from drumline_trainer.rank_protocol.messages import CollectivesReported, Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.abort import PATIENCE_SECONDS, abort_collectives, leave_membership
 from drumline_trainer.recovery.rendezvous import backend_of, join
@@ -69,7 +73,7 @@ def run_rank(
         Any error that ended the run; `exit_code_of` gives its exit code.
     """
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
-    device = device_of_rank(placement.local_rank)
+    device = device_of_rank(placement.local_rank, of=placement.local_world_size)
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
     instruments = Instruments.open(config, placement=placement, device=device)
@@ -86,7 +90,9 @@ def run_rank(
         peak_flops=_peak_flops(device),
         instruments=instruments,
     )
-    _make_deterministic()
+    choose_kernels(deterministic=config.deterministic)
+    if config.compile is not Compile.NONE:
+        prepare_compiler(device=device.type)
     gc.freeze()  # 300,000 objects of imported modules: collecting takes longer than joining
     if control is None:
         try:
@@ -97,8 +103,10 @@ def run_rank(
         return
 
     _break_off_when_told(control, instruments=instruments)
+    control.on_report = lambda: _report_collectives(reporter)
     while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
         leave_membership(device)
+        forget_collectives()
         reporter.send_event(parked)
         reporter.rejoin(control.wait_for_placement())
     instruments.close()
@@ -115,6 +123,25 @@ def _break_off_when_told(control: Control, *, instruments: Instruments) -> None:
     # torch's watchdog would end this process when a peer is lost, and the agent have no survivor
     # (torch asks for 0 where communicators are aborted: distributed_c10d._abort_process_group)
     os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+
+
+def _report_collectives(reporter: RunReporter) -> None:
+    """Send the agent how far this rank is, in a thread: where the driver hangs it does not end."""
+    placement = reporter.placement
+
+    def report() -> None:
+        try:
+            progress = nccl_progress(placement.rank)
+        except (KeyError, TypeError, ValueError) as error:
+            logger.warning("torch's flight recorder cannot be read: %s", error)
+            return
+        if progress is not None:
+            generation, attempt = placement.membership
+            reporter.send_event(
+                CollectivesReported(generation=generation, attempt=attempt, progress=progress)
+            )
+
+    threading.Thread(target=report, name="collectives", daemon=True).start()
 
 
 def _train_until_parked(
@@ -202,16 +229,6 @@ def rank_main(
             logger.error("%s", error)  # noqa: TRY400 - one line says it
         return code
     return ExitCode.OK
-
-
-def _make_deterministic() -> None:
-    """The same kernels in the same order: a resumed run must equal an undisturbed one bitwise."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    # not `use_deterministic_algorithms`, which imports torch's compiler to tell it this:
-    os.environ.setdefault("TORCHINDUCTOR_DETERMINISTIC", "1")
-    torch.set_deterministic_debug_mode("error")
-    # every tensor we make is filled anyway
-    torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue] - missing in torch's stubs
 
 
 def _peak_flops(device: torch.device) -> float | None:

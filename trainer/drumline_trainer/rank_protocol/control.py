@@ -9,6 +9,7 @@ hits the collectives of a placement that was sent after it.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
@@ -17,12 +18,15 @@ from collections.abc import Callable
 from drumline_trainer.rank_protocol.orders import (
     Interrupt,
     Replicated,
+    ReportCollectives,
     Resume,
     SaveNotice,
     Withdraw,
     parse_rank_order,
 )
 from drumline_trainer.rank_protocol.placement import Placement
+
+logger = logging.getLogger(__name__)
 
 REPEAT_SECONDS = 0.02
 """How long the training thread is given to leave before it is interrupted again."""
@@ -45,6 +49,8 @@ class Control:
             on_interrupt: called with the seconds since the training thread was ordered to leave.
         """
         self.on_interrupt = on_interrupt
+        self.on_report: Callable[[], None] = lambda: None
+        """Called for `ReportCollectives` of the present membership; must not block."""
         self._changed = threading.Condition()
         self._closed = False
         self._member: tuple[int, int] | None = None
@@ -122,7 +128,7 @@ class Control:
                 self._changed.notify_all()
 
     def _obey(self, line: bytes) -> None:
-        order = parse_rank_order(line)
+        order, wanted = parse_rank_order(line), False
         with self._changed:
             match order:
                 case Resume(placement=placement):
@@ -136,9 +142,17 @@ class Control:
                         self._notice = None
                 case Replicated():
                     self._replicated = order
+                case ReportCollectives():
+                    wanted = order.membership == self._member
             self._changed.notify_all()
-        ordered = time.monotonic()
+        if wanted:
+            self.on_report()
+        ordered, failure = time.monotonic(), ""
         while self._must_leave():
-            self.on_interrupt(time.monotonic() - ordered)
+            try:
+                self.on_interrupt(time.monotonic() - ordered)
+            except Exception as error:  # tried again; this thread has further orders to read
+                if failure != (failure := repr(error)):
+                    logger.exception("interrupting the collectives failed")
             with self._changed:
                 self._changed.wait_for(lambda: self._member is None, REPEAT_SECONDS)

@@ -26,6 +26,8 @@ class Phase(StrEnum):
     RESTORING = "restoring"
     RUNNING = "running"
     """A command of the user runs, whose steps are not known."""
+    EVALUATION = "evaluation"
+    """The loss is measured on samples that are not trained on."""
     SNAPSHOT = "snapshot"
     CHECKPOINT = "checkpoint"
     DATA = "data"

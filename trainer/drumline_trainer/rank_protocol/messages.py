@@ -9,6 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from drumline_trainer.rank_protocol.collective_progress import CollectiveProgress, parse_progress
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
 
@@ -65,6 +66,19 @@ class NoticeSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectivesReported:
+    """The answer to `ReportCollectives`."""
+
+    generation: int
+    attempt: int
+    progress: CollectiveProgress
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return _event("collectives", asdict(self))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankError:
     """The last line of a rank that raised."""
 
@@ -84,7 +98,15 @@ class RankReturned:
         return json.dumps({"returned": True})
 
 
-RankMessage = Heartbeat | Quiesced | SnapshotTaken | NoticeSaved | RankError | RankReturned
+RankMessage = (
+    Heartbeat
+    | Quiesced
+    | SnapshotTaken
+    | NoticeSaved
+    | CollectivesReported
+    | RankError
+    | RankReturned
+)
 """Everything that a rank sends."""
 
 
@@ -101,6 +123,10 @@ def parse_rank_message(line: str) -> RankMessage:
             return SnapshotTaken(**fields)
         case {"saved": fields}:
             return NoticeSaved(**fields)
+        case {"collectives": {"generation": generation, "attempt": attempt, "progress": progress}}:
+            return CollectivesReported(
+                generation=generation, attempt=attempt, progress=parse_progress(progress)
+            )
         case {"error": error}:
             return RankError(error=str(error))
         case {"returned": True}:

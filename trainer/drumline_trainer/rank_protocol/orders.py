@@ -74,7 +74,24 @@ class Replicated:
         return json.dumps({"replicated": asdict(self)})
 
 
-RankOrder = Resume | Interrupt | SaveNotice | Withdraw | Replicated
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportCollectives:
+    """Say how far this rank is in its collectives, if the backend knows (`CollectivesReported`)."""
+
+    generation: int
+    attempt: int
+
+    @property
+    def membership(self) -> tuple[int, int]:
+        """(generation, attempt), compared lexicographically."""
+        return (self.generation, self.attempt)
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({"report_collectives": asdict(self)})
+
+
+RankOrder = Resume | Interrupt | SaveNotice | Withdraw | Replicated | ReportCollectives
 
 
 def parse_rank_order(line: str | bytes) -> RankOrder:
@@ -94,5 +111,7 @@ def parse_rank_order(line: str | bytes) -> RankOrder:
             return Withdraw(**fields)
         case {"replicated": fields}:
             return Replicated(**fields)
+        case {"report_collectives": fields}:
+            return ReportCollectives(**fields)
         case _:
             raise ValueError(f"not an order: {line[:80]!r}")

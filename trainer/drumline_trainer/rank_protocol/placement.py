@@ -39,11 +39,13 @@ class Placement:
     acknowledged_digest: str = ""
     """Digest the manifest of that very step must have; empty accepts any verified one."""
     snapshot_folder: Path | None = None
-    """Memory of this pod that outlives its ranks (`rank_protocol.snapshot_file`), or None: no
+    """Memory of this pod that outlives its ranks (`drumline_client.snapshot_file`), or None: no
     snapshots are taken."""
     restore_snapshot: int | None = None
     """Step of the snapshot to go on from: this rank's file lies in the folder. None, or where it
     does not verify on every rank: the newest checkpoint."""
+    previous_ranks: int | None = None
+    """GPUs that the gang trained on before this generation; None: it has not trained."""
     address: str = ""
     """IP address of this pod that peers connect to; empty: what the host name resolves to."""
 

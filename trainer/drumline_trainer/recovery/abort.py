@@ -22,7 +22,8 @@ import struct
 import termios
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -124,10 +125,41 @@ def _moving(connection: socket.socket) -> bool:
 
 
 def _abort_communicators() -> None:
-    # Not run on more than one GPU so far. Aborting is unilateral and does not wait for peers, which
-    # destroying a communicator with work under way would.
     with _ABORT_LOCK:
         # Gloo's abort has no effect, and torch would forget its groups while they are waited for
         if dist.is_initialized() and dist.get_backend() != dist.Backend.GLOO:
-            abort = dist.distributed_c10d._abort_process_group  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - torch has no public way
-            abort()
+            _abort_groups()
+
+
+def _abort_groups() -> None:
+    """Abort all groups, and have torch forget them. Waits for no peer.
+
+    Not run on more than one GPU so far. Communicators that are aborted one by one wait for each
+    other's kernels (pytorch/pytorch#119797): NCCL is given all aborts as one group. torch's own
+    `_abort_process_group` begins that by `_coalescing_manager`, which takes a collective that the
+    training thread calls meanwhile for one of the group: the call returns with nothing computed,
+    and the abort raises.
+    """
+    world = dist.distributed_c10d._world  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - torch has no public way
+    default = dist.distributed_c10d._get_default_group()  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - as above
+    names = dict(world.pg_names)
+    with _one_group(default):
+        for group in sorted(names, key=names.__getitem__, reverse=True):
+            group.abort()
+    world.pg_names.clear()  # nothing is left to shut down
+    dist.destroy_process_group()
+
+
+@contextmanager
+def _one_group(default: dist.ProcessGroup) -> Generator[None]:
+    """`ncclGroupStart` and `ncclGroupEnd` around what this thread does, where that is there."""
+    device = torch.accelerator.current_accelerator(check_available=True)
+    backend = None if device is None else default._get_backend(device)  # noqa: SLF001 - as torch does
+    if device is None or not getattr(backend, "supports_coalescing", False):
+        yield
+        return
+    default._start_coalescing(device)  # noqa: SLF001 - as torch does
+    try:
+        yield
+    finally:
+        default._end_coalescing(device)  # noqa: SLF001 - as torch does

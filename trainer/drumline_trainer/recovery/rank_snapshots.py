@@ -1,7 +1,7 @@
 """Snapshots of this rank's shards in the memory of its pod, taken between steps.
 
 Training stands still only while the shards are copied to a host buffer; a thread digests the copy
-and writes the file (`rank_protocol.snapshot_file`) while the next steps run. The interval follows
+and writes the file (`drumline_client.snapshot_file`) while the next steps run. The interval follows
 from the cost (`snapshot_interval`); all ranks adopt the same, so their files are of the same
 steps.
 
@@ -22,12 +22,7 @@ from typing import Any
 
 import torch
 
-from drumline_trainer.checkpoint.background_save import run_in_thread
-from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
-from drumline_trainer.config import TrainerConfig
-from drumline_trainer.rank_protocol.messages import SnapshotTaken
-from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.rank_protocol.snapshot_file import (
+from drumline_client.snapshot_file import (
     SnapshotError,
     SnapshotHeader,
     open_snapshot,
@@ -37,6 +32,11 @@ from drumline_trainer.rank_protocol.snapshot_file import (
     snapshot_steps,
     write_snapshot,
 )
+from drumline_trainer.checkpoint.background_save import run_in_thread
+from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.rank_protocol.messages import SnapshotTaken
+from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, Vote
 from drumline_trainer.sharding.slices import TensorSlice
 

@@ -21,6 +21,7 @@ from drumline_trainer.contract import Env
 from drumline_trainer.host.network import interface_of
 from drumline_trainer.preflight import agree
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.sharding.gpus import identity_of
 
 JOIN_TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the store and for the other ranks to join."""
@@ -49,7 +50,7 @@ def join(
         groups: ranks of this rank's groups (`agreement.groups_of`).
 
     Raises:
-        ConfigError: ranks have different facts, or do not agree on a group.
+        ConfigError: ranks have different facts or the same GPU, or do not agree on a group.
         OSError: the placement's address is not on this machine.
         torch.distributed.DistNetworkError: the store does not answer.
     """
@@ -71,6 +72,7 @@ def join(
             world_size=placement.world_size,
             facts=facts,
             groups=groups or {},
+            gpu=identity_of(device),
         )
     if device.type == "cuda":
         torch.cuda.set_device(device)

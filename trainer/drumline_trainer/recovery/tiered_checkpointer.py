@@ -116,7 +116,10 @@ class TieredCheckpointer:
         """
         self._slices = slices
         self._checkpoints = Checkpointer.open(
-            self.placement, keep=self.config.checkpoint.keep, device=self.device
+            self.placement,
+            keep=self.config.checkpoint.keep,
+            device=self.device,
+            progress=self.progressed,
         )
         if self.placement.snapshot_folder is not None:
             self._snapshots = RankSnapshots(
@@ -133,6 +136,12 @@ class TieredCheckpointer:
         self._pace.begin(start.step)
         self._step_began = time.monotonic()
         return start
+
+    def progressed(self) -> None:
+        """Between pieces of a long restore or save: report that it moves, and leave if told to."""
+        if self.control is not None:
+            self.control.check()
+        self.reporter.progressed()
 
     def check_membership(self) -> None:
         """Raise InterruptedByAgentError once this membership has been ended."""

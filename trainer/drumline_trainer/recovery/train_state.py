@@ -68,6 +68,8 @@ def report_start(
 ) -> None:
     """Report where training continues, and whether the samples are still the same text."""
     saved = start.trainer
+    for note in dataset.notes():
+        reporter.print_line(note)
     reporter.begin(
         start.step,
         tier=start.tier,

@@ -18,10 +18,11 @@ run; a device without a known peak has no MFU.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 
 from drumline_trainer.config import Family, ModelConfig, TrainerConfig
-from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.config.model import AttentionBias, NormPlacement
 
 PEAK_BF16_FLOPS: dict[str, float] = {
     "A100": 312e12,
@@ -61,13 +62,14 @@ def _feed_forward_weights(model: ModelConfig) -> int:
     return model.hidden_size * (model.experts + 3 * active * model.features_per_expert)
 
 
+@functools.lru_cache(maxsize=256)
 def weights(model: ModelConfig) -> int:
     """All weights of the model: every expert, embeddings, norms and biases too."""
     hidden, layers = model.hidden_size, model.layers
     products = matmul_weights(replace(model, experts_per_token=max(1, model.experts)))
     if model.family is Family.LLAMA:
         looked_up = 0 if model.tied_embeddings else model.vocab_size * hidden
-        return products + looked_up + hidden + layers * (2 * hidden + attention_vectors(model))
+        return products + looked_up + hidden + layers * layer_vectors(model)
     heads = model.heads + 2 * model.kv_heads
     biases = layers * (heads * model.features_per_head + model.ffn_size + 2 * hidden)
     total = products + biases + 2 * (2 * layers + 1) * hidden
@@ -77,18 +79,38 @@ def weights(model: ModelConfig) -> int:
     return total + looked_up * hidden
 
 
-def attention_vectors(model: ModelConfig) -> int:
-    """Weights of biases and norms within the attention of a llama layer."""
-    norms = 2 * model.features_per_head if model.query_key_norm else 0
+def norms_of_layer(model: ModelConfig) -> int:
+    """Norms on the residual stream of a layer, or on what is added to it."""
+    return 4 if model.norm_placement is NormPlacement.AROUND else 2
+
+
+def layer_vectors(model: ModelConfig) -> int:
+    """Weights of biases, norms and sinks of a llama layer."""
+    return replicated_vectors(model) + cut_vectors(model) + expert_vectors(model)
+
+
+def replicated_vectors(model: ModelConfig) -> int:
+    """Of these, the ones that every tensor rank holds."""
+    norms = norms_of_layer(model) * model.hidden_size
+    if model.query_key_norm:
+        normed = model.heads + model.kv_heads if model.query_key_norm_over_heads else 2
+        norms += normed * model.features_per_head
+    output = model.hidden_size if model.attention_bias is AttentionBias.ALL else 0
+    return norms + output + (model.experts if model.expert_bias else 0)
+
+
+def cut_vectors(model: ModelConfig) -> int:
+    """Of these, the ones that tensor ranks share out by heads."""
+    sinks = model.heads if model.attention_sinks else 0
     if model.attention_bias is AttentionBias.NONE:
-        return norms
-    inputs = (model.heads + 2 * model.kv_heads) * model.features_per_head
-    return norms + inputs + replicated_attention_biases(model)
+        return sinks
+    return sinks + (model.heads + 2 * model.kv_heads) * model.features_per_head
 
 
-def replicated_attention_biases(model: ModelConfig) -> int:
-    """Of these, the ones that every tensor rank holds: of the output, on the residual stream."""
-    return model.hidden_size if model.attention_bias is AttentionBias.ALL else 0
+def expert_vectors(model: ModelConfig) -> int:
+    """Of these, the biases of experts."""
+    each = 2 * model.features_per_expert + model.hidden_size
+    return model.experts * each if model.expert_bias else 0
 
 
 def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
@@ -96,6 +118,8 @@ def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
 
     A causal token sees half of it in the mean.
     """
+    if model.sliding_window is None:  # of a search with thousands of layouts
+        return float(model.layers * sequence_length)
     windows = (model.window(layer) or sequence_length for layer in range(model.layers))
     seen = (min(window, sequence_length) for window in windows)
     return sum(2 * window - window * window / sequence_length for window in seen)

@@ -2,15 +2,92 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping, Sequence
+
 import torch
 from torch import Tensor, nn
 
+from drumline_trainer.config import ConfigError
+from drumline_trainer.contract import Env
+from drumline_trainer.sharding.gpus import (
+    DEVICE_VARIABLE,
+    DeviceError,
+    Gpus,
+    TorchGpus,
+    gpu_device_files,
+    gpus_were_given,
+)
 
-def device_of_rank(local_rank: int) -> torch.device:
-    """The GPU of this rank in its pod, or the CPU where there is none."""
-    if torch.cuda.is_available():
-        return torch.device("cuda", local_rank % torch.cuda.device_count())
-    return torch.device("cpu")
+
+def device_of_rank(
+    local_rank: int,
+    *,
+    of: int,
+    environ: Mapping[str, str] | None = None,
+    gpus: Gpus | None = None,
+    device_files: Sequence[str] | None = None,
+) -> torch.device:
+    """The GPU of this rank, which has computed something; the CPU where no GPU was asked for.
+
+    A rank never computes on the CPU in a GPU's place, and never on the GPU of another rank: where
+    all ranks see all GPUs each takes the one of its number. A launcher that shows each rank its own
+    GPU alone is believed here; `preflight` compares their names.
+
+    Args:
+        local_rank: of this process among those of its pod or machine.
+        of: how many there are.
+        environ: the process's environment; None: as it is.
+        gpus: what the process sees; None: through torch.
+        device_files: of GPUs in /dev; None: as they are.
+
+    Raises:
+        DeviceError: a GPU that was asked for is missing or does not work.
+        ConfigError: this torch cannot use GPUs, there are more ranks than GPUs, or the variable
+            has another value.
+    """
+    environ = os.environ if environ is None else environ
+    wanted = environ.get(DEVICE_VARIABLE, "")
+    if wanted not in ("", "cpu", "gpu"):
+        raise ConfigError(f"{DEVICE_VARIABLE}: must be cpu or gpu, not {wanted!r}")
+    if wanted == "cpu":
+        return torch.device("cpu")
+    gpus = TorchGpus() if gpus is None else gpus
+    count = gpus.count()
+    if count == 0:
+        files = gpu_device_files() if device_files is None else device_files
+        if wanted == "gpu" or gpus_were_given(environ, device_files=files):
+            raise _no_gpu(gpus)
+        return torch.device("cpu")
+    index = _index(local_rank, of=of, count=count, in_pod=Env.GPUS_PER_NODE in environ)
+    try:
+        gpus.probe(index)
+    except RuntimeError as error:
+        words = str(error).strip().partition("\n")[0]
+        raise DeviceError(f"GPU {index} does not work: {words}") from error
+    return torch.device("cuda", index)
+
+
+def _no_gpu(gpus: Gpus) -> DeviceError | ConfigError:
+    kind = DeviceError if gpus.are_supported() else ConfigError
+    return kind(
+        f"GPUs were asked for and none can be used here: {gpus.why_none()};"
+        f" {DEVICE_VARIABLE}=cpu trains on the processors"
+    )
+
+
+def _index(local_rank: int, *, of: int, count: int, in_pod: bool) -> int:
+    """Which of the visible GPUs. Raises DeviceError, or ConfigError out of a pod."""
+    if of <= count:
+        return local_rank
+    if in_pod:
+        raise DeviceError(f"{of} GPUs were asked for and {count} can be seen here")
+    if count == 1:  # a launcher's: each rank sees its own
+        return 0
+    raise ConfigError(
+        f"{of} ranks of this machine see {count} GPUs: start one rank for each, or show each its"
+        f" own by CUDA_VISIBLE_DEVICES; {DEVICE_VARIABLE}=cpu trains on the processors"
+    )
 
 
 def give_storage(module: nn.Module, device: torch.device) -> None:

@@ -5,10 +5,8 @@ import asyncio
 import pytest
 
 from drumline_client.wire import ClientMessage, WorkDone, encode
+from drumline_trainer.agent.commands.client_socket import BURST_LINES as BURST
 from drumline_trainer.agent.commands.client_socket import ClientConnection
-from drumline_trainer.agent.commands.line_allowance import BURST_LINES
-
-BURST = int(BURST_LINES)
 
 
 class Pipe(asyncio.Transport):

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from drumline_trainer.agent.commands.command_faults import last_error, lost_peers
+from drumline_trainer.agent.commands.command_faults import CommandFaults, last_error, lost_peers
+from drumline_trainer.agent.commands.command_process import CommandProcess
+from drumline_trainer.agent.processes.fault_classification import MemoryKills
+from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_trainer.rank_protocol.placement import Placement
 
 TRACEBACK = [
     "Traceback (most recent call last):",
@@ -58,3 +66,28 @@ def test_an_exception_of_the_program_is_its_own_whatever_was_printed_before() ->
     assert not lost_peers(lines, message=last_error(lines))
     aborted = ["terminate called after throwing", "what(): remote process exited", "Aborted"]
     assert lost_peers(aborted, message=last_error(aborted))
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "expected"),
+    [
+        ("torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered", 1, 69),
+        ("RuntimeError: Found no NVIDIA driver on your system.", 3, 69),
+        ("torch.AcceleratorError: CUDA error: device-side assert triggered", 1, 1),
+        ("a library's own code for something else", 69, 1),
+    ],
+)
+def test_a_gpu_that_fails_under_a_command_is_told_by_its_last_words(
+    line: str, code: int, expected: int, tmp_path: Path
+) -> None:
+    process = SimpleNamespace(
+        placement=Placement(rank=0, world_size=1, generation=1),
+        kill_reason=None,
+        output=SimpleNamespace(last_lines=[line]),
+        failed_restore=False,
+    )
+    faults = CommandFaults(index=0, memory=MemoryKills(tmp_path))
+    fault = faults.process_ended(cast("CommandProcess", process), code, step=5)
+    failed = expected == ExitCode.DEVICE
+    kind = FaultClass.INFRASTRUCTURE if failed else FaultClass.APPLICATION
+    assert (fault.exit_code, fault.fault_class) == (expected, kind)

@@ -6,6 +6,7 @@ from typing import Any
 from drumline_client.wire import StepReport
 from drumline_trainer.agent.commands.progress_lines import ProgressLine
 from drumline_trainer.agent.commands.step_history import StepHistory, position
+from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -62,3 +63,14 @@ def test_a_rank_that_loads_data_is_behind_those_that_train() -> None:
     loads = StepReport(at=1.0, phase="data", saves=True, step=3)
     assert position(loads) < position(replace(loads, phase="training"))
     assert position(replace(loads, phase="training")) < position(replace(loads, step=4))
+
+
+def test_a_restored_snapshot_is_what_the_attempt_began_with() -> None:
+    beat = reported(StepHistory(), 24, restored_step=24, phase="restoring")
+    assert (beat.restored_step, beat.restored_from) == (24, RestoreTier.MEMORY)
+    assert reported(StepHistory(), 24).restored_from is None
+
+
+def test_a_process_that_has_a_snapshot_to_restore_will_say_its_steps() -> None:
+    placement = replace(PLACEMENT, restore_snapshot=24)
+    assert StepHistory().heartbeat(None, placement, now=0.0).phase is Phase.STARTING

@@ -12,6 +12,7 @@ from drumline_trainer.agent.leader.hang_detection import (
 )
 from drumline_trainer.agent.protocol.member_reports import RankView
 
+RESTORING = (-1, 0, 1)
 DATA, FORWARD = (7, 0, 4), (7, 0, 5)
 
 
@@ -44,6 +45,13 @@ CASES = {
     "behind, but those ahead compute": ([view(0, evidence="busy"), view(1, DATA)], Moving()),
     "someone writes a checkpoint": (
         [view(0, patience_seconds=30.0), view(1, DATA)],
+        Moving(),
+    ),
+    "a restore of minutes, of which one rank reports pieces": (
+        [
+            view(0, RESTORING, silent_seconds=0.8, patience_seconds=30.0, evidence="busy"),
+            view(1, RESTORING, silent_seconds=400.0, patience_seconds=30.0),
+        ],
         Moving(),
     ),
     "the others are done": (

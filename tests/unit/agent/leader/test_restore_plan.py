@@ -52,6 +52,18 @@ def test_a_plan_names_a_holder_for_each_missing_snapshot() -> None:
     assert plan_restore(gang, inventories[1:], saved_step=None).restore_step is None
 
 
+def test_a_launcher_s_ranks_are_in_the_order_of_the_pods() -> None:
+    gang = gang_on("a", "b")
+    shards = [snapshot(rank, 20, world_size=4) for rank in range(4)]
+    inventories = [inventory(0, *shards), inventory(1, shards[3])]
+    chosen = plan_restore(gang, inventories, saved_step=None, ranks_per_process=2)
+    source = SnapshotSource(holder=0, shard=shards[2])
+    assert chosen == RestorePlan(restore_step=20, fetch={0: (), 1: (source,)})
+    assert plan_restore(gang, inventories, saved_step=None).restore_step is None
+    incomplete = [inventory(0, *shards[:3]), inventory(1)]
+    assert plan_restore(gang, incomplete, saved_step=None, ranks_per_process=2).fetch == {}
+
+
 def test_the_floor_is_the_newest_checkpoint_that_any_member_knows_of() -> None:
     saved = CommittedCheckpoint(step=20, digest="twenty")
     heard = replace(inventory(1), saved=saved)

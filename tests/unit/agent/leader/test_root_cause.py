@@ -9,6 +9,7 @@ from drumline_trainer.agent.leader.root_cause import (
     root_cause_of,
     root_causes_by_class,
     with_fault,
+    with_finished_steps,
 )
 from drumline_trainer.agent.protocol.encoding import encode
 from drumline_trainer.agent.protocol.inventory import Inventory, MembershipFailure, parse_inventory
@@ -113,3 +114,11 @@ def test_a_member_tells_what_befell_its_own_ranks() -> None:
 def test_a_gang_that_is_all_new_has_lost_nothing() -> None:
     fresh = [inventory(index, previous_generation=0) for index in range(2)]
     assert incident_of_new_generation(RECORD, fresh, now=100.0) is None
+
+
+def test_steps_that_ranks_tell_of_once_they_are_at_rest_are_lost_too() -> None:
+    """Survivors under NCCL leave when they are told to, after the fault is known."""
+    incident = incident_of([fault(step=6)], now=50.0)
+    members = [inventory(0, step=7), inventory(1, step=6)]
+    assert with_finished_steps(incident, members).failed_step == 7
+    assert with_finished_steps(incident, [inventory(0, step=0)]).failed_step == 6

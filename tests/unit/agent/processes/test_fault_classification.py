@@ -7,6 +7,8 @@ import pytest
 from drumline_trainer.agent.processes import fault_classification
 from drumline_trainer.contract import FaultClass
 
+CUDA = "AcceleratorError: CUDA error:"
+
 
 @pytest.mark.parametrize(
     ("code", "error", "killed", "fault_class"),
@@ -25,6 +27,13 @@ from drumline_trainer.contract import FaultClass
         (1, "ValueError: not a MemoryError", True, FaultClass.APPLICATION),
         (74, "StorageError: No space left on device", False, FaultClass.INFRASTRUCTURE),
         (75, "ConnectionError: gone", False, FaultClass.INFRASTRUCTURE),
+        (1, f"{CUDA} uncorrectable ECC error encountered", False, FaultClass.INFRASTRUCTURE),
+        (1, f"{CUDA} no CUDA-capable device is detected", False, FaultClass.INFRASTRUCTURE),
+        (1, "RuntimeError: No CUDA GPUs are available", False, FaultClass.INFRASTRUCTURE),
+        (69, "DeviceError: 4 GPUs were asked for", False, FaultClass.INFRASTRUCTURE),
+        (1, f"{CUDA} device-side assert triggered", False, FaultClass.APPLICATION),
+        (1, f"{CUDA} an illegal memory access was encountered", False, FaultClass.APPLICATION),
+        (65, "CorruptCheckpointError: GPU is lost", False, FaultClass.APPLICATION),
     ],
 )
 def test_the_class_of_an_end(code: int, error: str, killed: bool, fault_class: FaultClass) -> None:

@@ -9,12 +9,12 @@ from typing import cast
 from drumline_trainer.agent.processes.rank_faults import RankFaults
 from drumline_trainer.agent.processes.rank_process import RankProcess
 from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import FaultClass
+from drumline_trainer.contract import ExitCode, FaultClass
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.unit.agent.settings_builder import agent_settings
 
 
-def a_rank(number: int, *, attempt: int) -> RankProcess:
+def a_rank(number: int, *, attempt: int, error: str = "") -> RankProcess:
     placement = Placement(
         rank=number,
         world_size=2,
@@ -25,7 +25,7 @@ def a_rank(number: int, *, attempt: int) -> RankProcess:
         attempt=attempt,
         address="127.0.0.1",
     )
-    facts = SimpleNamespace(placement=placement, kill_reason=None, error="", last_words="")
+    facts = SimpleNamespace(placement=placement, kill_reason=None, error=error, last_words="")
     return cast("RankProcess", facts)
 
 
@@ -42,3 +42,14 @@ def test_all_that_is_killed_in_an_attempt_short_of_memory_was_killed_for_memory(
     assert both == [FaultClass.OUT_OF_MEMORY] * 2
     assert faults.process_ended(a_rank(1, attempt=1), -11).fault_class is FaultClass.APPLICATION
     assert faults.process_ended(a_rank(0, attempt=2), -9).fault_class is FaultClass.INFRASTRUCTURE
+
+
+def test_a_failed_gpu_has_an_exit_code_of_its_own(tmp_path: Path) -> None:
+    faults = RankFaults(status=RankStatusStore(agent_settings()), index=0, cgroup=tmp_path)
+    ecc = "AcceleratorError: CUDA error: uncorrectable ECC error encountered"
+    ends = [(1, ecc), (ExitCode.DEVICE, "DeviceError: 4 GPUs were asked for"), (1, "ValueError: x")]
+    codes = [
+        faults.process_ended(a_rank(0, attempt=0, error=error), code).exit_code
+        for code, error in ends
+    ]
+    assert codes == [ExitCode.DEVICE, ExitCode.DEVICE, ExitCode.APPLICATION]

@@ -38,3 +38,10 @@ def test_going_back_drops_what_is_newer_and_what_does_not_fit(tmp_path: Path) ->
     arrive(snapshots, snapshot(1, 10))
     snapshots.keep_history(None, world_size=2)
     assert snapshots.all == ()
+
+
+def test_an_older_step_after_a_newer_one_begins_another_history(tmp_path: Path) -> None:
+    snapshots = SnapshotCatalog(tmp_path)
+    files = [arrive(snapshots, snapshot(1, step)) for step in (10, 20, 15)]
+    assert [held.step for held in snapshots.all] == [15, 10]
+    assert [file.exists() for file in files] == [True, False, True]

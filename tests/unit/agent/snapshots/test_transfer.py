@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline_client.snapshot_file import SnapshotHeader
 from drumline_trainer.agent.http.client import PeerUnreachableError, download, upload
 from drumline_trainer.agent.http.message import HttpError, HttpRequest, HttpResponse
 from drumline_trainer.agent.http.server import HttpServer
@@ -24,7 +25,6 @@ from drumline_trainer.agent.snapshots.transfer import (
     path_of,
 )
 from drumline_trainer.contract import SIGNATURE_HEADER, Member, sign
-from drumline_trainer.rank_protocol.snapshot_file import SnapshotHeader
 from tests.unit.agent.settings_builder import agent_settings
 
 PORT = 29400

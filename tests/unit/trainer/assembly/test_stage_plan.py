@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from drumline_client.snapshot_file import SnapshotHeader, write_snapshot
 from drumline_trainer.assembly.stage_plan import next_partition, partition_of, saved_boundaries
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.rank_protocol.snapshot_file import SnapshotHeader, write_snapshot
 from drumline_trainer.shapes.partition import StageCosts
 
 STATE = {"stages": {"now": [2, 4], "next": [1, 4]}}

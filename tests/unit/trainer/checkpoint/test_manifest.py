@@ -1,8 +1,8 @@
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -57,6 +57,18 @@ def test_the_digest_line_is_what_sha256sum_writes() -> None:
     )
 
 
+def version_1() -> dict[str, Any]:
+    """As it was written before tilings, every tensor with its own list."""
+    raw = json.loads(manifest().encode())
+    del raw["tilings"]
+    shards = [
+        {"file": p.file, "offsets": list(p.box.offsets), "shape": list(p.box.shape)}
+        for p in manifest().tensors["model.w"].pieces
+    ]
+    tensors = {"model.w": {"dtype": "F32", "shape": [4, 2], "shards": shards}}
+    return {**raw, "version": 1, "tensors": tensors}
+
+
 def rename_file(raw: dict[str, Any], name: str) -> None:
     raw["files"][name] = raw["files"].pop("rank-0.safetensors")
     raw["tensors"]["model.w"]["shards"][0]["file"] = name
@@ -72,7 +84,7 @@ def digests(raw: dict[str, Any]) -> dict[str, Any]:
 
 BAD: dict[str, Callable[[dict[str, Any]], Any]] = {
     "another format": lambda r: r.update(format="other"),
-    "a later version": lambda r: r.update(version=2),
+    "a later version": lambda r: r.update(version=3),
     "a step that is no number": lambda r: r.update(step="100"),
     "a negative step": lambda r: r.update(step=-1),
     "a step that is a truth": lambda r: r.update(step=True),
@@ -115,10 +127,66 @@ BAD: dict[str, Callable[[dict[str, Any]], Any]] = {
 
 @pytest.mark.parametrize("damage", BAD.values(), ids=BAD.keys())
 def test_refuses(damage: Callable[[dict[str, Any]], Any]) -> None:
-    raw = copy.deepcopy(json.loads(manifest().encode()))
+    raw = version_1()
     damage(raw)
     with pytest.raises(CorruptCheckpointError):
         Manifest.parse(json.dumps(raw).encode())
+
+
+def tiling(raw: dict[str, Any]) -> dict[str, Any]:
+    return raw["tilings"][0]
+
+
+BAD_TILINGS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "no tilings": lambda r: r.pop("tilings"),
+    "tilings in an object": lambda r: r.update(tilings={}),
+    "a tiling that is no object": lambda r: r.update(tilings=[3]),
+    "a tensor without a tiling": lambda r: r["tensors"]["model.w"].pop("tiling"),
+    "a tiling that is not there": lambda r: r["tensors"]["model.w"].update(tiling=1),
+    "a tiling that is a truth": lambda r: r["tensors"]["model.w"].update(tiling=True),
+    "an unknown type": lambda r: r["tensors"]["model.w"].update(dtype="O"),
+    "a file that is not there": lambda r: tiling(r).update(files=[0, 2]),
+    "a file before the first": lambda r: tiling(r).update(files=[0, -1]),
+    "a file fewer": lambda r: tiling(r).update(files=[0]),
+    "a box more": lambda r: tiling(r)["shapes"].append([1, 2]),
+    "a gap": lambda r: tiling(r).update(shapes=[[2, 2], [1, 2]]),
+    "an overlap": lambda r: tiling(r).update(offsets=[[0, 0], [2, 0]], shapes=[[3, 2], [2, 2]]),
+    "a box short of a dimension": lambda r: tiling(r).update(offsets=[[0], [3, 0]]),
+    "another shape": lambda r: tiling(r).update(shape=[5, 2]),
+}
+
+
+@pytest.mark.parametrize("damage", BAD_TILINGS.values(), ids=BAD_TILINGS.keys())
+def test_refuses_tilings(damage: Callable[[dict[str, Any]], Any]) -> None:
+    raw = json.loads(manifest().encode())
+    damage(raw)
+    with pytest.raises(CorruptCheckpointError):
+        Manifest.parse(json.dumps(raw).encode())
+
+
+def test_manifests_of_the_version_before_are_read() -> None:
+    assert Manifest.parse(json.dumps(version_1()).encode()) == manifest()
+
+
+def test_tensors_that_are_cut_alike_share_a_tiling() -> None:
+    [record] = manifest().tensors.values()
+    again = replace(record, pieces=tuple(replace(piece) for piece in record.pieces))
+    whole = replace(manifest(), tensors={"a": record, "b": record, "c": again})
+    raw = json.loads(whole.encode())
+    assert len(raw["tilings"]) == 1
+    read = Manifest.parse(whole.encode())
+    assert read == whole
+    assert read.tensors["a"].pieces is read.tensors["c"].pieces
+
+
+def test_what_could_not_be_read_does_not_verify() -> None:
+    manifest().verify()
+    [record] = manifest().tensors.values()
+    halved = replace(record, pieces=record.pieces[:1])
+    with pytest.raises(CorruptCheckpointError, match="do not cover"):
+        replace(manifest(), tensors={"model.w": halved}).verify()
+    with pytest.raises(CorruptCheckpointError, match="not listed"):
+        replace(manifest(), files={}).verify()
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"[" * 100_000, b"null"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +16,7 @@ from drumline_trainer.checkpoint.background_save import SaveCanceledError
 from drumline_trainer.checkpoint.commit import Committed, commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import Manifest
+from drumline_trainer.checkpoint.rank_report import WriteFailed, decode_report
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.shard_file import verify_file
 from drumline_trainer.checkpoint.staging import StagingBuffer
@@ -185,6 +185,6 @@ def test_a_report_says_whether_the_storage_is_to_blame(
 
     run = Run(tmp_path)
     monkeypatch.setattr(rank_writer, "write_shard_file", fails)
-    report = json.loads(run.writer.write(1, slices_to_write([whole("trained", run.trained)])))
-    assert report["storage"] is by_storage
-    assert report["error"] == f"rank 0: [Errno {number}] {os.strerror(number)}"
+    encoded = run.writer.write(1, slices_to_write([whole("trained", run.trained)]))
+    reason = f"rank 0: [Errno {number}] {os.strerror(number)}"
+    assert decode_report(encoded) == WriteFailed(reason, by_storage=by_storage)

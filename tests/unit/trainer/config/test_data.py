@@ -45,6 +45,7 @@ def test_packing_by_its_name() -> None:
     assert config.data.packing is Packing.DOCUMENTS
     assert TrainerConfig.from_dict(config.to_dict()) == config
     with pytest.raises(
-        ConfigError, match=r"data.packing: must be one of stream, documents, separate"
+        ConfigError,
+        match=r"data.packing: must be one of stream, documents, separate, whole, padded",
     ):
         TrainerConfig.from_dict({"data": {"packing": "tight"}})

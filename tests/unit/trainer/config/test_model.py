@@ -8,17 +8,24 @@ import pytest
 
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
 from drumline_trainer.config.decoding import decode
-from drumline_trainer.config.model import RopeScaling
+from drumline_trainer.config.rope import RopeScaling
 from drumline_trainer.models.build import build_on_meta
 
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"hidden_size": 66}, "model.heads: hidden_size 66 does not divide by 4 heads"),
-        ({"kv_heads": 3}, "model.kv_heads: 4 heads do not divide by 3 kv_heads"),
-        ({"hidden_size": 60}, "model.heads: a head of 15 is odd, and rotary embedding turns pairs"),
-        ({"head_size": 15}, "model.heads: a head of 15 is odd, and rotary embedding turns pairs"),
+        (
+            {"hidden_size": 66},
+            "heads: hidden_size 66 does not divide by 4 heads; use 3 or 11",
+        ),
+        ({"kv_heads": 3}, "model.kv_heads: 4 heads do not divide by 3 kv_heads; use 2 or 4"),
+        ({"hidden_size": 60}, "a head of 15 is odd, and rotary embedding turns pairs; use 3 or 5"),
+        ({"head_size": 15}, "model.head_size: a head of 15 is odd, and rotary"),
+        (
+            {"hidden_size": 33, "heads": 3, "kv_heads": 3},
+            "turns pairs; use a hidden_size of 30 or 36",
+        ),
         ({"vocab_size": 100}, "model.vocab_size: must be at least 256, not 100: the text is bytes"),
         ({"dropout": 1.0}, "model.dropout: must be at least 0 and below 1, not 1.0"),
         (
@@ -26,10 +33,22 @@ from drumline_trainer.models.build import build_on_meta
             "experts_per_token: 3 are more than the 2 experts",
         ),
         ({"family": "gpt2", "experts": 4}, "model.experts: only llama has them, not gpt2"),
+        ({"expert_bias": True}, "model.expert_bias: the model has no experts; set model.experts"),
         ({"shared_experts": 1}, "the model has no experts; set model.experts"),
         ({"family": "vit", "query_key_norm": True}, "query_key_norm: only llama has it, not vit"),
         ({"sliding_window": 0}, "model.sliding_window: must be greater than 0"),
         ({"full_attention_every": 2}, "set model.sliding_window"),
+        ({"window_rope_theta": 1e4}, "is for layers with a window; set model.sliding_window"),
+        ({"rope_share": 1.5}, "model.rope_share: must be above 0 and at most 1, not 1.5"),
+        ({"rope_share": 0.2}, "rope_share 0.2 of 3 is odd"),
+        ({"query_key_norm_over_heads": True}, "set model.query_key_norm too"),
+        ({"attention_softcap": 0.0}, "model.attention_softcap: must be greater than 0"),
+        ({"family": "gpt2", "norm_placement": "after"}, "norm_placement: only llama has it"),
+        ({"family": "gpt2", "activation": "gelu_tanh"}, "activation: only llama has it, not gpt2"),
+        (
+            {"rope_scaling": {"kind": "yarn", "factor": 4.0, "beta_fast": 1.0}},
+            "beta_fast: must be above beta_slow 1.0, not 1.0",
+        ),
         ({"family": "gpt2", "sliding_window": 4}, "sliding_window: only llama has it, not gpt2"),
         ({"family": "gpt2", "attention_bias": "all"}, "gpt2 always has all biases"),
         ({"family": "vit", "patch_size": 7}, "image_size 32 does not divide by 7"),

@@ -18,6 +18,8 @@ from drumline_trainer.contract import (
     FinalReport,
     Incident,
     Progress,
+    Remark,
+    RemarkKind,
     SilentMember,
     StepPart,
     StepPartSeconds,
@@ -43,8 +45,23 @@ def said(**progress: Any) -> bytes:
 
 def test_what_is_encoded_is_read_back() -> None:
     waiting = replace(STATUS, waiting_for="no space left on device")
-    for status in (STATUS, waiting):
+    remark = Remark(kind=RemarkKind.RANKS_ENDED, sentence="some ranks have ended")
+    for status in (STATUS, waiting, replace(STATUS, remark=remark)):
         assert AgentStatus.parse(status.encode()) == status
+
+
+def test_a_remark_of_a_newer_agent_is_none() -> None:
+    raw = json.loads(STATUS.encode())
+    raw["remark"] = {"kind": "OfTomorrow", "sentence": "all is well"}
+    assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
+
+
+@pytest.mark.parametrize("remark", ["text", [], {"kind": 1, "sentence": ""}, {"sentence": 2}])
+def test_a_remark_of_another_type_is_refused(remark: object) -> None:
+    raw = json.loads(STATUS.encode())
+    raw["remark"] = remark
+    with pytest.raises(ContractError):
+        AgentStatus.parse(json.dumps(raw).encode())
 
 
 def test_a_field_that_an_older_agent_does_not_know_is_empty() -> None:

@@ -12,7 +12,11 @@ from drumline_trainer.contract import ContractError, Launch, LaunchSettings, Not
     [
         *(LaunchSettings(launch=launch) for launch in Launch),
         LaunchSettings(
-            launch=Launch.PER_GPU, notice_signal=NoticeSignal.NONE, notice_file="/data/end"
+            launch=Launch.PER_GPU,
+            notice_signal=NoticeSignal.NONE,
+            notice_file="/data/end",
+            watches_activity=True,
+            progress_patterns=(r"at  (?P<step>\d+)\t", "é"),
         ),
     ],
     ids=str,
@@ -29,7 +33,10 @@ def test_what_is_written_is_read(settings: LaunchSettings) -> None:
         ("{}", "launch"),
         ('{"launch": "Direct"}', "launch: 'Direct'"),
         ('{"launch": "PerGpu", "notice_signal": "SIGKILL"}', "notice_signal: 'SIGKILL'"),
-        ("{" + " " * 20_000 + "}", "over the limit of 16384"),
+        ('{"launch": "PerGpu", "progress_patterns": "a"}', "must be a list of at most 8"),
+        ('{"launch": "PerGpu", "progress_patterns": [1]}', "must be a string"),
+        ('{"launch": "PerGpu", "progress_patterns": ["\\ud800"]}', "must be a string"),
+        ("{" + " " * 40_000 + "}", "over the limit of 32768"),
     ],
 )
 def test_what_cannot_be_read_is_named(text: str, complaint: str) -> None:

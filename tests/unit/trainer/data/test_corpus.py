@@ -1,12 +1,13 @@
 from __future__ import annotations
 
+import os
 import sysconfig
 from pathlib import Path
 
 import pytest
 
 from drumline_trainer.config import ConfigError, DataConfig
-from drumline_trainer.data.corpus import CorpusChangedError, open_corpus
+from drumline_trainer.data.corpus import CorpusChangedError, open_corpus, refuse_other_formats
 
 
 def folder_config(folder: Path) -> DataConfig:
@@ -49,6 +50,46 @@ def test_the_fingerprint_tells_texts_apart(folder: Path) -> None:
     assert open_corpus(folder_config(folder)).fingerprint() == before
     (folder / "a.py").write_bytes(b"aaaaaa")
     assert open_corpus(folder_config(folder)).fingerprint() != before
+
+
+def test_an_edit_of_the_same_size_is_an_error_and_another_fingerprint(folder: Path) -> None:
+    corpus = open_corpus(folder_config(folder))
+    before = corpus.fingerprint()
+    changed_at = (folder / "b.py").stat().st_mtime_ns + 1_000_000
+    (folder / "b.py").write_bytes(b"bXb")
+    os.utime(folder / "b.py", ns=(changed_at, changed_at))
+    with pytest.raises(CorpusChangedError, match=r"b\.py: changed since the run began"):
+        corpus.read(6, 2)
+    assert corpus.read(0, 5) == b"aaaaa"
+    assert open_corpus(folder_config(folder)).fingerprint() != before
+
+
+def test_a_copy_of_the_same_text_has_the_same_fingerprint(folder: Path) -> None:
+    before = open_corpus(folder_config(folder)).fingerprint()
+    for name in ("a.py", "b.py", "sub/c.py"):
+        os.utime(folder / name, ns=(1, 1))
+    assert open_corpus(folder_config(folder)).fingerprint() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "kind"),
+    [
+        ("a.parquet", b"PAR1....", "Parquet"),
+        ("a.tar", b"\0" * 257 + b"ustar\0" + b"\0" * 300, "tar"),
+        ("a", b"\x89PNG\r\n", "PNG"),
+        ("a.gz", b"\x1f\x8b\x08", "gzip"),
+        ("a.txt", "text".encode("utf-16"), "UTF-16"),
+        ("a.jsonl", b'{"text": "a"}\n', "JSON lines"),
+    ],
+)
+def test_what_is_no_text_is_not_read_as_bytes(
+    folder: Path, name: str, content: bytes, kind: str
+) -> None:
+    everything = DataConfig(source=str(folder), pattern="**/*")
+    refuse_other_formats(open_corpus(everything))
+    (folder / name).write_bytes(content)
+    with pytest.raises(ConfigError, match=f"data.source: .*{name} is {kind}, and would be read"):
+        refuse_other_formats(open_corpus(everything))
 
 
 def test_the_standard_library_without_what_others_put_there() -> None:

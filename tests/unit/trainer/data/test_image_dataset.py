@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 
 from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
 from drumline_trainer.config.model import Family
+from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.sources import open_dataset
 
 IMAGES = np.arange(5 * 2 * 3 * 3, dtype=np.uint8).reshape(5, 2, 3, 3)
@@ -54,6 +56,19 @@ def test_the_fingerprint_tells_labels_apart(tmp_path: Path) -> None:
         source = write(tmp_path, labels=labels)
         got.add(open_dataset(DataConfig(source=source), seed=0).fingerprint())
     assert len(got) == 2
+
+
+def test_other_pixels_are_another_fingerprint_and_end_a_run_that_maps_them(tmp_path: Path) -> None:
+    source = write(tmp_path)
+    dataset = open_dataset(DataConfig(source=source), seed=0)
+    before = dataset.fingerprint()
+    dataset.batch(range(2))
+    changed_at = (tmp_path / "images.npy").stat().st_mtime_ns + 1_000_000
+    write(tmp_path, images=IMAGES[:, ::-1])
+    os.utime(tmp_path / "images.npy", ns=(changed_at, changed_at))
+    with pytest.raises(CorpusChangedError, match=r"images\.npy: changed since the run began"):
+        dataset.batch(range(2))
+    assert open_dataset(DataConfig(source=source), seed=0).fingerprint() != before
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,15 @@ def test_another_tokenizer_than_the_shards_is_refused(shards: DataConfig, tmp_pa
     assert absent == f"data.tokenizer: {tmp_path}/absent.json: No such file or directory"
 
 
+def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"PAR1" + b"x" * 1000)
+    message = refused(DataConfig(source=str(tmp_path), pattern="**/*"))
+    assert message.startswith(f"data.source: {tmp_path}/a.bin is Parquet")
+    (tmp_path / "a.bin").rename(tmp_path / "a.parquet")
+    message = refused(DataConfig(source=str(tmp_path), pattern="**/*"))
+    assert "holds records, and no tokenizer.json is known to read them with" in message
+
+
 def test_text_with_a_tokenizer_names_the_command(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("x" * 1000)
     message = refused(DataConfig(source=str(tmp_path), tokenizer="/t.json"))

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import re
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ from tokenizers import Tokenizer
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data import tokenize as module
+from drumline_trainer.data.corpus import Corpus
+from drumline_trainer.data.document_reader import TextDocument
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.text import open_shards
 from drumline_trainer.data.tokenize import TokenizeOptions, main, tokenize
@@ -67,12 +72,17 @@ def test_interrupted_and_begun_again_it_makes_the_same_files(
     tokenize(asked, print_line=silent)
     again = replace(asked, output=tmp_path / "again")
     monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
-    file = asked.source / f"{after:03d}.txt"
-    intact = file.read_bytes()
-    file.write_bytes(b"\xff" * len(intact))
-    assert "is not UTF-8" in refused(again)
+    read_documents = module.read_documents
+
+    def interrupted(corpus: Corpus, **arguments: Any) -> Iterator[TextDocument]:
+        yield from itertools.islice(read_documents(corpus, **arguments), after)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "read_documents", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        tokenize(again, print_line=silent)
+    monkeypatch.setattr(module, "read_documents", read_documents)
     assert "shards.json" not in contents(again.output)
-    file.write_bytes(intact)
     said: list[str] = []
     tokenize(again, print_line=said.append)
     assert contents(again.output) == contents(asked.output)
@@ -116,7 +126,7 @@ def test_lines_of_jsonl_are_documents_and_their_places_resume(tmp_path: Path) ->
     [
         ("a.txt", b"abc\xff", r"source: .*a\.txt is not UTF-8 at byte 3"),
         ("a.jsonl", b'{"text": "x"}\n{"texts": 1}\n', "at byte 14 is no JSON object with a field"),
-        ("a.jsonl", b'{"text": 1}\n', "'text' of the line of .* at byte 0 is not a text"),
+        ("a.jsonl", b'{"text": 1}\n', "with the fields 'text', has neither a text in 'text'"),
     ],
 )
 def test_what_is_no_text_is_named(tmp_path: Path, file: str, content: bytes, message: str) -> None:

@@ -54,6 +54,29 @@ def test_step_seconds_count_the_steps_since_the_last_report(
     assert (beats[-1].step_seconds, beats[-1].checkpoint_seconds) == (2.0, 60.0)
 
 
+def test_a_long_phase_that_moves_says_so_as_often_as_the_rate_allows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    beats: list[Heartbeat] = []
+    reporter = RunReporter(
+        config=TrainerConfig(heartbeat_seconds=2.0),
+        placement=Placement(rank=0, world_size=2),
+        heartbeats=HeartbeatSender(beats.append, seconds=2.0),
+        write=lambda _: None,
+        losses_file=None,
+        peak_flops=None,
+    )
+    reporter.enter(Phase.RESTORING)
+    for _ in range(100):  # 400 s of a restore, in pieces
+        now += 4.0
+        for _ in range(3):
+            reporter.progressed()
+    assert [beat.time_seconds for beat in beats] == [1000.0 + 4 * n for n in range(101)]
+    assert {beat.position for beat in beats} == {beats[0].position}
+
+
 def trained(
     *, rank: int = 0, log_ranks: str = "first", show: Callable[[str], None] | None = None
 ) -> tuple[list[Heartbeat], list[str]]:

@@ -24,7 +24,8 @@ from transformers import (
 )
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.config.model import AttentionBias, RopeScaling
+from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.config.rope import RopeScaling
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,
@@ -32,6 +33,7 @@ from drumline_trainer.models.hugging_face import (
     import_hugging_face,
     load_hugging_face,
 )
+from drumline_trainer.models.hugging_face.files import TensorFiles
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
 from drumline_trainer.sharding.boxes import Box
@@ -179,20 +181,37 @@ def test_what_transformers_saves_computes_the_same_here(tmp_path: Path) -> None:
         assert (ours_BSV - theirs_BSV).abs().max() <= 1e-5, folder.name
 
 
-@pytest.mark.parametrize("config", [MODELS["qwen3 moe"], MODELS["gpt2"]], ids=["moe", "gpt2"])
-def test_a_rank_fills_the_slices_it_holds(config: ModelConfig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("along", [0, -1])
+@EVERY_MODEL
+def test_a_rank_reads_the_slices_it_holds_and_nothing_else(
+    config: ModelConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, along: int
+) -> None:
     whole = built(config)
     export_hugging_face(dict(whole.named_parameters()), config, tmp_path)
     ranks: list[list[TensorSlice]] = [[], []]
-    for part in slices_of(whole):  # cut in the middle of the last dimension
-        middle, last = part.shape[-1] // 2, len(part.shape) - 1
-        for rank, (start, size) in enumerate([(0, middle), (middle, part.shape[-1] - middle)]):
-            box = Box(offsets=(*(0,) * last, start), shape=(*part.shape[:-1], size))
+    for part in slices_of(whole):  # cut in the middle of a dimension
+        cut, middle = along % len(part.shape), part.shape[along] // 2
+        for rank, (start, size) in enumerate([(0, middle), (middle, part.shape[along] - middle)]):
+            offsets, shape = [0] * len(part.shape), list(part.shape)
+            offsets[cut], shape[cut] = start, size
+            box = Box(offsets=tuple(offsets), shape=tuple(shape))
             ranks[rank].append(replace(part, box=box, tensor=torch.empty(box.shape)))
+    elements: list[int] = []
+    read_part = TensorFiles.read_part
+
+    def counted(files: TensorFiles, name: str, part: tuple[slice, ...]) -> Tensor:
+        tensor = read_part(files, name, part)
+        elements.append(tensor.numel())
+        return tensor
+
+    monkeypatch.setattr(TensorFiles, "read_part", counted)
+    monkeypatch.setattr(TensorFiles, "read", None)  # whole tensors
     for slices in ranks:
         load_hugging_face(tmp_path, slices, config=replace(config, dropout=0.1))
     for first, second, part in zip(*ranks, slices_of(whole), strict=True):
-        assert torch.equal(torch.cat([first.tensor, second.tensor], dim=-1), part.tensor)
+        joined = torch.cat([first.tensor, second.tensor], dim=along)
+        assert torch.equal(joined, part.tensor), part.name
+    assert sum(elements) == sum(part.tensor.numel() for part in slices_of(whole))
 
 
 def test_weights_of_another_model_are_refused(folder: Path) -> None:
@@ -257,15 +276,20 @@ def changed(folder: Path, **values: Any) -> None:
         ({"rope_parameters": [1]}, "rope_parameters must be an object or null"),
         ({"rope_parameters": {"full_attention": {}}}, "rope_parameters differs between layers"),
         ({"rope_scaling": {"rope_type": "default", "beta": 2}}, "beta of rope_scaling is 2"),
-        ({"num_attention_heads": 0}, "model.heads: must be greater than 0"),
+        ({"num_attention_heads": 0}, "num_attention_heads: must be greater than 0"),
         ({"num_attention_heads": "4"}, "heads: must be int, not str"),
-        ({"rope_scaling": {"rope_type": "yarn"}}, "rope_scaling is of type 'yarn'"),
+        ({"rope_scaling": {"rope_type": "dynamic"}}, "rope_scaling is of type 'dynamic'"),
         (
             {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0}},
             "rope_scaling lacks high_freq_factor, original_max_position_embeddings",
         ),
         ({"vocab_size": "many"}, "vocab_size: must be int, not str"),
-        ({"num_key_value_heads": 3}, "4 heads do not divide by 3 kv_heads"),
+        ({"num_key_value_heads": 3}, "num_key_value_heads: 4 heads do not divide by 3 kv_heads"),
+        ({"num_key_value_heads": 3}, "use 2 or 4"),
+        ({"num_key_value_heads": 0}, "num_key_value_heads: must be greater than 0, not 0"),
+        ({"hidden_size": "wide"}, "hidden_size: must be int, not str"),
+        ({"head_dim": 7}, "head_dim: a head of 7 is odd"),
+        ({"rope_scaling": "llama3"}, "rope_scaling must be an object or null"),
         ({"hidden_size": 64}, "model.embed_tokens.weight: shape (257, 32), and config.json asks"),
         ({"num_hidden_layers": 3}, "9 tensors are missing: model.layers.2.input_layernorm.weight"),
         ({"num_hidden_layers": 1}, "9 tensors are unknown: model.layers.1.input_layernorm.weight"),
@@ -287,6 +311,17 @@ def test_a_field_that_is_missing_is_named(folder: Path) -> None:
     del values["hidden_size"]
     path.write_text(json.dumps(values))
     with pytest.raises(HuggingFaceError, match="hidden_size is missing"):
+        import_hugging_face(folder)
+
+
+@pytest.mark.parametrize("key", ["hidden_size", "num_key_value_heads"])
+def test_a_slip_in_a_field_s_name_is_named_and_not_ignored(folder: Path, key: str) -> None:
+    """Without its heads for keys a model would have as many as heads, in silence."""
+    path = folder / "config.json"
+    values = json.loads(path.read_text())
+    values[f"{key}x"] = values.pop(key)
+    path.write_text(json.dumps(values))
+    with pytest.raises(HuggingFaceError, match=rf"'{key}x' is .*\(did you mean {key}\?\)"):
         import_hugging_face(folder)
 
 

@@ -7,7 +7,8 @@ from torch import Tensor
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
-from drumline_trainer.models.llama import Llama, rotary_tables, rotate
+from drumline_trainer.models.llama import Llama
+from drumline_trainer.models.rotary import rotary_tables, rotate
 
 CONFIG = ModelConfig(vocab_size=256, layers=2, hidden_size=16, ffn_size=24, heads=4, kv_heads=2)
 

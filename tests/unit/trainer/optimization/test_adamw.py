@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 import torch
 
 from drumline_trainer.config import ModelConfig, OptimizerConfig
@@ -37,6 +38,20 @@ def test_only_matrices_that_are_no_embedding_decay() -> None:
         "norm.weight": 0.0,
         "output.weight": 0.3,
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("embedding.weight", False),
+        ("position_embedding.weight", False),
+        ("embedding.projection.weight", True),
+        ("output.weight", True),
+    ],
+)
+def test_tables_of_vectors_do_not_decay_and_projections_do(name: str, *, expected: bool) -> None:
+    assert decays(name, (8, 4)) is expected
+    assert not decays(name, (8,))
 
 
 def one_step(built: Llama, optimizer: ShardedAdamW) -> None:

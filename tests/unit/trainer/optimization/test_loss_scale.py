@@ -60,3 +60,15 @@ def test_another_precision_keeps_the_count_of_skipped_steps_and_nothing_else() -
 def test_what_is_no_scale_is_refused(saved: object) -> None:
     with pytest.raises(ValueError, match="is no loss scale"):
         LossScale.of(FP16, {"loss_scale": saved})
+
+
+def test_so_many_steps_may_be_left_out_where_no_scale_is_smaller() -> None:
+    config = TrainerConfig(optimizer=OptimizerConfig(max_skipped_steps=2))
+    scale = LossScale.of(config, {})
+    for _ in range(2):
+        scale = scale.after(finite=False).after(finite=True)
+        assert scale.value == 1.0
+    assert scale.skipped == 2
+    resumed = LossScale.of(config, {"loss_scale": scale.state()})
+    assert resumed == scale
+    assert resumed.after(finite=False).value < 1

@@ -20,6 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from drumline_trainer.config import Family, MemoryConfig, ModelConfig, Precision, Recompute
+from drumline_trainer.config.model import Activation, NormPlacement
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.memory import recompute as recompute_module
 from drumline_trainer.memory.recompute import recompute
@@ -76,7 +77,13 @@ def tensor_axis(ranks: int, *, by_position: bool) -> Iterator[World | None]:
 
 
 def kept_by_autograd(
-    model: ModelConfig, mode: Recompute, ranks: int, *, by_position: bool, stored: list[Any]
+    model: ModelConfig,
+    mode: Recompute,
+    ranks: int,
+    *,
+    by_position: bool,
+    stored: list[Any],
+    length: int = LENGTH,
 ) -> int:
     with tensor_axis(ranks, by_position=by_position) as world:
         module, loss = build_on_meta(model), token_losses_sum
@@ -92,7 +99,7 @@ def kept_by_autograd(
         for parameter in module.parameters():
             torch.nn.init.normal_(parameter, std=0.02)
         counter = Counter(module.parameters())
-        tokens = torch.randint(0, 256, (BATCH, LENGTH))
+        tokens = torch.randint(0, 256, (BATCH, length))
         with torch.autograd.graph.saved_tensors_hooks(counter.keep, lambda tensor: tensor):
             total = loss(module(tokens), tokens)
         # what selective recompute keeps, it keeps beside autograd
@@ -143,6 +150,41 @@ def test_saved_activations_are_predicted_to_two_percent(
         predicted -= tables
     assert predicted == pytest.approx(counted, rel=0.02)
     assert predicted == pytest.approx(counted, abs=8)  # in fact to the byte
+
+
+@pytest.mark.parametrize("window", [None, 200])
+def test_soft_caps_are_billed_for_the_scores_they_keep(window: int | None) -> None:
+    length = 1100
+    model = ModelConfig(
+        **{**BASE, "layers": 2},
+        ffn_size=256,
+        heads=8,
+        kv_heads=4,
+        norm_placement=NormPlacement.AROUND,
+        activation=Activation.GELU_TANH,
+        scaled_embedding=True,
+        attention_softcap=50.0,
+        logit_softcap=30.0,
+        sliding_window=window,
+    )
+    setup = TrainingSetup(
+        model=model,
+        layout=Layout(),
+        sequence_length=length,
+        micro_batch=BATCH,
+        micro_batches=1,
+        recompute=Recompute.NONE,
+        memory=MemoryConfig(),
+        precision=Precision.FP32,
+        software=CPU,
+    )
+    kept = kept_by_autograd(model, Recompute.NONE, 1, by_position=False, stored=[], length=length)
+    predicted = (
+        activations.embedding_kept(setup)
+        + activations.layers_kept(setup, model.layers)
+        + activations.head_kept(setup)
+    )
+    assert predicted == pytest.approx(kept, rel=0.05)
 
 
 def test_there_are_enough_cases() -> None:

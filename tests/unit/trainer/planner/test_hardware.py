@@ -20,7 +20,8 @@ def test_names_are_read_as_people_write_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "says"), [("H10O", "did you mean H100"), ("B2OO", "did you mean B200")]
+    ("wanted", "says"),
+    [("H10O", "did you mean H100"), ("B2OO", "did you mean B200"), ("A10", "did you mean A100")],
 )
 def test_an_unknown_gpu_gets_the_nearest(wanted: str, says: str) -> None:
     with pytest.raises(ConfigError, match=f"gpu: '{wanted}' is not known; {says}"):

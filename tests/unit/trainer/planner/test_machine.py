@@ -55,5 +55,5 @@ def test_ranks_without_a_gpu_plan_alike_whatever_their_host() -> None:
 
 
 def test_nothing_says_what_the_gpus_are() -> None:
-    with pytest.raises(ConfigError, match="There are A100-40GB"):
+    with pytest.raises(ConfigError, match="There are A100, A100-40GB"):
         machine(HardwareConfig(), gpus=2, gpus_per_node=1)

@@ -93,15 +93,20 @@ def test_the_kinds_of_data_parallelism_are_ordered() -> None:
 
 def random_setup(draw: random.Random) -> TrainingSetup:
     tensor, pipeline = draw.choice([1, 2, 4]), draw.choice([1, 2, 4])
-    kind = draw.choice([DataParallel.DDP, DataParallel.ZERO1, DataParallel.FSDP])
-    data = draw.choice([1, 4])
+    kinds = (DataParallel.DDP, DataParallel.ZERO1, DataParallel.ZERO2, DataParallel.FSDP)
+    kind, data = draw.choice(kinds), draw.choice([1, 4])
+    shard = draw.choice([1, data]) if kind is DataParallel.FSDP else 1
+    experts = draw.choice([0, 8])
     return setup(
+        model=replace(SMALL, experts=experts, experts_per_token=2) if experts else SMALL,
         layout=Layout(
             data_parallel=kind,
-            shard=data if kind is DataParallel.FSDP else 1,
-            replicate=1 if kind is DataParallel.FSDP else data,
+            shard=shard,
+            replicate=data // shard,
             tensor=tensor,
             pipeline=pipeline,
+            context=draw.choice([1, 2]),
+            expert=draw.choice([1, data]) if experts else 1,
             sequence_parallel=draw.random() < 0.5,
         ),
         micro_batches=pipeline * draw.randint(1, 4),
@@ -124,6 +129,8 @@ def test_memory_never_falls_when_a_size_grows() -> None:
             replace(plain, model=replace(model, ffn_size=2 * model.ffn_size)),
             replace(plain, model=replace(model, vocab_size=2 * model.vocab_size)),
             replace(plain, model=replace(model, kv_heads=model.heads)),
+            replace(plain, model=replace(model, experts=2 * model.experts)),
+            replace(plain, micro_batches=2 * plain.micro_batches),
         ]
         assert all(memory_total(each) >= before for each in larger)
 

@@ -12,7 +12,7 @@ import drumline_trainer.planner
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, DataConfig, Recompute, TrainerConfig
 from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.calibration import BOUNDS, calibrated, loss, rescaled
+from drumline_trainer.planner.calibration import calibrated, rescaled
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.measured_rows import Measured, read_rows
 from drumline_trainer.planner.score import score
@@ -21,13 +21,14 @@ from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.space import Goal, inner_choices, outer_choices, scheduled_choices
 from drumline_trainer.planner.step_time import step_time
 
+from . import fitting
 from .clusters import cluster
+from .fitting import BOUNDS, loss
 
 HEADER = "gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline"
 ROW = "64,512,8,3072,32,30,2048,1,64,1"
 FOLDER = Path(drumline_trainer.planner.__file__).parent
-CALIBRATION = (FOLDER / "data/vtrain_a100.csv").read_text()
-"""The measured iterations that the constants were found on."""
+CALIBRATION = fitting.CALIBRATION.read_text()
 
 
 def calibration_rows() -> list[Measured]:
@@ -51,6 +52,15 @@ def test_no_change_of_a_constant_makes_the_calibration_much_better() -> None:
         for factor in (0.9, 1.1):
             value = min(high, max(low, getattr(CALIBRATED, name) * factor))
             assert loss(rows, replace(CALIBRATED, **{name: value})) > now - 0.004
+
+
+def test_a_fit_from_elsewhere_comes_as_near() -> None:
+    rows = calibration_rows()[::6]
+    far = replace(CALIBRATED, matmul=0.6, kernel=5e-6)
+    nearest = fitting.fit(rows, start=far, last=0.1)
+    assert loss(rows, nearest) < 0.5 * loss(rows, far)
+    assert loss(rows, nearest) < loss(rows, CALIBRATED) + 0.005
+    assert all(low <= getattr(nearest, name) <= high for name, (low, high) in BOUNDS.items())
 
 
 def test_the_constants_are_few_and_none_is_of_a_row() -> None:
@@ -153,6 +163,10 @@ def test_later_software_recomputes_the_least_that_fits() -> None:
         (f"{HEADER},gpu\n{ROW},H1000\n", "gpu: 'H1000' is not known; did you mean H100"),
         (f"{HEADER},zero\n{ROW},7\n", "zero: must be 0, 1 or 3"),
         (f"{HEADER}\n{ROW.replace('3072', 'wide')}\n", "hidden: must be a number"),
+        (f"{HEADER},family\n{ROW},gtp\n", "family: 'gtp' is not known; did you mean gpt2"),
+        (f"{HEADER},kv_heads\n{ROW},5\n", "kv_heads: 32 heads do not divide by 5 .* use 4 or 8"),
+        (f"{HEADER}\n{ROW},1\n", "line 2: more cells than the 10 columns"),
+        (f"{HEADER}\n", "the file has no row below its columns"),
     ],
 )
 def test_a_row_that_cannot_be_names_the_field(text: str, says: str) -> None:

@@ -45,6 +45,14 @@ def test_more_bandwidth_is_never_slower() -> None:
         before = step_time(of, on).seconds
         assert step_time(of, faster(on, 1.3, links_only=True)).seconds <= before * (1 + 1e-9)
         assert step_time(of, faster(on, 1.3)).seconds < before
+        for name in ("bf16_flops", "memory_bandwidth"):
+            gpu = replace(on.gpu, **{name: 1.3 * getattr(on.gpu, name)})
+            assert step_time(of, replace(on, gpu=gpu)).seconds <= before * (1 + 1e-9)
+        for number in range(len(on.levels)):
+            levels = list(on.levels)
+            levels[number] = replace(levels[number], bandwidth=1.3 * levels[number].bandwidth)
+            quicker = replace(on, levels=tuple(levels))
+            assert step_time(of, quicker).seconds <= before * (1 + 1e-9)
 
 
 def test_the_time_follows_from_the_hardware_and_the_constants_alone() -> None:

@@ -12,6 +12,7 @@ from drumline_trainer.checkpoint.errors import (
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank import exit_code_of
+from drumline_trainer.sharding.gpus import DeviceError
 
 
 @pytest.mark.parametrize(
@@ -40,6 +41,7 @@ from drumline_trainer.rank import exit_code_of
         (RuntimeError("Timed out waiting 600000ms for recv operation"), ExitCode.PEER_LOST),
         (ConnectionResetError("reset"), ExitCode.PEER_LOST),
         (SaveError("rank 1: disk full"), ExitCode.APPLICATION),
+        (DeviceError("4 GPUs were asked for and 3 can be seen here"), ExitCode.DEVICE),
         (StorageError("rank 1: No space left on device"), ExitCode.STORAGE),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ExitCode.APPLICATION),
         (MemoryError(), ExitCode.APPLICATION),

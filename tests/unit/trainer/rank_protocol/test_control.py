@@ -124,6 +124,23 @@ def test_an_interrupt_is_repeated_until_the_training_thread_has_left(
     control.check()
 
 
+def test_an_interrupt_that_fails_is_repeated_and_further_orders_are_read(
+    pipe: tuple[Control, Agent],
+) -> None:
+    control, agent = pipe
+    late: queue.SimpleQueue[float] = queue.SimpleQueue()
+
+    def fail(seconds: float) -> None:
+        late.put(seconds)
+        raise RuntimeError("the group has been destroyed meanwhile")
+
+    control.on_interrupt = fail
+    control.enter((1, 4))
+    agent.say(Interrupt(generation=1, attempt=4), Resume(placement=place(5)))
+    assert late.get() < late.get()
+    assert control.wait_for_placement().membership == (1, 5)
+
+
 def test_a_new_placement_ends_the_old_membership(pipe: tuple[Control, Agent]) -> None:
     control, agent = pipe
     interrupted = threading.Event()

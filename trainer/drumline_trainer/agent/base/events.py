@@ -33,6 +33,8 @@ class AgentEvent(StrEnum):
     FAULT = "fault"
     INCIDENT = "incident"
     SNAPSHOT_COPIED = "snapshot_copied"
+    SNAPSHOT_REFUSED = "snapshot_refused"
+    """A rank cannot restore its snapshot: all go on from an older one."""
     SNAPSHOT_NOT_COPIED = "snapshot_not_copied"
     NOTICE_TAKEN = "notice_taken"
     NOTICE_ANSWERED = "notice_answered"

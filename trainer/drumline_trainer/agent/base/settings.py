@@ -18,6 +18,7 @@ from drumline_trainer.contract import (
     TOKEN_FILE,
     ContractError,
     Env,
+    Launch,
     LaunchSettings,
 )
 
@@ -46,6 +47,10 @@ class AgentEnv(StrEnum):
     """At the end an agent stops waiting for a member that answers no request for so long."""
     TEARDOWN_SECONDS = "DRUMLINE_TEARDOWN_SECONDS"
     """How long a rank may take to exit once it has reported that it is done."""
+    QUIESCE_SECONDS = "DRUMLINE_QUIESCE_SECONDS"
+    """How long a rank may take to leave its collectives once it is interrupted, or two of its
+    steps. It takes a tenth of a second where cores are free: a rank that is late loses its process.
+    """
     EARLY_EXIT_SECONDS = "DRUMLINE_EARLY_EXIT_SECONDS"
     """How long the ranks of a command may go on once another has ended with exit code 0."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
@@ -84,6 +89,13 @@ class AgentSettings:
     gpus: int = 1
     """Of the pod; of use with `launch` alone."""
     early_exit_seconds: float = 900.0
+    quiesce_seconds: float = 5.0
+
+    @property
+    def ranks_per_process(self) -> int:
+        """Ranks behind each process that this agent starts: of a launcher, one for each GPU."""
+        per_pod = self.launch is not None and self.launch.launch is Launch.PER_POD
+        return max(self.gpus, 1) if per_pod else 1
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> AgentSettings:
@@ -122,6 +134,7 @@ class AgentSettings:
             launch=_launch(environ),
             gpus=_integer(environ, Env.GPUS_PER_NODE, default=1),
             early_exit_seconds=_integer(environ, AgentEnv.EARLY_EXIT_SECONDS, default=900, low=1),
+            quiesce_seconds=_integer(environ, AgentEnv.QUIESCE_SECONDS, default=5, low=1),
         )
 
 

@@ -24,8 +24,11 @@ from drumline_client.wire import (
     decode_client_message,
     encode,
 )
-from drumline_trainer.agent.commands.line_allowance import LineAllowance
+from drumline_trainer.agent.commands.token_bucket import TokenBucket
 
+LINES_A_SECOND = 50
+"""A client of ours says two, and a few around a save."""
+BURST_LINES = 200
 BREATH_SECONDS = 0.2
 """How long a client is not read that has used up its allowance."""
 LEAST_CONNECTIONS = 32
@@ -52,7 +55,7 @@ class ClientConnection(asyncio.Protocol):
         self._unread = b""
         self._lines: deque[bytes] = deque()
         """Whole lines that its allowance has not covered yet: of one read at most."""
-        self._allowance = LineAllowance()
+        self._allowance = TokenBucket(per_second=LINES_A_SECOND, burst=BURST_LINES)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """It has connected."""

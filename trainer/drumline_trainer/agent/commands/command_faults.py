@@ -81,9 +81,10 @@ class CommandFaults:
                 min(code, ExitCode.APPLICATION), error=message, killed_for_memory=short
             ),
             cause=_cause(placement.rank, code, message=message),
-            exit_code=ExitCode.PEER_LOST if lost else _shown(code),
+            exit_code=ExitCode.PEER_LOST if lost else _shown(code, error=message),
             step=step,
             consequence=lost,
+            in_restore=process.failed_restore,
         )
 
     def _fault(
@@ -97,6 +98,7 @@ class CommandFaults:
         step: int = 0,
         at: float | None = None,
         consequence: bool = False,
+        in_restore: bool = False,
     ) -> Fault:
         now = time.time()
         return Fault(
@@ -111,6 +113,7 @@ class CommandFaults:
             step=step,
             exit_code=exit_code,
             consequence=consequence,
+            in_restore=in_restore,
         )
 
 
@@ -136,6 +139,9 @@ def _cause(rank: int, code: int, *, message: str) -> str:
     return f"rank {rank}: {message} [{reason}]" if message else f"rank {rank}: {reason}"
 
 
-def _shown(code: int) -> int:
+def _shown(code: int, *, error: str) -> int:
     """Exit codes of a user's own mean nothing to the operator, which has its own by number."""
-    return pod_exit_code(code) if code < 0 else ExitCode.APPLICATION
+    if code < 0:
+        return pod_exit_code(code)
+    failed = fault_classification.device_failed(ExitCode.APPLICATION, error=error)
+    return ExitCode.DEVICE if failed else ExitCode.APPLICATION

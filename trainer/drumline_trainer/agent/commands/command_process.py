@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from drumline_trainer.agent.commands.own_patterns import PatternReader
+from drumline_trainer.agent.commands.process_activity import ActivityWatch
 from drumline_trainer.agent.commands.progress_lines import ProgressReader
 from drumline_trainer.agent.commands.terminal_lines import TerminalLineSplitter
 from drumline_trainer.agent.processes.output import LineReader, PrefixedOutput, open_line_pipe
@@ -41,12 +43,17 @@ class CommandProcess:
     cpu: CpuWatch
     heard_at: float = field(default_factory=time.monotonic)
     """When it last printed a line, or was started."""
+    activity: ActivityWatch = field(
+        default_factory=lambda: ActivityWatch(begun_at=time.monotonic())
+    )
     kill_reason: str | None = None
     """Why it was killed: it hung."""
     ended_by_agent: bool = False
     """The agent has ended it, or asked it to end: its exit is no fault."""
-    progress: ProgressReader = field(default_factory=ProgressReader)
+    progress: ProgressReader | PatternReader
     bar_printed_at: float = -BAR_SECONDS
+    failed_restore: bool = False
+    """It could not use its snapshot."""
     done: bool = False
     """It has ended with exit code 0, and nobody had asked it to end."""
 
@@ -79,6 +86,7 @@ async def start_command(
     placement: Placement,
     environment: Mapping[str, str],
     on_line: Callable[[CommandProcess, bytes], None],
+    progress: ProgressReader | PatternReader,
     reaper: Reaper,
 ) -> CommandProcess:
     """Start the command for a placement, in the agent's working folder.
@@ -108,6 +116,7 @@ async def start_command(
         output=output,
         output_reader=reader,
         cpu=CpuWatch(pid),
+        progress=progress,
     )
     return process
 

@@ -17,12 +17,18 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from drumline_client.wire import StepReport, decode_agent_message
+from drumline_client.wire import (
+    RestoreFailed,
+    SnapshotWritten,
+    StepReport,
+    decode_agent_message,
+)
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.base.tasks import wait_for_all
 from drumline_trainer.agent.commands.client_link import ClientLink
+from drumline_trainer.agent.commands.client_snapshots import snapshot_info
 from drumline_trainer.agent.commands.command_faults import CommandFaults
 from drumline_trainer.agent.commands.command_process import (
     CommandNotStartedError,
@@ -37,9 +43,12 @@ from drumline_trainer.agent.commands.launch_environment import (
     thread_variables,
 )
 from drumline_trainer.agent.commands.launch_plan import LaunchPlan
+from drumline_trainer.agent.commands.own_patterns import work_budget
 from drumline_trainer.agent.commands.pod_clients import PodClients
+from drumline_trainer.agent.commands.process_activity import running_processes
 from drumline_trainer.agent.commands.progress_lines import ProgressLine
-from drumline_trainer.agent.commands.step_history import StepHistory, position
+from drumline_trainer.agent.commands.rank_views import RankViews
+from drumline_trainer.agent.commands.step_history import StepHistory
 from drumline_trainer.agent.commands.terminal_lines import REDRAWN
 from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.reaper import Reaper
@@ -51,6 +60,7 @@ from drumline_trainer.agent.protocol.leader_orders import (
 from drumline_trainer.agent.protocol.member_reports import RankView
 from drumline_trainer.agent.state.notices import is_of_a_pod
 from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.contract import RemarkKind
 from drumline_trainer.rank_protocol.messages import NoticeSaved
 from drumline_trainer.rank_protocol.orders import RankOrder, SaveNotice, Withdraw
 from drumline_trainer.rank_protocol.placement import Placement
@@ -59,8 +69,6 @@ STOP_SECONDS = 1.0
 """Between SIGTERM and SIGKILL for the processes of an attempt that has failed: they can save
 nothing any more, only flush what they log. A rank that waits for a dead peer does neither."""
 KILL_SECONDS = 5.0
-NEVER_SECONDS = 1e12
-"""Patience with a rank whose silence means nothing."""
 SAVING_PART = 0.5
 """Of the grace period, for ranks that agree to save before their pod ends."""
 NO_ANSWER = "the program does not acknowledge saves"
@@ -101,16 +109,22 @@ class CommandRanks:
         self._reaper = reaper
         self._clients = clients
         clients.on_report = self._on_report
+        clients.on_snapshot = self._on_snapshot
         self._link = link
         self._inherited = inherited
+        self._pattern_budget = work_budget()
+        self._watch = plan.pattern_watch()
         self._faults = CommandFaults(index=settings.index)
         self._processes: dict[int, CommandProcess] = {}
         self._steps: dict[int, StepHistory] = {}
         self._notice = EndNotice(plan.launch, grace_seconds=settings.grace_seconds)
         self._has_left = False
         """A notice to leave is answered: this attempt's processes end, and with them the pod."""
-        self.patience_seconds = NEVER_SECONDS
-        """How long a rank whose client reports its steps may make none."""
+        self.hang_views = RankViews(
+            clients_of=clients.of,
+            watches_activity=plan.launch.watches_activity,
+            running_processes=running_processes,
+        )
         self.changes = ChangeNotifier()
         """Notified when a process has ended."""
 
@@ -121,12 +135,11 @@ class CommandRanks:
 
     def views(self) -> tuple[RankView, ...]:
         """Every process of the present attempt, as of now."""
-        now = time.monotonic()
         present = (self._status.generation, self._status.attempt)
-        return tuple(
-            self._view(process, now=now)
-            for process in self._processes.values()
-            if process.placement.membership == present
+        processes = self._processes.values()
+        return self.hang_views.of(
+            [process for process in processes if process.placement.membership == present],
+            now=time.monotonic(),
         )
 
     def send_to_all(self, order: RankOrder) -> None:
@@ -149,6 +162,14 @@ class CommandRanks:
                 self._link.withdraw_save(name)
             case _:
                 pass
+
+    def show(self, progress: ProgressLine) -> None:
+        """What the program has written elsewhere stands for its lowest rank here."""
+        for number in sorted(self._processes)[:1]:
+            process = self._processes[number]
+            if process.alive and not self._history(process.placement).has_client:
+                self._watch.close()
+                self._beat(process.placement, progress)
 
     def hear_leader(self, order: ClientOrder | CheckpointSaved) -> None:
         """Pass on what the leader has for the clients, or act on what they have saved."""
@@ -218,7 +239,7 @@ class CommandRanks:
             pids={each.placement.rank: each.pid for each in self._processes.values()},
             resumed=[],
             world_size=first.world_size,
-            restore_snapshot=None,
+            restore_snapshot=first.restore_snapshot,
         )
         for placement in placements:
             self._history(placement).begin_attempt()
@@ -258,6 +279,7 @@ class CommandRanks:
                 **self._clients.variables(self._inherited),
             },
             on_line=self._on_line,
+            progress=self._plan.progress_reader(self._pattern_budget, self._watch),
             reaper=self._reaper,
         )
         process.exited.add_done_callback(lambda _: self._on_exit(process))
@@ -265,12 +287,15 @@ class CommandRanks:
 
     def _on_line(self, process: CommandProcess, line: bytes) -> None:
         process.heard_at = time.monotonic()
+        process.activity.printed(at=process.heard_at)
         text, is_bar = line.decode(errors="replace"), line.endswith(REDRAWN)
         shown = process.progress.read(text.rstrip("\r"))
         if not is_bar or (text.strip() and process.may_print_bar()):
             process.output.line(line)
         if shown is not None and not self._history(process.placement).has_client:
             self._beat(process.placement, shown)
+        remark = self._watch.printed(at=process.heard_at)
+        self._status.say(RemarkKind.PROGRESS_UNREADABLE, remark)
 
     def _on_report(self, rank: int, report: StepReport) -> None:
         """A client has reported: of the ranks that a launcher has started the lowest counts."""
@@ -279,7 +304,23 @@ class CommandRanks:
             if process.alive and clients and clients[0].hello.rank == rank:
                 self._beat_of_client(process.placement, report)
 
+    def _on_snapshot(self, rank: int, message: SnapshotWritten | RestoreFailed) -> None:
+        """A rank's client has written a snapshot, or cannot use the one it should go on from."""
+        each = self._settings.ranks_per_process
+        for process in self._processes.values():
+            is_here = rank // each == process.placement.rank
+            if isinstance(message, RestoreFailed):
+                if is_here or each > 1:  # a launcher's rank may be one that belongs elsewhere
+                    process.failed_restore = True
+                    error = message.error
+                    log(AgentEvent.SNAPSHOT_REFUSED, rank=rank, step=message.step, reason=error)
+            elif is_here:
+                info = snapshot_info(message, process.placement, rank=rank, ranks_per_process=each)
+                if info is not None:
+                    self._listener.on_snapshot(info, on_copied=lambda _: None)
+
     def _beat_of_client(self, placement: Placement, report: StepReport) -> None:
+        self._watch.close()
         checkpoint = self._clients.checkpoint
         heartbeat = self._history(placement).reported(
             report,
@@ -290,22 +331,6 @@ class CommandRanks:
         )
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)
-
-    def _view(self, process: CommandProcess, *, now: float) -> RankView:
-        """Steps that are only printed cannot be compared to those of other ranks."""
-        clients = self._clients.of(process.placement)
-        known = clients and all(client.trains for client in clients)
-        behind = [position(client.report) for client in clients if client.report is not None]
-        return RankView(
-            rank=process.placement.rank,
-            position=min(behind) if known else (0, 0, 0),
-            silent_seconds=min(client.silent_seconds(now=now) for client in clients)
-            if known
-            else now - process.heard_at,
-            patience_seconds=self.patience_seconds if known else NEVER_SECONDS,
-            evidence=process.cpu.read(now=now),
-            done=process.done,
-        )
 
     def _on_exit(self, process: CommandProcess) -> None:
         number, code = process.placement.rank, process.exited.result()

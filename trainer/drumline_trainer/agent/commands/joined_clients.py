@@ -58,14 +58,14 @@ class JoinedClients:
     def __init__(
         self,
         *,
-        welcome: Callable[[], Welcome],
+        welcome: Callable[[Hello], Welcome],
         on_said: Callable[[int, ClientMessage | ConnectionClosed], None],
         ranks: Callable[[], range | None],
     ) -> None:
         """Nobody has joined yet.
 
         Args:
-            welcome: of the present attempt.
+            welcome: of the present attempt, for a rank that joins.
             on_said: called with each rank's messages, and once its connection is closed.
             ranks: that this pod has; None where the user's launcher says which.
         """
@@ -151,7 +151,7 @@ class JoinedClients:
             return
         self._clients[hello.rank] = JoinedClient(hello=hello, connection=connection)
         self._known.add(hello.rank)
-        connection.say(self._welcome())
+        connection.say(self._welcome(hello))
         self._on_said(hello.rank, hello)
         if self._proposal is not None:
             connection.say(self._proposal)

@@ -9,8 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from drumline_client.run import AGENT_VARIABLE
-from drumline_client.wire import VERSION, ClientMessage, Hello, StepReport, Welcome
+from drumline_client.environment import AGENT_VARIABLE, SNAPSHOTS_VARIABLE, SnapshotPlace
+from drumline_client.wire import (
+    VERSION,
+    ClientMessage,
+    Hello,
+    RestoreFailed,
+    SnapshotWritten,
+    StepReport,
+    Welcome,
+)
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.commands.client_link import ClientLink
@@ -36,8 +44,6 @@ class PodClients:
         self._status = status
         self._link = link
         self._placements: Sequence[Placement] = ()
-        self._world_size: int | None = None
-        self._world_before: int | None = None
         self._rate = TokenRate()
         self._is_open = False
         self._path = settings.gang_folder / SOCKET_NAME
@@ -52,6 +58,10 @@ class PodClients:
         """Step and path of the newest that the ranks have reported complete."""
         self.on_report: Callable[[int, StepReport], None] = lambda _, __: None
         """Called with the newest state of each rank."""
+        self.on_snapshot: Callable[[int, SnapshotWritten | RestoreFailed], None] = lambda _, __: (
+            None
+        )
+        """Called with what each rank says of its snapshots; nobody else hears of them."""
 
     async def open(self) -> None:
         """Listen; without a socket the ranks run as they do without a client."""
@@ -71,7 +81,6 @@ class PodClients:
         """The ranks before have ended: what is left of their connections is closed."""
         self._socket.hang_up()
         self.joined.begin_attempt()
-        self._world_before = self._world_size
         self._placements = placements
         self._rate = TokenRate()
 
@@ -80,7 +89,11 @@ class PodClients:
         if not self._is_open:
             return {}
         folders = [folder for folder in (inherited.get("PYTHONPATH"), CLIENT_FOLDER) if folder]
-        return {AGENT_VARIABLE: str(self._path), "PYTHONPATH": ":".join(folders)}
+        variables = {AGENT_VARIABLE: str(self._path), "PYTHONPATH": ":".join(folders)}
+        snapshots = self._snapshot_place()
+        if snapshots is not None:
+            variables[SNAPSHOTS_VARIABLE] = snapshots.encode()
+        return variables
 
     def of(self, placement: Placement) -> list[JoinedClient]:
         """The clients of a process: itself, or the ranks that it has started."""
@@ -103,10 +116,27 @@ class PodClients:
         first = self._placements[0]
         return rate * (first.world_size // first.local_world_size)
 
+    def _snapshot_place(self) -> SnapshotPlace | None:
+        """Where the ranks of this attempt find theirs."""
+        placement = self._placements[0] if self._placements else None
+        if placement is None or placement.snapshot_folder is None:
+            return None
+        by_launcher, each = self._launch is Launch.PER_POD, self._settings.ranks_per_process
+        return SnapshotPlace(
+            folder=placement.snapshot_folder,
+            generation=placement.generation,
+            attempt=placement.attempt,
+            restore_step=placement.restore_snapshot,
+            world_size=placement.world_size * each if by_launcher else None,
+            first_rank=placement.rank * each,
+            ranks=len(self._placements) * each,
+        )
+
     def _said(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
-        if isinstance(message, Hello):
-            self._world_size = message.world_size
-        elif isinstance(message, StepReport):
+        if isinstance(message, (SnapshotWritten, RestoreFailed)):
+            self.on_snapshot(rank, message)
+            return
+        if isinstance(message, StepReport):
             self._rate.hear(rank, message)
             if message.saves and not self._status.acknowledges_saves:
                 self._status.acknowledges_saves = True
@@ -114,7 +144,7 @@ class PodClients:
             self.on_report(rank, message)
         self._link.to_leader(rank, message)
 
-    def _welcome(self) -> Welcome:
+    def _welcome(self, hello: Hello) -> Welcome:
         settings, status = self._settings, self._status
         step, path = self.checkpoint or (None, "")
         if step is None and status.newest_checkpoint is not None:
@@ -126,10 +156,20 @@ class PodClients:
             generation=status.generation,
             attempt=status.attempt,
             restarts=status.generation - 1 + status.attempt,
-            previous_world_size=self._world_before,
+            previous_world_size=self._previous_world_size(hello),
             checkpoint_step=step,
             checkpoint_path=path,
         )
+
+    def _previous_world_size(self, hello: Hello) -> int | None:
+        """Ranks before this generation; those of a launcher are taken to be as many to a GPU."""
+        first = self._placements[0] if self._placements else None
+        if first is None or first.previous_ranks is None:
+            return None
+        if self._launch is Launch.PER_GPU:
+            return first.previous_ranks
+        gpus = first.world_size * max(self._settings.gpus, 1)
+        return hello.world_size * first.previous_ranks // gpus
 
     def _ranks(self) -> range | None:
         if self._launch is not Launch.PER_GPU or not self._placements:

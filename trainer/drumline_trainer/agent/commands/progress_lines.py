@@ -48,6 +48,8 @@ class ProgressLine:
     """0 where the line does not say it."""
     loss: float | None = None
     tokens_per_second_of_a_rank: float | None = None
+    tokens_per_second: float | None = None
+    """Of all ranks."""
 
 
 class ProgressReader:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from drumline_client.wire import StepReport
 from drumline_trainer.agent.commands.progress_lines import ProgressLine
+from drumline_trainer.contract import RestoreTier
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -46,7 +47,8 @@ class StepHistory:
     ) -> Heartbeat:
         """The heartbeat that stands for a line, or for a process of which no step is known."""
         if shown is None:
-            phase = Phase.STARTING if self.known else Phase.RUNNING
+            uses_client = placement.restore_snapshot is not None  # and so will say its steps
+            phase = Phase.STARTING if self.known or uses_client else Phase.RUNNING
             return _beat(placement, phase=phase, now=now)
         if self._newest is not None and shown.step > self._newest:
             self._interval = shown.step - self._newest
@@ -54,7 +56,7 @@ class StepHistory:
             self._restored = max(0, shown.step - self._interval)
         self.known, self._newest = True, shown.step
         self._total_steps = shown.total_steps or self._total_steps
-        rate = shown.tokens_per_second_of_a_rank
+        rate, rate_of_all = shown.tokens_per_second_of_a_rank, shown.tokens_per_second
         return _beat(
             placement,
             phase=Phase.FORWARD,
@@ -62,7 +64,7 @@ class StepHistory:
             step=shown.step,
             total_steps=self._total_steps,
             loss=shown.loss,
-            tokens_per_second=None if rate is None else rate * placement.world_size,
+            tokens_per_second=rate_of_all if rate is None else rate * placement.world_size,
             restored_step=self._restored,
         )
 
@@ -90,6 +92,8 @@ class StepHistory:
         step = max(report.step, 0)
         self.known = self.has_client = True
         self._newest = step
+        if report.restored_step is not None:
+            self._restored = max(report.restored_step, 0)
         if self._restored is None:
             is_older = checkpoint_step is not None and checkpoint_step <= step
             self._restored = checkpoint_step if is_older else max(0, step - 1)
@@ -102,6 +106,7 @@ class StepHistory:
             loss=report.loss,
             tokens_per_second=tokens_per_second,
             restored_step=self._restored,
+            restored_from=None if report.restored_step is None else RestoreTier.MEMORY,
             checkpoint_step=checkpoint_step,
         )
 
@@ -122,6 +127,7 @@ def _beat(
     loss: float | None = None,
     tokens_per_second: float | None = None,
     restored_step: int | None = None,
+    restored_from: RestoreTier | None = None,
     checkpoint_step: int | None = None,
 ) -> Heartbeat:
     return Heartbeat(
@@ -134,6 +140,7 @@ def _beat(
         loss=loss,
         tokens_per_second=tokens_per_second,
         restored_step=restored_step,
+        restored_from=restored_from,
         checkpoint_step=checkpoint_step,
         time_seconds=now,
     )

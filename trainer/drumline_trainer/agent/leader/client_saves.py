@@ -21,6 +21,8 @@ from drumline_client.wire import (
     ProposalAccepted,
     ProposalMissed,
     ProposalPassed,
+    RestoreFailed,
+    SnapshotWritten,
     StepReport,
     WorkDone,
 )
@@ -137,6 +139,8 @@ class ClientSaves:
             case WorkDone():
                 self._part(rank, StepReport(at=0.0, phase="done", saves=False, step=MAX_NUMBER))
                 self._lose(rank)
+            case SnapshotWritten() | RestoreFailed():
+                pass  # the agent beside the rank acts on these
 
     def _join(self, rank: int, hello: Hello) -> None:
         self._ranks[rank] = _Rank(hello.world_size, step=hello.answered)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from drumline_trainer.agent.protocol.member_reports import Fault, RankView
 from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import ExitCode, FaultClass
+from drumline_trainer.contract import ExitCode, FaultClass, RemarkKind
 
 SHOWN_RANKS = 8
 QUIET_SECONDS = 5.0
@@ -68,5 +68,4 @@ class EarlyExits:
         )
 
     def _say(self, sentence: str) -> None:
-        self._status.waiting_for = sentence
-        self._status.publish()
+        self._status.say(RemarkKind.RANKS_ENDED, sentence)

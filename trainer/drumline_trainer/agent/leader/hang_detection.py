@@ -7,6 +7,9 @@ behind all others:
     rank 0 at (7, 0, backward)   silent for 5 s   waits in the all-reduce
     rank 1 at (7, 0, forward)    silent for 5 s   <- behind: it hangs
 
+Where processes run ahead of their devices (NCCL) positions say little: what the ranks have reached
+in their collectives counts more (`hang_blame`).
+
 Among ranks in the same position the kernel's evidence may tell them apart: stopped, or busy while
 the others wait. Where nothing does (a dead link, say) the gang is stalled and can only
 be restarted as a whole, much later. A rank that is behind but moves is slow and does not hang: it
@@ -18,6 +21,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from drumline_trainer.agent.leader.hang_blame import HangCause, blame
 from drumline_trainer.agent.protocol.member_reports import ProcessEvidence, RankView
 
 BUSY_FACTOR = 5
@@ -30,6 +34,8 @@ class Hung:
 
     ranks: tuple[int, ...]
     silent_seconds: float
+    reason: str = ""
+    """What the collectives say; empty where the backend does not know them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,8 @@ class Stalled:
     """No rank moves and none is behind."""
 
     silent_seconds: float
+    reason: str = ""
+    """As of `Hung`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +61,22 @@ def detect_hang(views: Sequence[RankView]) -> Hung | Stalled | Moving:
     patience = max(view.patience_seconds for view in waiting)
     if silent <= patience:
         return Moving()
-    suspects = _suspects(views)
+    known = {view.rank: view.progress for view in waiting if view.progress is not None}
+    verdict = blame(known, ranks=[view.rank for view in waiting])
+    reason = "" if verdict is None else verdict.reason
+    if verdict is None:
+        suspects = _suspects(views)
+    else:
+        suspects = [view for view in waiting if view.rank in verdict.culprits]
     if not suspects or len(suspects) == len(views):
-        return Stalled(silent_seconds=silent)
+        return Stalled(silent_seconds=silent, reason=reason)
+    unanswered = verdict is not None and verdict.cause is HangCause.SILENT
     stopped = all(view.evidence == ProcessEvidence.STOPPED for view in suspects)
     busy = any(view.evidence == ProcessEvidence.BUSY for view in waiting)
-    if busy and not stopped and silent <= BUSY_FACTOR * patience:
+    if (busy or unanswered) and not stopped and silent <= BUSY_FACTOR * patience:
         return Moving()
-    return Hung(ranks=tuple(sorted(view.rank for view in suspects)), silent_seconds=silent)
+    ranks = tuple(sorted(view.rank for view in suspects))
+    return Hung(ranks=ranks, silent_seconds=silent, reason=reason)
 
 
 def _suspects(views: Sequence[RankView]) -> list[RankView]:

@@ -80,17 +80,17 @@ class HangMonitor:
             return
         views = [*self._ranks.views(), *remote]
         match detect_hang(views):
-            case Hung(ranks=ranks, silent_seconds=seconds):
-                suspects = [view for view in views if view.rank in ranks]
-                await self._suspect(membership, suspects, silent_seconds=seconds)
-            case Stalled(silent_seconds=seconds):
+            case Hung() as hung:
+                suspects = [view for view in views if view.rank in hung.ranks]
+                await self._suspect(membership, suspects, hung=hung)
+            case Stalled() as stalled:
                 self._suspected = ()
-                self._restart_all_after(membership, silent_seconds=seconds)
+                self._restart_all_after(membership, stalled=stalled)
             case Moving():
                 self._suspected = ()
 
     async def _suspect(
-        self, membership: Membership, suspects: Sequence[RankView], *, silent_seconds: float
+        self, membership: Membership, suspects: Sequence[RankView], *, hung: Hung
     ) -> None:
         """Kill the suspects once newer heartbeats confirm them."""
         now, ranks = time.monotonic(), tuple(sorted(view.rank for view in suspects))
@@ -101,7 +101,8 @@ class HangMonitor:
         if now - self._since < VERIFY_SECONDS or not confirmed:
             return
         self._suspected = ()
-        reason = f"silent for {silent_seconds:.1f} s while all others waited for it"
+        reason = f"silent for {hung.silent_seconds:.1f} s while all others waited for it"
+        reason += f": {hung.reason}" if hung.reason else ""
         faults_by_member = await asyncio.gather(
             *(
                 self._kill(membership, member, suspects, reason=reason)
@@ -111,7 +112,7 @@ class HangMonitor:
         if any(faults_by_member) and self.membership == membership:
             self.membership = None
         for fault in itertools.chain(*faults_by_member):
-            self._report(replace(fault, at=fault.detected_at - silent_seconds))
+            self._report(replace(fault, at=fault.detected_at - hung.silent_seconds))
 
     async def _kill(
         self, membership: Membership, member: Member, suspects: Sequence[RankView], *, reason: str
@@ -145,9 +146,9 @@ class HangMonitor:
             for view in here
         ]
 
-    def _restart_all_after(self, membership: Membership, *, silent_seconds: float) -> None:
+    def _restart_all_after(self, membership: Membership, *, stalled: Stalled) -> None:
         limit = self._record.hang_timeout_seconds
-        if limit is None or silent_seconds < limit:
+        if limit is None or stalled.silent_seconds < limit:
             return
         self.membership = None
         now = time.time()
@@ -157,8 +158,9 @@ class HangMonitor:
                 attempt=membership[1],
                 index=self._own_index,
                 fault_class=FaultClass.HANG,
-                cause=f"no rank moved for {silent_seconds:.1f} s and none was behind the others",
-                at=now - silent_seconds,
+                cause=f"no rank moved for {stalled.silent_seconds:.1f} s and "
+                + (stalled.reason or "none was behind the others"),
+                at=now - stalled.silent_seconds,
                 detected_at=now,
                 step=self._status.progress.step,
                 exit_code=ExitCode.APPLICATION,

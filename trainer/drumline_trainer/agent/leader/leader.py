@@ -40,6 +40,7 @@ from drumline_trainer.agent.leader.root_cause import (
     incident_of_new_generation,
     root_cause_of,
     root_causes_by_class,
+    with_finished_steps,
 )
 from drumline_trainer.agent.leader.storage_outage import StorageOutage
 from drumline_trainer.agent.member.member import MemberAgent
@@ -248,7 +249,7 @@ class Leader:
         if incident is None and membership[1] == 0:
             incident = incident_of_new_generation(self._record, inventories, now=time.time())
         if incident is not None:
-            self._incidents.add(incident)
+            self._incidents.add(with_finished_steps(incident, inventories))
 
     def _decide(
         self,
@@ -263,6 +264,7 @@ class Leader:
             inventories,
             saved_step=None if floor is None else floor.step,
             excluded=self._unrestorable,
+            ranks_per_process=self._service.settings.ranks_per_process,
         )
         self._restore_step = plan.restore_step
         self._incidents.update_open(decided_at=time.time())

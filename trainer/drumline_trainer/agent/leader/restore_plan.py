@@ -40,6 +40,7 @@ def plan_restore(
     *,
     saved_step: int | None,
     excluded: Iterable[int] = (),
+    ranks_per_process: int = 1,
 ) -> RestorePlan:
     """Plan the restore of a gang.
 
@@ -48,6 +49,7 @@ def plan_restore(
         inventories: of all its members.
         saved_step: newest step known to be on storage.
         excluded: steps that could not be restored before.
+        ranks_per_process: a launcher's, which it starts in the order of the pods.
     """
     snapshots = {
         (snapshot.rank, snapshot.step, inventory.index): snapshot
@@ -55,7 +57,10 @@ def plan_restore(
         for snapshot in inventory.shards
     }
     step = newest_common_step(
-        snapshots.values(), world_size=record.world_size, floor=saved_step, excluded=excluded
+        snapshots.values(),
+        world_size=record.world_size * ranks_per_process,
+        floor=saved_step,
+        excluded=excluded,
     )
     if step is None:
         return RestorePlan(restore_step=None, fetch={})
@@ -65,10 +70,10 @@ def plan_restore(
             holders.setdefault(rank, []).append(index)
     fetch: dict[int, tuple[SnapshotSource, ...]] = {}
     for member in record.members:
-        first = record.first_rank(member.index)
+        first = record.first_rank(member.index) * ranks_per_process
         fetch[member.index] = tuple(
             SnapshotSource(holder=holders[rank][0], shard=snapshots[rank, step, holders[rank][0]])
-            for rank in range(first, first + member.ranks)
+            for rank in range(first, first + member.ranks * ranks_per_process)
             if member.index not in holders[rank]
         )
     return RestorePlan(restore_step=step, fetch=fetch)

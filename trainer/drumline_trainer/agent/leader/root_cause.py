@@ -100,6 +100,16 @@ def with_fault(incident: Incident, fault: Fault) -> Incident:
     return replace(incident, also=tuple(classes)[1:], cause=cause)
 
 
+def with_finished_steps(incident: Incident, inventories: Sequence[Inventory]) -> Incident:
+    """The incident with the steps that members know of now that their ranks are at rest.
+
+    A rank that was told to leave sends what it has held back. Under NCCL none leaves before that,
+    so the faults know of fewer steps.
+    """
+    finished = max((inventory.step for inventory in inventories), default=0)
+    return replace(incident, failed_step=max(incident.failed_step, finished))
+
+
 def incident_of_new_generation(
     record: GenerationRecord, inventories: Sequence[Inventory], *, now: float
 ) -> Incident | None:

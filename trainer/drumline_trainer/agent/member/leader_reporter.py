@@ -55,6 +55,10 @@ class LeaderReporter:
         """Report a fault as soon as the leader can be reached."""
         self._faults.put_nowait(fault)
 
+    async def all_reported(self) -> None:
+        """Return once the leader has heard of every fault."""
+        await self._faults.join()
+
     def pass_on(self, rank: int, message: ClientMessage | ConnectionClosed) -> None:
         """Pass on what a rank's client has said, in the order of arrival."""
         status = self._service.status
@@ -127,6 +131,7 @@ class LeaderReporter:
                     ):
                         break
                 await asyncio.sleep(RETRY_SECONDS)
+            self._faults.task_done()
 
     async def _pass_all_on(self) -> None:
         """Pass on what clients say, until cancelled: their steps in batches, all else at once."""

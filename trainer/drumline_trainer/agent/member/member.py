@@ -16,12 +16,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from http import HTTPStatus
+from typing import Any
 
 from drumline_trainer.agent.api.service import Service
 from drumline_trainer.agent.http.message import HttpError
-from drumline_trainer.agent.processes.rank_process import RankProcess
 from drumline_trainer.agent.processes.ranks import RankListener, Ranks
 from drumline_trainer.agent.protocol.inventory import MAX_FAULTS, Inventory, MembershipFailure
 from drumline_trainer.agent.protocol.leader_orders import (
@@ -57,7 +57,6 @@ from drumline_trainer.contract import (
 )
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 from drumline_trainer.rank_protocol.messages import NoticeSaved
-from drumline_trainer.rank_protocol.orders import Replicated
 from drumline_trainer.rank_protocol.placement import Placement
 
 
@@ -92,8 +91,12 @@ class MemberAgent:
             asyncio.get_running_loop().create_future()
         )
         """The leader's last order, once it has arrived."""
+        self.device_fault: asyncio.Future[Fault] = asyncio.get_running_loop().create_future()
+        """Once a GPU of this pod is missing or does not work: the pod ends, and starts nothing."""
         self.report: Callable[[Fault], None] = lambda _: None
         """Reports a fault to the leader of the current record."""
+        self.all_reported: Callable[[], Coroutine[Any, Any, None]] = nothing_to_send
+        """Returns once the leader has heard of every fault."""
         self.on_rank_heartbeat: Callable[[Heartbeat], None] = lambda _: None
         """Called with every heartbeat; the leader follows recoveries by it."""
         self.last_heard: Callable[[], dict[int, float]] = dict
@@ -165,21 +168,19 @@ class MemberAgent:
             self._failure = MembershipFailure(at=fault.at, noticed_at=fault.detected_at)
         if not fault.consequence:
             self._faults.append(fault)
+        if fault.exit_code == ExitCode.DEVICE and not self.device_fault.done():
+            self.device_fault.set_result(fault)
         self.report(fault)
 
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         """A rank of this pod has sent a heartbeat."""
         self.on_rank_heartbeat(heartbeat)
 
-    def on_snapshot(self, process: RankProcess, snapshot: SnapshotInfo) -> None:
+    def on_snapshot(self, snapshot: SnapshotInfo, *, on_copied: Callable[[float], None]) -> None:
         """A rank of this pod has written a snapshot."""
-        if snapshot.membership != self.membership:
-            return
-        self._snapshots.add_own(snapshot)
-        self._replicator.offer(
-            snapshot,
-            on_copied=lambda seconds: _confirm_copy(process, snapshot, seconds=seconds),
-        )
+        if snapshot.membership == self.membership:
+            self._snapshots.add_own(snapshot)
+            self._replicator.offer(snapshot, on_copied=on_copied)
 
     def on_saved(self, saved: NoticeSaved) -> None:
         """A rank of this pod has answered a notice."""
@@ -192,6 +193,8 @@ class MemberAgent:
             raise HttpError(HTTPStatus.CONFLICT, f"the record here is of generation {known}")
         if membership < self.membership:
             raise HttpError(HTTPStatus.CONFLICT, f"{membership} is below {self.membership}")
+        if self.device_fault.done():
+            raise HttpError(HTTPStatus.CONFLICT, "this pod ends, as a GPU of it has failed")
         return current.record
 
     async def _prepare(self, membership: Membership) -> Inventory:
@@ -236,7 +239,8 @@ class MemberAgent:
             self.report(self._fetch_fault(str(error)))
 
     async def _start(self, go: Go, record: GenerationRecord) -> None:
-        self._snapshots.keep_history(go.restore_step, world_size=record.world_size)
+        ranks = record.world_size * self._settings.ranks_per_process
+        self._snapshots.keep_history(go.restore_step, world_size=ranks)
         self._replicator.begin(record)
         members = {member.index: member for member in record.members}
         results = await asyncio.gather(
@@ -292,12 +296,12 @@ class MemberAgent:
                 acknowledged_digest="" if floor is None else floor.digest,
                 snapshot_folder=self._snapshots.folder,
                 restore_snapshot=go.restore_step,
+                previous_ranks=record.previous_ranks,
                 address=here.address,
             )
             for local_rank in range(here.ranks)
         ]
 
 
-def _confirm_copy(process: RankProcess, snapshot: SnapshotInfo, *, seconds: float) -> None:
-    """Let the rank know that a peer holds its snapshot: it paces its snapshots by that."""
-    process.send_order(Replicated(step=snapshot.step, seconds=seconds))
+async def nothing_to_send() -> None:
+    """In the leader's own pod nothing has to be sent."""

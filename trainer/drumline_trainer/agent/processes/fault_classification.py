@@ -15,6 +15,15 @@ from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.contract import MAX_CAUSE_CHARS, ExitCode, FaultClass
 
 _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayMemoryError)\b")
+_DEVICE_FAILED = re.compile(
+    r"uncorrectable (?:ECC|NVLink) error|hardware stack error|no CUDA-capable device is detected"
+    r"|CUDA-capable device\(s\) is/are busy or unavailable|No CUDA GPUs are available"
+    r"|CUDA driver initialization failed|Found no NVIDIA driver|(?:GPU|device) is lost"
+    r"|peer GPU memory over nvlink or a hardware error",
+    re.IGNORECASE,
+)
+"""CUDA's (cudaGetErrorString), NVML's and torch's words for a GPU or driver that does not work. An
+illegal access, a failed assertion and an unspecified launch failure may be the program's."""
 _KILL_COUNTERS = ("memory.events", "memory.oom_control")
 """Of control groups version 2 and 1."""
 
@@ -23,7 +32,7 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
     """Fault class of the end of a rank's process.
 
     A SIGKILL or SIGTERM that no record of an out-of-memory kill explains came from outside, and is
-    no fault of the program: it is charged to the infrastructure.
+    no fault of the program: it is charged to the infrastructure, as is a GPU that fails.
 
     Args:
         code: exit code, negative for a signal.
@@ -33,9 +42,20 @@ def classify(code: int, *, error: str, killed_for_memory: bool) -> FaultClass:
     """
     if _OUT_OF_MEMORY.match(error) or (code == -signal.SIGKILL and killed_for_memory):
         return FaultClass.OUT_OF_MEMORY
-    if code in (ExitCode.PEER_LOST, ExitCode.STORAGE, *SIGNALS_FROM_OUTSIDE):
+    if device_failed(code, error=error) or code in (
+        ExitCode.PEER_LOST,
+        ExitCode.STORAGE,
+        *SIGNALS_FROM_OUTSIDE,
+    ):
         return FaultClass.INFRASTRUCTURE
     return FaultClass.APPLICATION
+
+
+def device_failed(code: int, *, error: str) -> bool:
+    """Whether a GPU or its driver is missing or does not work: no restart on this node helps."""
+    if code == ExitCode.DEVICE:
+        return True
+    return code == ExitCode.APPLICATION and _DEVICE_FAILED.search(error) is not None
 
 
 def cause(rank: int, code: int, *, last_words: str) -> str:

@@ -9,7 +9,10 @@ STEPS_OF_PATIENCE = 4
 LONG_PATIENCE_SECONDS = 30.0
 """For starting, restoring, compiling, writing: phases that take long now and then."""
 LONG_FACTOR = 10
-_LONG_PHASES = (Phase.STARTING, Phase.RESTORING, Phase.SNAPSHOT, Phase.CHECKPOINT)
+_LONG_PHASES = (
+    *(Phase.STARTING, Phase.RESTORING, Phase.EVALUATION),
+    *(Phase.SNAPSHOT, Phase.CHECKPOINT),
+)
 
 
 def patience_seconds(newest: Heartbeat | None, *, step_seconds: float | None) -> float:

@@ -33,6 +33,7 @@ from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import (
+    CollectivesReported,
     NoticeSaved,
     Quiesced,
     RankError,
@@ -40,14 +41,20 @@ from drumline_trainer.rank_protocol.messages import (
     SnapshotTaken,
     parse_rank_message,
 )
-from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume, SaveNotice
+from drumline_trainer.rank_protocol.orders import (
+    Interrupt,
+    RankOrder,
+    Replicated,
+    Resume,
+    SaveNotice,
+)
 from drumline_trainer.rank_protocol.placement import Placement
 
 LAST_WORDS_SECONDS = 0.1
 """For a hung rank to write its flight record (`profiling.flight_recorder`) after SIGUSR1."""
-QUIESCE_SECONDS = 5.0
-"""How long a rank may take to leave its collectives once it is interrupted; or two of its steps.
-It takes a tenth of a second where cores are free: a rank that is late loses its process."""
+ASKED_AFTER = 0.5
+"""Of its patience: a rank that is silent for longer is asked how far it is in its collectives, so
+that the answers are there when the silence becomes unusual."""
 DRAIN_SECONDS = 2.0
 """How long the pipes of ended ranks are read on: an orphan process may hold them open."""
 BEFORE_FIRST_HEARTBEAT = (-1, 0, -1)
@@ -173,13 +180,12 @@ class LocalRanks:
             await self._end_process(rank)
 
     async def _wait_until_quiesced_or_ended(self, rank: RankProcess) -> None:
+        seconds = max(self._settings.quiesce_seconds, 2 * (self._status.step_seconds or 0.0))
         try:
-            async with asyncio.timeout(
-                max(QUIESCE_SECONDS, 2 * (self._status.step_seconds or 0.0))
-            ):
+            async with asyncio.timeout(seconds):
                 await rank.changed.wait_for(lambda: rank.is_quiesced or not rank.alive or None)
         except TimeoutError:
-            log(AgentEvent.RANK_LINGERS, rank=rank.placement.rank, seconds=QUIESCE_SECONDS)
+            log(AgentEvent.RANK_LINGERS, rank=rank.placement.rank, seconds=seconds)
 
     async def _end_process(self, rank: RankProcess) -> None:
         """Kill a process; its end is no fault."""
@@ -215,9 +221,12 @@ class LocalRanks:
             case Quiesced():
                 self._on_quiesced(rank, message)
             case SnapshotTaken():
-                self._listener.on_snapshot(rank, _snapshot_info(message, rank.placement))
+                self._on_snapshot(rank, _snapshot_info(message, rank.placement))
             case NoticeSaved():
                 self._listener.on_saved(message)
+            case CollectivesReported():
+                if (message.generation, message.attempt) == rank.placement.membership:
+                    rank.progress = message.progress
             case RankError():
                 rank.error = message.error
             case RankReturned():
@@ -226,10 +235,19 @@ class LocalRanks:
     def _on_heartbeat(self, rank: RankProcess, heartbeat: Heartbeat) -> None:
         if (heartbeat.generation, heartbeat.attempt) != rank.placement.membership:
             return  # written before it was resumed
+        rank.progress = None
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)
         if heartbeat.phase is Phase.DONE:
             self._on_done(rank)
+
+    def _on_snapshot(self, rank: RankProcess, snapshot: SnapshotInfo) -> None:
+        """The rank hears once a peer holds its snapshot: it paces its snapshots by that."""
+
+        def confirm(seconds: float) -> None:
+            rank.send_order(Replicated(step=snapshot.step, seconds=seconds))
+
+        self._listener.on_snapshot(snapshot, on_copied=confirm)
 
     def _on_done(self, rank: RankProcess) -> None:
         if rank.done:
@@ -274,13 +292,18 @@ class LocalRanks:
     def _view(self, rank: RankProcess, *, now: float) -> RankView:
         received = self._status.heartbeats.get(rank.placement.rank)
         newest = None if received is None else received.heartbeat
+        silent = now - (rank.entered_at if received is None else received.at)
+        patience = patience_seconds(newest, step_seconds=self._status.step_seconds)
+        if silent > ASKED_AFTER * patience and not rank.done:
+            rank.ask_for_progress(now=now)
         return RankView(
             rank=rank.placement.rank,
             position=BEFORE_FIRST_HEARTBEAT if newest is None else newest.position,
-            silent_seconds=now - (rank.entered_at if received is None else received.at),
-            patience_seconds=patience_seconds(newest, step_seconds=self._status.step_seconds),
+            silent_seconds=silent,
+            patience_seconds=patience,
             evidence=rank.read_evidence(now=now),
             done=rank.done,
+            progress=rank.progress,
         )
 
 

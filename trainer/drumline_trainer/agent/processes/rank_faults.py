@@ -51,6 +51,7 @@ class RankFaults:
                 cause=f"rank {number}: ended with exit code 0 before its work was done",
                 exit_code=ExitCode.APPLICATION,
             )
+        device = fault_classification.device_failed(code, error=rank.error)
         return self._fault(
             rank,
             fault_class=fault_classification.classify(
@@ -59,7 +60,7 @@ class RankFaults:
                 killed_for_memory=self._memory.struck(rank.placement.membership),
             ),
             cause=fault_classification.cause(number, code, last_words=rank.last_words),
-            exit_code=pod_exit_code(code),
+            exit_code=ExitCode.DEVICE if device else pod_exit_code(code),
         )
 
     def _fault(

@@ -18,8 +18,11 @@ from drumline_trainer.agent.processes.rank_main import rank_request
 from drumline_trainer.agent.processes.zygote_client import Child, ZygoteClient
 from drumline_trainer.agent.protocol.member_reports import ProcessEvidence
 from drumline_trainer.agent.protocol.membership import Membership
-from drumline_trainer.rank_protocol.orders import RankOrder
+from drumline_trainer.rank_protocol.collective_progress import CollectiveProgress
+from drumline_trainer.rank_protocol.orders import RankOrder, ReportCollectives
 from drumline_trainer.rank_protocol.placement import Placement
+
+ASK_SECONDS = 1.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +51,10 @@ class RankProcess:
     """The agent has ended it: its exit is no fault."""
     cpu: CpuWatch | None = None
     """None until it was forked and looked at."""
+    progress: CollectiveProgress | None = None
+    """In its collectives, as it has answered since its newest heartbeat."""
+    asked_at: float = 0.0
+    """When it was last asked for that, on the monotonic clock."""
     entered_at: float = field(default_factory=time.monotonic)
     """When it was forked or resumed."""
 
@@ -86,6 +93,7 @@ class RankProcess:
         """Continue under another placement, perhaps as another rank."""
         self.placement, self.entered_at = placement, time.monotonic()
         self.quiesced, self.done, self.preempted, self.error = None, False, False, ""
+        self.progress = None
         self.output.rename(f"rank {placement.rank}")
 
     def read_evidence(self, *, now: float) -> ProcessEvidence:
@@ -95,6 +103,13 @@ class RankProcess:
         if self.cpu is None:
             self.cpu = CpuWatch(self.child.pid.result())
         return self.cpu.read(now=now)
+
+    def ask_for_progress(self, *, now: float) -> None:
+        """Have it say how far it is in its collectives, at most once in `ASK_SECONDS`."""
+        if self.alive and now - self.asked_at >= ASK_SECONDS:
+            self.asked_at = now
+            generation, attempt = self.placement.membership
+            self.send_order(ReportCollectives(generation=generation, attempt=attempt))
 
     def close(self) -> None:
         """Close the descriptors."""

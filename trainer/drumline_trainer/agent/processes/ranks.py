@@ -6,11 +6,10 @@ the user's image.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from drumline_trainer.agent.base.change_notifier import ChangeNotifier
-from drumline_trainer.agent.processes.rank_process import RankProcess
 from drumline_trainer.agent.protocol.member_reports import Fault, RankView
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
@@ -28,8 +27,8 @@ class RankListener(Protocol):
     def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         """A rank has sent a heartbeat."""
 
-    def on_snapshot(self, process: RankProcess, snapshot: SnapshotInfo) -> None:
-        """A rank has written a snapshot."""
+    def on_snapshot(self, snapshot: SnapshotInfo, *, on_copied: Callable[[float], None]) -> None:
+        """A rank has written a snapshot; to be called with the seconds once a peer has it."""
 
     def on_saved(self, saved: NoticeSaved) -> None:
         """A rank has answered a notice."""

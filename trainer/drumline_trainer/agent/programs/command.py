@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
 
 from drumline_trainer.agent.api.service import serving
 from drumline_trainer.agent.base.events import AgentEvent, log
@@ -28,20 +27,17 @@ from drumline_trainer.agent.programs.pod_exit import report_exit
 from drumline_trainer.agent.protocol.leader_orders import CheckpointSaved, ClientOrder
 from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.agent.snapshots.transfer import SnapshotServer
-from drumline_trainer.contract import GenerationRecord, LaunchSettings
+from drumline_trainer.contract import GenerationRecord
 from drumline_trainer.host import prctl
 
 
-async def run_command(
-    settings: AgentSettings, *, launch: LaunchSettings, command: Sequence[str]
-) -> int:
+async def run_command(settings: AgentSettings, *, plan: LaunchPlan) -> int:
     """Run one pod to its end. Returns the pod's exit code."""
     prctl.adopt_orphans()
     reaper = Reaper()
     snapshots = SnapshotCatalog(settings.snapshot_folder)
     server = SnapshotServer(token=settings.token, snapshots=snapshots)
     link = ClientLink()
-    plan = LaunchPlan(command=command, launch=launch, gpus=settings.gpus)
     async with serving(settings, uploads=server) as service:
         clients = PodClients(settings=settings, status=service.status, link=link)
         await clients.open()
@@ -64,7 +60,7 @@ async def run_command(
         def on_record(record: GenerationRecord) -> None:
             _write_gang_files(settings, record)
             if record.hang_timeout_seconds is not None:
-                made[0].patience_seconds = record.hang_timeout_seconds
+                made[0].hang_views.patience_seconds = record.hang_timeout_seconds
 
         def on_client_order(order: ClientOrder | CheckpointSaved) -> None:
             made[0].hear_leader(order)
@@ -80,10 +76,15 @@ async def run_command(
             on_client_order=on_client_order,
             link=link,
         )
+        events = plan.event_watch(lambda progress: made[0].show(progress) if made else None)
         try:
+            if events is not None:
+                events.start()
             pod = GangPod(service=service, parts=parts, snapshots=snapshots, server=server)
             ending = await pod.live()
         finally:
+            if events is not None:
+                events.stop()
             clients.close()
             snapshots.remove_all()
         return report_exit(service, ending)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -30,7 +31,7 @@ from drumline_trainer.agent.base.tasks import first_completed
 from drumline_trainer.agent.commands.client_link import ClientLink
 from drumline_trainer.agent.leader.leader import Leader
 from drumline_trainer.agent.member.leader_reporter import LeaderReporter
-from drumline_trainer.agent.member.member import MemberAgent
+from drumline_trainer.agent.member.member import MemberAgent, nothing_to_send
 from drumline_trainer.agent.processes.ranks import RankListener, Ranks
 from drumline_trainer.agent.processes.store_process import AttemptStore
 from drumline_trainer.agent.processes.zygote_client import ZygoteReady
@@ -48,6 +49,8 @@ from drumline_trainer.agent.state.incident_log import IncidentLog
 from drumline_trainer.agent.state.record_store import SignedRecord
 from drumline_trainer.contract import ExitCode, GenerationRecord
 
+REPORT_SECONDS = 2.0
+"""How long a pod whose GPU has failed stays to tell the leader."""
 GRACE_MARGIN_SECONDS = 5.0
 """Part of the pod's grace period that is kept for killing, reporting and exiting."""
 
@@ -140,6 +143,7 @@ class GangPod:
             self._saved_and_stopped(signed),
             self._parts.wait_until_gone(),
             self._replaced(),
+            self._device_failed(),
             self._lead_or_follow(signed),
         )
         self._routes.leader = None
@@ -157,7 +161,7 @@ class GangPod:
                 store=self._store,
             )
             self._routes.leader = leader
-            self._member.report = leader.report
+            self._member.report, self._member.all_reported = leader.report, nothing_to_send
             self._member.last_heard = leader.last_heard
             link = self._parts.link
             link.to_leader = leader.clients.hear
@@ -166,6 +170,7 @@ class GangPod:
         else:
             reporter = LeaderReporter(service=self._service, member=self._member, signed=signed)
             self._member.report = reporter.report
+            self._member.all_reported = reporter.all_reported
             self._member.last_heard = reporter.last_heard
             self._parts.link.to_leader = reporter.pass_on
             self._member.on_rank_heartbeat = lambda _: None
@@ -206,6 +211,19 @@ class GangPod:
         generation = await self._service.records.wait_until_replaced()
         reason = f"another pod is member {self._service.settings.index} of generation {generation}"
         return Failed(exit_code=ExitCode.PEER_LOST, reason=reason)
+
+    async def _device_failed(self) -> Failed:
+        """Only another node helps: this pod ends alone, as if the node was lost, and says why."""
+        fault = await asyncio.shield(self._member.device_fault)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REPORT_SECONDS):
+                await self._member.all_reported()
+        return Failed(
+            exit_code=fault.exit_code,
+            reason=fault.cause,
+            rank=fault.rank,
+            fault_class=fault.fault_class,
+        )
 
     async def _end(self, signed: SignedRecord, outcome: Outcome) -> PodExit:
         seconds = 0.0

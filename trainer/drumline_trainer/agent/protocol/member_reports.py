@@ -13,6 +13,7 @@ from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.contract import ContractError, FaultClass, GenerationRecord
 from drumline_trainer.contract import json_fields as read
+from drumline_trainer.rank_protocol.collective_progress import CollectiveProgress, parse_progress
 
 MEMBER_HEARTBEAT_PATH = "/v1/beat"
 FAULTS_PATH = "/v1/faults"
@@ -52,6 +53,8 @@ class RankView:
     """A silence up to this length is usual in that position."""
     evidence: ProcessEvidence = ProcessEvidence.NONE
     done: bool = False
+    progress: CollectiveProgress | None = None
+    """In its collectives, since the newest heartbeat; None where the backend does not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +142,16 @@ def _rank_view(raw: dict[str, Any]) -> RankView:
         patience_seconds=read.number(raw, "patience_seconds"),
         evidence=read.choice(raw, "evidence", ProcessEvidence),
         done=read.flag(raw, "done"),
+        progress=_progress(raw.get("progress")),
     )
+
+
+def _progress(value: object) -> CollectiveProgress | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ContractError("progress: must be an object")
+    return parse_progress(cast("dict[str, Any]", value))
 
 
 def _position(value: object) -> tuple[int, int, int]:

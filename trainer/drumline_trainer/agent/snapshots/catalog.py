@@ -14,9 +14,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from drumline_client.snapshot_file import KEPT_SNAPSHOTS, snapshot_file
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.contract import ContractError
-from drumline_trainer.rank_protocol.snapshot_file import KEPT_SNAPSHOTS, snapshot_file
 
 
 class SnapshotCatalog:
@@ -39,7 +39,8 @@ class SnapshotCatalog:
 
     def add_own(self, snapshot: SnapshotInfo) -> None:
         """A rank of this pod has written a snapshot, or one was fetched for it."""
-        self._hold(self._own, snapshot)
+        for dropped in self._hold(self._own, snapshot):
+            self.path(dropped.rank, dropped.step).unlink(missing_ok=True)
 
     def add_copy(self, snapshot: SnapshotInfo) -> None:
         """A copy for another pod is complete."""
@@ -95,11 +96,15 @@ class SnapshotCatalog:
     def _hold(
         self, held: dict[int, list[SnapshotInfo]], snapshot: SnapshotInfo
     ) -> list[SnapshotInfo]:
-        """Add a snapshot; returns those of its rank that are no longer held."""
-        kept = [known for known in held.get(snapshot.rank, []) if known.step != snapshot.step]
-        newest_first = sorted([*kept, snapshot], key=lambda known: known.step, reverse=True)
-        held[snapshot.rank] = newest_first[:KEPT_SNAPSHOTS]
-        return newest_first[KEPT_SNAPSHOTS:]
+        """Add a snapshot; returns those of its rank that are no longer held.
+
+        After a newer one it is of another history: a program went on from its own checkpoint.
+        """
+        before = [known for known in held.get(snapshot.rank, []) if known.step != snapshot.step]
+        newest_first = sorted(before, key=lambda known: known.step, reverse=True)
+        older = [known for known in newest_first if known.step < snapshot.step]
+        held[snapshot.rank] = [snapshot, *older[: KEPT_SNAPSHOTS - 1]]
+        return [known for known in before if known not in held[snapshot.rank]]
 
 
 def _flat(held: dict[int, list[SnapshotInfo]]) -> list[SnapshotInfo]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from http import HTTPStatus
 from pathlib import Path
 
+from drumline_client.snapshot_file import SnapshotError, read_header
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.http.client import PeerUnreachableError, download
 from drumline_trainer.agent.http.message import (
@@ -28,7 +29,6 @@ from drumline_trainer.agent.protocol.membership import NO_MEMBERSHIP, Membership
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.agent.snapshots.catalog import SnapshotCatalog
 from drumline_trainer.contract import SIGNATURE_HEADER, ContractError, Member, sign, verify
-from drumline_trainer.rank_protocol.snapshot_file import SnapshotError, read_header
 
 SHARD_HEADER = "X-Drumline-Shard"
 FETCH_TRIES = 3

@@ -16,6 +16,8 @@ from drumline_trainer.contract import (
     Incident,
     NoticeAnswer,
     Progress,
+    Remark,
+    RemarkKind,
     SilentMember,
     StepPart,
     StepPartSeconds,
@@ -65,6 +67,7 @@ class RankStatusStore:
         self.notice: NoticeAnswer | None = None
         self.waiting_for = ""
         """Why the gang waits instead of training; empty while it does not."""
+        self._remarks: dict[RemarkKind, str] = {}
         self.acknowledges_saves = False
         """The program answers notices: a rank, here or (at the leader) anywhere, has asked its
         client whether to save. Kept over attempts: it will again."""
@@ -131,8 +134,10 @@ class RankStatusStore:
             self.incidents,
             self.notice,
             self.waiting_for,
+            self.remark,
             self.acknowledges_saves,
             self.progress.checkpoint_step,
+            self.progress.layout,
         )
         if published != self._published:
             self._published = published
@@ -144,6 +149,18 @@ class RankStatusStore:
         return await self._notifier.wait_for(
             lambda: self.version if self.version != version else None
         )
+
+    @property
+    def remark(self) -> Remark | None:
+        """The first of what there is to say."""
+        kind = next((kind for kind in RemarkKind if self._remarks.get(kind)), None)
+        return None if kind is None else Remark(kind=kind, sentence=self._remarks[kind])
+
+    def say(self, kind: RemarkKind, sentence: str) -> None:
+        """Say this of the gang from now on; an empty sentence takes it back."""
+        if self._remarks.get(kind, "") != sentence:
+            self._remarks[kind] = sentence
+            self.publish()
 
     @property
     def trained_step(self) -> int | None:
@@ -198,5 +215,6 @@ class RankStatusStore:
             incidents=self.incidents[-SHOWN_INCIDENTS:],
             notice=self.notice,
             waiting_for=self.waiting_for,
+            remark=self.remark,
             acknowledges_saves=self.acknowledges_saves,
         )

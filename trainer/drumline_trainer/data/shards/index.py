@@ -4,6 +4,8 @@
     shard-00000.bin         tokens, little-endian uint16 or uint32, documents end to end
     shard-00000.ends        where each document ends, in tokens from the shard's begin, uint32
     shard-00000.sums        the SHA-256 of each block of `block_bytes` of the .bin, 32 bytes each
+    shard-00000.learned     of conversations: how many spans of learned tokens there are, then start
+                            and stop of each, in tokens from the shard's begin, uint32
 
 The index is trusted; everything else is verified against it. Documents do not cross shards.
 """
@@ -21,6 +23,8 @@ from drumline_trainer.config import ConfigError
 INDEX_FILE = "shards.json"
 INDEX_LIMIT_BYTES = 256 * 1024**2
 FORMAT = "drumline-token-shards/1"
+FORMAT_WITH_SPANS = "drumline-token-shards/2"
+"""Which a trainer that knows no spans refuses: it would learn what was asked too."""
 TOKEN_TYPES = {"uint16": 2, "uint32": 4}
 END_BYTES = 4
 SUM_BYTES = 32
@@ -48,16 +52,23 @@ class ShardFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardRecord:
-    """The three files of a shard."""
+    """The files of a shard."""
 
     tokens: ShardFile
     ends: ShardFile
     sums: ShardFile
+    learned: ShardFile | None = None
+    """None: every token is learned."""
 
     @property
-    def files(self) -> tuple[ShardFile, ShardFile, ShardFile]:
+    def files(self) -> tuple[ShardFile, ...]:
         """All of them."""
-        return self.tokens, self.ends, self.sums
+        always = (self.tokens, self.ends, self.sums)
+        return always if self.learned is None else (*always, self.learned)
+
+    def encode(self) -> dict[str, Any]:
+        """JSON values."""
+        return {name: file for name, file in asdict(self).items() if file is not None}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +97,8 @@ class ShardIndex:
             raise ValueError(f"block_bytes {self.block_bytes} is not a number of whole tokens")
         if not self.shards:
             raise ValueError("there are no shards")
+        if len({shard.learned is None for shard in self.shards}) > 1:
+            raise ValueError("some shards say what is learned, and some do not")
         for shard in self.shards:
             blocks = -(-shard.tokens.bytes // self.block_bytes)
             if shard.tokens.bytes % self.token_bytes or shard.ends.bytes % END_BYTES:
@@ -112,8 +125,15 @@ class ShardIndex:
 
     def encode(self) -> bytes:
         """As JSON. The totals are for readers of the file; `parse_index` computes them itself."""
-        totals = {"format": FORMAT, "tokens": self.tokens, "documents": self.documents}
-        return json.dumps({**totals, **asdict(self)}, indent=1).encode() + b"\n"
+        plain = self.shards[0].learned is None
+        values = {
+            "format": FORMAT if plain else FORMAT_WITH_SPANS,
+            "tokens": self.tokens,
+            "documents": self.documents,
+            **asdict(self),
+            "shards": [shard.encode() for shard in self.shards],
+        }
+        return json.dumps(values, indent=1).encode() + b"\n"
 
 
 def parse_index(encoded: bytes, *, where: str) -> ShardIndex:
@@ -124,7 +144,7 @@ def parse_index(encoded: bytes, *, where: str) -> ShardIndex:
     """
     try:
         raw = json.loads(encoded)
-        if raw["format"] != FORMAT:
+        if raw["format"] not in (FORMAT, FORMAT_WITH_SPANS):
             raise ValueError(f"the format is {raw['format']!r}, not {FORMAT!r}")  # noqa: TRY301 - reported as every other defect of the index
         return _index(raw)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -145,15 +165,18 @@ def _index(raw: Mapping[str, Any]) -> ShardIndex:
         block_bytes=_whole(raw["block_bytes"]),
         made_from=str(raw["made_from"]),
         shards=tuple(
-            ShardRecord(
-                tokens=_file(shard["tokens"]), ends=_file(shard["ends"]), sums=_file(shard["sums"])
-            )
+            ShardRecord(**{name: _file(shard[name]) for name in _names(raw["format"])})
             for shard in shards
         ),
     )
     if (index.tokens, index.documents) != (raw["tokens"], raw["documents"]):
         raise ValueError("the totals are not those of the shards")
     return index
+
+
+def _names(form: str) -> tuple[str, ...]:
+    always = ("tokens", "ends", "sums")
+    return always if form == FORMAT else (*always, "learned")
 
 
 def _file(raw: Mapping[str, Any]) -> ShardFile:

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError
+from drumline_trainer.data.learned_spans import LearnedSpans, moved
 from drumline_trainer.data.shards.index import (
     INDEX_FILE,
     INDEX_LIMIT_BYTES,
@@ -97,6 +98,8 @@ class ShardText:
     _ends: dict[str, npt.NDArray[np.uint32]] = field(
         default_factory=dict[str, npt.NDArray[np.uint32]]
     )
+    _learned: list[LearnedSpans] = field(default_factory=list[LearnedSpans])
+    """Once they were asked for."""
 
     @property
     def size(self) -> int:
@@ -107,6 +110,11 @@ class ShardText:
     def vocabulary(self) -> int:
         """As the index says."""
         return self.index.vocabulary
+
+    @property
+    def tokenizer_sha256(self) -> str | None:
+        """As the index says."""
+        return self.index.tokenizer_sha256
 
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """`length` tokens from `start`.
@@ -145,9 +153,27 @@ class ShardText:
                 starts.insert(len(starts) - 1, np.array([begin], dtype=np.int64))
         return np.concatenate(starts) if starts else np.empty(0, dtype=np.int64)
 
+    def document_ends(self) -> npt.NDArray[np.int64]:
+        """Position after each document: reads the ends of all shards."""
+        shards = enumerate(self.index.shards)
+        ends = [self._document_ends(shard).astype(np.int64) + self._begin(n) for n, shard in shards]
+        return np.concatenate(ends)
+
+    @property
+    def learned(self) -> LearnedSpans | None:
+        """Which tokens are learned; None: all. Raises ShardMismatchError."""
+        if self.index.shards[0].learned is None:
+            return None
+        if not self._learned:
+            spans = [self._spans(shard) for shard in self.index.shards]
+            begins = [self._begin(number) for number in range(len(spans))]
+            self._learned.append(LearnedSpans.of(moved(spans, begins)))
+        return self._learned[0]
+
     def fingerprint(self) -> str:
-        """Digest of the digests of the tokens."""
+        """Digest of the digests of the tokens, and of what is learned."""
         listing = "".join(f"{s.tokens.sha256}\n" for s in self.index.shards)
+        listing += "".join(f"{s.learned.sha256}\n" for s in self.index.shards if s.learned)
         return hashlib.sha256(listing.encode()).hexdigest()[:32]
 
     def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
@@ -197,6 +223,12 @@ class ShardText:
             content = self._verified(shard.ends)
             self._ends[shard.ends.name] = np.frombuffer(content, dtype=_END_TYPE)
         return self._ends[shard.ends.name]
+
+    def _spans(self, shard: ShardRecord) -> npt.NDArray[np.int64]:
+        if shard.learned is None:
+            return np.empty((0, 2), dtype=np.int64)
+        values = np.frombuffer(self._verified(shard.learned), dtype=_END_TYPE)
+        return values[1 : 1 + 2 * int(values[0])].astype(np.int64).reshape(-1, 2)
 
     def _verified(self, record: ShardFile) -> bytes:
         content = self.store.read_file(record.name, limit=record.bytes)

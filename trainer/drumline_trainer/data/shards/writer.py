@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+import numpy.typing as npt
 
 from drumline_trainer.data.shards.index import TOKEN_TYPES, ShardFile, ShardRecord
 
@@ -36,6 +37,7 @@ class ShardWriter:
         self._sums: list[bytes] = []
         self._pending = bytearray()
         self._ends = array("Q")
+        self._learned: list[npt.NDArray[np.int64]] | None = None
         self.tokens = 0
 
     def __enter__(self) -> Self:
@@ -51,8 +53,14 @@ class ShardWriter:
         """Close the file."""
         self._file.close()
 
-    def add(self, document: list[int]) -> None:
-        """Append a document of at least one token."""
+    def add(self, document: list[int], *, learned: npt.NDArray[np.int64] | None = None) -> None:
+        """Append a document of at least one token; `learned` as `records.EncodedDocument`'s.
+
+        Either all documents say what of them is learned, or none.
+        """
+        if learned is not None:
+            self._learned = self._learned or []
+            self._learned.append(learned + self.tokens)
         self._pending += np.array(document, dtype=self._type).tobytes()
         self.tokens += len(document)
         self._ends.append(self.tokens)
@@ -69,6 +77,7 @@ class ShardWriter:
         self._file.close()
         ends = self._sidecar("ends", np.array(self._ends, dtype="<u4").tobytes())
         sums = self._sidecar("sums", b"".join(self._sums))
+        learned = None if self._learned is None else self._spans(self._learned)
         name = f"{self._stem}.bin"
         (self._folder / f"{name}{PARTIAL}").rename(self._folder / name)
         tokens = ShardFile(
@@ -76,7 +85,11 @@ class ShardWriter:
             bytes=self.tokens * TOKEN_TYPES[self._type.name],
             sha256=self._whole.hexdigest(),
         )
-        return ShardRecord(tokens=tokens, ends=ends, sums=sums)
+        return ShardRecord(tokens=tokens, ends=ends, sums=sums, learned=learned)
+
+    def _spans(self, learned: list[npt.NDArray[np.int64]]) -> ShardFile:
+        pairs = np.concatenate(learned).reshape(-1)
+        return self._sidecar("learned", np.array([len(pairs) // 2, *pairs], dtype="<u4").tobytes())
 
     def _write(self, block: bytes) -> None:
         self._file.write(block)

@@ -9,6 +9,7 @@ from drumline_trainer.models.hugging_face.exchange import (
     export_hugging_face,
     import_hugging_face,
     load_hugging_face,
+    projection_names,
 )
 from drumline_trainer.models.hugging_face.identity import weights_digest
 from drumline_trainer.shapes.hugging_face import HuggingFaceError
@@ -18,5 +19,6 @@ __all__ = [
     "export_hugging_face",
     "import_hugging_face",
     "load_hugging_face",
+    "projection_names",
     "weights_digest",
 ]

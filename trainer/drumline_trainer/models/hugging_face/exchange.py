@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -12,18 +13,20 @@ from torch import Tensor
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.hugging_face.files import (
-    CONFIG_FILE,
+    TensorFiles,
+    copy_companions,
     opened,
-    read_json,
     write_json,
     write_tensors,
 )
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
 from drumline_trainer.shapes.hugging_face import (
+    CONFIG_FILE,
     HuggingFaceError,
     differences,
     kind_of,
     kind_of_file,
+    read_json,
     to_ours,
     to_theirs,
 )
@@ -41,6 +44,7 @@ def export_hugging_face(
     *,
     dtype: torch.dtype = torch.float32,
     max_file_bytes: int = 5_000_000_000,
+    like: Path | None = None,
 ) -> None:
     """Write a folder that `transformers` loads.
 
@@ -53,13 +57,17 @@ def export_hugging_face(
         folder: made where it does not exist.
         dtype: of the tensors in the files.
         max_file_bytes: a larger model becomes several files and an index.
+        like: the folder that the model came from: its model type, special tokens, tokenizer, chat
+            template and generation settings are taken over.
 
     Raises:
         HuggingFaceError: the model has no layout there, or a weight is missing or of another shape.
     """
-    described = to_theirs(config, dtype=str(dtype).removeprefix("torch."))
+    source = None if like is None else read_json(like / CONFIG_FILE)
+    described = to_theirs(config, dtype=str(dtype).removeprefix("torch."), like=source)
+    names = kind_of(config, like=source).names
     shapes = our_shapes(config)
-    entries = {entry.name: entry for entry in their_tensors(config, kind_of(config).names)}
+    entries = {entry.name: entry for entry in their_tensors(config, names)}
     sizes = {
         name: math.prod(entry.shape(shapes)) * dtype.itemsize for name, entry in entries.items()
     }
@@ -70,12 +78,43 @@ def export_hugging_face(
         parts = [cached[ours] for ours in entry.ours]
         if entry.expert is not None:
             parts = [part[entry.expert] for part in parts]
-        whole = torch.cat(parts)
-        return (whole.T if entry.transposed else whole).to(dtype).contiguous()
+        whole = torch.stack(parts, dim=2).flatten(1, 2) if entry.interleaved else torch.cat(parts)
+        whole = whole.float() - entry.offset if entry.offset else whole
+        return (whole.mT if entry.transposed else whole).to(dtype).contiguous()
 
     folder.mkdir(parents=True, exist_ok=True)
     write_tensors(folder, sizes, tensor_of, max_file_bytes=max_file_bytes)
+    if like is not None:
+        copy_companions(like, folder)
     write_json(folder / CONFIG_FILE, described)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _CheckedFolder:
+    """A folder whose names and shapes are those of the model it describes."""
+
+    folder: Path
+    config: ModelConfig
+    shapes: Shapes
+    entries: list[tuple[str, Theirs]]
+    """By the names in the files."""
+
+    @classmethod
+    def of(cls, folder: Path) -> _CheckedFolder:
+        """Raises HuggingFaceError as `import_hugging_face`."""
+        raw = read_json(folder / CONFIG_FILE)
+        config = to_ours(raw)
+        shapes = our_shapes(config)
+        names = kind_of_file(raw).names
+        with opened(folder) as files:
+            entries = _matched(files.names, their_tensors(config, names), config=config)
+            for name, entry in entries:
+                if files.shape(name) != entry.shape(shapes):
+                    raise HuggingFaceError(
+                        f"{name}: shape {files.shape(name)}, and config.json asks for"
+                        f" {entry.shape(shapes)}"
+                    )
+        return cls(folder=folder, config=config, shapes=shapes, entries=entries)
 
 
 def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:
@@ -85,38 +124,87 @@ def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, 
         HuggingFaceError: config.json describes a model that ours cannot be, or a tensor is missing,
             unknown or of another shape; says which.
     """
-    raw = read_json(folder / CONFIG_FILE)
-    config = to_ours(raw)
-    shapes = our_shapes(config)
-    names = kind_of_file(raw).names
-    with opened(folder) as files:
-        entries = _matched(files.names, their_tensors(config, names), config=config)
-        for name, entry in entries:
-            if files.shape(name) != entry.shape(shapes):
-                raise HuggingFaceError(
-                    f"{name}: shape {files.shape(name)}, and config.json asks for"
-                    f" {entry.shape(shapes)}"
-                )
-    return config, _weights(folder, entries, shapes)
+    checked = _CheckedFolder.of(folder)
+    return checked.config, _weights(folder, checked.entries, checked.shapes)
 
 
-def load_hugging_face(folder: Path, slices: Iterable[TensorSlice], *, config: ModelConfig) -> None:
-    """Fill whatever parts of the weights this rank holds from a folder; reads little else of it.
+def load_hugging_face(
+    folder: Path,
+    slices: Iterable[TensorSlice],
+    *,
+    config: ModelConfig,
+    progress: Callable[[], None] = lambda: None,
+) -> None:
+    """Fill whatever parts of the weights this rank holds from a folder.
+
+    Of the files only these parts are read, a part at a time; of tensors in which ours alternate
+    (GPT-OSS's experts) all. `progress` is called between two tensors.
 
     Raises:
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
     """
-    stored, weights = import_hugging_face(folder)
-    differing = differences(stored, config)
+    checked = _CheckedFolder.of(folder)
+    differing = differences(checked.config, config)
     if differing:
         raise HuggingFaceError(f"{folder} holds another model: {'; '.join(differing)}")
     parts = defaultdict[str, list[TensorSlice]](list)
     for part in slices:
         parts[part.name].append(part)
-    for name, tensor in weights:
-        whole = Box(offsets=(0,) * tensor.dim(), shape=tuple(tensor.shape))
-        for part in parts[name]:
-            part.tensor.copy_(tensor[part.box.slices_within(whole)])
+    with opened(folder) as files:
+        for name, entry in checked.entries:
+            progress()
+            wanted = [part for ours in entry.ours for part in parts[ours]]
+            if entry.interleaved and wanted:
+                _fill_alternating(wanted, files.read(name), entry)
+                continue
+            for part in wanted:
+                _fill(part, files, name, entry, checked.shapes)
+
+
+def _fill(part: TensorSlice, files: TensorFiles, name: str, entry: Theirs, shapes: Shapes) -> None:
+    """From the interval of their tensor that holds it."""
+    offsets, sizes, room = list(part.box.offsets), list(part.box.shape), part.tensor
+    if entry.expert is not None:
+        row = entry.expert - offsets.pop(0)
+        if not 0 <= row < sizes.pop(0):
+            return
+        room = room[row]
+    before = entry.ours[: entry.ours.index(part.name)]
+    offsets[0] += sum(entry.rows(ours, shapes) for ours in before)
+    index = [slice(offset, offset + size) for offset, size in zip(offsets, sizes, strict=True)]
+    if entry.transposed:
+        index[-2:] = reversed(index[-2:])
+    tensor = files.read_part(name, tuple(index))
+    tensor = tensor.mT if entry.transposed else tensor
+    room.copy_(tensor.float() + entry.offset if entry.offset else tensor)
+
+
+def _fill_alternating(wanted: list[TensorSlice], tensor: Tensor, entry: Theirs) -> None:
+    for ours, whole in zip(entry.ours, _apart(tensor, entry), strict=True):
+        box = Box(offsets=(0,) * whole.dim(), shape=tuple(whole.shape))
+        for part in (part for part in wanted if part.name == ours):
+            part.tensor.copy_(whole[part.box.slices_within(box)])
+
+
+def _apart(tensor: Tensor, entry: Theirs) -> tuple[Tensor, ...]:
+    """Ours, whose rows alternate along dimension 1 of theirs."""
+    tensor = tensor.mT if entry.transposed else tensor
+    inner = tensor.shape[1] // len(entry.ours)
+    return tensor.reshape(len(tensor), inner, len(entry.ours), *tensor.shape[2:]).unbind(2)
+
+
+def projection_names(folder: Path, config: ModelConfig) -> dict[str, str]:
+    """Their name of each linear layer of ours that is a tensor of its own there, without `.weight`.
+
+    Raises:
+        HuggingFaceError: as `import_hugging_face`.
+    """
+    names = kind_of_file(read_json(folder / CONFIG_FILE)).names
+    return {
+        entry.ours[0].removesuffix(".weight"): entry.name.removesuffix(".weight")
+        for entry in their_tensors(config, names)
+        if entry.is_linear_layer
+    }
 
 
 def _matched(
@@ -142,7 +230,11 @@ def _weights(
         experts: list[Tensor] = []
         for name, entry in entries:
             tensor = files.read(name)
-            tensor = tensor.T if entry.transposed else tensor
+            if entry.interleaved:
+                yield from zip(entry.ours, _apart(tensor, entry), strict=True)
+                continue
+            tensor = tensor.mT if entry.transposed else tensor
+            tensor = tensor.float() + entry.offset if entry.offset else tensor
             if entry.expert is not None:
                 experts.append(tensor)
                 if len(experts) == shapes[entry.ours[0]][0]:

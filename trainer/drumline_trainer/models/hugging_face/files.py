@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -12,35 +13,40 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
-from drumline_trainer.shapes.hugging_face import HuggingFaceError
+from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json
 
-CONFIG_FILE = "config.json"
 _WEIGHTS_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
-_MAX_JSON_BYTES = 64 << 20
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of bounded size. Raises HuggingFaceError."""
-    try:
-        with path.open("rb") as file:
-            body = file.read(_MAX_JSON_BYTES + 1)
-    except OSError as error:
-        raise HuggingFaceError(f"{path}: {error.strerror}") from error
-    if len(body) > _MAX_JSON_BYTES:
-        raise HuggingFaceError(f"{path}: larger than {_MAX_JSON_BYTES} bytes")
-    try:
-        value = json.loads(body)
-    except ValueError as error:
-        raise HuggingFaceError(f"{path}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise HuggingFaceError(f"{path}: not a JSON object")
-    return cast("dict[str, Any]", value)
+_COMPANIONS = (
+    *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json"),
+    *("added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json"),
+    *("generation_config.json", "preprocessor_config.json", "processor_config.json"),
+)
+"""What inference needs beside weights and shape."""
+_MAX_COMPANION_BYTES = 256 << 20
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
     """Readable, with a line feed at the end."""
     path.write_text(json.dumps(value, indent=2) + "\n")
+
+
+def copy_companions(source: Path, target: Path) -> None:
+    """Tokenizer, chat template and generation settings, those that are there.
+
+    Raises:
+        HuggingFaceError: one is no regular file, or larger than any that was published.
+    """
+    for name in _COMPANIONS:
+        path = source / name
+        if not path.exists():
+            continue
+        if not path.is_file() or path.stat().st_size > _MAX_COMPANION_BYTES:
+            raise HuggingFaceError(
+                f"{path}: must be a regular file of at most {_MAX_COMPANION_BYTES} bytes"
+            )
+        if not (target / name).exists() or not path.samefile(target / name):
+            shutil.copyfile(path, target / name)
 
 
 class TensorFiles:
@@ -61,6 +67,10 @@ class TensorFiles:
     def read(self, name: str) -> Tensor:
         """One tensor, in the type it is stored in."""
         return self._file_of[name].get_tensor(name)
+
+    def read_part(self, name: str, part: tuple[slice, ...]) -> Tensor:
+        """A part of it; no other bytes are read."""
+        return self._file_of[name].get_slice(name)[part]
 
 
 @contextmanager

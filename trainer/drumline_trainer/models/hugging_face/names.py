@@ -7,10 +7,11 @@ transposed; mixtures keep every expert's matrices apart, where ours are one tens
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.config.lora import PROJECTIONS
+from drumline_trainer.config.model import AttentionBias, NormPlacement
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.shapes.hugging_face.kind import TensorNames
 
@@ -27,13 +28,29 @@ class Theirs:
     expert: int | None = None
     """Which row of ours, where that holds all experts."""
     transposed: bool = False
+    interleaved: bool = False
+    """Rows of ours alternate along dimension 1, where each holds all experts."""
+    offset: float = 0.0
+    """What ours is more than theirs: Gemma's norms multiply by 1 + weight."""
+
+    @property
+    def is_linear_layer(self) -> bool:
+        """Whether it is the weight of one of our projections, and nothing else."""
+        layer, _, kind = self.ours[0].rpartition(".")
+        alone = len(self.ours) == 1 and self.expert is None and not self.transposed
+        return alone and kind == "weight" and layer.rpartition(".")[2] in PROJECTIONS
 
     def shape(self, shapes: Shapes) -> tuple[int, ...]:
         """Of this tensor, by the shapes of ours."""
+        if self.interleaved:
+            experts, inner, *rest = shapes[self.ours[0]]
+            whole = (experts, len(self.ours) * inner, *rest)
+            return (whole[0], *whole[:0:-1]) if self.transposed else whole
         rows = [self.rows(name, shapes) for name in self.ours]
         rest = shapes[self.ours[0]][1:] if self.expert is None else shapes[self.ours[0]][2:]
         whole = (sum(rows), *rest)
-        return whole[::-1] if self.transposed else whole
+        # of a stack of matrices each is transposed
+        return (*whole[:-2], *whole[:-3:-1]) if self.transposed else whole
 
     def rows(self, ours: str, shapes: Shapes) -> int:
         """How many rows this tensor of ours has in it."""
@@ -60,13 +77,38 @@ _QWEN = _MixtureNames(block="mlp", gate="gate_proj", up="up_proj", down="down_pr
 _MIXTRAL = _MixtureNames(block="block_sparse_moe", gate="w1", up="w3", down="w2")
 
 
+_LAYER_NORMS: dict[NormPlacement, dict[str, str]] = {
+    NormPlacement.BEFORE: {
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "feed_forward_norm",
+    },
+    NormPlacement.AFTER: {
+        "post_attention_layernorm": "attention_out_norm",
+        "post_feedforward_layernorm": "feed_forward_out_norm",
+    },
+    NormPlacement.AROUND: {
+        "input_layernorm": "attention_norm",
+        "post_attention_layernorm": "attention_out_norm",
+        "pre_feedforward_layernorm": "feed_forward_norm",
+        "post_feedforward_layernorm": "feed_forward_out_norm",
+    },
+}
+"""Their names to ours: the same word of theirs is another norm elsewhere."""
+
+
 def their_tensors(config: ModelConfig, names: TensorNames) -> list[Theirs]:
     """All of them; the experts of one of our tensors follow each other."""
     match names:
-        case TensorNames.LLAMA:
+        case TensorNames.LLAMA | TensorNames.OLMO:
             decoder = _llama(config, _QWEN)
+        case TensorNames.GPT_OSS:
+            decoder = _gpt_oss(config)
         case TensorNames.MIXTRAL:
             decoder = _llama(config, _MIXTRAL)
+        case TensorNames.PHI:
+            decoder = _fused(list(_llama(config, _QWEN)))
+        case TensorNames.GEMMA:
+            decoder = (_with_offset(entry) for entry in _llama(config, _QWEN))
         case TensorNames.GPT2:
             decoder = _gpt2(config)
     head = () if config.tied_embeddings else (_single("lm_head.weight", "output.weight"),)
@@ -81,12 +123,10 @@ def _llama(config: ModelConfig, mixture: _MixtureNames) -> Iterator[Theirs]:
     yield _single("model.embed_tokens.weight", "embedding.weight")
     for layer in range(config.layers):
         theirs, ours = f"model.layers.{layer}", f"layers.{layer}"
-        yield _single(f"{theirs}.input_layernorm.weight", f"{ours}.attention_norm.weight")
+        for name, our_name in _LAYER_NORMS[config.norm_placement].items():
+            yield _single(f"{theirs}.{name}.weight", f"{ours}.{our_name}.weight")
         for name, our_name in _llama_attention(config).items():
             yield _single(f"{theirs}.self_attn.{name}", f"{ours}.attention.{our_name}")
-        yield _single(
-            f"{theirs}.post_attention_layernorm.weight", f"{ours}.feed_forward_norm.weight"
-        )
         if config.experts:
             block = f"{theirs}.{mixture.block}"
             yield from _experts(block, f"{ours}.feed_forward", mixture, count=config.experts)
@@ -113,6 +153,55 @@ def _llama_attention(config: ModelConfig) -> dict[str, str]:
             return weights | biases
         case AttentionBias.ALL:
             return weights | biases
+
+
+def _gpt_oss(config: ModelConfig) -> Iterator[Theirs]:
+    """Llama's but for the mixture, whose experts are one tensor there too."""
+    for entry in _llama(config, _QWEN):
+        if ".mlp." not in entry.name:
+            yield entry
+    for layer in range(config.layers):
+        theirs, ours = f"model.layers.{layer}", f"layers.{layer}"
+        yield _single(f"{theirs}.self_attn.sinks", f"{ours}.attention.sinks.weight")
+        for kind in ("weight", "bias"):
+            yield _single(f"{theirs}.mlp.router.{kind}", f"{ours}.feed_forward.router.{kind}")
+        experts = f"{ours}.feed_forward.experts"
+        for kind in ("", "_bias"):
+            yield Theirs(
+                name=f"{theirs}.mlp.experts.gate_up_proj{kind}",
+                ours=(f"{experts}.gate{kind}", f"{experts}.up{kind}"),
+                interleaved=True,
+                transposed=not kind,
+            )
+            yield _single(
+                f"{theirs}.mlp.experts.down_proj{kind}",
+                f"{experts}.down{kind}",
+                transposed=not kind,
+            )
+
+
+def _with_offset(entry: Theirs) -> Theirs:
+    return replace(entry, offset=1.0) if entry.name.endswith("norm.weight") else entry
+
+
+_FUSED = {
+    "q_proj": ("qkv_proj", ("attention.query", "attention.key", "attention.value")),
+    "gate_proj": ("gate_up_proj", ("feed_forward.gate", "feed_forward.up")),
+}
+"""Of Phi-3, by the first of those that lie in one tensor."""
+
+
+def _fused(entries: list[Theirs]) -> Iterator[Theirs]:
+    """Llama's tensors with those in one that lie in one."""
+    inside = {f"{name}.weight" for _, names in _FUSED.values() for name in names}
+    for entry in entries:
+        path, _, last = entry.name.removesuffix(".weight").rpartition(".")
+        layer = ".".join(entry.ours[0].split(".")[:2])
+        if last in _FUSED:
+            name, ours = _FUSED[last]
+            yield _single(f"{path}.{name}.weight", *(f"{layer}.{our}.weight" for our in ours))
+        elif entry.ours[0].removeprefix(f"{layer}.") not in inside:
+            yield entry
 
 
 def _experts(theirs: str, ours: str, names: _MixtureNames, *, count: int) -> Iterator[Theirs]:

@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.models.mixture import Experts, MixtureOfExperts
+from drumline_trainer.models.replaceable import AttentionSinks
 from drumline_trainer.parallelism.tensor_parallel.layers import (
     ColumnLinear,
     Region,
@@ -51,6 +52,7 @@ _CUT: dict[type[nn.Module], dict[str, int]] = {
     ColumnLinear: {"weight": 0, "bias": 0},
     RowLinear: {"weight": 1},
     VocabularyEmbedding: {"weight": 0},
+    AttentionSinks: {"weight": 0},
     Experts: {"gate": 1, "up": 1, "down": 2},
 }
 """Parameter -> the dimension along which it is cut; all ranks have the whole of others."""
@@ -108,6 +110,9 @@ def _replacement(name: str, module: nn.Module, region: Region) -> nn.Module:
             return SplitRMSNorm(module, region.group)
         case nn.LayerNorm() if region.sequence_parallel:
             return SplitLayerNorm(module, region.group)
+        case AttentionSinks():
+            module.weight = own_piece(module.weight, 0, region)
+            return module
         case Experts():
             for weight, dimension in _CUT[Experts].items():
                 setattr(module, weight, own_piece(getattr(module, weight), dimension, region))

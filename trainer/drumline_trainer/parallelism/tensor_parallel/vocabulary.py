@@ -21,6 +21,7 @@ from torch.distributed import ProcessGroup
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.models.loss import chunks_of
 from drumline_trainer.parallelism.tensor_parallel.layers import Region, own_piece
 
 
@@ -83,20 +84,27 @@ class _CrossEntropySum(Function):
         largest_N = logits_NV.amax(dim=-1).float()
         with step_part("all_reduce", Axis.TENSOR):
             dist.all_reduce(largest_N, op=dist.ReduceOp.MAX, group=group)
-        shifted_NV = logits_NV.float() - largest_N.unsqueeze(-1)
-        of_target_N = shifted_NV.gather(-1, rows_N.unsqueeze(-1)).squeeze(-1)
-        sums_2N = torch.stack((shifted_NV.exp_().sum(dim=-1), of_target_N.masked_fill(~here_N, 0)))
+        sums_2N = largest_N.new_empty(2, len(largest_N))
+        for part in chunks_of(logits_NV):
+            shifted_CV = logits_NV[part].float() - largest_N[part].unsqueeze(-1)
+            of_target_C = shifted_CV.gather(-1, rows_N[part].unsqueeze(-1)).squeeze(-1)
+            sums_2N[1, part] = of_target_C.masked_fill(~here_N[part], 0)
+            sums_2N[0, part] = shifted_CV.exp_().sum(dim=-1)
         with step_part("all_reduce", Axis.TENSOR):
             dist.all_reduce(sums_2N, group=group)
         log_sum_N = sums_2N[0].log()
         counted_N = targets_N != IGNORED
-        ctx.save_for_backward(logits_NV, largest_N + log_sum_N, rows_N, here_N, counted_N)
+        ctx.save_for_backward(logits_NV, largest_N, sums_2N[0].clone(), rows_N, here_N, counted_N)
         return (log_sum_N - sums_2N[1]).masked_fill(~counted_N, 0).sum()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
-        logits_NV, log_partition_N, rows_N, here_N, counted_N = ctx.saved_tensors
-        slopes_NV = (logits_NV.float() - log_partition_N.unsqueeze(-1)).exp_()
-        slopes_NV.scatter_add_(-1, rows_N.unsqueeze(-1), -here_N.float().unsqueeze(-1))
-        slopes_NV.mul_(gradients[0] * counted_N.unsqueeze(-1))
-        return slopes_NV.to(logits_NV.dtype), None, None, None
+        logits_NV, largest_N, sums_N, rows_N, here_N, counted_N = ctx.saved_tensors
+        slopes_NV = torch.empty_like(logits_NV)
+        for part in chunks_of(logits_NV):
+            part_CV = (logits_NV[part].float() - largest_N[part].unsqueeze(-1)).exp_()
+            part_CV.div_(sums_N[part].unsqueeze(-1))
+            minus_C1 = -here_N[part].float().unsqueeze(-1)
+            part_CV.scatter_add_(-1, rows_N[part].unsqueeze(-1), minus_C1)
+            slopes_NV[part] = part_CV.mul_(gradients[0] * counted_N[part].unsqueeze(-1))
+        return slopes_NV, None, None, None

@@ -5,12 +5,17 @@ our model stands for. A key that is neither known here nor null is refused: noth
 ignored that might give other logits.
 
 `kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
-goes both ways.
+goes both ways, `folder` reads the file.
 """
 
+from drumline_trainer.shapes.hugging_face.folder import (
+    CONFIG_FILE,
+    described_model,
+    read_json,
+    with_model_of_folder,
+)
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind
 from drumline_trainer.shapes.hugging_face.translation import (
-    canonical,
     differences,
     kind_of,
     kind_of_file,
@@ -19,12 +24,15 @@ from drumline_trainer.shapes.hugging_face.translation import (
 )
 
 __all__ = [
+    "CONFIG_FILE",
     "HuggingFaceError",
     "Kind",
-    "canonical",
+    "described_model",
     "differences",
     "kind_of",
     "kind_of_file",
+    "read_json",
     "to_ours",
     "to_theirs",
+    "with_model_of_folder",
 ]

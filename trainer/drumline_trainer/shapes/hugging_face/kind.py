@@ -36,6 +36,10 @@ class TensorNames(StrEnum):
     LLAMA = "llama"
     MIXTRAL = "mixtral"
     GPT2 = "gpt2"
+    PHI = "phi"
+    OLMO = "olmo"
+    GEMMA = "gemma"
+    GPT_OSS = "gpt_oss"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

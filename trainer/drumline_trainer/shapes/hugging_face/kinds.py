@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from drumline_trainer.config import Family
-from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.config.model import Activation, AttentionBias, NormPlacement
 from drumline_trainer.shapes.hugging_face.kind import Kind, TensorNames
-from drumline_trainer.shapes.hugging_face.parts import BIASES, QWEN_WINDOW, heads, rope, window
+from drumline_trainer.shapes.hugging_face.parts import (
+    QWEN_WINDOW,
+    alternating,
+    biases,
+    caps,
+    heads,
+    window,
+)
+from drumline_trainer.shapes.hugging_face.rope import GEMMA_3_ROPE, rope
 
 _FIELDS = {
     "vocab_size": "vocab_size",
@@ -24,6 +32,21 @@ _SILU: dict[str, Any] = {"hidden_act": "silu"}
 _DENSE = {"family": Family.LLAMA, "experts": 0}
 _MIXTURE = {"family": Family.LLAMA, "shared_experts": 0}
 
+_OLMO: dict[str, Any] = {
+    **_DENSE,
+    "norm_placement": NormPlacement.AFTER,
+    "query_key_norm": True,
+    "query_key_norm_over_heads": True,
+}
+_GEMMA: dict[str, Any] = {
+    **_DENSE,
+    "norm_placement": NormPlacement.AROUND,
+    "activation": Activation.GELU_TANH,
+    "scaled_embedding": True,
+}
+_GEMMA_FIXED = {"hidden_activation": "gelu_pytorch_tanh", "use_bidirectional_attention": False}
+_GEMMA_MEANING = {**_MEANING, "tie_word_embeddings": True}
+
 KINDS = (
     Kind(
         model_type="llama",
@@ -32,7 +55,7 @@ KINDS = (
         fixed={**_SILU, "mlp_bias": False},
         meaning=_MEANING,
         ours=_DENSE,
-        parts=(heads(), rope(), BIASES),
+        parts=(heads(), rope(), biases()),
     ),
     Kind(
         model_type="mistral",
@@ -59,7 +82,7 @@ KINDS = (
         fixed=_SILU,
         meaning=_MEANING,
         ours={**_DENSE, "query_key_norm": True},
-        parts=(heads(size=128), rope(), BIASES, QWEN_WINDOW),
+        parts=(heads(size=128), rope(), biases(), QWEN_WINDOW),
     ),
     Kind(
         model_type="qwen3_moe",
@@ -73,7 +96,7 @@ KINDS = (
         fixed={**_SILU, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
         meaning=_MEANING,
         ours={**_MIXTURE, "query_key_norm": True},
-        parts=(heads(), rope(), BIASES, QWEN_WINDOW),
+        parts=(heads(), rope(), biases(), QWEN_WINDOW),
     ),
     Kind(
         model_type="mixtral",
@@ -88,6 +111,85 @@ KINDS = (
         meaning={**_MEANING, "rms_norm_eps": 1e-5},
         ours=_MIXTURE,
         parts=(heads(), rope(theta=1_000_000.0), window(missing=None)),
+    ),
+    Kind(
+        model_type="gpt_oss",
+        architecture="GptOssForCausalLM",
+        names=TensorNames.GPT_OSS,
+        fields={
+            **_FIELDS,
+            "num_local_experts": "experts",
+            "num_experts_per_tok": "experts_per_token",
+        },
+        fixed={**_SILU, "swiglu_alpha": 1.702, "swiglu_limit": 7.0},
+        meaning={**_MEANING, "rms_norm_eps": 1e-5},
+        ours={
+            **_MIXTURE,
+            "attention_sinks": True,
+            "expert_bias": True,
+            "activation": Activation.CLAMPED_SWIGLU,
+        },
+        parts=(
+            heads(size=64),
+            rope(theta=150_000.0, required=True),
+            biases(missing=True),
+            alternating(every=2, missing=128),
+        ),
+        ignored=frozenset({"experts_per_token", "initial_context_length"}),  # said twice
+    ),
+    Kind(
+        model_type="phi3",
+        architecture="Phi3ForCausalLM",
+        names=TensorNames.PHI,
+        fields=_FIELDS,
+        fixed={**_SILU, "attention_bias": False},
+        meaning={**_MEANING, "rms_norm_eps": 1e-5},
+        ours=_DENSE,
+        parts=(heads(), rope(), window(missing=None)),
+        ignored=frozenset({"original_max_position_embeddings"}),  # read with longrope only
+    ),
+    Kind(
+        model_type="olmo2",
+        architecture="Olmo2ForCausalLM",
+        names=TensorNames.OLMO,
+        fields=_FIELDS,
+        fixed=_SILU,
+        meaning={**_MEANING, "rms_norm_eps": 1e-5},
+        ours=_OLMO,
+        parts=(heads(), rope(), biases()),
+    ),
+    Kind(
+        model_type="gemma2",
+        architecture="Gemma2ForCausalLM",
+        names=TensorNames.GEMMA,
+        fields=_FIELDS,
+        fixed=_GEMMA_FIXED,
+        meaning=_GEMMA_MEANING,
+        ours=_GEMMA,
+        parts=(
+            heads(size=256),
+            rope(),
+            biases(),
+            alternating(every=2),
+            caps(attention=50.0, logits=30.0),
+        ),
+        ignored=frozenset({"hidden_act"}),  # an older word that their code does not read
+    ),
+    Kind(
+        model_type="gemma3_text",
+        architecture="Gemma3ForCausalLM",
+        names=TensorNames.GEMMA,
+        fields=_FIELDS,
+        fixed=_GEMMA_FIXED,
+        meaning=_GEMMA_MEANING,
+        ours={**_GEMMA, "query_key_norm": True},
+        parts=(
+            heads(size=256),
+            GEMMA_3_ROPE,
+            biases(),
+            alternating(every=6),
+            caps(attention=None, logits=None),
+        ),
     ),
     Kind(
         model_type="gpt2",

@@ -1,4 +1,4 @@
-"""Keys of theirs that belong together: rotary positions, windows, the sizes of heads."""
+"""Keys of theirs that belong together: windows, sizes of heads, biases, Gemma's caps."""
 
 from __future__ import annotations
 
@@ -10,88 +10,6 @@ from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Part, Ra
 
 FULL, SLIDING = "full_attention", "sliding_attention"
 """Words of their `layer_types`."""
-_SCALING_FIELDS = {
-    "factor": "factor",
-    "low_freq_factor": "low_frequency_factor",
-    "high_freq_factor": "high_frequency_factor",
-    "original_max_position_embeddings": "original_positions",
-}
-_ROPE_KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters"})
-
-
-def rope(*, theta: float = 10_000.0) -> Part:
-    """Rotary positions, from either place where their versions keep them.
-
-    Args:
-        theta: what a missing one means.
-    """
-
-    def read(raw: Raw) -> dict[str, Any]:
-        values = rope_values(raw)
-        return {
-            "rope_theta": values.get("rope_theta", raw.get("rope_theta", theta)),
-            "rope_scaling": _scaling(values),
-        }
-
-    return Part(keys=_ROPE_KEYS, read=read, write=_write_rope)
-
-
-def rope_values(raw: Raw) -> dict[str, Any]:
-    """The object that says how positions turn; empty where there is none. Raises HuggingFaceError.
-
-    All versions of `transformers` took `type` for `rope_type`.
-    """
-    for key in ("rope_parameters", "rope_scaling"):
-        values = raw.get(key)
-        if values is None:
-            continue
-        if not isinstance(values, dict):
-            raise HuggingFaceError(f"config.json: {key} must be an object or null")
-        nested = [name for name, value in values.items() if isinstance(value, dict)]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
-        if nested:
-            raise HuggingFaceError(
-                f"config.json: {key} differs between layers ({', '.join(map(str, nested))}); only"  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
-                " one for all layers can be imported"
-            )
-        return values  # pyright: ignore[reportUnknownVariableType] - decoded JSON
-    return {}
-
-
-def _scaling(values: Raw) -> dict[str, Any] | None:
-    kind = values.get("rope_type", values.get("type", "default"))
-    known = {"rope_type", "type", "rope_theta"}
-    if kind == "default":
-        _refuse_unknown(values, known)
-        return None
-    if kind != "llama3":
-        raise HuggingFaceError(
-            f"config.json: rope_scaling is of type {kind!r}; only default and llama3 can be"
-            " imported"
-        )
-    missing = _SCALING_FIELDS.keys() - values.keys()
-    if missing:
-        raise HuggingFaceError(f"config.json: rope_scaling lacks {', '.join(sorted(missing))}")
-    _refuse_unknown(values, known | _SCALING_FIELDS.keys())
-    return {ours: values[theirs] for theirs, ours in _SCALING_FIELDS.items()}
-
-
-def _refuse_unknown(values: Raw, known: set[str]) -> None:
-    for key, value in values.items():
-        neutral = value is None or (key == "partial_rotary_factor" and value == 1)
-        if key not in known and not neutral:
-            raise HuggingFaceError(
-                f"config.json: {key} of rope_scaling is {value!r}, which is not known here and may"
-                " change what the model computes"
-            )
-
-
-def _write_rope(config: ModelConfig) -> dict[str, Any]:
-    """In the keys that all their versions read."""
-    scaling = config.rope_scaling
-    if scaling is None:
-        return {"rope_theta": config.rope_theta}
-    values = {theirs: getattr(scaling, ours) for theirs, ours in _SCALING_FIELDS.items()}
-    return {"rope_theta": config.rope_theta, "rope_scaling": {"rope_type": "llama3", **values}}
 
 
 def _read_heads(raw: Raw) -> dict[str, Any]:
@@ -100,7 +18,8 @@ def _read_heads(raw: Raw) -> dict[str, Any]:
     size = raw.get("head_dim")
     if isinstance(heads, int) and isinstance(hidden, int) and size is not None:
         size = None if size * heads == hidden else size
-    return {"head_size": size, "kv_heads": raw.get("num_key_value_heads") or heads}
+    kv_heads = raw.get("num_key_value_heads")
+    return {"head_size": size, "kv_heads": heads if kv_heads is None else kv_heads}
 
 
 def heads(*, size: int | None = None) -> Part:
@@ -127,7 +46,7 @@ def window(*, missing: int | None) -> Part:
     """
     return Part(
         keys=frozenset({"sliding_window", "layer_types"}),
-        read=lambda raw: _layers_with_window(raw, raw.get("sliding_window", missing), every=0),
+        read=lambda raw: layers_with_window(raw, raw.get("sliding_window", missing), every=0),
         write=lambda config: {"sliding_window": config.sliding_window},
     )
 
@@ -137,13 +56,13 @@ def _read_qwen_window(raw: Raw) -> dict[str, Any]:
     size = raw.get("sliding_window", 4096) if raw.get("use_sliding_window") else None
     layers, without = raw.get("num_hidden_layers"), raw.get("max_window_layers", 28)
     if size is None or raw.get("layer_types") is not None:
-        return _layers_with_window(raw, size, every=0)
+        return layers_with_window(raw, size, every=0)
     if not isinstance(layers, int) or not isinstance(without, int) or 0 < without < layers:
         raise HuggingFaceError(
             f"config.json: max_window_layers is {without!r} of {layers!r} layers; a sliding_window"
             " can be imported for all layers, or for all but every n-th"
         )
-    return _layers_with_window(raw, None if without else size, every=0)
+    return layers_with_window(raw, None if without else size, every=0)
 
 
 def _write_qwen_window(config: ModelConfig) -> dict[str, Any]:
@@ -170,7 +89,7 @@ def layer_types(config: ModelConfig) -> list[str]:
     return [FULL if window is None else SLIDING for window in windows]
 
 
-def _layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
+def layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
     """A window of all layers but every n-th, where `layer_types` does not say which.
 
     Raises:
@@ -197,14 +116,59 @@ def _layers_with_window(raw: Raw, size: Any, *, every: int) -> dict[str, Any]:
     return {"sliding_window": size, "full_attention_every": every}
 
 
-def _read_biases(raw: Raw) -> dict[str, Any]:
-    has = raw.get("attention_bias", False)
-    return {"attention_bias": AttentionBias.ALL if has else AttentionBias.NONE}
+def biases(*, missing: bool = False) -> Part:
+    """Of all four projections of attention, or of none."""
+
+    def read(raw: Raw) -> dict[str, Any]:
+        has = raw.get("attention_bias", missing)
+        return {"attention_bias": AttentionBias.ALL if has else AttentionBias.NONE}
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {"attention_bias": config.attention_bias is AttentionBias.ALL}
+
+    return Part(keys=frozenset({"attention_bias"}), read=read, write=write)
 
 
-def _write_biases(config: ModelConfig) -> dict[str, Any]:
-    return {"attention_bias": config.attention_bias is AttentionBias.ALL}
+def alternating(*, every: int, missing: int = 4096) -> Part:
+    """A window in all layers but every n-th, as Gemma has it.
+
+    Args:
+        every: what it means where neither `layer_types` nor a pattern says it.
+        missing: what a missing window means.
+    """
+
+    def read(raw: Raw) -> dict[str, Any]:
+        pattern = raw.get("sliding_window_pattern") or every
+        return layers_with_window(raw, raw.get("sliding_window", missing), every=pattern)
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {"sliding_window": config.sliding_window, "layer_types": layer_types(config)}
+
+    keys = {"sliding_window", "sliding_window_pattern", "layer_types"}
+    return Part(keys=frozenset(keys), read=read, write=write)
 
 
-BIASES = Part(keys=frozenset({"attention_bias"}), read=_read_biases, write=_write_biases)
-"""Of all four projections of attention, or of none."""
+def caps(*, attention: float | None, logits: float | None) -> Part:
+    """Gemma's soft caps, and what its scores are divided by.
+
+    Args:
+        attention: what a missing cap of scores means.
+        logits: of the head.
+    """
+
+    def read(raw: Raw) -> dict[str, Any]:
+        return {
+            "attention_softcap": raw.get("attn_logit_softcapping", attention),
+            "logit_softcap": raw.get("final_logit_softcapping", logits),
+            "query_divisor": raw.get("query_pre_attn_scalar", 256),
+        }
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        return {
+            "attn_logit_softcapping": config.attention_softcap,
+            "final_logit_softcapping": config.logit_softcap,
+            "query_pre_attn_scalar": config.query_divisor or config.features_per_head,
+        }
+
+    keys = {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}
+    return Part(keys=frozenset(keys), read=read, write=write)

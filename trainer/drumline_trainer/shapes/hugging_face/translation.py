@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields, replace
+import difflib
+from collections.abc import Collection, Mapping
+from dataclasses import fields
 from typing import Any
 
-from drumline_trainer.config import ConfigError, Family, ModelConfig
+from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.decoding import decode
+from drumline_trainer.config.equivalence import canonical
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind, Raw
 from drumline_trainer.shapes.hugging_face.kinds import KINDS, WITHOUT_EFFECT
 
 _MISSING: Any = object()
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 """What versions of `transformers` from 5 on write for some keys."""
-_OF_MIXTURES = ("experts_per_token", "expert_ffn_size", "shared_experts", "balance_weight")
-_OF_IMAGES = ("image_size", "patch_size", "channels", "classes")
+_OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
 _MAX_SHOWN = 60
 
 
-def kind_of(config: ModelConfig) -> Kind:
+def kind_of(config: ModelConfig, *, like: Raw | None = None) -> Kind:
     """Their model type that computes what ours does: it comes back from there as it went.
+
+    Args:
+        config: ours.
+        like: a config.json whose type is preferred, as several often compute the same.
 
     Raises:
         HuggingFaceError: there is none.
     """
     wanted = canonical(config)
     nearest: tuple[str, ...] = ()
-    for kind in KINDS:
+    first = None if like is None else like.get("model_type")
+    for kind in sorted(KINDS, key=lambda kind: kind.model_type != first):
         try:
             back = _to_ours(_to_theirs(config, kind), kind)
         except HuggingFaceError:
@@ -35,7 +41,7 @@ def kind_of(config: ModelConfig) -> Kind:
         lost = differences(back, wanted)
         if not lost:
             return kind
-        if not nearest or len(lost) < len(nearest):
+        if not nearest or len(lost) + 1 < len(nearest):
             nearest = (kind.model_type, *lost)
     name, *lost = nearest or ("none",)
     raise HuggingFaceError(
@@ -56,37 +62,34 @@ def kind_of_file(raw: Raw) -> Kind:
     )
 
 
-def to_theirs(config: ModelConfig, *, dtype: str) -> dict[str, Any]:
-    """Their config.json. Raises HuggingFaceError."""
-    tokens = {"bos_token_id": None, "eos_token_id": None}
-    return {**_to_theirs(config, kind_of(config)), **tokens, "torch_dtype": dtype}
+def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> dict[str, Any]:
+    """Their config.json. Raises HuggingFaceError.
+
+    Args:
+        config: ours.
+        dtype: of the tensors.
+        like: the config.json that the model came with: its special tokens, its longest sequence
+            and all that does not change what is computed are taken over.
+    """
+    kind = kind_of(config, like=like)
+    values = {"bos_token_id": None, "eos_token_id": None, **_to_theirs(config, kind)}
+    if like is not None and like.get("model_type") == kind.model_type:
+        try:
+            same = not differences(to_ours(like), config)
+        except HuggingFaceError:
+            same = False
+        longest = values.get("max_position_embeddings")
+        values |= like if same else {key: like[key] for key in WITHOUT_EFFECT & like.keys()}
+        there = values.get("max_position_embeddings")
+        if isinstance(longest, int) and isinstance(there, int):
+            values["max_position_embeddings"] = max(longest, there)
+    values.pop("dtype", None)
+    return {**values, "torch_dtype": dtype}
 
 
 def to_ours(raw: Raw) -> ModelConfig:
     """The model a config.json describes. Raises HuggingFaceError."""
     return _to_ours(raw, kind_of_file(raw))
-
-
-def canonical(config: ModelConfig) -> ModelConfig:
-    """The same for models that compute the same from the same weights, whatever a run chooses."""
-    default = ModelConfig()
-    values: dict[str, Any] = {
-        "head_size": config.features_per_head,
-        "expert_ffn_size": config.features_per_expert,
-        "dropout": default.dropout,
-        "balance_weight": default.balance_weight,
-    }
-    if not config.experts:
-        values |= {name: getattr(default, name) for name in _OF_MIXTURES}
-    if config.family is not Family.VIT:
-        values |= {name: getattr(default, name) for name in _OF_IMAGES}
-    if config.family is not Family.GPT2:
-        values["max_positions"] = default.max_positions
-    if config.family is not Family.LLAMA:
-        values |= {"rope_theta": default.rope_theta, "rope_scaling": None}
-    if config.full_attention_every > config.layers:
-        values["full_attention_every"] = 0
-    return replace(config, **values)
 
 
 def differences(there: ModelConfig, here: ModelConfig) -> list[str]:
@@ -115,7 +118,7 @@ def _to_theirs(config: ModelConfig, kind: Kind) -> dict[str, Any]:
 
 def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
     for key, value in kind.fixed.items():
-        if raw.get(key, value) != value and not (value == [] and raw[key] is None):
+        if raw.get(key, value) != value and not (not value and raw[key] is None):
             raise HuggingFaceError(
                 f"config.json: {key} is {_shown(raw[key])}; only {value!r} can be imported"
             )
@@ -130,8 +133,17 @@ def _to_ours(raw: Raw, kind: Kind) -> ModelConfig:
             values["ffn_size"] = 4 * values["hidden_size"]
     try:
         return decode(ModelConfig, values, path="")
-    except (ConfigError, TypeError, ZeroDivisionError) as error:
+    except ConfigError as error:
+        raise HuggingFaceError(f"config.json: {_in_their_words(str(error), kind)}") from error
+    except (TypeError, ZeroDivisionError) as error:
         raise HuggingFaceError(f"config.json: {error}") from error
+
+
+def _in_their_words(sentence: str, kind: Kind) -> str:
+    """What a field of ours cannot be, with the name that it has there."""
+    name, colon, problem = sentence.removeprefix("model.").partition(": ")
+    theirs = {**_OF_HEADS, **{ours: theirs for theirs, ours in kind.fields.items()}}
+    return f"{theirs.get(name, name)}{colon}{problem}"
 
 
 def _refuse_unknown(raw: Raw, kind: Kind) -> None:
@@ -147,8 +159,15 @@ def _refuse_unknown(raw: Raw, kind: Kind) -> None:
             )
         raise HuggingFaceError(
             f"config.json: {_shown(key)} is {_shown(value)}, which {kind.model_type} is not known"
-            " to have here: it may change what the model computes; take it out where it does not"
+            f" to have here{_hint(key, kind.known - raw.keys())}: it may change what the model"
+            " computes; take it out where it does not"
         )
+
+
+def _hint(key: str, absent: Collection[str]) -> str:
+    """The key that was probably meant; long ones are not compared, that takes quadratic time."""
+    near = difflib.get_close_matches(key, sorted(absent), n=1, cutoff=0.8) if len(key) < 64 else []
+    return f" (did you mean {near[0]}?)" if near else ""
 
 
 def _field(raw: Mapping[str, Any], key: str, *, kind: Kind) -> Any:

@@ -1,10 +1,11 @@
-"""Snapshot files: their names, format and integrity check. Standard library only.
+"""Snapshot files: their names, format and integrity check. Python 3.9, standard library only.
 
     <snapshot folder>/rank-00003/step-00000042.snapshot
 
 A file is 8 bytes (little-endian length of the header), 32 bytes (SHA-256 of the header), the header
-as JSON, and the body: one rank's shards as safetensors. The header carries the body's digest, so
-any changed bit is detected. A file of such a name is complete: it was renamed to it.
+as JSON, and the body: one rank's shards, of the bundled trainer (`recovery.rank_snapshots`) or of a
+user's program (`state_tree`). The header carries the body's digest, so any changed bit is detected.
+A file of such a name is complete: it was renamed to it.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class SnapshotError(RuntimeError):
     """The file cannot be used: it is damaged, or another snapshot."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True)
 class SnapshotHeader:
     """What one file holds."""
 
@@ -40,9 +41,9 @@ class SnapshotHeader:
     generation: int
     attempt: int
     config: str
-    """Digest of the trainer's configuration."""
+    """Digest of the trainer's configuration; of a user's program the format of the body."""
     trainer: Mapping[str, Any]
-    """The trainer's own state: the cursor and the losses that are in no file yet."""
+    """The bundled trainer's own: the cursor and the losses that are in no file yet."""
     body_bytes: int
     sha256: str
     """Of the body."""
@@ -116,7 +117,7 @@ def read_header(path: Path) -> SnapshotHeader:
 
 
 @contextmanager
-def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview]]:
+def open_snapshot(path: Path) -> Generator[tuple[SnapshotHeader, memoryview], None, None]:
     """The header and the body in memory, both checked against their digests.
 
     Writing to the body changes a private copy. Raises SnapshotError.

@@ -1,0 +1,58 @@
+"""What is checked, in this order: the first ones say whether the later ones mean anything."""
+
+from __future__ import annotations
+
+from tests.gpu import exactness, recovery, speed
+from tests.gpu.outcomes import Check
+from tests.gpu.runs import Bench
+
+CHECKS: dict[str, Check[Bench]] = {
+    "devices": Check(
+        summary="GPUs that are not there end the run with exit code 69",
+        run=recovery.missing_gpus,
+    ),
+    "kernels": Check(
+        summary="losses in fp32 are the processor's",
+        run=exactness.same_as_processors,
+    ),
+    "determinism": Check(
+        summary="the same bits twice, and from a checkpoint after a kill",
+        run=exactness.same_bits_again,
+    ),
+    "compile": Check(
+        summary="compiled layers give eager losses",
+        run=exactness.compiled_blocks,
+    ),
+    "price": Check(
+        summary="what deterministic kernels cost",
+        run=exactness.price_of_determinism,
+    ),
+    "streams": Check(
+        summary="offload and saves beside the steps change no bit",
+        run=exactness.streams_change_nothing,
+    ),
+    "documents": Check(
+        summary="attention within documents by the kernel for runs is the one that is written out",
+        run=exactness.documents,
+    ),
+    "fp8": Check(
+        summary="products in fp8 learn as bf16 does",
+        run=exactness.fp8_learns,
+    ),
+    "ranks": Check(
+        summary="every parallelism over NCCL gives one rank's losses",
+        run=exactness.same_over_ranks,
+    ),
+    "kill": Check(
+        summary="a rank is killed: the agent restarts it alone, and the losses are the same bits",
+        run=recovery.killed_rank,
+    ),
+    "memory": Check(
+        summary="the allocator's peak is the planner's bill",
+        run=speed.peak_beside_the_bill,
+    ),
+    "speed": Check(
+        summary="tokens a second and MFU of published sizes",
+        run=speed.published_sizes,
+    ),
+}

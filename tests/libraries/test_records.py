@@ -1,0 +1,94 @@
+"""Parquet, and data sets as the library datasets saves them: the samples of the same lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+datasets = pytest.importorskip("datasets", reason="make test-all WHAT=libraries")
+
+from drumline_trainer.config import ConfigError, DataConfig  # noqa: E402
+from drumline_trainer.data.records.files import read_records  # noqa: E402
+from drumline_trainer.data.sources import open_dataset  # noqa: E402
+from drumline_trainer.data.tokenize import TokenizeOptions, tokenize  # noqa: E402
+from tests.unit.trainer.data.records.conversations import (  # noqa: E402
+    conversation,
+    write_chat_model,
+    write_lines,
+)
+
+RECORDS = [conversation(number) for number in range(20)]
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_chat_model(tmp_path / "model")
+
+
+def fingerprint(source: Path, model: Path, **changes: Any) -> str:
+    config = DataConfig(source=str(source), **{"pattern": "**/*", "sequence_length": 64, **changes})
+    return open_dataset(config, seed=0, model_folder=model).fingerprint()
+
+
+def test_every_format_gives_the_tokens_of_the_lines(tmp_path: Path, model: Path) -> None:
+    expected = fingerprint(write_lines(tmp_path / "lines" / "a.jsonl", RECORDS).parent, model)
+    made = datasets.Dataset.from_list(RECORDS)
+    (tmp_path / "parquet").mkdir()
+    made.to_parquet(tmp_path / "parquet" / "a.parquet")
+    made.save_to_disk(tmp_path / "saved", num_shards=3)
+    splits = datasets.DatasetDict({"train": made, "test": made.select(range(2))})
+    splits.save_to_disk(tmp_path / "splits")
+    for folder in (tmp_path / "parquet", tmp_path / "saved", tmp_path / "splits" / "train"):
+        assert fingerprint(folder, model) == expected
+    with pytest.raises(ConfigError, match="with the splits test, train; name the folder of one"):
+        fingerprint(tmp_path / "splits", model)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_reading_goes_on_at_any_row(tmp_path: Path, suffix: str) -> None:
+    made = datasets.Dataset.from_list(RECORDS)
+    if suffix == "parquet":
+        file = tmp_path / "a.parquet"
+        made.to_parquet(file, batch_size=3)
+    else:
+        made.save_to_disk(tmp_path, max_shard_size="1GB")
+        [file] = tmp_path.glob("*.arrow")
+    whole = list(read_records(file, offset=0))
+    assert [stored.record for stored in whole] == RECORDS
+    for number in (1, 7, 20):
+        assert list(read_records(file, offset=whole[number - 1].after)) == whole[number:]
+
+
+def test_shards_are_made_of_parquet_too(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "data").mkdir()
+    datasets.Dataset.from_list(RECORDS).to_parquet(tmp_path / "data" / "a.parquet")
+    options = TokenizeOptions(
+        source=tmp_path / "data",
+        pattern="*.parquet",
+        tokenizer=model / "tokenizer.json",
+        output=tmp_path / "shards",
+        shard_tokens=200,
+    )
+    assert len(tokenize(options, print_line=lambda _: None).shards) > 1
+    direct, shards = (
+        open_dataset(
+            DataConfig(source=str(tmp_path / name), pattern="**/*", sequence_length=64),
+            seed=0,
+            model_folder=model,
+        )
+        for name in ("data", "shards")
+    )
+    samples = range(direct.windows)
+    assert np.array_equal(direct.batch(samples).targets, shards.batch(samples).targets)
+
+
+def test_a_broken_file_is_named(tmp_path: Path, model: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a.parquet", "a.arrow"):
+        file = tmp_path / "data" / name
+        file.write_bytes(b"no such thing")
+        with pytest.raises(ConfigError, match=name):
+            fingerprint(tmp_path / "data", model, pattern=name)

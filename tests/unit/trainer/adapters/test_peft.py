@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from drumline_trainer.adapters.base import initialize_frozen_and_adapters
+from drumline_trainer.adapters.peft import CONFIG_FILE, WEIGHTS_FILE, read_peft, write_peft
+from drumline_trainer.config import ConfigError, LoraConfig, ModelConfig, TrainerConfig
+from drumline_trainer.models.hugging_face import HuggingFaceError, export_hugging_face
+from drumline_trainer.models.hugging_face.names import our_shapes
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import TensorSlice
+
+MODEL = ModelConfig(layers=2, hidden_size=8, heads=2, kv_heads=1, ffn_size=16, vocab_size=256)
+LORA = LoraConfig(rank=3, alpha=6.0, targets="query,down")
+FEATURES = {"attention.query": (8, 8), "feed_forward.down": (8, 16)}
+"""Outputs and inputs."""
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    weights = {name: torch.zeros(shape) for name, shape in our_shapes(MODEL).items()}
+    export_hugging_face(weights, MODEL, tmp_path / "base")
+    (tmp_path / "base" / "tokenizer.json").write_text("{}")
+    return tmp_path / "base"
+
+
+def adapters() -> dict[str, torch.Tensor]:
+    random = torch.Generator().manual_seed(0)
+    made: dict[str, torch.Tensor] = {}
+    for layer in range(2):
+        for name, (outputs, inputs) in FEATURES.items():
+            made[f"layers.{layer}.{name}.lora_a"] = torch.rand((3, inputs), generator=random)
+            made[f"layers.{layer}.{name}.lora_b"] = torch.rand((outputs, 3), generator=random)
+    return made
+
+
+def write(base: Path, folder: Path, **changes: Any) -> Path:
+    """And change the configuration."""
+    write_peft(adapters(), folder, lora=LORA, model=MODEL, base=base, dtype=torch.float32)
+    file = folder / CONFIG_FILE
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+    return folder
+
+
+def test_names_and_settings_are_those_of_peft(base: Path, tmp_path: Path) -> None:
+    folder = write(base, tmp_path / "adapter")
+    settings = json.loads((folder / CONFIG_FILE).read_text())
+    assert settings["target_modules"] == ["down_proj", "q_proj"]
+    assert (settings["r"], settings["lora_alpha"], settings["peft_type"]) == (3, 6.0, "LORA")
+    tensors = load_file(folder / WEIGHTS_FILE)
+    assert len(tensors) == 8
+    name = "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"
+    assert torch.equal(tensors[name], adapters()["layers.1.attention.query.lora_a"])
+    assert (folder / "tokenizer.json").exists()
+
+
+def test_what_was_written_is_read_again(base: Path, tmp_path: Path) -> None:
+    stored = read_peft(write(base, tmp_path / "adapter"), model=MODEL, base=base)
+    assert (stored.config.rank, stored.config.alpha) == (3, 6.0)
+    assert stored.config.projections == LORA.projections
+    assert stored.tensors.keys() == adapters().keys()
+    assert all(torch.equal(stored.tensors[name], tensor) for name, tensor in adapters().items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"peft_type": "IA3"}, "peft_type is 'IA3'"),
+        ({"use_dora": True}, "use_dora is True; only plain adapters"),
+        ({"rank_pattern": {"q_proj": 8}}, "rank_pattern is"),
+        ({"r": "many"}, "r and lora_alpha"),
+    ],
+)
+def test_other_kinds_of_adapters_are_refused(
+    base: Path, tmp_path: Path, changes: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(HuggingFaceError, match=words):
+        read_peft(write(base, tmp_path / "adapter", **changes), model=MODEL, base=base)
+
+
+def test_adapters_of_another_model_and_of_some_layers_are_refused(
+    base: Path, tmp_path: Path
+) -> None:
+    folder = write(base, tmp_path / "adapter")
+    tensors = load_file(folder / WEIGHTS_FILE)
+    less = {name: tensor for name, tensor in tensors.items() if "layers.1" not in name}
+    save_file(less, folder / WEIGHTS_FILE)
+    with pytest.raises(HuggingFaceError, match=r"missing: layers\.1\.attention\.query"):
+        read_peft(folder, model=MODEL, base=base)
+    tensors["base_model.model.lm_head.lora_A.weight"] = torch.zeros(1)
+    save_file(tensors, folder / WEIGHTS_FILE)
+    with pytest.raises(HuggingFaceError, match=r"lm_head\.lora_A\.weight is no adapter"):
+        read_peft(folder, model=MODEL, base=base)
+
+
+def begun(base: Path, folder: Path, **lora: Any) -> dict[str, torch.Tensor]:
+    """The lower half of each adapter's rows, as a rank has them."""
+    raw = {"rank": 3, "alpha": 6.0, "targets": "query,down", "adapters_from": str(folder)}
+    config = TrainerConfig(model=MODEL, model_from=str(base), lora=LoraConfig(**(raw | lora)))
+    slices: list[TensorSlice] = []
+    for name, tensor in adapters().items():
+        rows, columns = tensor.shape
+        box = Box(offsets=(rows // 2, 0), shape=(rows - rows // 2, columns))
+        slices.append(
+            TensorSlice(
+                name=name, shape=tuple(tensor.shape), box=box, tensor=torch.empty(box.shape)
+            )
+        )
+    initialize_frozen_and_adapters(slices, [], [], config=config, restored=None)
+    return {part.name: part.tensor for part in slices}
+
+
+def test_training_goes_on_with_a_part_of_them_on_each_rank(base: Path, tmp_path: Path) -> None:
+    parts = begun(base, write(base, tmp_path / "adapter"))
+    for name, tensor in adapters().items():
+        assert torch.equal(parts[name], tensor[len(tensor) // 2 :])
+
+
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"rank": 4}, "lora.rank: .* set it to 3"),
+        ({"alpha": 1.0}, "lora.alpha: .* set it to 6.0"),
+        ({"targets": "query"}, "lora.targets: .* set it to down,query"),
+    ],
+)
+def test_settings_that_differ_are_said(
+    base: Path, tmp_path: Path, setting: dict[str, Any], words: str
+) -> None:
+    folder = write(base, tmp_path / "adapter")
+    with pytest.raises(ConfigError, match=words):
+        begun(base, folder, **setting)
+
+
+def test_projections_that_lie_in_one_tensor_have_no_adapters_alone(tmp_path: Path) -> None:
+    described = {"model_type": "phi3"}
+    model = ModelConfig(layers=1, hidden_size=8, heads=2, kv_heads=1, ffn_size=16, vocab_size=256)
+    weights = {name: torch.zeros(shape) for name, shape in our_shapes(model).items()}
+    export_hugging_face(weights, model, tmp_path / "llama")
+    raw = json.loads((tmp_path / "llama" / "config.json").read_text())
+    (tmp_path / "llama" / "config.json").write_text(json.dumps(raw | described))
+    with pytest.raises(HuggingFaceError, match="export the merged weights, without --adapter"):
+        write_peft(
+            {"layers.0.attention.query.lora_a": torch.zeros(3, 8)},
+            tmp_path / "adapter",
+            lora=LORA,
+            model=model,
+            base=tmp_path / "llama",
+            dtype=torch.float32,
+        )

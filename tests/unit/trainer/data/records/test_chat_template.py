@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.records.chat_template import ChatTemplate, chat_template_of
+from tests.unit.trainer.data.records.conversations import (
+    MARKED,
+    MARKS,
+    TEMPLATE,
+    conversation,
+)
+
+TOKENS = {"bos_token": "<|begin|>", "eos_token": "<|end|>"}
+TWO_TURNS = conversation(0)["messages"]
+QWEN3_LIKE = (
+    "{%- for message in messages %}{{ '<|' + message.role + '|>' }}"
+    "{%- if message.role == 'assistant' and loop.last %}{{ '<think>\n\n</think>\n\n' }}{%- endif %}"
+    "{{ message.content + '<|end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|assistant|>' }}{%- endif %}"
+)
+THINKING_ASKED = QWEN3_LIKE.replace("{{ '<|assistant|>' }}", "{{ '<|assistant|><think>' }}")
+REWRITING = (
+    "{{ messages | length }}{% for message in messages %}{{ message.role + message.content }}"
+    "{% endfor %}"
+)
+
+
+def template(source: str = TEMPLATE) -> ChatTemplate:
+    return ChatTemplate.of(source, tokens=TOKENS, ends=frozenset(MARKS))
+
+
+def learned(source: str, messages: list[dict[str, Any]]) -> list[str]:
+    rendered = template(source).render(messages)
+    return [rendered.text[start:stop] for start, stop in rendered.learned or ()]
+
+
+@pytest.mark.parametrize("source", [TEMPLATE, MARKED])
+def test_what_the_assistant_says_is_learned_with_the_end_of_its_turn(source: str) -> None:
+    assert learned(source, TWO_TURNS) == [
+        "The capital of France is Paris.<|end|>",
+        "It is Rome.<|end|>",
+    ]
+
+
+def test_the_text_is_what_transformers_renders() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415 - seconds
+
+    for source in (TEMPLATE, MARKED, QWEN3_LIKE):
+        messages = [{"role": "system", "content": " Be brief: <b>&'\"é "}, *TWO_TURNS]
+        rendered, _ = render_jinja_template(
+            conversations=[messages], chat_template=source, **TOKENS
+        )
+        assert template(source).render(messages).text == rendered[0]
+
+
+def test_its_own_marks_give_what_transformers_gives() -> None:
+    from transformers.utils.chat_template_utils import render_jinja_template  # noqa: PLC0415 - seconds
+
+    _, spans = render_jinja_template(
+        conversations=[TWO_TURNS],
+        chat_template=MARKED,
+        return_assistant_tokens_mask=True,
+        **TOKENS,
+    )
+    assert list(template(MARKED).render(TWO_TURNS).learned or ()) == [tuple(s) for s in spans[0]]
+
+
+def test_thoughts_that_only_the_last_turn_keeps() -> None:
+    answers = learned(QWEN3_LIKE, TWO_TURNS)
+    assert answers[0] == "The capital of France is Paris.<|end|>"
+    assert answers[1] == "<think>\n\n</think>\n\nIt is Rome.<|end|>"
+
+
+def test_words_that_only_ask_are_not_in_the_answer() -> None:
+    assert learned(THINKING_ASKED, TWO_TURNS)[0] == "The capital of France is Paris.<|end|>"
+
+
+def test_a_template_that_rewrites_the_past_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"mark what is learned by \{% generation %\}"):
+        template(REWRITING).render(TWO_TURNS)
+
+
+def test_a_conversation_of_which_nothing_is_learned() -> None:
+    assert template().render(TWO_TURNS[:1]).learned == ()
+
+
+def test_tools_reach_the_template() -> None:
+    with_tools = template("{{ tools | tojson }}{% for m in messages %}{{ m.content }}{% endfor %}")
+    tools = [{"name": "été <1>"}]
+    assert with_tools.render(TWO_TURNS[:1], tools=tools).text.startswith(
+        json.dumps(tools, ensure_ascii=False)
+    )
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ raise_exception('roles must alternate') }}",
+        "{{ messages.append(1) }}",
+        "{{ ().__class__.__base__.__subclasses__() }}",
+        "{{ messages[0].content + 1 }}",
+    ],
+)
+def test_a_template_that_fails_or_reaches_out_is_an_error_of_the_record(source: str) -> None:
+    with pytest.raises(ValueError, match="the chat template refuses it"):
+        template(source).render(TWO_TURNS)
+
+
+def write_config(folder: Path, **config: Any) -> Path:
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def of(folder: Path, *, file: str | None = None) -> ChatTemplate:
+    return chat_template_of(folder, file=file, ends=frozenset())
+
+
+def test_where_a_template_lies(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="has no chat template"):
+        of(tmp_path)
+    special = {"bos_token": "<s>", "eos_token": None}
+    write_config(tmp_path, chat_template="in the config", **special)
+    assert (of(tmp_path).source, of(tmp_path).tokens) == ("in the config", {"bos_token": "<s>"})
+    several = [{"name": "tools", "template": "b"}, {"name": "default", "template": "a"}]
+    assert of(write_config(tmp_path, chat_template=several)).source == "a"
+    (tmp_path / "chat_template.jinja").write_text("its own file")
+    assert of(tmp_path).source == "its own file"
+    other = tmp_path / "other.jinja"
+    with pytest.raises(ConfigError, match=r"data\.chat_template: .*other\.jinja: No such file"):
+        of(tmp_path, file=str(other))
+    other.write_text("asked for")
+    assert of(tmp_path, file=str(other)).source == "asked for"
+    other.write_text("{% if %}")
+    with pytest.raises(ConfigError, match=r"data\.chat_template: is no template"):
+        of(tmp_path, file=str(other))

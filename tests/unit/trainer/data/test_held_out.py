@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.data.dataset import IGNORED
+from drumline_trainer.data.run_data import RunData, open_run_data
+
+LENGTH = 10
+
+
+def data(folder: Path, *, seed: int = 0, **evaluation: Any) -> RunData:
+    folder.mkdir(exist_ok=True)
+    (folder / "a.txt").write_bytes(bytes(range(251)))
+    (folder / "b.held").write_bytes(bytes(range(251, 200, -1)))
+    config = {
+        "data": {"source": str(folder), "pattern": "*.txt", "sequence_length": LENGTH},
+        "evaluation": evaluation or None,
+        "seed": seed,
+    }
+    return open_run_data(TrainerConfig.from_dict(config))
+
+
+def first_tokens(dataset: Any, samples: range) -> set[int]:
+    return set(dataset.batch(samples).inputs[:, 0].tolist())
+
+
+def test_what_is_held_out_is_never_trained_on_whatever_the_seed(tmp_path: Path) -> None:
+    held_out: list[set[int]] = []
+    for seed in (0, 7):
+        opened = data(tmp_path, seed=seed, share=0.2)
+        assert opened.held_out is not None
+        assert opened.held_out.count == 5
+        held_out.append(first_tokens(opened.held_out, range(5)))
+        trained = [first_tokens(opened.training, range(n, n + 20)) for n in (0, 20)]
+        assert opened.training.epoch_samples == 20
+        assert trained[0] == trained[1]  # an epoch each
+        assert trained[0] | held_out[-1] == set(range(0, 250, LENGTH))
+        assert len(trained[0]) == 20
+    assert held_out[0] == held_out[1]
+    order = [data(tmp_path, seed=s, share=0.2).training.batch(range(20)).inputs for s in (0, 7)]
+    assert not np.array_equal(*order)
+
+
+def test_nothing_is_held_out_where_the_run_does_not_evaluate(tmp_path: Path) -> None:
+    opened = data(tmp_path)
+    assert opened.held_out is None
+    assert opened.training.epoch_samples == 25
+
+
+def test_other_files_are_measured_on_whole(tmp_path: Path) -> None:
+    opened = data(tmp_path, pattern="*.held")
+    assert opened.training.epoch_samples == 25
+    assert opened.held_out is not None
+    assert first_tokens(opened.held_out, range(5)) == set(range(251, 201, -LENGTH))
+
+
+def test_a_last_batch_is_filled_with_samples_that_do_not_count(tmp_path: Path) -> None:
+    opened = data(tmp_path, share=0.2).held_out
+    assert opened is not None
+    batch = opened.batch(range(3, 7))
+    assert batch.inputs.shape == (4, LENGTH)
+    assert (batch.targets[2:] == IGNORED).all()
+    assert (batch.targets[:2] != IGNORED).all()
+    assert opened.target_count(range(3, 7)) == 2 * LENGTH
+    assert (opened.batch(range(8, 10)).targets == IGNORED).all()
+    assert opened.target_count(range(8, 10)) == 0
+
+
+def test_at_most_so_many_samples(tmp_path: Path) -> None:
+    opened = data(tmp_path, share=0.4, samples=3).held_out
+    assert opened is not None
+    assert opened.count == 3
+    assert replace(opened, count=10).target_count(range(10)) == 100
+
+
+def test_a_share_that_leaves_nothing_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"evaluation.share: 0.01 of 25 windows are 0"):
+        data(tmp_path, share=0.01)
+    with pytest.raises(ConfigError, match=r"evaluation.share: must be between 0 and 1"):
+        data(tmp_path, share=1.0)

@@ -1,0 +1,198 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.config.data import Packing
+from drumline_trainer.data import record_text
+from drumline_trainer.data.dataset import IGNORED
+from drumline_trainer.data.document_dataset import DocumentDataset
+from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.text_dataset import TextDataset
+from drumline_trainer.data.tokenize import TokenizeOptions, tokenize
+from tests.unit.trainer.data.records.conversations import (
+    conversation,
+    write_chat_model,
+    write_lines,
+)
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    return write_chat_model(tmp_path / "model")
+
+
+def opened(source: Path, model: Path | None, **changes: Any) -> DocumentDataset | TextDataset:
+    config = DataConfig(
+        source=str(source), **{"pattern": "**/*.jsonl", "sequence_length": 64, **changes}
+    )
+    dataset = open_dataset(config, seed=1, model_folder=model)
+    assert isinstance(dataset, DocumentDataset | TextDataset)
+    return dataset
+
+
+def refused(source: Path, model: Path | None, **changes: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        opened(source, model, **changes)
+    return str(caught.value)
+
+
+def learned(dataset: DocumentDataset | TextDataset, model: Path) -> list[str]:
+    """What is learned of each document, sorted."""
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    batch = dataset.batch(range(dataset.windows))
+    assert batch.documents is not None
+    rows = zip(batch.targets, batch.documents, strict=True)
+    return sorted(
+        tokenizer.decode(own.tolist(), skip_special_tokens=False)
+        for targets, documents in rows
+        for number in np.unique(documents)
+        if len(own := targets[(documents == number) & (targets != IGNORED)])
+    )
+
+
+RECORDS: dict[str, tuple[list[dict[str, Any]], list[str]]] = {
+    "messages": (
+        [conversation(0), conversation(1)],
+        [
+            "The capital of France is Paris.<|end|>It is Rome.<|end|>",
+            "The capital of Italy is Rome.<|end|>",
+        ],
+    ),
+    "conversations": (
+        [
+            {
+                "conversations": [
+                    {"from": "human", "value": "Where is Oslo?"},
+                    {"from": "gpt", "value": "In Norway."},
+                ]
+            }
+        ],
+        ["In Norway.<|end|>"],
+    ),
+    "instructions": (
+        [{"instruction": "Name it.", "input": "Italy", "output": "Rome"}],
+        ["Rome<|end|>"],
+    ),
+    "completions": ([{"prompt": "1 + 1 = ", "completion": "2"}], ["2<|end|>"]),
+    "completions of messages": (
+        [
+            {
+                "prompt": [{"role": "user", "content": "1 + 1"}],
+                "completion": [{"role": "assistant", "content": "2"}],
+            }
+        ],
+        ["2<|end|>"],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", RECORDS)
+def test_what_is_learned_of_each_kind_of_record(tmp_path: Path, model: Path, kind: str) -> None:
+    records, expected = RECORDS[kind]
+    source = write_lines(tmp_path / "data" / "a.jsonl", records)
+    assert learned(opened(source.parent, model), model) == expected
+    assert learned(opened(source, model, packing=Packing.PADDED), model) == expected
+
+
+def test_texts_are_learned_whole_and_end_as_the_models_texts_do(
+    tmp_path: Path, model: Path
+) -> None:
+    records = [{"body": f"Line {n} of a text."} for n in range(20)]
+    source = write_lines(tmp_path / "data" / "a.jsonl", records)
+    stream = opened(source, model, field="body", sequence_length=8)
+    assert isinstance(stream, TextDataset)
+    whole = opened(source, model, field="body", packing=Packing.WHOLE)
+    assert learned(whole, model)[0].endswith(" 0 of a text.<|end|>")
+    assert "with the fields 'body', has neither a text in 'text' (data.field) nor" in refused(
+        source, model
+    )
+
+
+def test_shards_of_the_same_records_give_the_same_samples(tmp_path: Path, model: Path) -> None:
+    source = write_lines(
+        tmp_path / "data" / "a.jsonl", [conversation(number) for number in range(30)]
+    ).parent
+    options = TokenizeOptions(
+        source=source,
+        pattern="*.jsonl",
+        tokenizer=model / "tokenizer.json",
+        output=tmp_path / "shards",
+        shard_tokens=300,
+    )
+    index = tokenize(options, print_line=lambda _: None)
+    assert len(index.shards) > 2
+    assert tokenize(options, print_line=lambda _: None) == index
+    direct, shards = opened(source, model), opened(tmp_path / "shards", model)
+    samples = range(direct.windows)
+    batches = direct.batch(samples), shards.batch(samples)
+    assert np.array_equal(batches[0].inputs, batches[1].inputs)
+    assert np.array_equal(batches[0].targets, batches[1].targets)
+    assert learned(direct, model) == learned(shards, model)
+    (tmp_path / "model" / "chat_template.jinja").write_text("{{ messages[1].content }}")
+    with pytest.raises(ConfigError, match="other options"):
+        tokenize(options, print_line=lambda _: None)
+
+
+def test_edited_records_another_template_and_another_tokenizer_are_noticed(
+    tmp_path: Path, model: Path
+) -> None:
+    source = write_lines(tmp_path / "a.jsonl", [conversation(n) for n in range(4)])
+    before = opened(source, model).fingerprint()
+    assert opened(source, model).fingerprint() == before
+    write_lines(source, [conversation(n) for n in (0, 1, 2, 4)])
+    edited = opened(source, model).fingerprint()
+    template = (
+        "{% for m in messages %}{% if m.role == 'user' %}{% generation %}{{ m.content }}"
+        "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}"
+    )
+    (tmp_path / "other.jinja").write_text(template)
+    other = opened(source, model, chat_template=str(tmp_path / "other.jinja")).fingerprint()
+    assert len({before, edited, other}) == 3
+
+
+def test_what_cannot_be_read_says_why(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = write_lines(tmp_path / "data" / "a.jsonl", [conversation(0), {"text": "a"}])
+    message = refused(source, model)
+    assert "a.jsonl at byte" in message
+    assert "is no conversation, as the first one is" in message
+    assert "it has 'text'" in message
+    write_lines(source, [conversation(0)])
+    assert "no tokenizer.json is known" in refused(source, None)
+    assert "cuts conversations anywhere" in refused(source, model, packing=Packing.STREAM)
+    (source.parent / "b.txt").write_text("text")
+    assert "has records (.jsonl, .ndjson, .parquet, .arrow) and other files (b.txt)" in refused(
+        source.parent, model, pattern="*"
+    )
+    bare = write_chat_model(tmp_path / "bare", template=None)
+    assert "has no chat template, as base models have none" in refused(source, bare)
+    source.write_text('{"messages": [1]}\n')
+    assert "a message is no object" in refused(source, model)
+    source.write_text('{"messages": }\n')
+    assert "at byte 0 is no JSON" in refused(source, model)
+    source.write_text("[1]\n")
+    assert "at byte 0 is no JSON object" in refused(source, model)
+    monkeypatch.setattr(record_text, "MOST_BYTES", 3)
+    assert "make token shards with python -m" in refused(source, model)
+
+
+def test_what_lies_beside_a_data_set_is_left_out_and_one_split_is_asked_for(
+    tmp_path: Path, model: Path
+) -> None:
+    folder = tmp_path / "data"
+    for split in ("train", "test"):
+        write_lines(folder / split / "a.jsonl", [conversation(0), conversation(1)])
+        (folder / split / "state.json").write_text("{}")
+    (folder / "README.md").write_text("A data set")
+    assert len(learned(opened(folder, model, pattern="**/*"), model)) == 4
+    (folder / "dataset_dict.json").write_text("{}")
+    message = refused(folder, model, pattern="**/*.jsonl")
+    assert "with the splits test, train; name the folder of one, such as" in message
+    assert len(learned(opened(folder / "train", model, pattern="**/*"), model)) == 2

@@ -1,0 +1,193 @@
+"""Snapshots of a program's state in the memory of its pod, written behind the next steps.
+
+Training stands still only while the tensors are copied to a host buffer; a thread digests the copy
+and writes the file (`snapshot_file`), and tells the agent, which copies it to a peer on another
+node. The body of a file:
+
+    8 bytes     length of the description
+    JSON        the state and the random states, without their tensors (`state_tree`)
+    tensors     each at a multiple of 64 bytes from the end of the description
+
+Imports torch, so it is imported late: the client itself needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import shutil
+import threading
+import time
+from collections.abc import Callable, MutableMapping
+from typing import Any, Final
+
+import torch
+
+from drumline_client.environment import RankPlace, SnapshotPlace
+from drumline_client.random_states import RandomStates
+from drumline_client.snapshot_file import (
+    SnapshotError,
+    SnapshotHeader,
+    open_snapshot,
+    rank_folder,
+    snapshot_file,
+    snapshot_steps,
+    write_snapshot,
+)
+from drumline_client.state_tree import PackedState, copy_into, pack, unpack
+from drumline_client.wire import RestoreFailed, SnapshotWritten
+
+FORMAT: Final = "state-1"
+MAX_DESCRIPTION_BYTES: Final = 1 << 28
+_LENGTH_BYTES: Final = 8
+
+logger = logging.getLogger("drumline_client")
+
+
+class StateSnapshots:
+    """Of one rank in one attempt. No call waits for another rank."""
+
+    def __init__(
+        self,
+        place: SnapshotPlace,
+        *,
+        rank: RankPlace,
+        deliver: Callable[[SnapshotWritten | RestoreFailed], None],
+    ) -> None:
+        """Take over the folder; what an attempt before has left beyond its snapshots is removed.
+
+        Args:
+            place: of this attempt.
+            rank: this process.
+            deliver: hands a message to the agent; also called from the writing thread.
+        """
+        self._place = place
+        self._rank = rank
+        self._deliver = deliver
+        self._buffer = torch.empty(0, dtype=torch.uint8)
+        self._writing: threading.Thread | None = None
+        self._newest = -1
+        self._warned = False
+        self._remove(after=-1 if place.restore_step is None else place.restore_step)
+        for unfinished in rank_folder(place.folder, rank.rank).glob("*.part"):
+            unfinished.unlink()
+
+    def take(self, step: int, state: MutableMapping[str, Any]) -> float:
+        """Copy the state of a step. Returns the seconds that training stood still.
+
+        Raises:
+            TypeError: the state holds what cannot be rebuilt; names its path.
+            ValueError: an older step than that of the newest snapshot.
+        """
+        started = time.monotonic()
+        if step == self._newest:
+            return 0.0
+        if step < self._newest:
+            raise ValueError(f"a snapshot of step {step} after that of step {self._newest}")
+        packed = pack(state=state, process={"random": RandomStates()})
+        self.finish()  # so that all ranks keep snapshots of the same steps
+        if self._newest < 0:  # a program that went on from an older checkpoint of its own
+            self._remove(after=step - 1)
+        self._newest = step
+        self._reserve(packed)
+        copy_into(self._buffer, packed)
+        if self._buffer.is_pinned():
+            torch.cuda.current_stream().synchronize()
+        packed.tensors.clear()
+        seconds = time.monotonic() - started
+        self._writing = threading.Thread(
+            target=self._write, args=(step, packed, seconds), name="drumline-snapshot", daemon=True
+        )
+        self._writing.start()
+        return seconds
+
+    def finish(self) -> None:
+        """Wait for the file that is being written, if any."""
+        if self._writing is not None:
+            self._writing.join()
+            self._writing = None
+
+    def restore(self, state: MutableMapping[str, Any]) -> int | None:
+        """Fill the state from this rank's snapshot of the step that all ranks have.
+
+        Raises:
+            SnapshotError: the file is damaged, or of another state. All ranks start again then,
+                with an older snapshot or none.
+        """
+        step = self._place.restore_step
+        if step is None:
+            return None
+        try:
+            self._restore(step, state)
+        except Exception as error:
+            self._deliver(RestoreFailed(step=step, error=str(error)))
+            raise
+        self._newest = step
+        return step
+
+    def _remove(self, *, after: int) -> None:
+        """Remove this rank's snapshots of later steps."""
+        for step in snapshot_steps(self._place.folder, rank=self._rank.rank):
+            if step > after:
+                snapshot_file(self._place.folder, rank=self._rank.rank, step=step).unlink()
+
+    def _restore(self, step: int, state: MutableMapping[str, Any]) -> None:
+        path = snapshot_file(self._place.folder, rank=self._rank.rank, step=step)
+        with open_snapshot(path) as (header, body):
+            taken = (header.rank, header.step, header.world_size, header.config)
+            if taken != (self._rank.rank, step, self._rank.world_size, FORMAT):
+                raise SnapshotError(f"{path.name}: of another rank, step, size or program")
+            size = int.from_bytes(body[:_LENGTH_BYTES], "little")
+            start = _LENGTH_BYTES + size
+            if size > MAX_DESCRIPTION_BYTES or start > len(body):
+                raise SnapshotError(f"{path.name}: the description is too long")
+            description = json.loads(bytes(body[_LENGTH_BYTES:start]))
+            with body[start:] as tensors:
+                unpack(description, tensors, state=state, process={"random": RandomStates()})
+
+    def _reserve(self, packed: PackedState) -> None:
+        """Have a buffer of the size; filled, so that its pages exist when they are needed."""
+        if self._buffer.numel() < packed.bytes:
+            self._buffer = torch.empty(0, dtype=torch.uint8)  # never two at once
+            pinned = any(tensor.is_cuda for tensor in packed.tensors)
+            self._buffer = torch.zeros(packed.bytes, dtype=torch.uint8, pin_memory=pinned)
+
+    def _write(self, step: int, packed: PackedState, seconds: float) -> None:
+        try:
+            self._deliver(self._written(step, packed, seconds=seconds))
+        except OSError as error:
+            if not self._warned:
+                self._warned = True
+                logger.warning("drumline: no snapshot of step %d: %s", step, error)
+
+    def _written(self, step: int, packed: PackedState, *, seconds: float) -> SnapshotWritten:
+        """Digest and write the copy. Raises OSError: the memory of the pod is too small."""
+        described = json.dumps(packed.description, separators=(",", ":")).encode()
+        if len(described) > MAX_DESCRIPTION_BYTES:
+            raise OSError(f"its description has {len(described)} bytes")
+        body = (
+            memoryview(len(described).to_bytes(_LENGTH_BYTES, "little") + described),
+            self._buffer.numpy().data[: packed.bytes],
+        )
+        size = sum(len(part) for part in body)
+        self._place.folder.mkdir(parents=True, exist_ok=True)
+        free = shutil.disk_usage(self._place.folder).free
+        if free < size:
+            raise OSError(f"{size} bytes needed, {free} free in {self._place.folder}")
+        digest = hashlib.sha256()
+        for part in body:
+            digest.update(part)
+        header = SnapshotHeader(
+            rank=self._rank.rank,
+            step=step,
+            world_size=self._rank.world_size,
+            generation=self._place.generation,
+            attempt=self._place.attempt,
+            config=FORMAT,
+            trainer={},
+            body_bytes=size,
+            sha256=digest.hexdigest(),
+        )
+        whole = write_snapshot(self._place.folder, header, body)
+        return SnapshotWritten(step=step, bytes=whole, sha256=header.sha256, seconds=seconds)

@@ -1,0 +1,344 @@
+"""A program's state as a description and the bytes of its tensors, and back; no pickle.
+
+    {"model": model, "epoch": 3}                   pack, by state_dict() of what has it
+    -> ["dict", [["model", ["OrderedDict", [["weight", ["tensor", 0]]]]], ["epoch", 3]]]
+       and one record: float32, shape [4, 4], at byte 0
+
+Containers, numbers and texts are JSON; of a DTensor the shard of this rank is kept, with the name
+of its mesh and placements. Only what can be rebuilt exactly is taken: anything else is refused when
+it is packed, with its path, not when it is needed.
+
+A value is rebuilt in the tensor at the same path of the state that is restored into, or else (an
+optimizer that has made no step has no moments) beside the tensors that have its mesh.
+
+Imports torch, so it is imported late: the client itself needs the standard library alone.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Mapping, MutableMapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, cast
+
+import torch
+
+from drumline_client.snapshot_file import SnapshotError
+
+ALIGNMENT: Final = 64
+"""Of each tensor in the body, in bytes."""
+MAX_DEPTH: Final = 64
+_MAPPINGS: Final[dict[str, Any]] = {"dict": dict, "OrderedDict": OrderedDict, "Counter": Counter}
+_SCALARS: Final = (bool, int, float, str, type(None))
+
+
+@dataclass(frozen=True)
+class PackedTensor:
+    """One tensor of the body, or this rank's shard of a DTensor."""
+
+    dtype: str
+    shape: list[int]
+    device: str
+    offset: int
+    sharding: int | None = None
+    """Of a DTensor: which of the state's pairs of mesh and placements."""
+    whole_shape: list[int] = field(default_factory=list[int])
+    whole_stride: list[int] = field(default_factory=list[int])
+
+
+@dataclass
+class PackedState:
+    """What `pack` makes of a state. The tensors are the program's own, not copies."""
+
+    parts: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The description of each part, by name."""
+    records: list[PackedTensor] = field(default_factory=list[PackedTensor])
+    tensors: list[torch.Tensor] = field(default_factory=list[torch.Tensor])
+    shardings: list[str] = field(default_factory=list[str])
+    bytes: int = 0
+    """Of all tensors, with what lies between them."""
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """JSON."""
+        records = [asdict(record) for record in self.records]
+        return {"parts": self.parts, "tensors": records, "shardings": self.shardings}
+
+
+@torch.no_grad()
+def pack(**parts: Mapping[str, Any]) -> PackedState:
+    """Describe the parts of a state.
+
+    Raises:
+        TypeError: a value that cannot be rebuilt exactly; names its path.
+    """
+    packed = PackedState()
+    packer = _Packer(packed)
+    for name, part in parts.items():
+        packed.parts[name] = packer.node(part, path=name, depth=0)
+    return packed
+
+
+@torch.no_grad()
+def copy_into(buffer: torch.Tensor, packed: PackedState) -> None:
+    """Copy every tensor to its place in a buffer of bytes on the host."""
+    for record, tensor in zip(packed.records, packed.tensors):
+        if tensor.numel():
+            end = record.offset + tensor.numel() * tensor.element_size()
+            place = buffer[record.offset : end].view(tensor.dtype).view(tensor.shape)
+            place.copy_(tensor, non_blocking=buffer.is_pinned())
+
+
+@torch.no_grad()
+def unpack(
+    description: Mapping[str, Any], body: memoryview, **parts: MutableMapping[str, Any]
+) -> None:
+    """Fill the parts of a state with what was packed from one like it.
+
+    Tensors are filled in place, what has `load_state_dict` loads its part, and other values of the
+    mappings are replaced.
+
+    Raises:
+        SnapshotError: its keys are others, or a DTensor has a mesh that nothing in the state has.
+    """
+    likes = {
+        name: {key: _state_of(value) for key, value in part.items()} for name, part in parts.items()
+    }
+    unpacker = _Unpacker(description, body, likes)
+    for name, part in parts.items():
+        _, nodes = description["parts"][name]
+        differing = {key for key, _ in nodes} ^ set(part)
+        if differing:
+            keys = ", ".join(sorted(str(key) for key in differing))
+            raise SnapshotError(f"the snapshot and the state differ in {keys}")
+        for key, node in nodes:
+            value = unpacker.value(node, likes[name][key])
+            if _is_stateful(part[key]):
+                part[key].load_state_dict(value)
+            else:
+                part[key] = value
+
+
+class _Packer:
+    def __init__(self, packed: PackedState) -> None:
+        self._packed = packed
+        self._names = _ShardingNames()
+
+    def node(self, value: Any, *, path: str, depth: int) -> Any:
+        """The description of a value; its tensors join the packed state's."""
+        if depth > MAX_DEPTH:
+            raise TypeError(f"{path}: deeper than {MAX_DEPTH} containers")
+        if type(value) in _SCALARS:
+            return value
+        if isinstance(value, torch.Tensor):
+            return ["tensor", self._tensor(value, path=path)]
+        if _is_stateful(value):
+            return self.node(value.state_dict(), path=f"{path}.state_dict()", depth=depth + 1)
+        mapping, children = _mapping(value), _list(value)
+        if mapping is not None:
+            return self._mapping(mapping, path=path, depth=depth)
+        if children is not None and not hasattr(value, "_fields"):
+            nodes = [
+                self.node(child, path=f"{path}[{position}]", depth=depth + 1)
+                for position, child in enumerate(children)
+            ]
+            return ["list" if isinstance(value, list) else "tuple", nodes]
+        return self._leaf(value, path=path)
+
+    def _mapping(self, value: Mapping[Any, Any], *, path: str, depth: int) -> Any:
+        names = [name for name, kind in _MAPPINGS.items() if isinstance(value, kind)]
+        pairs: list[list[Any]] = []
+        for key, child in value.items():
+            if type(key) not in _SCALARS:
+                raise TypeError(f"{path}: a key of type {type(key).__name__}")
+            pairs.append([key, self.node(child, path=f"{path}[{key!r}]", depth=depth + 1)])
+        return [names[-1] if names else "dict", pairs]
+
+    def _leaf(self, value: Any, *, path: str) -> Any:
+        numpy: Any = sys.modules.get("numpy")
+        if isinstance(value, bytes):
+            return ["bytes", value.hex()]
+        if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
+            return value.item()
+        if numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject:
+            flat = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
+            number = self._add(torch.as_tensor(flat), device="cpu")
+            return ["array", [number, value.dtype.str, list(value.shape)]]
+        raise TypeError(
+            f"{path}: a {type(value).__name__} cannot be in a snapshot; tensors, arrays, numbers, "
+            "texts, lists and dicts can, and what has state_dict and load_state_dict"
+        )
+
+    def _tensor(self, tensor: Any, *, path: str) -> int:
+        if _is_sharded(tensor):
+            local: Any = tensor.to_local()
+            return self._add(
+                local,
+                device=local.device.type,
+                sharding=self._sharding(self._names.of(tensor)),
+                whole_shape=list(tensor.shape),
+                whole_stride=list(tensor.stride()),
+            )
+        if tensor.layout != torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+            raise TypeError(f"{path}: only dense tensors with memory can be in a snapshot")
+        return self._add(tensor, device=tensor.device.type)
+
+    def _add(self, tensor: torch.Tensor, *, device: str, **whole: Any) -> int:
+        packed = self._packed
+        record = PackedTensor(
+            dtype=str(tensor.dtype).replace("torch.", ""),
+            shape=list(tensor.shape),
+            device=device,
+            offset=packed.bytes,
+            **whole,
+        )
+        size = tensor.numel() * tensor.element_size()
+        packed.bytes += -(-size // ALIGNMENT) * ALIGNMENT
+        packed.records.append(record)
+        packed.tensors.append(tensor.detach())
+        return len(packed.records) - 1
+
+    def _sharding(self, name: str) -> int:
+        known = self._packed.shardings
+        if name not in known:
+            known.append(name)
+        return known.index(name)
+
+
+class _Unpacker:
+    def __init__(self, description: Mapping[str, Any], body: memoryview, likes: Any) -> None:
+        self._records: list[PackedTensor] = [
+            PackedTensor(**record) for record in description["tensors"]
+        ]
+        self._body = body
+        self._names = _ShardingNames()
+        known = _sharded_like(likes, names=self._names)
+        self._shardings = description["shardings"]
+        self._like = [known.get(name) for name in self._shardings]
+        """A DTensor of the state for each of them."""
+
+    def value(self, node: Any, like: Any) -> Any:
+        """The value of a node; in the tensors of `like` where it has them."""
+        if not isinstance(node, list):
+            return node
+        kind, content = cast("tuple[str, Any]", node)
+        if kind in _MAPPINGS:
+            likes = _mapping(like) or {}
+            pairs: Any = [(key, self.value(child, likes.get(key))) for key, child in content]
+            return _MAPPINGS[kind](dict(pairs))
+        if kind in ("list", "tuple"):
+            known = _list(like) or []
+            known += [None] * (len(content) - len(known))
+            values = [self.value(child, known[at]) for at, child in enumerate(content)]
+            return values if kind == "list" else tuple(values)
+        if kind == "bytes":
+            return bytes.fromhex(content)
+        if kind == "array":
+            number, dtype, shape = content
+            flat: Any = self._stored(self._records[int(number)]).clone().numpy()
+            return flat.view(dtype).reshape(shape)
+        return self._tensor(self._records[int(content)], like)
+
+    def _tensor(self, record: PackedTensor, like: Any) -> torch.Tensor:
+        stored = self._stored(record)
+        if isinstance(like, torch.Tensor):
+            target = self._local_part(like, record)
+            if target is not None and (target.dtype, target.shape) == (stored.dtype, stored.shape):
+                target.copy_(stored)
+                return like
+        copy = stored.clone() if record.device == "cpu" else stored.to(record.device)
+        if record.sharding is None:
+            return copy
+        sibling: Any = self._like[record.sharding]
+        if sibling is None:
+            name = self._shardings[record.sharding]
+            raise SnapshotError(f"nothing in the state is sharded as {name}")
+        dtensor = cast("Any", type(sibling))
+        return dtensor.from_local(
+            copy,
+            sibling.device_mesh,
+            sibling.placements,
+            run_check=False,
+            shape=torch.Size(record.whole_shape),
+            stride=tuple(record.whole_stride),
+        )
+
+    def _local_part(self, like: Any, record: PackedTensor) -> torch.Tensor | None:
+        """Where a record's bytes go in a tensor; None where it is another kind."""
+        if not _is_sharded(like):
+            return like if record.sharding is None else None
+        same = record.sharding is not None and (
+            (self._names.of(like), list(like.shape))
+            == (self._shardings[record.sharding], record.whole_shape)
+        )
+        return like.to_local() if same else None
+
+    def _stored(self, record: PackedTensor) -> torch.Tensor:
+        """The tensor in the body, not a copy."""
+        dtype = getattr(torch, record.dtype, None)
+        if not isinstance(dtype, torch.dtype):
+            raise SnapshotError(f"this torch has no {record.dtype}")
+        count = 1
+        for length in record.shape:
+            count *= length
+        if count == 0:
+            return torch.empty(record.shape, dtype=dtype)
+        flat = torch.frombuffer(self._body, dtype=dtype, count=count, offset=record.offset)
+        return flat.view(record.shape)
+
+
+class _ShardingNames:
+    """Mesh and placements in words, the same in every process that has this rank's place."""
+
+    def __init__(self) -> None:
+        self._names: dict[Any, str] = {}
+
+    def of(self, tensor: Any) -> str:
+        """The name of a DTensor's."""
+        mesh = tensor.device_mesh
+        key = (mesh, tensor.placements)
+        if key not in self._names:
+            axes = f"{mesh.device_type} {mesh.mesh_dim_names} {mesh.mesh.tolist()}"
+            self._names[key] = f"{tensor.placements} on {axes}"
+        return self._names[key]
+
+
+def _sharded_like(values: Any, *, names: _ShardingNames) -> dict[str, Any]:
+    """A DTensor of each mesh and placements in these values, by their name."""
+    sharded: dict[str, Any] = {}
+    rest = [values]
+    while rest:
+        value = rest.pop()
+        if _is_sharded(value):
+            sharded.setdefault(names.of(value), value)
+        else:
+            rest.extend((_mapping(value) or {}).values())
+            rest.extend(_list(value) or [])
+    return sharded
+
+
+def _mapping(value: Any) -> Mapping[Any, Any] | None:
+    return cast("Mapping[Any, Any]", value) if isinstance(value, Mapping) else None
+
+
+def _list(value: Any) -> list[Any] | None:
+    """Of a list or a tuple."""
+    return list(cast("list[Any]", value)) if isinstance(value, (list, tuple)) else None
+
+
+def _is_sharded(value: Any) -> bool:
+    """Whether it is a DTensor; there is none before the program has imported its module."""
+    distributed: Any = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and isinstance(value, distributed.DTensor)
+
+
+def _is_stateful(value: Any) -> bool:
+    """Torch's protocol `Stateful`: modules, optimizers, schedulers, data loaders of torchdata."""
+    return callable(getattr(value, "state_dict", None)) and callable(
+        getattr(value, "load_state_dict", None)
+    )
+
+
+def _state_of(value: Any) -> Any:
+    return value.state_dict() if _is_stateful(value) else value

@@ -1,0 +1,103 @@
+"""Whether the processes of a command do anything: they print, or they use a processor.
+
+For programs that report no steps. A pause is usual where it is no longer than a few times the
+longest that ended by itself, and than a least patience.
+
+    prints at 10 s, 12 s, 40 s (longest pause 28 s)   patience max(600, 10 x 28) = 600 s
+"""
+
+from __future__ import annotations
+
+import os
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+SAMPLE_SECONDS: Final = 5.0
+"""Between two looks at the processors' time."""
+LEAST_SHARE: Final = 0.02
+"""Of one processor: threads that only wait use less."""
+PAUSE_FACTOR: Final = 10.0
+"""A hang is longer than so many times the longest pause so far."""
+
+
+@dataclass(slots=True)
+class ActivityWatch:
+    """Of one process with all its children; pure."""
+
+    begun_at: float
+    longest_pause: float = 0.0
+    _active_at: float | None = None
+    _cpu: tuple[float, float] | None = None
+    """Seconds of processors, and when they were read."""
+
+    def printed(self, *, at: float) -> None:
+        """It has printed a line."""
+        self._is_active(at)
+
+    def used(self, cpu_seconds: float, *, at: float) -> None:
+        """It has used the processors for so long until now."""
+        before, self._cpu = self._cpu, (cpu_seconds, at)
+        if before is None:
+            self._is_active(at)
+            return
+        used, passed = cpu_seconds - before[0], at - before[1]
+        if used < 0 or used >= LEAST_SHARE * passed:  # less: a child has ended
+            self._is_active(at)
+
+    def due(self, *, now: float) -> bool:
+        """Whether the processors' time should be read."""
+        return self._cpu is None or now - self._cpu[1] >= SAMPLE_SECONDS
+
+    def silent_seconds(self, *, now: float) -> float:
+        """Since it last did anything."""
+        return max(0.0, now - self._last)
+
+    def patience_seconds(self, *, least: float) -> float:
+        """A silence up to this length may be one of its pauses."""
+        return max(least, PAUSE_FACTOR * self.longest_pause)
+
+    @property
+    def _last(self) -> float:
+        return self.begun_at if self._active_at is None else self._active_at
+
+    def _is_active(self, at: float) -> None:
+        self.longest_pause = max(self.longest_pause, at - self._last)
+        self._active_at = max(at, self._last)
+
+
+def tree_cpu_seconds(root: int, processes: Mapping[int, tuple[int, float]]) -> float:
+    """Seconds of processors that a process and all below it have used.
+
+    Args:
+        root: its process id.
+        processes: the parent and the seconds of each process, by process id.
+    """
+    children: dict[int, list[int]] = defaultdict(list)
+    for pid, (parent, _) in processes.items():
+        children[parent].append(pid)
+    seconds, stack, seen = 0.0, [root], set[int]()
+    while stack:
+        pid = stack.pop()
+        if pid in processes and pid not in seen:
+            seen.add(pid)  # ids that are reused while they are read can make a circle
+            seconds += processes[pid][1]
+            stack += children[pid]
+    return seconds
+
+
+def running_processes() -> dict[int, tuple[int, float]]:
+    """The parent and the seconds of processors (of children that have ended, too) of each here."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    return {pid: (parent, used / ticks) for pid, parent, used in _stats()}
+
+
+def _stats() -> Iterator[tuple[int, int, int]]:
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(OSError):  # it has just ended
+                fields = (folder / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                yield int(folder.name), int(fields[1]), sum(map(int, fields[11:15]))

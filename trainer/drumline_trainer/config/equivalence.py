@@ -1,0 +1,40 @@
+"""When two models compute the same from the same weights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from drumline_trainer.config.model import Family, ModelConfig
+
+FREE_TO_CHOOSE: Final = ("dropout", "balance_weight")
+"""What a run may do otherwise with the same weights."""
+_OF_MIXTURES: Final = ("experts_per_token", "expert_ffn_size")
+_OF_IMAGES: Final = ("image_size", "patch_size", "channels", "classes")
+_OF_ROTARY: Final = ("rope_theta", "rope_scaling")
+
+
+def canonical(model: ModelConfig) -> ModelConfig:
+    """The same for models that compute the same.
+
+    Sizes that follow from others are written out, and what is free to choose or not read is as it
+    is by default.
+    """
+    without_effect = {*FREE_TO_CHOOSE}
+    if model.family is not Family.GPT2:
+        without_effect.add("max_positions")
+    if not model.experts:
+        without_effect |= {*_OF_MIXTURES}
+    if model.family is not Family.VIT:
+        without_effect |= {*_OF_IMAGES}
+    if model.family is not Family.LLAMA:
+        without_effect |= {*_OF_ROTARY}
+    if model.query_divisor == model.features_per_head:
+        without_effect.add("query_divisor")
+    if model.full_attention_every > model.layers:
+        without_effect.add("full_attention_every")
+    defaults = ModelConfig()
+    values: dict[str, Any] = {"head_size": model.features_per_head}
+    if model.experts:
+        values["expert_ffn_size"] = model.features_per_expert
+    return replace(model, **values, **{name: getattr(defaults, name) for name in without_effect})

@@ -1,0 +1,65 @@
+"""What files hold: a digest of it for a resume, and the format of what is no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import xxhash
+
+_WHOLE_BYTES: Final = 256 << 20
+"""Up to so much is digested whole, more by samples of as much: a start may read no terabyte."""
+_BLOCK_BYTES: Final = 64 << 10
+
+
+def content_digest(read: Callable[[int, int], bytes], *, size: int) -> str:
+    """Of `size` bytes, 32 hex digits: of all of them up to 256 MiB, else of 4,096 even samples.
+
+    Args:
+        read: the bytes at a start, of a length.
+        size: bytes in all.
+    """
+    digest = xxhash.xxh3_128(f"{size}\n".encode())
+    for start in _starts(size):
+        digest.update(read(start, min(_BLOCK_BYTES, size - start)))
+    return digest.hexdigest()
+
+
+def _starts(size: int) -> Iterator[int]:
+    if size <= _WHOLE_BYTES:
+        yield from range(0, size, _BLOCK_BYTES)
+        return
+    samples = _WHOLE_BYTES // _BLOCK_BYTES
+    last = size - _BLOCK_BYTES
+    yield from (last * number // (samples - 1) for number in range(samples))
+
+
+_MAGIC: Final = {
+    b"PAR1": "Parquet",
+    b"ARROW1": "Arrow",
+    b"\x89PNG": "PNG",
+    b"\xff\xd8\xff": "JPEG",
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "Zstandard",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+    b"\x93NUMPY": "NumPy",
+    b"\x89HDF": "HDF5",
+    b"%PDF": "PDF",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+}
+"""First bytes of formats that data sets come in."""
+_TAR: Final = (257, b"ustar")
+HEAD_BYTES: Final = 512
+
+
+def other_format(name: str, head: bytes) -> str | None:
+    """The format of a file that is no plain text, by its name and first bytes; None for text."""
+    if name.endswith((".jsonl", ".ndjson")):
+        return "JSON lines"
+    start, word = _TAR
+    if head[start : start + len(word)] == word:
+        return "tar"
+    return next((kind for magic, kind in _MAGIC.items() if head.startswith(magic)), None)

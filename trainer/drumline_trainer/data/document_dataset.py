@@ -1,0 +1,167 @@
+"""Whole documents in windows: what conversations and other records are learned from.
+
+A document's tokens are inputs but for the last, and targets but for the first. A window holds one
+document, or as many as fit (`best_fit`), each with attention and positions of its own
+(`models.documents`); the rest of it is padding, which no target asks for and no token sees. A
+document that is longer than a window is cut to it. One of which nothing is learned is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config import ConfigError, ModelConfig
+from drumline_trainer.data.best_fit import best_fit
+from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
+from drumline_trainer.data.text_dataset import TokenStream, check_tokens
+
+_PADDING = 0
+"""A token that every vocabulary has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WindowTable:
+    """Which documents each window holds, and what that leaves out."""
+
+    starts: npt.NDArray[np.int64]
+    """Where in the text each document begins."""
+    lengths: npt.NDArray[np.int64]
+    """How many of its tokens are used."""
+    windows: list[list[int]]
+    """Numbers of documents."""
+    targets: npt.NDArray[np.int64]
+    """Predictions of each window that the loss counts."""
+    cut: int
+    """Documents that are longer than a window."""
+    left_out: int
+    """Documents of which nothing is learned."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DocumentDataset(Dataset):
+    """Documents of a text in the run's order. Shapes: B samples, S sequence."""
+
+    text: TokenStream
+    sequence_length: int
+    table: WindowTable
+
+    @classmethod
+    def of(
+        cls, text: TokenStream, *, sequence_length: int, seed: int, together: bool
+    ) -> DocumentDataset:
+        """Lay the documents out; `together`: as many in a window as fit.
+
+        Raises:
+            ConfigError: there is nothing to learn.
+        """
+        table = window_table(text, sequence_length=sequence_length, together=together)
+        return cls(text=text, sequence_length=sequence_length, seed=seed, table=table)
+
+    @property
+    def windows(self) -> int:
+        """All there are, held out or not."""
+        return len(self.table.windows)
+
+    def batch(self, samples: range) -> Batch:
+        """Inputs and targets, with the document and the position of each input."""
+        shape = (len(samples), self.sequence_length)
+        inputs_BS = np.full(shape, _PADDING, dtype=np.int64)
+        targets_BS = np.full(shape, IGNORED, dtype=np.int64)
+        documents_BS = np.zeros(shape, dtype=np.int32)
+        positions_BS = np.zeros(shape, dtype=np.int32)
+        for row, sample in enumerate(samples):
+            at = number = 0
+            for start, length in self._ranges(sample):
+                tokens = self.text.tokens(start, length)
+                here = slice(at, at + length - 1)
+                inputs_BS[row, here] = tokens[:-1]
+                targets_BS[row, here] = np.where(self._learned(start, length), tokens[1:], IGNORED)
+                documents_BS[row, here] = number
+                positions_BS[row, here] = np.arange(length - 1)
+                at, number = here.stop, number + 1
+            documents_BS[row, at:] = number
+            positions_BS[row, at:] = np.arange(self.sequence_length - at)
+        return Batch(
+            inputs=inputs_BS, targets=targets_BS, documents=documents_BS, positions=positions_BS
+        )
+
+    def target_count(self, samples: range) -> int:
+        """How many targets of these samples the loss counts."""
+        return sum(int(self.table.targets[self.window_at(sample)]) for sample in samples)
+
+    def fingerprint(self) -> str:
+        """Digest of the text only: sequence length and packing do not change it."""
+        return self.text.fingerprint()
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Raise ConfigError for models of images and for too small vocabularies."""
+        check_tokens(self.text, model)
+
+    def notes(self) -> tuple[str, ...]:
+        """How full the windows are, and what is not learned from."""
+        table = self.table
+        documents = sum(len(window) for window in table.windows)
+        filled = (table.lengths.sum() - documents) / (self.windows * self.sequence_length)
+        line = (
+            f"data: {documents} documents in {self.windows} windows of {self.sequence_length}"
+            f" tokens, {filled:.0%} filled; {int(table.targets.sum())} tokens are learned"
+        )
+        if table.cut:
+            line += f"; longer and cut to a window: {table.cut}"
+        if table.left_out:
+            line += f"; left out, as nothing of them is learned: {table.left_out}"
+        return (line,)
+
+    def prefetch(self, samples: range) -> None:
+        """Begin to fetch these samples from remote storage."""
+        self.text.prefetch(piece for sample in samples for piece in self._ranges(sample))
+
+    def close(self) -> None:
+        """Close the text."""
+        self.text.close()
+
+    def _ranges(self, sample: int) -> Iterator[tuple[int, int]]:
+        """Start and length of each document of a sample."""
+        for document in self.table.windows[self.window_at(sample)]:
+            yield int(self.table.starts[document]), int(self.table.lengths[document])
+
+    def _learned(self, start: int, length: int) -> npt.NDArray[np.bool_]:
+        """Of a document's tokens but the first."""
+        if self.text.learned is None:
+            return np.ones(length - 1, dtype=bool)
+        return self.text.learned.mask(start + 1, start + length)
+
+
+def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> WindowTable:
+    """Lay out the documents of a text. Raises ConfigError if there is nothing to learn."""
+    ends = text.document_ends()
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
+    lengths = np.minimum(ends - starts, sequence_length + 1)
+    if text.learned is None:
+        targets = lengths - 1
+    else:
+        targets = text.learned.before(starts + lengths) - text.learned.before(starts + 1)
+    useful = targets > 0
+    if not useful.any():
+        raise ConfigError(
+            f"data.source: of {len(ends)} documents none has a token to learn in its first"
+            f" {sequence_length}; lengthen data.sequence_length, or look at the data"
+        )
+    cut = int((ends - starts > sequence_length + 1)[useful].sum())
+    starts, lengths, targets = starts[useful], lengths[useful], targets[useful]
+    if together:
+        windows = best_fit(lengths - 1, capacity=sequence_length)
+    else:
+        windows = [[document] for document in range(len(lengths))]
+    return WindowTable(
+        starts=starts,
+        lengths=lengths,
+        windows=windows,
+        targets=np.array([targets[window].sum() for window in windows], dtype=np.int64),
+        cut=cut,
+        left_out=len(ends) - int(useful.sum()),
+    )

@@ -1,0 +1,204 @@
+"""Records that a run tokenizes itself when it starts, and keeps in memory as a `TokenStream`.
+
+For fine-tuning data, which is small: at most 64 MiB of files. All ranks make the same tokens of
+the same files, and `fingerprint` is theirs: a run that goes on notices another tokenizer, another
+template and edited records alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.corpus import Corpus
+from drumline_trainer.data.document_reader import DocumentPosition, first_kind, read_documents
+from drumline_trainer.data.learned_spans import LearnedSpans, moved
+from drumline_trainer.data.records.chat_template import (
+    chat_template_of,
+    special_tokens,
+    tokenizer_config_of,
+)
+from drumline_trainer.data.records.files import RECORD_SUFFIXES, uncompressed_bytes
+from drumline_trainer.data.records.kinds import RecordKind
+from drumline_trainer.data.records.learned_text import LearnedText
+from drumline_trainer.data.records.rendering import RecordRenderer
+from drumline_trainer.data.records.tokenizer import EncodedDocument, LoadedTokenizer
+
+MOST_BYTES: Final = 64 << 20
+_BATCH_CHARACTERS: Final = 200_000
+_SPLITS_FILE: Final = "dataset_dict.json"
+_BESIDE_RECORDS: Final = frozenset(
+    {_SPLITS_FILE, "dataset_info.json", "state.json", "README.md", ".gitattributes", "LICENSE"}
+)
+"""What a folder with a data set has besides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class MemoryText:
+    """Documents end to end, in memory."""
+
+    all_tokens: npt.NDArray[np.int32]
+    ends: npt.NDArray[np.int64]
+    learned: LearnedSpans | None
+    vocabulary: int
+    tokenizer_sha256: str | None
+
+    @property
+    def size(self) -> int:
+        """Tokens in all."""
+        return len(self.all_tokens)
+
+    def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
+        """`length` tokens from `start`."""
+        return self.all_tokens[start : start + length].astype(np.int64)
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions in start..stop-1 at which a document begins."""
+        starts = np.concatenate([np.zeros(1, dtype=np.int64), self.ends[:-1]])
+        return starts[(starts >= start) & (starts < stop)]
+
+    def document_ends(self) -> npt.NDArray[np.int64]:
+        """Position after each document."""
+        return self.ends
+
+    def fingerprint(self) -> str:
+        """Digest of the tokens, of where documents end and of what is learned."""
+        digest = xxhash.xxh3_128(self.all_tokens.tobytes())
+        digest.update(self.ends.tobytes())
+        if self.learned is not None:
+            digest.update(self.learned.starts.tobytes() + self.learned.stops.tobytes())
+        return digest.hexdigest()
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Do nothing: all is in memory."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def records_of(corpus: Corpus) -> Corpus | None:
+    """The files of records among these; None where there are none.
+
+    Raises:
+        ConfigError: other files are among them, or several splits of a data set.
+    """
+    names = [name for name in corpus.paths if name.endswith(RECORD_SUFFIXES)]
+    if not names:
+        return None
+    paths = [PurePosixPath(path) for path in corpus.paths]
+    other = [
+        str(path)
+        for path in paths
+        if path.suffix not in RECORD_SUFFIXES and path.name not in _BESIDE_RECORDS
+    ]
+    if other:
+        raise ConfigError(
+            f"data.source: {corpus.folder} has records ({', '.join(RECORD_SUFFIXES)}) and other"
+            f" files ({other[0]}); name one of them in data.pattern, such as '**/*.jsonl'"
+        )
+    if _SPLITS_FILE in corpus.paths or (corpus.folder / _SPLITS_FILE).exists():
+        splits = sorted({name.partition("/")[0] for name in names})
+        if len(splits) > 1:
+            raise ConfigError(
+                f"data.source: {corpus.folder} is a data set with the splits {', '.join(splits)};"
+                f" name the folder of one, such as {corpus.folder / splits[-1]}"
+            )
+    return corpus.only(names)
+
+
+def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: Path) -> MemoryText:
+    """Read and tokenize all records.
+
+    Raises:
+        ConfigError: they are too many, of no known kind, or the tokenizer cannot be used.
+    """
+    size = sum(uncompressed_bytes(corpus.folder / name) for name in corpus.paths)
+    if size > MOST_BYTES:
+        raise ConfigError(
+            f"data.source: {corpus.folder} has {size} bytes of records, and a run tokenizes"
+            f" {MOST_BYTES} at most when it starts; make token shards with python -m"
+            f" drumline_trainer.data.tokenize --source {corpus.folder} --pattern '{config.pattern}'"
+            f" --tokenizer {tokenizer_file} --output FOLDER, then set data.source to FOLDER"
+        )
+    tokenizer = LoadedTokenizer.of(tokenizer_file)
+    renderer = renderer_for(corpus, tokenizer, config=config, folder=tokenizer_file.parent)
+    texts = (
+        document.text
+        for document in read_documents(corpus, renderer=renderer, start=DocumentPosition())
+    )
+    end = tokenizer.number_of(renderer.end) if renderer.kind is RecordKind.TEXT else None
+    documents = [
+        document
+        for batch in _batched(texts)
+        for document in tokenizer.encode(batch)
+        if document.tokens
+    ]
+    if not documents:
+        raise ConfigError(f"data.source: the records under {corpus.folder} make no token")
+    return _joined(documents, end=end, tokenizer=tokenizer)
+
+
+def renderer_for(
+    corpus: Corpus,
+    tokenizer: LoadedTokenizer,
+    *,
+    config: DataConfig,
+    folder: Path,
+) -> RecordRenderer:
+    """What makes texts of these records; template and special tokens lie beside the tokenizer.
+
+    Raises:
+        ConfigError: the first record is of no known kind, or conversations have no template.
+    """
+    kind = first_kind(corpus, field=config.field)
+    special = special_tokens(tokenizer_config_of(folder))
+    template = None
+    if kind is RecordKind.CONVERSATION:
+        template = chat_template_of(folder, file=config.chat_template, ends=tokenizer.special)
+    return RecordRenderer(
+        kind=kind,
+        field=config.field,
+        template=template,
+        begin=special.get("bos_token", ""),
+        end=special.get("eos_token", ""),
+    )
+
+
+def _batched(texts: Iterable[LearnedText]) -> Iterator[list[LearnedText]]:
+    """Texts in batches that keep all threads of the tokenizer busy."""
+    batch: list[LearnedText] = []
+    size = 0
+    for text in texts:
+        batch.append(text)
+        size += len(text.text)
+        if size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _joined(
+    documents: list[EncodedDocument], *, end: int | None, tokenizer: LoadedTokenizer
+) -> MemoryText:
+    closing = [] if end is None else [end]
+    ends = list(accumulate(len(document.tokens) + len(closing) for document in documents))
+    spans = [document.learned for document in documents if document.learned is not None]
+    return MemoryText(
+        all_tokens=np.array(
+            [token for document in documents for token in (*document.tokens, *closing)],
+            dtype=np.int32,
+        ),
+        ends=np.array(ends, dtype=np.int64),
+        learned=LearnedSpans.of(moved(spans, [0, *ends[:-1]])) if spans else None,
+        vocabulary=tokenizer.vocabulary,
+        tokenizer_sha256=tokenizer.sha256,
+    )

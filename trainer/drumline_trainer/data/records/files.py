@@ -1,0 +1,132 @@
+"""Files of records: lines of JSON, Parquet, and the Arrow files of Hugging Face's datasets."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.records.kinds import Record
+
+LINES_SUFFIXES: Final = (".jsonl", ".ndjson")
+RECORD_SUFFIXES: Final = (*LINES_SUFFIXES, ".parquet", ".arrow")
+_BATCH_ROWS: Final = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRecord:
+    """A record of a file."""
+
+    record: Record
+    place: str
+    """For messages: where in which file."""
+    after: int
+    """Bytes of the file up to its end; of Parquet and Arrow, rows."""
+
+
+def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
+    """The records of a file from a position on that `StoredRecord.after` gave; 0 for all.
+
+    Raises:
+        ConfigError: it cannot be read, or holds something else.
+    """
+    if path.suffix in LINES_SUFFIXES:
+        return _lines(path, offset=offset)
+    return _rows(path, offset=offset)
+
+
+def uncompressed_bytes(path: Path) -> int:
+    """How large the records are in memory, about. Raises ConfigError."""
+    if path.suffix != ".parquet":
+        return path.stat().st_size
+    with _named_errors(path):
+        metadata = _pyarrow("pyarrow.parquet").read_metadata(path)
+        groups = (metadata.row_group(number) for number in range(metadata.num_row_groups))
+        return sum(group.total_byte_size for group in groups)
+
+
+def decoded(content: bytes, path: Path, *, at: int) -> str:
+    """The text. Raises ConfigError where it is not UTF-8."""
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"source: {path} is not UTF-8 at byte {at + error.start}; convert it, or leave it out"
+            " by --pattern"
+        ) from error
+
+
+def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
+    with path.open("rb") as file:
+        file.seek(offset)
+        for line in file:
+            at, offset = offset, offset + len(line)
+            if line.strip():
+                record = _object(decoded(line, path, at=at), path=path, at=at)
+                yield StoredRecord(record, f"the line of {path} at byte {at}", offset)
+
+
+def _object(line: str, *, path: Path, at: int) -> Record:
+    try:
+        record: Any = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"source: the line of {path} at byte {at} is no JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise ConfigError(f"source: the line of {path} at byte {at} is no JSON object")
+    return cast("Record", record)
+
+
+def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:
+    with _named_errors(path):
+        batches = _parquet(path) if path.suffix == ".parquet" else _arrow(path)
+        row = 0
+        for batch in batches:
+            skipped = min(batch.num_rows, max(0, offset - row))
+            row += skipped
+            for record in batch.slice(skipped).to_pylist():
+                row += 1
+                known = {name: value for name, value in record.items() if value is not None}
+                yield StoredRecord(known, f"row {row} of {path}", row)
+
+
+def _parquet(path: Path) -> Iterator[Any]:
+    file = _pyarrow("pyarrow.parquet").ParquetFile(path)
+    return file.iter_batches(batch_size=_BATCH_ROWS)
+
+
+def _arrow(path: Path) -> Iterator[Any]:
+    """A stream, as `datasets` saves it, or a file."""
+    ipc = _pyarrow("pyarrow.ipc")
+    with _pyarrow("pyarrow").memory_map(str(path)) as source:
+        if source.read(6) == b"ARROW1":
+            file = ipc.open_file(source)
+            yield from (file.get_batch(number) for number in range(file.num_record_batches))
+        else:
+            source.seek(0)
+            yield from ipc.open_stream(source)
+
+
+@contextmanager
+def _named_errors(path: Path) -> Generator[None]:
+    """What the library raises, as an error of the file's."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, OSError) or type(error).__module__.startswith("pyarrow"):
+            raise ConfigError(f"data.source: {path}: {error}") from error
+        raise
+
+
+def _pyarrow(name: str) -> Any:
+    try:
+        return importlib.import_module(name)  # optional, without types
+    except ImportError as error:
+        raise ConfigError(
+            "data.source: Parquet and Arrow files are read with the package pyarrow, which no extra"
+            " of drumline has; install it too"
+        ) from error

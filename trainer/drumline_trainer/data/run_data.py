@@ -1,0 +1,45 @@
+"""The samples of a run: what it trains on and, where it evaluates, what it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.data.held_out import (
+    HeldOutDataset,
+    evaluation_source,
+    held_out_part,
+    withhold,
+)
+from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.vocabulary import check_vocabulary
+
+
+class RunData(NamedTuple):
+    """Both may read from one text: not in two threads."""
+
+    training: Dataset
+    held_out: HeldOutDataset | None
+
+
+def open_run_data(config: TrainerConfig) -> RunData:
+    """Open what the configuration names, and check that the model knows its tokens.
+
+    Raises:
+        ConfigError: as `open_dataset` and `check_vocabulary`, or too little to hold anything out.
+    """
+    folder = None if config.model_from is None else Path(config.model_from)
+    training = open_dataset(config.data, seed=config.seed, model_folder=folder)
+    check_vocabulary(training, config)
+    evaluation = config.evaluation
+    if evaluation is None:
+        return RunData(training=training, held_out=None)
+    elsewhere = evaluation_source(config.data, evaluation)
+    if elsewhere is None:
+        training = withhold(training, evaluation)
+        return RunData(training=training, held_out=held_out_part(training, evaluation))
+    other = open_dataset(elsewhere, seed=config.seed, model_folder=folder)
+    check_vocabulary(other, config)
+    return RunData(training=training, held_out=held_out_part(other, evaluation))

@@ -1,0 +1,65 @@
+"""Whether the tokens of a data set are those that a model knows.
+
+Numbers below the vocabulary's size fit any model of that size: another tokenizer's tokens, or bytes
+in place of tokens, train without an error and mean something else in every position.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.data.document_dataset import DocumentDataset
+from drumline_trainer.data.mixture import MixtureDataset
+from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
+from drumline_trainer.data.text_dataset import TextDataset
+
+_TOKENIZER_FILES: Final = (TOKENIZER_FILE, "tokenizer.model", "vocab.json")
+_MOST_FOR_BYTES: Final = 512
+"""Tokens of a model of bytes: the 256 bytes, and special ones."""
+
+
+def check_vocabulary(dataset: Dataset, config: TrainerConfig) -> None:
+    """Raise ConfigError where the model cannot take these samples, or would misread them."""
+    dataset.check_model(config.model)
+    if isinstance(dataset, MixtureDataset):
+        for part in dataset.parts:
+            check_vocabulary(part, config)
+    if config.model_from is None or not isinstance(dataset, TextDataset | DocumentDataset):
+        return
+    folder, made_with = Path(config.model_from), dataset.text.tokenizer_sha256
+    if made_with is None:
+        _refuse_bytes(folder, config)
+    elif config.data.tokenizer is None:  # else the shards are what the run asks for, in writing
+        _refuse_other_tokenizer(folder, made_with)
+
+
+def _refuse_bytes(folder: Path, config: TrainerConfig) -> None:
+    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    if has_tokenizer or config.model.vocab_size > _MOST_FOR_BYTES:
+        raise ConfigError(
+            f"data.source: {config.data.source} is text, which is read as bytes, and the model of"
+            f" {folder} knows {config.model.vocab_size} tokens of a tokenizer; make token shards"
+            f" with python -m drumline_trainer.data.tokenize --source {config.data.source}"
+            f" --tokenizer {folder / TOKENIZER_FILE} --output FOLDER, then set data.source to"
+            " FOLDER"
+        )
+
+
+def _refuse_other_tokenizer(folder: Path, made_with: str) -> None:
+    file = folder / TOKENIZER_FILE
+    try:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise ConfigError(f"model_from: {file}: {error.strerror}") from error
+    if digest != made_with:
+        raise ConfigError(
+            f"data.source: its shards were made with a tokenizer of SHA-256 {made_with}, and"
+            f" {file} has {digest}; tokenize again with that file, or name the shards' own"
+            " tokenizer.json in data.tokenizer where both give the same tokens"
+        )

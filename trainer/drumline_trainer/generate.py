@@ -1,0 +1,153 @@
+"""`generate`: what a checkpoint's model answers, for a look at what it has learned.
+
+One process and the whole model; every token costs a pass over all before it, as nothing is cached.
+To serve a model, export it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.config import ConfigError, Family, Precision, TrainerConfig
+from drumline_trainer.data.records.chat_template import (
+    chat_template_of,
+    special_tokens,
+    tokenizer_config_of,
+)
+from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
+from drumline_trainer.export import whole_weights
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.shapes.hugging_face import read_json
+
+_GENERATION_FILE = "generation_config.json"
+_BYTES = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How the next token is chosen."""
+
+    tokens: int = 128
+    """At most so many."""
+    temperature: float = 0.0
+    """0: the likeliest one always."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Validate. Raises ConfigError."""
+        if self.tokens < 1:
+            raise ConfigError(f"--tokens: must be at least 1, not {self.tokens}")
+        if self.temperature < 0:
+            raise ConfigError(f"--temperature: must not be negative, not {self.temperature}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codec:
+    """Between a text and the tokens of a model."""
+
+    encode: Callable[[str], list[int]]
+    decode: Callable[[Sequence[int]], str]
+    stops: frozenset[int] = frozenset()
+    """Tokens after which nothing comes."""
+
+
+def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
+    """What the run read its data with; `chat`: a prompt is what a user says.
+
+    Raises:
+        ConfigError: the tokenizer or the template cannot be read.
+    """
+    folder = None if config.model_from is None else Path(config.model_from)
+    if config.data.tokenizer is not None:
+        file = Path(config.data.tokenizer)
+    elif folder is not None and (folder / TOKENIZER_FILE).is_file():
+        file = folder / TOKENIZER_FILE
+    elif chat:
+        raise ConfigError("--chat: this model has no tokenizer, and so no chat template")
+    else:
+        return Codec(encode=lambda text: list(text.encode()), decode=_of_bytes)
+    tokenizer = LoadedTokenizer.of(file)
+    written: Callable[[str], str] = str
+    if chat:
+        template = chat_template_of(
+            file.parent, file=config.data.chat_template, ends=tokenizer.special
+        )
+        written = template.asked
+    library: Any = tokenizer.tokenizer
+    return Codec(
+        encode=lambda text: library.encode(written(text), add_special_tokens=not chat).ids,
+        decode=lambda tokens: library.decode(list(tokens)),
+        stops=_stops(file.parent, tokenizer),
+    )
+
+
+def answer(
+    step_folder: Path, config: TrainerConfig, prompt: str, *, codec: Codec, sampling: Sampling
+) -> str:
+    """What the model of a committed checkpoint, a `step-...` folder, says after a prompt.
+
+    Raises:
+        CorruptCheckpointError: it does not verify.
+        ConfigError: its weights are of another model than `config`'s, or it reads no text.
+    """
+    if config.model.family is Family.VIT:
+        raise ConfigError("generate: vit answers no text")
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    low = config.precision is not Precision.FP32 and device.type == "cuda"
+    model = build_on_meta(config.model).to(torch.bfloat16 if low else torch.float32)
+    model = model.to_empty(device=device).eval()
+    weights = whole_weights(step_folder, config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(weights[name])
+    tokens = codec.encode(prompt)
+    if not tokens:
+        raise ConfigError("generate: the prompt is empty")
+    longest = config.model.max_positions if config.model.family is Family.GPT2 else None
+    return codec.decode(
+        list(_continued(model, tokens, codec=codec, sampling=sampling, longest=longest))
+    )
+
+
+@torch.no_grad()
+def _continued(
+    model: nn.Module, tokens: list[int], *, codec: Codec, sampling: Sampling, longest: int | None
+) -> Iterator[int]:
+    device = next(model.parameters()).device
+    random = torch.Generator(device=device).manual_seed(sampling.seed)
+    seen = list(tokens)
+    for _ in range(sampling.tokens):
+        window = seen if longest is None else seen[-longest:]
+        logits_V: Tensor = model(torch.tensor([window], device=device))[0, -1].float()
+        token = _chosen(logits_V, sampling, random)
+        if token in codec.stops:
+            return
+        seen.append(token)
+        yield token
+
+
+def _chosen(logits_V: Tensor, sampling: Sampling, random: torch.Generator) -> int:
+    if sampling.temperature == 0:
+        return int(logits_V.argmax())
+    shares_V = (logits_V / sampling.temperature).softmax(0)
+    return int(torch.multinomial(shares_V, 1, generator=random))
+
+
+def _stops(folder: Path, tokenizer: LoadedTokenizer) -> frozenset[int]:
+    """What ends texts, by the tokenizer and by the generation settings."""
+    end = special_tokens(tokenizer_config_of(folder)).get("eos_token")
+    numbers = [] if end is None else [tokenizer.number_of(end)]
+    if (folder / _GENERATION_FILE).is_file():
+        listed = read_json(folder / _GENERATION_FILE).get("eos_token_id")
+        numbers += listed if isinstance(listed, list) else [listed]  # pyright: ignore[reportUnknownArgumentType] - JSON
+    return frozenset(number for number in numbers if isinstance(number, int))
+
+
+def _of_bytes(tokens: Sequence[int]) -> str:
+    return bytes(token for token in tokens if token < _BYTES).decode(errors="replace")

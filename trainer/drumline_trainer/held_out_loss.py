@@ -1,0 +1,102 @@
+"""The mean loss over samples that are not trained on.
+
+Forward passes alone, without dropout, by the layout and the micro-batches that train. The weights,
+the randomness of the steps and the data cursor stay as they are: a run with evaluation trains the
+same bits as one without.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.distributed as dist
+
+from drumline_trainer.assembly.parallel_model import ParallelModel
+from drumline_trainer.data.held_out import HeldOutDataset
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.evaluation_record import EvaluationRecord
+from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.parallelism.batch_shard import BatchShard, StepBatch
+from drumline_trainer.rank_protocol.heartbeat import Phase
+from drumline_trainer.sharding.world import World
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldOutLoss:
+    """The evaluation of a membership."""
+
+    every_steps: int
+    last_step: int
+    samples: int
+    targets: int
+    """Of all ranks' batches."""
+    batches: tuple[StepBatch, ...]
+    """This rank's share, read once; none where the run does not evaluate."""
+    world: World
+    model: ParallelModel
+    reporter: RunReporter
+
+    @classmethod
+    def of(
+        cls,
+        dataset: HeldOutDataset | None,
+        *,
+        shard: BatchShard,
+        model: ParallelModel,
+        world: World,
+        reporter: RunReporter,
+    ) -> HeldOutLoss:
+        """Reads the samples, in parts as `shard` has them of the training data."""
+        config, count = reporter.config, 0 if dataset is None else dataset.count
+        batches: tuple[StepBatch, ...] = ()
+        if dataset is not None:
+            own = replace(shard, dataset=dataset)
+            batches = tuple(own.load(cursor) for cursor in range(0, count, own.batch))
+        return cls(
+            every_steps=1 if config.evaluation is None else config.evaluation.every_steps,
+            last_step=config.steps,
+            samples=count,
+            targets=sum(batch.targets for batch in batches),
+            batches=batches,
+            world=world,
+            model=model,
+            reporter=reporter,
+        )
+
+    def after(self, step: int, *, check_membership: Callable[[], None]) -> None:
+        """Measure and report where it is due after so many finished steps. Collective.
+
+        `check_membership` raises where the membership has ended: an abort ends waits without an
+        error.
+        """
+        if not self.batches or (step % self.every_steps and step != self.last_step):
+            return
+        with self.reporter.excluded_from_step_time():
+            self.reporter.enter(Phase.EVALUATION)
+            loss = self._measured()
+            check_membership()
+            record = EvaluationRecord(
+                step=step, loss=loss, samples=self.samples, targets=self.targets
+            )
+            self.reporter.print_line(record.line)
+            self.reporter.instruments.publish(record)
+
+    @torch.no_grad()
+    def _measured(self) -> float:
+        """The mean over all targets of all ranks."""
+        (model,) = self.model.stages
+        total = torch.zeros((), dtype=torch.float64, device=self.world.device)
+        model.eval()
+        for micro_batch in (part for batch in self.batches for part in batch.micro_batches):
+            inputs_BS, targets_BS, documents = micro_batch.on(self.world.device)
+            total += self.model.loss.summed(model(inputs_BS, *documents), targets_BS)
+            self.reporter.progressed()
+        model.train()
+        total /= self.world.size(Axis.TENSOR)  # whose ranks all have the same part
+        if self.world.layout.world_size > 1:
+            with step_part("all_reduce", "world"):
+                dist.all_reduce(total, group=self.world.everyone)
+        return float(total) / self.targets

@@ -1,0 +1,47 @@
+"""The record of an evaluation: a row of evaluations.jsonl. Standard library only."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+_MOST_NATS = 700.0
+"""Beyond it e to the power of it is no float."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationRecord:
+    """The loss on samples that are not trained on."""
+
+    step: int
+    """Finished optimizer steps."""
+    loss: float
+    """Mean over all targets, in nats."""
+    samples: int
+    targets: int
+    """Predictions that count."""
+
+    @property
+    def perplexity(self) -> float:
+        """The exponential of the loss."""
+        return math.exp(self.loss) if self.loss < _MOST_NATS else math.inf
+
+    @property
+    def line(self) -> str:
+        """For people."""
+        return (
+            f"step {self.step}: held-out loss {self.loss:.4f}, perplexity {self.perplexity:.4g}"
+            f" ({self.samples} samples, {self.targets} targets)"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; a figure that is not finite becomes null."""
+        whole = {**asdict(self), "perplexity": self.perplexity}
+        return {name: value if math.isfinite(value) else None for name, value in whole.items()}
+
+    def scalars(self) -> Iterator[tuple[str, float]]:
+        """Names and numbers for tools that draw curves."""
+        yield "evaluation/loss", self.loss
+        yield "evaluation/perplexity", self.perplexity

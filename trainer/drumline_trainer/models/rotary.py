@@ -1,0 +1,85 @@
+"""Rotary positions (Su et al. 2021): pair i of a head turns by position · theta^(-2i/E).
+
+Angles are computed in fp64 and only the tables are rounded to the type of the hidden states: a bf16
+angle would be off by whole turns at long positions.
+
+Shapes: B batch, S sequence, H heads, E size of one head, R of it what turns.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
+
+
+def rotary_tables(
+    positions: Tensor,
+    turned: int,
+    *,
+    theta: float,
+    scaling: RopeScaling | None = None,
+    like: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of R `turned` features of a head.
+
+    Of shape S R/2 from positions of shape S, of shape B 1 S R/2 from B S.
+    """
+    pairs = torch.arange(0, turned, 2, dtype=torch.float64, device=like.device)
+    speeds = theta ** (-pairs / turned)
+    magnitude = 1.0
+    if scaling is not None:
+        speeds = _slowed(speeds, scaling, theta=theta)
+        magnitude = scaling.magnitude
+    angles = positions.double().unsqueeze(-1) * speeds
+    if positions.dim() > 1:
+        angles = angles.unsqueeze(1)  # the same for all heads
+    return (angles.cos() * magnitude).to(like.dtype), (angles.sin() * magnitude).to(like.dtype)
+
+
+def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float) -> Tensor:
+    """Between `factor` times slower and unchanged."""
+    match scaling.kind:
+        case RopeScalingKind.LINEAR:
+            return speeds / scaling.factor
+        case RopeScalingKind.LLAMA3:
+            turns = scaling.original_positions * speeds / (2 * math.pi)
+            low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
+            kept = ((turns - low) / (high - low)).clamp(0, 1)
+        case RopeScalingKind.YARN:
+            kept = _yarn_kept(len(speeds), scaling, theta=theta).to(speeds)
+    return speeds * (kept + (1 - kept) / scaling.factor)
+
+
+def _yarn_kept(count: int, scaling: RopeScaling, *, theta: float) -> Tensor:
+    """1 for pairs before the ramp, 0 for those behind it.
+
+    Its ends are where pairs turn `beta_fast` and `beta_slow` times in the original length.
+    """
+
+    def pair_that_turns(times: float) -> float:
+        return (
+            count * math.log(scaling.original_positions / (times * 2 * math.pi)) / math.log(theta)
+        )
+
+    first, last = pair_that_turns(scaling.beta_fast), pair_that_turns(scaling.beta_slow)
+    if scaling.whole_pairs:
+        first, last = math.floor(first), math.ceil(last)
+    first, last = max(first, 0), min(last, 2 * count - 1)
+    width = last - first or 0.001
+    return 1 - ((torch.arange(count, dtype=torch.float64) - first) / width).clamp(0, 1)
+
+
+def rotate(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (first half, second half) of what turns by its position's angle."""
+    cos, sin = rotary
+    turned = 2 * cos.shape[-1]
+    if turned == x_BHSE.shape[-1]:
+        first, second = x_BHSE.chunk(2, dim=-1)
+        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+    first, second = x_BHSE[..., :turned].chunk(2, dim=-1)
+    parts = (first * cos - second * sin, second * cos + first * sin, x_BHSE[..., turned:])
+    return torch.cat(parts, dim=-1)

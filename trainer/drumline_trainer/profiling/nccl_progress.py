@@ -1,0 +1,39 @@
+"""How far this rank is in NCCL's collectives, from torch's flight recorder."""
+
+from __future__ import annotations
+
+import json
+import os
+from importlib import import_module
+from typing import Any
+
+import torch.distributed as dist
+
+from drumline_trainer.profiling.flight_recorder import TIMING
+from drumline_trainer.rank_protocol.collective_progress import CollectiveProgress, progress_of
+
+_C10D: Any = import_module("torch._C._distributed_c10d")
+"""torch has no public way to its recorder."""
+
+
+def nccl_progress(rank: int) -> CollectiveProgress | None:
+    """Read the recorder, from any thread; asks CUDA for events, and so may not return.
+
+    Returns:
+        None where the default group is not NCCL's.
+
+    Raises:
+        KeyError, TypeError, ValueError: this version of torch writes another format.
+    """
+    if not dist.is_initialized() or dist.get_backend() != dist.Backend.NCCL:
+        return None
+    write = _C10D._dump_nccl_trace_json  # noqa: SLF001 - see above
+    dump: str = write(includeCollectives=True, onlyActive=False)
+    return progress_of(json.loads(dump), rank=rank, timed=os.environ.get(TIMING) == "1")
+
+
+def forget_collectives() -> None:
+    """Begin anew for another membership, whose groups are named and counted as the last one's."""
+    reset = getattr(_C10D, "_reset_fr_recording_nccl", None)
+    if reset is not None:  # a torch with NCCL
+        reset()

@@ -1,0 +1,64 @@
+"""What torch's compiler needs of a machine: a compiler, and a folder for what it made."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Callable, MutableMapping
+from pathlib import Path
+from typing import Final
+
+from drumline_trainer.config import ConfigError
+
+CACHE_VARIABLE: Final = "TORCHINDUCTOR_CACHE_DIR"
+_COMPILERS: Final = {
+    "cpu": ("C++", "CXX", ("g++", "clang++", "c++")),
+    "cuda": ("C", "CC", ("gcc", "clang", "cc")),  # what launches Triton's kernels is compiled
+}
+"""Device -> language, variable that names another one, usual names."""
+
+
+def prepare_compiler(
+    *,
+    device: str,
+    temporary: Path | None = None,
+    environ: MutableMapping[str, str] | None = None,
+    which: Callable[[str], str | None] = shutil.which,
+) -> None:
+    """Name the folder, unless somebody has, and look for a compiler.
+
+    torch loads programs and pickles from that folder, so it is this user's alone: in a pod, the
+    pod's. Ranks that start again in place find there what they compiled.
+
+    Args:
+        device: type of the rank's device, cpu or cuda.
+        temporary: where the folder lies; None: this machine's place for temporary files.
+        environ: the process's environment; None: as it is.
+        which: finds a program.
+
+    Raises:
+        ConfigError: there is no such compiler.
+    """
+    environ = os.environ if environ is None else environ
+    language, variable, usual = _COMPILERS[device]
+    names = (environ[variable],) if environ.get(variable) else usual
+    if not any(which(name) for name in names):
+        raise ConfigError(
+            f"compile: torch's compiler needs a {language} compiler, and this image has no"
+            f" {' or '.join(names[:2])}; install one, or name it in {variable}, or leave compile"
+            " out"
+        )
+    if not environ.get(CACHE_VARIABLE):
+        environ[CACHE_VARIABLE] = str(_own_folder(temporary or Path(tempfile.gettempdir())))
+
+
+def _own_folder(temporary: Path) -> Path:
+    """A folder that nobody else can write to, the same for all ranks of a pod."""
+    folder = temporary / f"drumline-compiled-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022:
+        return folder
+    return Path(tempfile.mkdtemp(prefix="drumline-compiled-", dir=temporary))

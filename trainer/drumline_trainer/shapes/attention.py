@@ -1,0 +1,26 @@
+"""Which keys attention with a window or a soft cap computes for which queries. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+_LEAST_RUN = 512
+"""Queries that are computed at once where a window is narrower: small products waste a device."""
+
+
+def attention_runs(length: int, window: int) -> Iterator[tuple[int, int, int]]:
+    """Queries in runs: begin, end, and the first key that one of them sees; the last is end - 1.
+
+    Args:
+        length: of the sequence.
+        window: how many positions a query sees; the whole length where all before it.
+    """
+    run = _LEAST_RUN if window >= length else max(window, _LEAST_RUN)
+    for begin in range(0, length, run):
+        yield begin, min(begin + run, length), max(0, begin - window + 1)
+
+
+def scores_computed(length: int, window: int | None) -> int:
+    """Pairs of a query and a key of one head and sequence, masked ones included."""
+    seen = length if window is None else min(window, length)
+    return sum((end - begin) * (end - first) for begin, end, first in attention_runs(length, seen))

@@ -1,0 +1,53 @@
+"""The config.json of a folder as Hugging Face lays it out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+from drumline_trainer.config import ModelConfig, merge
+from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError
+from drumline_trainer.shapes.hugging_face.translation import to_ours
+
+CONFIG_FILE = "config.json"
+_MAX_JSON_BYTES = 64 << 20
+
+
+def described_model(folder: Path) -> ModelConfig:
+    """What a folder says that its weights are. Raises HuggingFaceError."""
+    return to_ours(read_json(folder / CONFIG_FILE))
+
+
+def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A run's configuration with the model of the folder `model_from`, where it names no model.
+
+    It names one where it says how wide the model is; then the folder is not asked.
+
+    Raises:
+        HuggingFaceError: config.json is missing, or describes what ours cannot be.
+    """
+    folder, model = raw.get("model_from"), raw.get("model", {})
+    if not isinstance(folder, str) or not isinstance(model, dict) or "hidden_size" in model:
+        return dict(raw)
+    return merge({"model": asdict(described_model(Path(folder)))}, dict(raw))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object of bounded size. Raises HuggingFaceError."""
+    try:
+        with path.open("rb") as file:
+            body = file.read(_MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise HuggingFaceError(f"{path}: {error.strerror}") from error
+    if len(body) > _MAX_JSON_BYTES:
+        raise HuggingFaceError(f"{path}: larger than {_MAX_JSON_BYTES} bytes")
+    try:
+        value = json.loads(body)
+    except ValueError as error:
+        raise HuggingFaceError(f"{path}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise HuggingFaceError(f"{path}: not a JSON object")
+    return cast("dict[str, Any]", value)

@@ -1,0 +1,106 @@
+"""The GPUs of a machine as torch sees them, and whether a process was given any."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+import torch
+
+from drumline_trainer.contract import Env
+
+DEVICE_VARIABLE: Final = "DRUMLINE_DEVICE"
+"""`gpu` or `cpu`: what ranks compute on, whatever the machine shows."""
+_HIDDEN: Final = ("", "-1")
+"""Values of CUDA_VISIBLE_DEVICES that hide every GPU."""
+_UNSAID: Final = ("", "all", "none", "void")
+"""Values of NVIDIA_VISIBLE_DEVICES that images have: they give a container no GPU by name."""
+_DEVICE_FILES: Final = ("nvidia[0-9]*", "kfd")
+"""In /dev: a GPU of NVIDIA, AMD's driver. They stay when the driver has stopped working."""
+
+
+class DeviceError(RuntimeError):
+    """A GPU that was asked for is not there or does not work: no fault of the program."""
+
+
+class Gpus(Protocol):
+    """What a process sees of its machine's GPUs."""
+
+    def are_supported(self) -> bool:
+        """Whether this torch can use GPUs at all."""
+        ...
+
+    def count(self) -> int:
+        """How many are visible; 0 also where the driver does not work."""
+        ...
+
+    def why_none(self) -> str:
+        """Why there is none, in a line."""
+        ...
+
+    def probe(self, index: int) -> None:
+        """Compute something. Raises RuntimeError where the GPU does not work."""
+        ...
+
+
+class TorchGpus:
+    """Those of this process."""
+
+    def are_supported(self) -> bool:
+        """Whether torch was built with CUDA or ROCm."""
+        return torch.backends.cuda.is_built()
+
+    def count(self) -> int:
+        """As CUDA's driver counts them."""
+        return torch.cuda.device_count() if torch.cuda.is_available() else 0
+
+    def why_none(self) -> str:
+        """The driver's own words."""
+        if not self.are_supported():
+            return f"torch {torch.__version__} is built without CUDA"
+        try:
+            torch.cuda.init()
+        except (RuntimeError, AssertionError) as error:
+            return str(error).strip().partition("\n")[0]
+        return "the driver finds none"
+
+    def probe(self, index: int) -> None:
+        """Allocate, add, and wait for the result."""
+        torch.ones(1, device=torch.device("cuda", index)).add(1).item()
+
+
+def identity_of(device: torch.device) -> str:
+    """Name of a GPU that no other GPU has, its UUID or that of a part (MIG); empty of a CPU."""
+    if device.type != "cuda":
+        return ""
+    part = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    if part.startswith("MIG-"):
+        return part
+    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"  # pyright: ignore[reportUnknownMemberType] - untyped
+
+
+def gpus_were_given(environ: Mapping[str, str], *, device_files: Iterable[str]) -> bool:
+    """Whether somebody gave this process GPUs, be they visible or not.
+
+    In a pod of the operator there is one for each rank. Elsewhere the launcher's variables say it,
+    or the container's, or the files of the driver.
+
+    Args:
+        environ: the process's.
+        device_files: names in /dev of GPUs and their drivers (`gpu_device_files`).
+    """
+    if environ.get(Env.GPUS_PER_NODE, "0") not in ("", "0"):
+        return True
+    named = environ.get("CUDA_VISIBLE_DEVICES")
+    if named is not None:
+        return named not in _HIDDEN
+    if environ.get("NVIDIA_VISIBLE_DEVICES", "") not in _UNSAID:
+        return True
+    return any(device_files)
+
+
+def gpu_device_files(folder: Path = Path("/dev")) -> list[str]:
+    """Names of the device files of GPUs."""
+    return [path.name for pattern in _DEVICE_FILES for path in folder.glob(pattern)]
