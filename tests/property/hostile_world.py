@@ -38,7 +38,7 @@ CPU_SECONDS = 2.0
 hundred times what they take."""
 OBJECTS = 12
 """Of a tenant in each world."""
-FIELD = re.compile(r"(spec|status)\.|[a-z][a-z0-9_.]*: |team/j[0-9]+: |.+: unknown field")
+FIELD = re.compile(r"(spec|status)\.|[a-z][a-zA-Z0-9_.\[\]]*: |team/j[0-9]+: |.+: unknown field")
 SCHEMAS = kinds()
 
 

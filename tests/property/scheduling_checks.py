@@ -176,6 +176,8 @@ class Judge:
     def _would_delay(self, gang: Gang) -> list[str]:
         if next(self.starts(gang), None) is None:
             return [f"{gang.key} would delay others though it could not start at all"]
+        if self.decisions.preemptions:  # of later gangs: the reservations were made anew after them
+            return []
         return self._calendar().held_back(gang)
 
     def _calendar(self) -> Calendar:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +13,16 @@ import pytest
 import yaml
 
 from drumline.api import crds
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
 from drumline.api.policy import SchedulingPolicy
+from drumline.api.trainingjob import TrainingJobSpec
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.cli.doctor.checks.tenants import queues
+from drumline.cli.doctor.facts import PoolFact, QueueFact
+from drumline.cli.doctor.results import Passed
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
+from drumline.monitoring import generate
 from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
 from tests.cluster.binaries import ensure_binaries
@@ -22,6 +30,7 @@ from tests.cluster.binaries import ensure_binaries
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/drumline"
 NAMESPACE = "drumline-system"
+RULE = "PrometheusRule"
 
 Json = dict[str, Any]
 Render = Callable[..., list[Json]]
@@ -34,11 +43,22 @@ def helm() -> Path:
 
 @pytest.fixture(scope="session")
 def render(helm: Path) -> Render:
-    """Every object of the chart with these `--set-json` values; raises what Helm says."""
+    """Every object of the chart with these `--set-json` values; raises what Helm says.
 
-    def objects(**values: Any) -> list[Json]:
+    Without the hooks of `helm test`, unless `tests` is true; `serves`: API groups of the cluster.
+    """
+
+    def objects(
+        *,
+        tests: bool = False,
+        namespace: str = NAMESPACE,
+        serves: Sequence[str] = (),
+        **values: Any,
+    ) -> list[Json]:
         chosen = [f"--set-json={key}={json.dumps(value)}" for key, value in values.items()]
-        command = [helm, "template", "drumline", CHART, f"--namespace={NAMESPACE}", *chosen]
+        command = [helm, "template", "drumline", CHART, f"--namespace={namespace}", *chosen]
+        command += [] if tests else ["--skip-tests"]
+        command += [f"--api-versions={group}" for group in serves]
         done = subprocess.run(command, check=False, capture_output=True, text=True)
         if done.returncode != 0:
             raise ValueError(done.stderr)
@@ -239,6 +259,7 @@ def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None
             for verb in ("get", "patch", "update")
         ),
         *(("pods", verb) for verb in (*read, "create", "patch", "delete", "deletecollection")),
+        ("pods/status", "patch"),
         *(("nodes", verb) for verb in read),
         *(("priorityclasses", verb) for verb in read),
         ("secrets", "create"),
@@ -257,6 +278,34 @@ def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None
         ("leases", "get"),
         ("leases", "update"),
     }
+
+
+def test_on_openshift_the_operator_may_use_the_constraint_that_its_pods_need(
+    render: Render, defaults: list[Json]
+) -> None:
+    """It is asked of the creator of a pod as of its account, so one right covers training pods."""
+    group = "security.openshift.io"
+
+    def constraints(objects: list[Json]) -> list[Json]:
+        roles = [entry for entry in objects if entry["kind"] == "ClusterRole"]
+        rules = [rule for role in roles for rule in role.get("rules", [])]
+        return [rule for rule in rules if group in rule["apiGroups"]]
+
+    assert constraints(defaults) == []
+    (rule,) = constraints(render(serves=[f"{group}/v1"]))
+    assert (rule["verbs"], rule["resourceNames"]) == (["use"], ["nonroot-v2"])
+    own = render(serves=[f"{group}/v1"], rbac={"openshiftConstraint": ""})
+    assert constraints(own) == []
+
+
+def test_only_pods_of_the_operators_namespace_get_a_status(defaults: list[Json]) -> None:
+    kinds = [
+        each_object["kind"]
+        for each_object in defaults
+        for rule in rules([each_object])
+        if "pods/status" in rule["resources"]
+    ]
+    assert kinds == ["Role"]
 
 
 def test_only_the_operators_own_lease_can_be_read_or_taken(defaults: list[Json]) -> None:
@@ -341,6 +390,32 @@ def test_the_crds_and_their_policy_are_those_of_the_models_and_are_kept(
     assert of_jobs(render(crds={"install": False})) == {}
 
 
+def test_helm_test_runs_the_doctor_beside_the_operator_and_reads_alone(
+    render: Render, defaults: list[Json]
+) -> None:
+    objects = [entry for entry in render(tests=True) if entry not in defaults]
+    assert sorted(entry["kind"] for entry in objects) == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Pod",
+        "ServiceAccount",
+    ]
+    assert {entry["metadata"]["annotations"]["helm.sh/hook"] for entry in objects} == {"test"}
+    pod = only(objects, "Pod")
+    selector = only(defaults, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= pod["metadata"]["labels"].items()
+    (container,) = pod["spec"]["containers"]
+    assert container["command"][2:] == ["drumline", "doctor", "--system-namespace", NAMESPACE]
+    operator = pod_of(defaults)["spec"]
+    assert container["image"] == operator["containers"][0]["image"]
+    assert container["securityContext"] == operator["containers"][0]["securityContext"]
+    assert pod["spec"]["securityContext"] == operator["securityContext"]
+    (role,) = [entry for entry in objects if entry["kind"] == "ClusterRole"]
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"get", "list"}
+    assert "secrets" not in {kind for rule in role["rules"] for kind in rule["resources"]}
+    assert render(tests=True, doctor={"enabled": False}) == defaults
+
+
 def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
     result = only(defaults, "PriorityClass")
     assert (result["value"], result["preemptionPolicy"]) == (1_000_000_000, "Never")
@@ -421,6 +496,31 @@ def test_monitors_of_the_prometheus_operator(render: Render) -> None:
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
     assert service["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
     assert pods["spec"]["podMetricsEndpoints"][0]["port"] == "agent"
+
+
+def test_alerts_name_the_namespace_of_the_release(render: Render) -> None:
+    values = {"rules": {"enabled": True, "labels": {"release": "kps"}}}
+    rule = only(render(namespace="training-system", metrics=values), RULE)
+    assert rule["metadata"]["labels"]["release"] == "kps"
+    text = generate.generated()[generate.ALERTS].replace("drumline-system", "training-system")
+    assert rule["spec"] == yaml.safe_load(text)
+    assert "-n training-system" in rule["spec"]["groups"][0]["rules"][0]["annotations"]["command"]
+
+
+def test_boards_are_found_by_grafanas_sidecar(render: Render, defaults: list[Json]) -> None:
+    values = {"dashboards": {"enabled": True, "annotations": {"grafana_folder": "Drumline"}}}
+    boards = {
+        path.rpartition("/")[2]: text
+        for path, text in generate.generated().items()
+        if path.startswith(generate.BOARD_FOLDER)
+    }
+    rendered = [entry for entry in render(metrics=values) if entry not in defaults]
+    assert len(rendered) == len(boards) == 5
+    for entry in rendered:
+        assert entry["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert entry["metadata"]["annotations"] == {"grafana_folder": "Drumline"}
+        ((name, text),) = entry["data"].items()
+        assert json.loads(text) == json.loads(boards[name.removeprefix("drumline-")])
 
 
 def test_training_pods_have_the_same_labels_whoever_scrapes_them(render: Render) -> None:
@@ -512,6 +612,93 @@ def leaves(node: Json, path: str = "") -> Iterator[tuple[str, Json]]:
         yield path, node
         for name, below in node["properties"].items():
             yield from leaves(below, f"{path}.{name}".lstrip("."))
+
+
+def test_production_values_have_monitors_rules_and_shares(helm: Path) -> None:
+    command = [helm, "template", "drumline", CHART, f"--namespace={NAMESPACE}", "--skip-tests"]
+    command += [f"--values={CHART / 'values-production.yaml'}"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    objects = [entry for entry in yaml.safe_load_all(done.stdout) if entry]
+    kinds = {entry["kind"] for entry in objects}
+    assert {"PodDisruptionBudget", "ServiceMonitor", "PodMonitor", RULE} <= kinds
+    assert only(objects, "Deployment")["spec"]["replicas"] >= 2
+    assert pod_of(objects)["spec"]["topologySpreadConstraints"]
+    assert pod_of(objects)["spec"]["priorityClassName"] == "system-cluster-critical"
+    settings = from_environment(environment(objects))
+    assert (settings.scheduling.waiting, settings.scheduling.order) == ("Backfill", "FairShare")
+
+
+def test_every_queue_of_the_production_site_is_closed() -> None:
+    manifests = list(yaml.safe_load_all((ROOT / "examples/production-site.yaml").read_text()))
+    pools = tuple(
+        PoolFact(name=entry["metadata"]["name"], spec=parse(GpuPoolSpec, entry["spec"]))
+        for entry in manifests
+        if entry["kind"] == "GpuPool"
+    )
+    site = tuple(
+        QueueFact(name=entry["metadata"]["name"], spec=parse(TrainingQueueSpec, entry["spec"]))
+        for entry in manifests
+        if entry["kind"] == "TrainingQueue"
+    )
+    (result,) = queues(site, pools, ())
+    assert isinstance(result, Passed)
+
+
+def test_what_artifact_hub_shows_is_what_the_chart_installs(defaults: list[Json]) -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    shown = {
+        name.removeprefix("artifacthub.io/"): yaml.safe_load(text)
+        for name, text in chart["annotations"].items()
+    }
+    definitions = {
+        (entry["spec"]["names"]["kind"], version["name"], entry["metadata"]["name"])
+        for entry in defaults
+        if entry["kind"] == "CustomResourceDefinition"
+        for version in entry["spec"]["versions"]
+    }
+    assert {(crd["kind"], crd["version"], crd["name"]) for crd in shown["crds"]} == definitions
+    models = {
+        "GpuPool": GpuPoolSpec,
+        "TrainingQueue": TrainingQueueSpec,
+        "TrainingJob": TrainingJobSpec,
+    }
+    examples = {example["kind"]: example["spec"] for example in shown["crdsExamples"]}
+    assert examples.keys() == models.keys()
+    for kind, spec in examples.items():
+        parse(models[kind], spec)
+    settings = from_environment(environment(defaults))
+    assert [entry["image"] for entry in shown["images"]] == [
+        settings.operator_image,
+        settings.trainer_image,
+    ]
+
+
+def test_labels_of_ones_own_are_on_every_object_and_select_nothing(
+    render: Render, defaults: list[Json]
+) -> None:
+    objects = render(commonLabels={"team": "platform"}, tests=True)
+    unlabelled = [
+        entry["metadata"]["name"]
+        for entry in objects
+        if entry["metadata"].get("labels", {}).get("team") != "platform"
+    ]
+    assert all(name.endswith(".drumline.dev") for name in unlabelled)
+    assert pod_of(objects)["metadata"]["labels"]["team"] == "platform"
+    for kind, path in (("Deployment", "selector"), ("Service", "selector")):
+        assert only(objects, kind)["spec"][path] == only(defaults, kind)["spec"][path]
+
+
+def test_manifests_and_a_spread_of_ones_own(render: Render) -> None:
+    spread = [
+        {"maxSkew": 1, "topologyKey": "example.com/rack", "whenUnsatisfiable": "DoNotSchedule"}
+    ]
+    name = "{{ .Release.Name }}-extra"
+    extra = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}}
+    objects = render(extraObjects=[extra], topologySpreadConstraints=spread)
+    assert only(objects, "Secret")["metadata"]["name"] == "drumline-extra"
+    assert pod_of(objects)["spec"]["topologySpreadConstraints"] == spread
+    single = render(replicas=1, topologySpreadConstraints=spread)
+    assert pod_of(single)["spec"]["topologySpreadConstraints"] == spread
 
 
 def test_the_schema_knows_every_key_of_the_values_and_no_other() -> None:

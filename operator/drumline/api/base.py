@@ -27,6 +27,10 @@ it. Pods without it are protected by a budget of their job's own."""
 LABEL_GANG_NETWORK = f"{GROUP}/gang-network"
 """Pods that the namespace's NetworkPolicy shields: those with an agent."""
 LABEL_QUEUE = f"{GROUP}/queue"
+LABEL_NODE_DEMAND = f"{GROUP}/node-demand"
+"""Of a placeholder: the uid of the job for which an autoscaler is asked for nodes."""
+ANNOTATION_NODE_DEMAND = f"{GROUP}/node-demand"
+"""Of a placeholder: what was asked for, so that a new leader can go on with it."""
 
 TOKEN_SECRET_SUFFIX = "-drumline-token"  # noqa: S105 - a name's end, not a secret
 """Secrets whose names end like this hold the tokens of jobs: no template may name one. Who has a

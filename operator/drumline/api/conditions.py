@@ -59,6 +59,8 @@ class Reason(StrEnum):
     WAITING_FOR_AGENTS = "WaitingForAgents"
     TRAINING = "Training"
     STORAGE_UNAVAILABLE = "StorageUnavailable"
+    RANKS_ENDED = "RanksEnded"
+    PROGRESS_UNREADABLE = "ProgressUnreadable"
     # Checkpointed
     MANIFEST_VERIFIED = "ManifestVerified"
     CHECKPOINT_REPORTED = "CheckpointReported"
@@ -69,6 +71,7 @@ class Reason(StrEnum):
     HANG = "Hang"
     POD_LOST = "PodLost"
     NODE_LOST = "NodeLost"
+    DEVICE_FAILED = "DeviceFailed"
     MEMBER_SILENT = "MemberSilent"
     MEMBER_PLACED = "MemberPlaced"
     SHRUNK = "Shrunk"

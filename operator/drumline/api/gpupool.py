@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from drumline.api.autoscaling import PoolAutoscaling
 from drumline.api.base import (
     WRITTEN_AS_ONE,
     ApiModel,
@@ -104,6 +105,8 @@ class GpuPoolSpec(ApiModel):
     pod_profile: PodProfile | None = None
     """What the pods of all jobs in this pool get beside what the jobs say: folders of the node,
     capabilities, sidecars, as fast networks need them. Absent: nothing."""
+    autoscaling: PoolAutoscaling | None = None
+    """How an autoscaler is asked for nodes when jobs wait. Absent: not at all."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -122,6 +125,12 @@ class GpuPoolSpec(ApiModel):
             " self.topologyLevels.exists_one(other, other.nodeLabel == one.nodeLabel))",
             message="topologyLevels: two levels have the same nodeLabel; give each its own",
             field_path=".topologyLevels",
+        ),
+        Rule(
+            rule="!has(self.autoscaling) || self.gpuResource in self.autoscaling.node.allocatable",
+            message="autoscaling.node.allocatable says how many GPUs a new node has; add"
+            " gpuResource (nvidia.com/gpu where it is absent)",
+            field_path=".autoscaling.node.allocatable",
         ),
     )
 

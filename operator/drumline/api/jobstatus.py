@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from drumline.api.after import AfterSpec
 from drumline.api.assignment import Assignment, Indices, ObjectName, PoolNodes
 from drumline.api.base import ApiModel, Timestamp, keyed_by
 from drumline.api.conditions import Condition, DisruptionKind, Phase
@@ -47,6 +48,17 @@ class DisruptionStatus(ApiModel):
     """The members have saved, or need not: they are moved as soon as there is another node."""
 
 
+class AvoidedNode(ApiModel):
+    """A node on which a GPU failed under the job."""
+
+    node: ObjectName
+    """Its name."""
+    until: Timestamp
+    """Until then no pod of the job is placed there."""
+    cause: Annotated[str, Field(max_length=256)]
+    """What failed, in the words of the pod that ran there."""
+
+
 class TrainingJobStatus(ApiModel):
     """What the operator last saw and decided."""
 
@@ -81,7 +93,12 @@ class TrainingJobStatus(ApiModel):
     """Name of the operator's signing key from which the token of its pods follows; replaced when it
     next gets GPUs. Absent for jobs whose pods share no token."""
     queued_at: Timestamp | None = None
-    """When the job began to wait; kept over preemption."""
+    """When the job began to wait for GPUs; kept over preemption."""
+    after: Annotated[
+        list[AfterSpec] | None, Field(max_length=16, json_schema_extra=keyed_by("job"))
+    ] = None
+    """Jobs of spec.after that ended as they should. They may be deleted: they are not looked at
+    again."""
     expected_start: Timestamp | None = None
     """While it waits near the head of the queue: it starts as likely before this time as after it.
     A forecast from how long running jobs may still run; it knows of no job that comes later."""
@@ -97,6 +114,10 @@ class TrainingJobStatus(ApiModel):
     """When it succeeded or failed for good."""
     ready: ShortText | None = None
     """Pods ready of pods wanted, for instance 2/4."""
+    ranks: int | None = None
+    """GPUs that it trains on, or trained on last, where its pods have agents."""
+    previous_ranks: int | None = None
+    """Those it trained on before the current generation; its program learns of it."""
     restarts: int | None = None
     """Recoveries that count against a limit of recovery, in place or with new pods."""
     failed_starts: int | None = None
@@ -127,6 +148,10 @@ class TrainingJobStatus(ApiModel):
     """The newest fault and the recovery from it, in figures."""
     earlier_incidents: Annotated[list[IncidentStatus] | None, Field(max_length=7)] = None
     """Those before it, newest first."""
+    avoided_nodes: Annotated[
+        list[AvoidedNode] | None, Field(max_length=16, json_schema_extra=keyed_by("node"))
+    ] = None
+    """Nodes that the scheduler leaves out for this job, as a GPU there failed it."""
     folded_incident: IncidentNumber | None = None
     """The newest restart in place that budgets hold."""
     budgets: Budgets = None

@@ -21,6 +21,7 @@ ONLY_WHILE_SUSPENDED: Final = (
     "gpuPools",
     "topology",
     "group",
+    "after",
     "user",
     "nodes",
     "minNodes",

@@ -25,7 +25,7 @@ from drumline.api.base import (
 )
 from drumline.api.code import CodeSource
 from drumline.api.initcontainer import InitContainer
-from drumline.api.supervision import EndNoticeDelivery
+from drumline.api.supervision import EndNoticeDelivery, ProgressSource
 from drumline.api.variables import EnvFromSource, EnvVar
 from drumline.api.volumes import Volume, VolumeMount
 from drumline_trainer.contract import CODE_FOLDER
@@ -101,6 +101,14 @@ class PodTemplate(ApiModel):
     notice: EndNoticeDelivery | None = None
     """With PerGpu and PerPod: how the command learns that its pods are given up. Absent: by
     SIGTERM."""
+    hang_detection: Literal["Steps", "Activity"] | None = None
+    """With PerGpu and PerPod: what shows that the gang hangs. Steps: that ranks which use the
+    client report none. Activity: also that none of the processes has printed a line or used a
+    processor for recovery.hangTimeoutSeconds, and for ten times the longest such pause of theirs.
+    All ranks then start again. Default: Steps."""
+    progress: ProgressSource | None = None
+    """With PerGpu and PerPod: where step and loss of the command come from. Absent: from lines as
+    Hugging Face's Trainer, Lightning, nanoGPT, torchtitan and Megatron-LM print them."""
     code: CodeSource | None = None
     """Code that the image does not have; `drumline run` makes it of a folder. It is in /code, where
     the command starts unless workingDir says otherwise. Absent: the image has the code."""
@@ -166,11 +174,14 @@ class PodTemplate(ApiModel):
             " pod; add launch",
             field_path=".code",
         ),
-        Rule(
-            rule=f"!has(self.notice) || !{_DIRECT}",
-            message="notice needs launch: PerGpu or launch: PerPod, as an agent gives it; add"
-            " launch",
-            field_path=".notice",
+        *(
+            Rule(
+                rule=f"!has(self.{field}) || !{_DIRECT}",
+                message=f"{field} needs launch: PerGpu or launch: PerPod, as it is the agent's"
+                " task; add launch",
+                field_path=f".{field}",
+            )
+            for field in ("notice", "progress", "hangDetection")
         ),
         Rule(
             rule="!has(self.code) || !has(self.volumeMounts) || !self.volumeMounts.exists(mount,"

@@ -91,8 +91,10 @@ def _slices_divide_the_gang(spec: TrainingJobSpec) -> bool:
     return all(spec.nodes % part.nodes == 0 for part in slices or ())
 
 
-def _has_checkpoints(spec: TrainingJobSpec) -> bool:
-    return spec.trainer is not None and spec.checkpoint is not None
+def _goes_on_at_another_size(spec: TrainingJobSpec) -> bool:
+    template = spec.template
+    launched = template is not None and template.launch not in {None, "Direct"}
+    return launched or (spec.trainer is not None and spec.checkpoint is not None)
 
 
 def _batch_splits_over_the_ranks(spec: TrainingJobSpec) -> bool:
@@ -193,11 +195,12 @@ RULES_OF_THE_SPEC: Final = (
         field_path=".minNodes",
     ),
     _rule(
-        "!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint))",
-        holds=lambda spec: spec.min_nodes is None or _has_checkpoints(spec),
-        message="minNodes needs trainer and checkpoint: a gang of another size goes on from a"
-        " checkpoint that the bundled trainer wrote; add checkpoint.claimName or remove"
-        " minNodes",
+        "!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || (has(self.template)"
+        " && has(self.template.launch) && self.template.launch != 'Direct')",
+        holds=lambda spec: spec.min_nodes is None or _goes_on_at_another_size(spec),
+        message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or PerPod:"
+        " a gang of another size goes on from a checkpoint; add checkpoint.claimName or"
+        " template.launch, or remove minNodes",
         field_path=".minNodes",
     ),
     _rule(

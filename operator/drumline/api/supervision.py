@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from drumline.api.base import ApiModel, Rule
+from drumline_trainer.contract import MAX_PATTERN_CHARS, MAX_PATTERNS
 
 
 class EndNoticeDelivery(ApiModel):
@@ -32,5 +33,45 @@ class EndNoticeDelivery(ApiModel):
             message="signal: None needs a file, else the processes would not learn of their end;"
             " add file, or choose a signal",
             field_path=".signal",
+        ),
+    )
+
+
+class EventFiles(ApiModel):
+    """TensorBoard's event files, which the program writes."""
+
+    folder: Annotated[str, Field(max_length=512, pattern=r"^/[^\x00-\x1f\x7f]*$")]
+    """Absolute path in the container. The newest event file in it or below it counts, as the pod of
+    the lowest index sees it."""
+    loss_tag: (
+        Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]*$")] | None
+    ) = None
+    """Tag of the scalar that is the loss; its step is the job's. Absent: the tags of well-known
+    libraries."""
+
+
+class ProgressSource(ApiModel):
+    """Where step, loss and tokens per second of a command come from that uses no client."""
+
+    patterns: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=MAX_PATTERN_CHARS)]] | None,
+        Field(min_length=1, max_length=MAX_PATTERNS),
+    ] = None
+    """Regular expressions for the lines that the command prints, instead of the well-known formats.
+    Named groups give the figures: (?P<step>...), (?P<totalSteps>...), (?P<loss>...) and
+    (?P<tokensPerSecond>...), the latter of all ranks. The first that matches a line counts; what
+    a line does not say stays as it was. Syntax of RE2 without flags: literals, classes, groups, |
+    and repeats, which must not repeat what may match nothing."""
+    tensor_board: EventFiles | None = None
+    """Step and loss are read every few seconds from what the program writes for TensorBoard, beside
+    what it prints."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.patterns)"
+            " || self.patterns.exists(pattern, pattern.contains('(?P<step>'))",
+            message="patterns: none of them has a group (?P<step>...), without which no progress is"
+            " known; add it, such as step (?P<step>[0-9]+)",
+            field_path=".patterns",
         ),
     )

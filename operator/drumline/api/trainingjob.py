@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 
+from drumline.api.after import AfterSpec
 from drumline.api.assignment import Assignment
 from drumline.api.base import (
     WRITTEN_AS_ONE,
@@ -18,6 +19,7 @@ from drumline.api.base import (
     LabelValue,
     Name,
     Rule,
+    keyed_by,
     relative_path,
     validated_by,
 )
@@ -28,10 +30,12 @@ from drumline.api.overrides import Overrides
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
+from drumline.api.sweep import SweepSpec
 from drumline.api.topology import SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
 
 __all__ = [
+    "AfterSpec",
     "Assignment",
     "CheckpointSpec",
     "CheckpointStatus",
@@ -40,6 +44,7 @@ __all__ = [
     "ParallelismSpec",
     "RecoverySpec",
     "SliceRequest",
+    "SweepSpec",
     "TopologyRequest",
     "TrainerSpec",
     "TrainingJob",
@@ -209,7 +214,8 @@ class TrainingJobSpec(ApiModel):
     """Makes the gang elastic: it starts and goes on with as few pods as this when there is no room
     for nodes, and grows back to them; the global batch stays the same. Sizes that do not divide
     trainer.globalBatchSize, or that cut a slice of topology, are left out. Needs trainer and
-    checkpoint. Absent: always nodes. Changes only while suspended."""
+    checkpoint, or a template with launch, whose program starts again with other numbers of ranks.
+    Absent: always nodes. Changes only while suspended."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
     gpu_pool: Name | None = None
@@ -224,6 +230,14 @@ class TrainingJobSpec(ApiModel):
     group: GroupSpec | None = None
     """Other jobs with which this one starts together or not at all. Changes only while
     suspended."""
+    after: Annotated[
+        list[AfterSpec] | None,
+        Field(min_length=1, max_length=16, json_schema_extra=keyed_by("job")),
+    ] = None
+    """Jobs that have to end before this one asks for GPUs. Until then it holds nothing, and its
+    place in the queue counts from the end of the last of them. Changes only while suspended."""
+    sweep: SweepSpec | None = None
+    """Jobs of which only so many run at a time, this one among them."""
     user: (
         Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[^\x00-\x20\x7f]+$")] | None
     ) = None

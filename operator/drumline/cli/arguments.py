@@ -9,7 +9,7 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
-from drumline.cli import plan_arguments, run_arguments
+from drumline.cli import overview_arguments, plan_arguments, run_arguments
 
 _Commands = Any
 """What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
@@ -44,6 +44,17 @@ The operator writes a capture of its next cycle to /tmp/drumline-capture.json wh
   kubectl exec -n drumline-system deploy/drumline-operator -- sh -c 'kill -USR1 1'
   kubectl exec -n drumline-system deploy/drumline-operator -- cat /tmp/drumline-capture.json
 """
+_UPGRADE_DESCRIPTION: Final = """\
+Decide captured cycles of your cluster again, with this version's scheduler, before you install it:
+which jobs would start, wait or be preempted otherwise. The exit code is 0 when every job fares the
+same, and 1 when one does not, or a rule is broken. Other words for a reason are no difference.
+"""
+_UPGRADE_EXAMPLES: Final = """\
+examples:
+  drumline upgrade --check captures/
+  drumline upgrade --check monday.json friday.json
+Captures: see drumline replay --help.
+"""
 _SIMULATE_DESCRIPTION: Final = """\
 Run a trace of jobs on a made-up cluster with the operator's own scheduler and a virtual clock, and
 compare it with plain first-in-first-out queues on the same trace. Nothing is asked of any cluster.
@@ -54,6 +65,24 @@ examples:
   drumline simulate cluster.yaml trace.csv --pictures build/simulation
   drumline simulate cluster.yaml cluster_log.csv --format helios --jobs 20000
   drumline simulate cluster.yaml --jobs 5000 --seed 7 --save-trace made-up.csv
+"""
+_DOCTOR_DESCRIPTION: Final = """\
+Examine a cluster, before Drumline is installed or after: what would keep jobs from running or
+surprise somebody, and what to do about each. Nothing is changed; what you may not read is said so.
+The exit code is 1 if a check failed.
+"""
+_DOCTOR_EXAMPLES: Final = """\
+examples:
+  drumline doctor
+  drumline doctor --context production -o json
+  helm test drumline --namespace drumline-system --logs   (the same, within the cluster)
+"""
+_COMPLETION_DESCRIPTION: Final = """\
+Print a script with which a shell completes commands, options and their fixed values.
+
+  bash   source <(drumline completion bash)
+  zsh    source <(drumline completion zsh)
+  fish   drumline completion fish | source
 """
 _TRACE_FORMATS: Final = ("drumline", "philly", "helios", "alibaba2020", "alibaba2023", "acme")
 
@@ -69,10 +98,42 @@ def parser(program: str) -> argparse.ArgumentParser:
     )
     commands = whole.add_subparsers(title="commands", dest="command", required=True)
     _add_jobs(commands)
+    for name, overview in overview_arguments.COMMANDS.items():
+        added = _add(commands, name, summary=overview.summary, description=overview.description)
+        overview_arguments.add_arguments(added, name)
+    overview_arguments.add_ui(
+        _add(
+            commands,
+            "ui",
+            summary="the cluster as a page in the browser, with your own kubeconfig",
+            description=overview_arguments.UI_DESCRIPTION,
+        )
+    )
     _add_report(commands)
     _add_decide(commands)
     _add_replay(commands)
+    _add_upgrade(commands)
     _add_simulate(commands)
+    overview_arguments.add_export_trace(
+        _add(
+            commands,
+            "export-trace",
+            summary="the cluster's jobs as a trace for simulate",
+            description=overview_arguments.EXPORT_DESCRIPTION,
+            epilog=overview_arguments.EXPORT_EXAMPLES,
+        )
+    )
+    _add_doctor(commands)
+    _add_completion(commands)
+    run_arguments.add_convert(
+        _add(
+            commands,
+            "convert",
+            summary="a PyTorchJob, TrainJob, JobSet, Volcano Job or sbatch script as a TrainingJob",
+            description=run_arguments.CONVERT_DESCRIPTION,
+            epilog=run_arguments.CONVERT_EXAMPLES,
+        )
+    )
     plan_arguments.add_arguments(
         _add(
             commands,
@@ -115,6 +176,31 @@ def _add_jobs(commands: _Commands) -> None:
             "logs",
             summary="what the pods of a job have written",
             description=run_arguments.LOGS_DESCRIPTION,
+        )
+    )
+    run_arguments.add_shell(
+        _add(
+            commands,
+            "shell",
+            summary="a shell, or a command, in a pod of a job",
+            description=run_arguments.SHELL_DESCRIPTION,
+            epilog=run_arguments.INSIDE_EXAMPLES,
+        )
+    )
+    run_arguments.add_copy(
+        _add(
+            commands,
+            "cp",
+            summary="copy files from and to a pod of a job",
+            description=run_arguments.CP_DESCRIPTION,
+        )
+    )
+    run_arguments.add_forward(
+        _add(
+            commands,
+            "port-forward",
+            summary="ports of a pod of a job on this machine",
+            description=run_arguments.FORWARD_DESCRIPTION,
         )
     )
     run_arguments.add_clone(
@@ -208,6 +294,55 @@ def _add_replay(commands: _Commands) -> None:
         default="text",
         help="text: only whether they differ, and in what; table, wide: what was decided now, too",
     )
+
+
+def _add_upgrade(commands: _Commands) -> None:
+    upgrade = _add(
+        commands,
+        "upgrade",
+        summary="what this version would decide otherwise in captured cycles",
+        description=_UPGRADE_DESCRIPTION,
+        epilog=_UPGRADE_EXAMPLES,
+    )
+    upgrade.add_argument(
+        "--check",
+        dest="captures",
+        nargs="+",
+        required=True,
+        metavar="CAPTURE",
+        help="captures, or folders with them (*.json)",
+    )
+
+
+def _add_doctor(commands: _Commands) -> None:
+    doctor = _add(
+        commands,
+        "doctor",
+        summary="what of a cluster would keep jobs from running, and what to do about it",
+        description=_DOCTOR_DESCRIPTION,
+        epilog=_DOCTOR_EXAMPLES,
+    )
+    doctor.add_argument(
+        "--system-namespace",
+        default="drumline-system",
+        metavar="NAMESPACE",
+        help="where the operator is, or will be; default: drumline-system",
+    )
+    doctor.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
+    )
+    doctor.add_argument("--context", help="context of the kubeconfig")
+    doctor.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def _add_completion(commands: _Commands) -> None:
+    completion = _add(
+        commands,
+        "completion",
+        summary="a script with which a shell completes the commands",
+        description=_COMPLETION_DESCRIPTION,
+    )
+    completion.add_argument("shell", choices=("bash", "zsh", "fish"))
 
 
 def _add_simulate(commands: _Commands) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from drumline.scheduling.model import Slice
-
 _MINUTE: Final = 60
 _HOUR: Final = 3600
 _DAY: Final = 86_400
@@ -48,15 +46,20 @@ def count(number: float) -> str:
     return f"{round(number):,}".replace(",", "\N{NO-BREAK SPACE}")
 
 
+def amount(value: float) -> str:
+    """Money or the like, with three figures that matter: `0.0741`, `74 100`, never `7.41e+04`."""
+    return f"{value:.3g}" if value < 999.5 else count(float(f"{value:.3g}"))
+
+
 def many(number: int, noun: str) -> str:
     """`1 step`, `12 steps`."""
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
 
 
-def slice_words(piece: Slice) -> str:
+def slice_words(*, pods: int, level: str, required: bool) -> str:
     """`every 2 pods in one clique if possible`."""
-    wish = "" if piece.required else " if possible"
-    return f"every {piece.pods} pods in one {piece.level}{wish}"
+    wish = "" if required else " if possible"
+    return f"every {pods} pods in one {level}{wish}"
 
 
 def percent(share: float) -> str:

@@ -92,21 +92,30 @@ def line_in(text: str, path: str) -> int:
     return 1 if node is None else line_of(node, path)
 
 
-def read_text(name: str) -> tuple[str, float]:
+def read_text(name: str, *, longest: int | None = None) -> tuple[str, float]:
     """The text and the time at which it was written, in seconds since the epoch.
 
+    Args:
+        name: of the file; `-` is standard input.
+        longest: characters after which no more is read; None: no limit.
+
     Raises:
-        BadInput: it cannot be read.
+        BadInput: it cannot be read, or is longer.
     """
+    most = -1 if longest is None else longest + 1
     try:
         if name == STANDARD_INPUT:
-            return sys.stdin.read(), time.time()
-        file = Path(name)
-        return file.read_text(encoding="utf-8"), file.stat().st_mtime
+            text, as_of = sys.stdin.read(most), time.time()
+        else:
+            with Path(name).open(encoding="utf-8") as file:
+                text, as_of = file.read(most), Path(name).stat().st_mtime
     except UnicodeDecodeError as error:
         raise BadInput(f"{name}: not UTF-8: {error.reason} at byte {error.start}") from None
     except OSError as error:
         raise BadInput(f"{name}: {error.strerror}") from None
+    if longest is not None and len(text) > longest:
+        raise BadInput(f"{name}: longer than {longest} characters")
+    return text, as_of
 
 
 def display_name(name: str) -> str:
@@ -116,7 +125,20 @@ def display_name(name: str) -> str:
 
 def _read(name: str) -> Iterator[ManifestDocument]:
     text, as_of = read_text(name)
-    file = display_name(name)
+    yield from manifests_in(text, file=display_name(name), as_of=as_of)
+
+
+def manifests_in(text: str, *, file: str, as_of: float) -> Iterator[ManifestDocument]:
+    """All objects of a text.
+
+    Args:
+        text: YAML or JSON.
+        file: what it is called in messages.
+        as_of: when it was written.
+
+    Raises:
+        BadInput: it holds something else.
+    """
     for number, value in enumerate(_values(text, file=file)):
         find = partial(_node, text, number)
         if value is None:

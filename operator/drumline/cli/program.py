@@ -1,7 +1,8 @@
 """The command line: arguments in, text and an exit code out.
 
 Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, a
-replayed cycle differs, or no layout fits; 2 the arguments, a file or the kubeconfig are not usable.
+replayed cycle differs, no layout fits, or a check of the doctor failed; 2 the arguments, a file or
+the kubeconfig are not usable.
 
 A command's module is imported when it is run, here and nowhere else; the modules below import what
 they need at their top.
@@ -45,6 +46,37 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.report import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen, environment)
+        case "run":
+            from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen, environment)
+        case "logs" | "shell" | "cp" | "port-forward" | "stop" | "resume" | "clone" | "delete":
+            from drumline.cli.jobs import command  # noqa: PLC0415 - 0.5 s that --help saves
+
+            return command.run(chosen, environment)
+        case "list" | "queue" | "why" | "nodes" | "share" | "usage" | "gantt":
+            from drumline.cli.overview import command  # noqa: PLC0415 - 0.5 s that --help saves
+
+            return command.run(chosen, environment)
+        case "export-trace":
+            from drumline.cli.export_trace import command  # noqa: PLC0415 - 0.5 s that --help saves
+
+            return command.run(chosen, environment)
+        case "ui":
+            from drumline.cli.ui import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen, environment)
+        case "doctor":
+            from drumline.cli.doctor import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen, environment)
+        case _:
+            return _run_on_files(chosen)
+
+
+def _run_on_files(chosen: argparse.Namespace) -> Output:
+    """The commands that ask no cluster."""
+    match chosen.command:
         case "decide":
             from drumline.cli.decide import command  # noqa: PLC0415 - 0.7 s that --help saves
 
@@ -53,14 +85,18 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.replay import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen)
-        case "run":
-            from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
+        case "upgrade":
+            from drumline.cli.replay import upgrade  # noqa: PLC0415 - 0.7 s that --help saves
 
-            return command.run(chosen, environment)
-        case "logs" | "stop" | "resume" | "clone" | "delete":
-            from drumline.cli.jobs import command  # noqa: PLC0415 - 0.5 s that --help saves
+            return upgrade.run(chosen)
+        case "completion":
+            from drumline.cli.completion import scripts  # noqa: PLC0415 - rarely wanted
 
-            return command.run(chosen, environment)
+            return Output(text=scripts.script(parser("drumline"), kind=chosen.shell))
+        case "convert":
+            from drumline.cli.convert import command  # noqa: PLC0415 - 0.5 s that --help saves
+
+            return command.run(chosen)
         case "plan":
             from drumline.cli.plan import command  # noqa: PLC0415 - 0.5 s that --help saves
 

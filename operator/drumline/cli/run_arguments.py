@@ -17,6 +17,7 @@ RUN_EXAMPLES: Final = """\
 examples:
   drumline run -N2 -G8 --image pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime -- python train.py
   drumline run -G8 -q research --claim corpus=/data -- torchrun train.py --data /data
+  drumline run -G8 --sweep lr=1e-4,3e-4 --max-parallel 1 -- python train.py --lr {lr}
   drumline run -N2 -G8 --dry-run -- python train.py > job.yaml
 
 DRUMLINE_IMAGE and DRUMLINE_QUEUE are the defaults of --image and --queue. A file .drumlineignore
@@ -30,8 +31,38 @@ examples:
   drumline clone train-kqwz -- python train.py --lr 1e-4
   drumline clone train-kqwz --set nodes=4 --set template.image=registry.example.com/train:2
 """
+CONVERT_DESCRIPTION: Final = """\
+Print the TrainingJob that does what a job of another system did. On standard error stands what was
+carried over, what was left out and why, and what to look at: no field is dropped silently. No
+cluster is asked.
+"""
+CONVERT_EXAMPLES: Final = """\
+examples:
+  drumline convert pytorchjob.yaml -q research > job.yaml
+  drumline convert train.sbatch --image registry.example.com/team/train:1 | kubectl apply -f -
+  kubectl get jobset llama -o yaml | drumline convert -
+"""
 LOGS_DESCRIPTION: Final = """\
 Print what all pods of a job have written, by time, each line with the index of its pod.
+"""
+
+SHELL_DESCRIPTION: Final = """\
+A shell in the first running pod of a job, or in that of a rank; or one command, behind `--`. By
+kubectl, whose rights to exec it needs.
+"""
+CP_DESCRIPTION: Final = """\
+Copy a file or a folder between here and a running pod of a job: one side is JOB:PATH. By kubectl;
+the image needs tar.
+"""
+FORWARD_DESCRIPTION: Final = """\
+Ports of a running pod of a job on this machine's loopback, until Ctrl-C. By kubectl.
+"""
+INSIDE_EXAMPLES: Final = """\
+examples:
+  drumline shell train-kqwz
+  drumline shell train-kqwz --rank 9 -- nvidia-smi
+  drumline cp train-kqwz:/tmp/trace.json .
+  drumline port-forward train-kqwz 6006
 """
 
 
@@ -85,16 +116,87 @@ def add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
     run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    run.add_argument(
+        "--after",
+        action="append",
+        default=[],
+        metavar="JOB[:Finished]",
+        help="start once this job has succeeded, or has ended; may be repeated",
+    )
+    run.add_argument(
+        "--sweep",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE,VALUE",
+        help="one job for each value, which replaces {NAME} in the command and in the values of"
+        " --env; repeated: for each combination",
+    )
+    run.add_argument(
+        "--max-parallel", type=int, metavar="N", help="of a sweep so many jobs at a time; all"
+    )
     run.add_argument("--dry-run", action="store_true", help="print the objects, change nothing")
     run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
     add_cluster(run)
+
+
+def add_convert(convert: argparse.ArgumentParser) -> None:
+    """Every option of `convert`."""
+    convert.add_argument(
+        "file", nargs="+", metavar="FILE", help="YAML, or an sbatch script; - is standard input"
+    )
+    convert.add_argument("-q", "--queue", help="TrainingQueue; default: what the input says")
+    convert.add_argument("--image", help="where the input names none, as in an sbatch script")
+    convert.add_argument(
+        "--quiet", action="store_true", help="do not list what was carried over, only the rest"
+    )
 
 
 def add_logs(logs: argparse.ArgumentParser) -> None:
     """Every option of `logs`."""
     logs.add_argument("job", metavar="JOB", help="name of the TrainingJob")
     logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
+    logs.add_argument("--rank", type=int, metavar="R", help="only lines of this rank")
+    logs.add_argument(
+        "--around",
+        metavar="incident",
+        help="only lines around the newest incident, one by its number as `drumline report` shows"
+        " it (3.0), or a time",
+    )
+    logs.add_argument(
+        "--seconds",
+        type=float,
+        default=30.0,
+        metavar="N",
+        help="so many before the fault and after the first step behind it; default: 30",
+    )
     add_cluster(logs)
+
+
+def add_shell(shell: argparse.ArgumentParser) -> None:
+    """Every option of `shell`; a command stands behind `--`."""
+    shell.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    _add_inside(shell)
+
+
+def add_copy(copy: argparse.ArgumentParser) -> None:
+    """Every option of `cp`."""
+    copy.add_argument("source", metavar="SOURCE", help="JOB:PATH, or a path here")
+    copy.add_argument("target", metavar="TARGET", help="a path here, or JOB:PATH")
+    _add_inside(copy)
+
+
+def add_forward(forward: argparse.ArgumentParser) -> None:
+    """Every option of `port-forward`."""
+    forward.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    forward.add_argument("ports", nargs="+", metavar="[LOCAL:]PORT", help="of the pod")
+    _add_inside(forward)
+
+
+def _add_inside(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--rank", type=int, metavar="R", help="in this rank's pod; default: the first that runs"
+    )
+    add_cluster(command)
 
 
 def add_clone(clone: argparse.ArgumentParser) -> None:

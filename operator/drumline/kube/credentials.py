@@ -1,9 +1,9 @@
 """The credentials for the API server: its address, what to trust, and a token that stays fresh.
 
-A pod reads the files the kubelet mounts; a person's machine reads a kubeconfig (client
-certificates, tokens, exec plugins) through the `kubernetes` package, imported only then. Bound
-tokens rotate hourly under the same path, so a token is kept for a minute at most and read again at
-once after a 401. The CA is read when a connection pool is built: a rotated CA stops new
+A pod reads the files the kubelet mounts; a person's machine reads a kubeconfig: a simple one in
+`kubeconfig`, any other one (exec plugins) through the `kubernetes` package, imported only then.
+Bound tokens rotate hourly under the same path, so a token is kept for a minute at most and read
+again at once after a 401. The CA is read when a connection pool is built: a rotated CA stops new
 connections, which the liveness probe sees as stale informers.
 """
 
@@ -17,6 +17,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+from drumline.kube.kubeconfig import simple
 
 # The import takes 64 MB and half a second, and only a kubeconfig needs it.
 if TYPE_CHECKING:
@@ -162,6 +164,17 @@ def from_kubeconfig(path: Path | None = None, *, context: str | None = None) -> 
     Raises:
         NoCredentials: The file is missing, broken, or lacks the context.
     """
+    known = simple(path, context=context)
+    if known is not None:
+        return Credentials(
+            server=known.server.rstrip("/"),
+            token=Token(lambda: _token_of(path, context)),
+            ca_path=known.ca_path,
+            certificate_path=known.certificate_path,
+            private_key_path=known.private_key_path,
+            insecure=known.insecure,
+            namespace=known.namespace,
+        )
     loaded = _load_kubeconfig(path, context)
     return Credentials(
         server=str(loaded.host).rstrip("/"),
@@ -185,6 +198,12 @@ def discover(environment: Mapping[str, str], *, kubeconfig: Path | None = None) 
         port = environment.get("KUBERNETES_SERVICE_PORT", "443")
         return from_service_account(host=host, port=port)
     return from_kubeconfig(kubeconfig)
+
+
+def _token_of(path: Path | None, context: str | None) -> str | None:
+    """The token as the file has it now."""
+    known = simple(path, context=context)
+    return _bearer(_load_kubeconfig(path, context)) if known is None else known.token
 
 
 def _load_kubeconfig(path: Path | None, context: str | None) -> Configuration:

@@ -14,7 +14,6 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -44,17 +43,14 @@ async def events_about(client: KubeClient, *, namespace: str, uid: str) -> list[
         Forbidden: RBAC does not allow it.
         KubeError: They could not be read.
     """
-    pages = reads.list_pages(
+    page = await reads.first_page(
         client,
         EVENTS,
         namespace=namespace,
         field_selector=f"regarding.uid={uid}",
         limit=_READ_EVENTS,
     )
-    async with aclosing(pages):
-        async for page in pages:
-            return [event for raw in page.items if (event := _decoded(raw)) is not None]
-    return []
+    return [event for raw in page.items if (event := _decoded(raw)) is not None]
 
 
 def _decoded(raw: bytes) -> EventView | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -11,7 +12,6 @@ import msgspec
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Gone, Malformed
 from drumline.kube.kinds import Resource
-from drumline.kube.nesting import flattened
 from drumline.kube.request import ORDINARY, Request, Sending, Verb
 
 PAGE_LIMIT: Final = 500
@@ -70,6 +70,8 @@ async def list_pages(
 ) -> AsyncGenerator[Page]:
     """All objects as of one version, page by page; None as namespace means all namespaces.
 
+    While the caller reads a page, the API server writes the next: two of them are held at a time.
+
     Raises:
         Gone: The version was compacted between two pages: what came so far is to be thrown away.
         KubeError: Anything else.
@@ -77,18 +79,39 @@ async def list_pages(
     path = resource.path(namespace=namespace)
     selectors = {"labelSelector": label_selector, "fieldSelector": field_selector}
     query = {name: value for name, value in selectors.items() if value} | {"limit": str(limit)}
-    while True:
-        answer = await client.send(
-            Request(verb=Verb.LIST, resource=resource, path=path, query=query)
-        )
-        page = _parse(answer)
-        yield Page(
-            items=tuple(map(bytes, page.items)),
-            resource_version=page.metadata.resource_version,
-        )
-        if not page.metadata.next_token:
-            return
-        query["continue"] = page.metadata.next_token
+
+    def ask(after: str) -> asyncio.Task[bytes]:
+        rest = query | ({"continue": after} if after else {})
+        request = Request(verb=Verb.LIST, resource=resource, path=path, query=rest)
+        return asyncio.create_task(client.send(request))
+
+    answer = ask("")
+    try:
+        while True:
+            page = _parse(await answer)
+            if page.metadata.next_token:
+                answer = ask(page.metadata.next_token)
+                await asyncio.sleep(0)  # the request leaves before the caller takes the loop
+            yield _page(page)
+            if not page.metadata.next_token:
+                return
+    finally:  # the caller may have seen enough
+        answer.cancel()
+        await asyncio.wait([answer])
+
+
+async def first_page(
+    client: KubeClient, resource: Resource, *, namespace: str, field_selector: str, limit: int
+) -> Page:
+    """At most `limit` of the objects of a namespace that the selector matches.
+
+    Raises:
+        KubeError: They could not be read.
+    """
+    query = {"fieldSelector": field_selector, "limit": str(limit)}
+    path = resource.path(namespace=namespace)
+    answer = await client.send(Request(verb=Verb.LIST, resource=resource, path=path, query=query))
+    return _page(_parse(answer))
 
 
 async def newest_version(
@@ -143,11 +166,19 @@ async def list_all(
             continue
 
 
+def _page(page: _List) -> Page:
+    return Page(
+        items=tuple(map(bytes, page.items)), resource_version=page.metadata.resource_version
+    )
+
+
 def _parse(answer: bytes) -> _List:
     try:
         try:
             return _decode_list(answer)
         except RecursionError:  # even what is skipped is walked through
+            from drumline.kube.nesting import flattened  # noqa: PLC0415 - numpy, 0.2 s for nobody
+
             return _decode_list(flattened(answer))
     except msgspec.MsgspecError as error:
         raise Malformed(f"a list of {len(answer)} bytes: {error}") from error

@@ -2,7 +2,8 @@
 
 A gang is tried in this order (`Admission.admit`):
 
-1. Its queue admits it, and there are pools that it may use; it is not backing off.
+1. Its queue admits it, few enough of its sweep hold slots, and there are pools that it may use; it
+   is not backing off.
 2. An elastic gang gets the largest size that fits anywhere, any other gang its only size.
 3. In each pool, in the order of trying: the quota can ever suffice; no gang is ahead of it (strict
    rule); the quota suffices now; slots are free; no reservation is delayed (backfill rule).
@@ -178,7 +179,7 @@ class Admission:
     def _try(self, gang: Gang) -> Placed | Rejection | RejectedByPools:
         """Steps 1 to 3: start a gang if it can start now."""
         session = self._session
-        rejection = self._access.rejection(gang)
+        rejection = self._access.rejection(gang) or session.sweeps.rejection(gang)
         if rejection:
             return rejection
         queue = session.queues[gang.queue]
@@ -238,6 +239,7 @@ class Admission:
         by_uid = {gang.uid: gang for gang in gangs}
         for start in starts:
             session.projection.withdraw(gang=by_uid[start.uid], pool=start.pool)
+            session.sweeps.withdraw(by_uid[start.uid])
             self._reservations.replan()
         session.placer.reset(mark)
 
@@ -248,6 +250,7 @@ class Admission:
             gang=gang, queue=session.queues[gang.queue], rejections=rejected.rejections
         )
         if preemption is not None:
+            session.sweeps.start(gang)
             self._rejections.clear()
             self._reservations.replan()
         return preemption
@@ -304,5 +307,6 @@ class Admission:
         session.projection.take(gang=gang, pool=pool, nodes=nodes)
         session.projection.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
         self._reservations.start(gang=gang, pool=pool, nodes=nodes)
+        session.sweeps.start(gang)
         view = session.projection.current.pools[pool]
         return placed(gang=gang, view=view, assignment=nodes)

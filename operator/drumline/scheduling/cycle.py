@@ -37,6 +37,7 @@ from drumline.scheduling.decisions import (
 )
 from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs
 from drumline.scheduling.queueing.blocked_cache import BlockedCache
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
@@ -68,8 +69,47 @@ def decide(
     Raises:
         ValueError: if two gangs have the same uid.
     """
-    # 1. The session: the current and the projected view, with earlier nominations.
     cache = cache or CycleCache()
+    waiting = tuple(pending)
+    if not snapshot.offers:
+        return _cycle(
+            snapshot=snapshot, pending=waiting, policy=policy, now=now, cache=cache, explain=explain
+        )
+
+    # Nodes that an autoscaler is to add: the same cycle, on clusters that have them.
+    def decide_with(snapshot: Snapshot, pending: Sequence[Gang]) -> Decisions:
+        return _cycle(
+            snapshot=snapshot,
+            pending=pending,
+            policy=BARE_POLICY,
+            now=now,
+            cache=cache.what_if,
+            explain=False,
+        )
+
+    kept = promised(snapshot=snapshot, pending=waiting, decide=decide_with)
+    decisions = _cycle(
+        snapshot=kept.snapshot,
+        pending=kept.pending,
+        policy=policy,
+        now=now,
+        cache=cache,
+        explain=explain,
+    )
+    return with_node_needs(decisions, snapshot=snapshot, promised=kept, decide=decide_with)
+
+
+def _cycle(
+    *,
+    snapshot: Snapshot,
+    pending: Sequence[Gang],
+    policy: Policy,
+    now: float,
+    cache: CycleCache,
+    explain: bool,
+) -> Decisions:
+    """The decisions about the nodes that are there; arguments and errors as of `decide`."""
+    # 1. The session: the current and the projected view, with earlier nominations.
     admitted = cache.admitted(snapshot)
     queued = cache.pending(snapshot=snapshot, pending=pending)
     queued.reject_admitted(admitted.uids)

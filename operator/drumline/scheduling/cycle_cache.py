@@ -33,6 +33,14 @@ class CycleCache:
         self._pending = PendingGangs(EquivalenceClasses())
         self._user_limited: frozenset[str] = frozenset()
         self.blocked = BlockedCache()
+        self._what_if: CycleCache | None = None
+
+    @property
+    def what_if(self) -> CycleCache:
+        """Of cycles on clusters that might be, which resemble each other more than this one."""
+        if self._what_if is None:
+            self._what_if = CycleCache()
+        return self._what_if
 
     def pending(self, *, snapshot: Snapshot, pending: Iterable[Gang]) -> PendingGangs:
         """The pending gangs, sorted.

@@ -23,6 +23,7 @@ from drumline.scheduling.preemption.repair import GangRepair
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.queueing.rejection_cache import RejectionCache
 from drumline.scheduling.queueing.reservations import Reservations
+from drumline.scheduling.queueing.sweeps import SweepLimits
 from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.unmet_demand import UnmetDemand
@@ -49,6 +50,7 @@ class CycleSession:
     pending: PendingGangs
     rejections: RejectionCache
     reservations: Reservations
+    sweeps: SweepLimits
     stay: tuple[str, ...]
     """Uids of gangs that were about to move and stay, because their new slots are gone."""
 
@@ -105,6 +107,9 @@ def open_session(
         pending=pending,
         rejections=RejectionCache(pending),
         reservations=reservations,
+        sweeps=SweepLimits(
+            admitted=running, nominated=(gang for gang in pending.individual if gang.nominated)
+        ),
         stay=projection.recall_running(admitted.unsettled),
     )
     candidates.exclude(projection.nominated)

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from drumline.scheduling.resources import Resources
+
 FOREIGN_PODS: Final = "foreign pods"
 """Stands among blockers for pods that belong to no admitted job, terminating ones included."""
 MAX_MESSAGE_CHARS: Final = 512
@@ -26,6 +28,8 @@ class BlockReason(StrEnum):
     QUEUE_NOT_FOUND = "QueueNotFound"
     NAMESPACE_NOT_ALLOWED = "NamespaceNotAllowed"
     PRIORITY_TOO_HIGH = "PriorityTooHigh"
+    QUEUE_HELD = "QueueHeld"
+    """Its queue starts nothing until somebody says so."""
     POOL_NOT_FOUND = "PoolNotFound"
     TOPOLOGY_LEVEL_UNKNOWN = "TopologyLevelUnknown"
     NO_QUOTA_IN_POOL = "NoQuotaInPool"
@@ -52,8 +56,19 @@ class BlockReason(StrEnum):
     """Under the backfill rule: it fits now, and one that comes earlier would start later for it."""
     USER_LIMIT = "UserLimit"
     """Its user already holds what one user may hold of the queue."""
+    WAITING_FOR_NODES = "WaitingForNodes"
+    """It starts once the autoscaler has added the nodes that it is asked for."""
     WAITING_FOR_GROUP = "WaitingForGroup"
     """It could start, and another gang of its group is not there or cannot."""
+    SWEEP_LIMIT = "SweepLimit"
+    """As many jobs of its sweep hold slots as may at a time."""
+    WAITING_FOR_JOBS = "WaitingForJobs"
+    """It starts after jobs that have not ended."""
+    PREDECESSOR_FAILED = "PredecessorFailed"
+    """It starts after a job has succeeded, and that one failed."""
+    PREDECESSOR_NOT_FOUND = "PredecessorNotFound"
+    CIRCULAR_DEPENDENCY = "CircularDependency"
+    """It starts after a job that starts after it."""
 
 
 class RemedyKind(StrEnum):
@@ -245,6 +260,28 @@ class Reservation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NeedsNodes:
+    """A gang that would start, all else unchanged, if a pool had more nodes.
+
+    No two of them count on the same place.
+    """
+
+    key: str
+    uid: str
+    pool: str
+    zone: str = ""
+    """Where the nodes have to be; '' anywhere."""
+    nodes: int
+    """The fewest new nodes with which it starts."""
+    pool_nodes: int = 0
+    """How many nodes the pool has then; 0 where they were asked for before."""
+    shares: tuple[Resources, ...]
+    """What the gang would take of each node that it would use, of those that are there too, the
+    largest first. An autoscaler packs what it is asked for into what is free, so all of it is
+    asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
     """A gang that gets nothing in this cycle, and why."""
 
@@ -277,6 +314,8 @@ class Decisions:
     """Uids of gangs that were told to move and need not leave: where they were to go is no place
     for them any more."""
     reservations: tuple[Reservation, ...] = ()
+    needs_nodes: tuple[NeedsNodes, ...] = ()
+    """Gangs for which an autoscaler is to be asked, or was and is still needed."""
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, as they were looked at."""
     retry_at: float | None = None

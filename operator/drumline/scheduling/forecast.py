@@ -9,9 +9,11 @@ is its p50 and the 90th percentile its p90. The distributions:
   of their limits, limits are honest (`_honesty`). That probability is the share of honest samples.
 * With steps that the program reports: it ends with the last of them, give or take `REPORT_ERROR`,
   and at its maximum runtime at the latest.
-* Without either: a gang that has run for `a` seconds runs for more than `x * a` with probability
-  1 / x (a Pareto distribution, as attained service has in clusters), with `a` at least a minute. A
-  gang that has not started is assumed to be like the running gangs.
+* Without either, nobody knows, and the band says so: its length is log-normal, given how long it
+  has run already. Half of such gangs run for an hour at most, or for as long as half of the running
+  ones have run, if that is longer. By `SPREAD` one in ten runs for less than a thirteenth of that,
+  and one in ten for more than thirteen times as much, as in traces of shared clusters (Philly,
+  ATC'19; Helios, SC'21). Behind a gang that has just started, that is an hour or half a day.
 
 Not modelled are later jobs with a higher priority, failures, and gangs behind the first `LINE` in
 the order: with many of these the expected starts are too early. The result is deterministic.
@@ -25,7 +27,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import exp, inf, log
 from random import Random
-from statistics import median
+from statistics import NormalDist, median
 from typing import Final
 
 from drumline.scheduling.cycle import decide
@@ -44,6 +46,14 @@ MOST_ASKED: Final = 3.0
 """How many times what they need people ask for at most."""
 REPORT_ERROR: Final = 0.2
 """How far the end of a gang may be from what its steps say, either way, as a part of the rest."""
+USUAL_SECONDS: Final = 3600.0
+"""The median length of gangs of which nobody knows anything."""
+SPREAD: Final = 2.0
+"""Standard deviation of the logarithm of such lengths: two thirds within a factor of e**2 = 7.4."""
+MOST_SECONDS: Final = 366 * 86_400.0
+"""What such a gang still runs at most: a moment that has a date."""
+_NORMAL: Final = NormalDist()
+_LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
 _NEARLY_ALL: Final = 0.99
 """Of a limit: whoever has used up more shows no more than that."""
 
@@ -90,18 +100,19 @@ def expected_starts(
         repairs_preempt=False,
         reservations=min(policy.reservations, RESERVATIONS),
     )
+    snapshot = replace(snapshot, offers=(), asked=())  # when new nodes come is not known here
     first = decide(
         snapshot=snapshot, pending=waiting.values(), policy=still, now=now, explain=False
     )
     line = [waiting[uid] for uid in first.order[:LINE]]
     start = promised(snapshot)
-    scale = _scale(snapshot=snapshot, now=now)
+    usual = _usual(snapshot=snapshot, now=now)
     honest = round(samples * _honesty(snapshot=snapshot, now=now))
     starts: dict[str, list[float]] = {gang.uid: [] for gang in line}
     cache = CycleCache()
     for sample in range(samples):
         chance = f"{seed}/{sample}"
-        length = _lengths(chance=chance, scale=scale, honest=sample < honest)
+        length = _lengths(chance=chance, usual=usual, honest=sample < honest)
         future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
         for uid, at in _run(
             future=future, policy=still, line=line, cache=cache, go_on=go_on
@@ -149,12 +160,12 @@ def _run(
     return {gang.uid: starts[gang.uid] for gang in line if gang.uid in starts}
 
 
-def _lengths(*, chance: str, scale: float, honest: bool) -> RuntimeEstimate:
+def _lengths(*, chance: str, usual: float, honest: bool) -> RuntimeEstimate:
     """How long gangs run in one future: the same gang as long, whatever else happens.
 
     Args:
         chance: the seed of the future.
-        scale: how long those run at least that nobody knows anything about.
+        usual: the median length of those that nobody knows anything about.
         honest: whether limits are used up.
     """
 
@@ -165,8 +176,7 @@ def _lengths(*, chance: str, scale: float, honest: bool) -> RuntimeEstimate:
             drawn = max(LEAST_SECONDS, left * (1.0 + REPORT_ERROR * (2.0 * draw - 1.0)))
             return drawn if limit is None else min(drawn, max(LEAST_SECONDS, limit - ran))
         if limit is None:
-            had = max(LEAST_SECONDS, ran)
-            return had / draw - had if ran else scale / draw
+            return max(LEAST_SECONDS, _unknown_length(draw, usual=usual, ran=ran) - ran)
         if limit <= ran:
             return LEAST_SECONDS
         if honest:
@@ -177,10 +187,17 @@ def _lengths(*, chance: str, scale: float, honest: bool) -> RuntimeEstimate:
     return length
 
 
-def _scale(*, snapshot: Snapshot, now: float) -> float:
-    """How long those run at least that nobody knows anything about."""
+def _usual(*, snapshot: Snapshot, now: float) -> float:
+    """The median length of gangs that nobody knows anything about."""
     had = [now - held.admitted_at for held in snapshot.admitted if _is_open(held)]
-    return max(LEAST_SECONDS, median(had) if had else 0.0)
+    return max(USUAL_SECONDS, median(had) if had else 0.0)
+
+
+def _unknown_length(draw: float, *, usual: float, ran: float) -> float:
+    """The length that a share `draw` of the gangs exceed which have run for `ran` seconds."""
+    longer = _NORMAL.cdf(-log(ran / usual) / SPREAD) if ran > 0 else 1.0
+    chance = min(_MOST_CHANCE, max(_LEAST_CHANCE, draw * longer))
+    return min(max(ran, usual * exp(-SPREAD * _NORMAL.inv_cdf(chance))), ran + MOST_SECONDS)
 
 
 def _honesty(*, snapshot: Snapshot, now: float) -> float:

@@ -144,6 +144,16 @@ class ForecastCluster:
             ran = self.now - held.admitted_at
             left = None if limit is None else max(LEAVING_SECONDS, limit - ran)
             self._pending[uid] = replace(held.gang, max_runtime_seconds=left)
+        elif not held.is_residual:
+            self._release_successors(held.gang.key)
+
+    def _release_successors(self, key: str) -> None:
+        """A job has ended, with success: nothing fails here."""
+        for uid, gang in self._pending.items():
+            after = tuple(each for each in gang.after if each.key != key)
+            if len(after) < len(gang.after):
+                queued_at = max(gang.queued_at, self.now)
+                self._pending[uid] = replace(gang, after=after, queued_at=queued_at)
 
 
 def promised(snapshot: Snapshot) -> Snapshot:

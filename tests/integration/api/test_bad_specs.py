@@ -60,6 +60,17 @@ def node_condition(why: str, fix: str, /, **expression: Any) -> Bad:
     return Bad(why, body, "spec.nodeAffinity.required[0].matchExpressions[0].values", fix)
 
 
+def growing(why: str, field: str, fix: str, /, **changes: Any) -> Bad:
+    fields = {
+        "mode": "Placeholders",
+        "maxNodes": 4,
+        "node": {"allocatable": {"nvidia.com/gpu": 8}},
+        **changes,
+    }
+    given = {name: value for name, value in fields.items() if value is not None}
+    return Bad(why, manifest("GpuPool", autoscaling=given), f"spec.autoscaling.{field}", fix)
+
+
 def profile(why: str, field: str, fix: str, /, **fields: Any) -> Bad:
     return Bad(why, manifest("GpuPool", podProfile=fields), f"spec.podProfile.{field}", fix)
 
@@ -78,12 +89,12 @@ JOBS = [
     job(
         "elastic without checkpoints",
         "spec.minNodes",
-        "add checkpoint.claimName or remove",
+        "add checkpoint.claimName or template.launch",
         nodes=4,
         minNodes=2,
     ),
     Bad(
-        "elastic with a template",
+        "elastic with a template that no agent starts",
         manifest("TrainingJob", trainer=None, template={"image": "i"}, nodes=4, minNodes=2),
         "spec.minNodes",
         "minNodes needs trainer and checkpoint",
@@ -338,6 +349,29 @@ JOBS = [
         group={"name": "rl", "jobs": 1},
     ),
     job("a group without a name", "spec.group.name", "Required value", group={"jobs": 2}),
+    job(
+        "a predecessor twice",
+        "spec.after[1]",
+        "Duplicate value",
+        after=[{"job": "a"}, {"job": "a", "condition": "Finished"}],
+    ),
+    job(
+        "a predecessor that ends in another way",
+        "spec.after[0].condition",
+        'supported values: "Succeeded", "Finished"',
+        after=[{"job": "a", "condition": "Started"}],
+    ),
+    job("a predecessor without a name", "spec.after[0].job", "Required value", after=[{}]),
+    job("a predecessor elsewhere", "spec.after[0].job", "should match", after=[{"job": "b/a"}]),
+    job("no predecessor at all", "spec.after", "at least 1 items", after=[]),
+    job(
+        "a sweep of which nothing runs",
+        "spec.sweep.maxParallel",
+        "greater than or equal to 1",
+        sweep={"name": "lr", "maxParallel": 0},
+    ),
+    job("a sweep without a name", "spec.sweep.name", "Required value", sweep={"maxParallel": 1}),
+    job("a sweep without limit", "spec.sweep.maxParallel", "Required value", sweep={"name": "lr"}),
     job("a user with a space", "spec.user", "should match", user="Ann B"),
     job(
         "GPUs as a resource",
@@ -562,6 +596,34 @@ TEMPLATES = [
         notice={"file": "end-notice.json"},
     ),
     own(
+        "patterns that nobody looks for",
+        "spec.template.progress",
+        "add launch",
+        progress={"patterns": ["(?P<step>a)"]},
+    ),
+    own(
+        "patterns without a step",
+        "spec.template.progress.patterns",
+        "none of them has a group",
+        launch="PerGpu",
+        command=["train"],
+        progress={"patterns": ["(?P<loss>a)"]},
+    ),
+    own(
+        "event files in a folder that depends on where the program runs",
+        "spec.template.progress.tensorBoard.folder",
+        "should match",
+        launch="PerGpu",
+        command=["train"],
+        progress={"tensorBoard": {"folder": "runs"}},
+    ),
+    own(
+        "hangs that nobody looks for",
+        "spec.template.hangDetection",
+        "add launch",
+        hangDetection="Activity",
+    ),
+    own(
         "code that nobody would unpack",
         "spec.template.code",
         "add launch",
@@ -781,6 +843,7 @@ PLATFORM = [
         '"Never"',
         preemption={"reclaim": "LowerPriority"},
     ),
+    queue("a queue that stops in no known way", "spec.stopPolicy", '"Hold"', stopPolicy="Drain"),
     queue(
         "negative minimum runtime",
         "spec.minRuntimeSeconds",
@@ -788,6 +851,45 @@ PLATFORM = [
         minRuntimeSeconds=-1,
     ),
     queue("queue name with a dot", "metadata.name", "no dots", name="team.a"),
+    growing("no mode", "mode", "Required value", mode=None),
+    growing("another mode", "mode", '"Placeholders"', mode="Hope"),
+    growing("no limit", "maxNodes", "Required value", maxNodes=None),
+    growing("a limit of nothing", "maxNodes", "greater than or equal to 1", maxNodes=0),
+    growing("no patience", "timeoutSeconds", "greater than or equal to 1", timeoutSeconds=0),
+    growing("no node", "node", "Required value", node=None),
+    growing(
+        "a node without GPUs",
+        "node.allocatable",
+        "how many GPUs a new node has",
+        node={"allocatable": {"cpu": 8}},
+    ),
+    growing(
+        "GPUs of another kind",
+        "node.allocatable",
+        "how many GPUs a new node has",
+        node={"allocatable": {"amd.com/gpu": 8}},
+    ),
+    growing("no zone", "zones", "at least 1 items", zones=[]),
+    growing("a zone twice", "zones[1]", "Duplicate value", zones=["a", "a"]),
+    growing(
+        "two words for a zone",
+        "node.labels",
+        "remove the label",
+        zones=["a"],
+        node={
+            "allocatable": {"nvidia.com/gpu": 8},
+            "labels": {"topology.kubernetes.io/zone": "b"},
+        },
+    ),
+    growing(
+        "an effect that is none",
+        "node.taints[0].effect",
+        '"NoSchedule"',
+        node={
+            "allocatable": {"nvidia.com/gpu": 8},
+            "taints": [{"key": "a", "effect": "Never"}],
+        },
+    ),
     pool("no selector", "spec.nodeSelector", "Required value", nodeSelector=None),
     pool(
         "a level of domains of no size",

@@ -123,6 +123,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         command=["python3", "train.py"],
         notice={"signal": "None", "file": "/data/end-notice.json"},
     ),
+    "figures by patterns": template_job(
+        launch="PerGpu",
+        command=["train"],
+        hangDetection="Activity",
+        progress={
+            "patterns": [r"step (?P<step>\d+)", r"loss (?P<loss>\S+)"],
+            "tensorBoard": {"folder": "/checkpoints/run/logs", "lossTag": "train/loss"},
+        },
+    ),
     "code that the image does not have": template_job(
         launch="PerGpu",
         command=["python3", "train.py"],
@@ -136,9 +145,17 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         quotas=[{"gpuPool": "gpus", "nominalGpus": 0}],
         namespaces=["a", "b"],
         maxPriority=-1,
+        stopPolicy="Hold",
     ),
     "a gang of any size": manifest(
         "TrainingJob", nodes=4, minNodes=1, checkpoint={"claimName": "shared"}
+    ),
+    "a gang of any size that runs a script": manifest(
+        "TrainingJob",
+        trainer=None,
+        template={"image": "i", "launch": "PerPod", "command": ["train"]},
+        nodes=4,
+        minNodes=1,
     ),
     "a gang that is elastic in name only": manifest(
         "TrainingJob", nodes=4, minNodes=4, checkpoint={"claimName": "shared"}
@@ -230,6 +247,20 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                 }
             ]
             * 4
+        },
+    ),
+    "a pool that grows": manifest(
+        "GpuPool",
+        autoscaling={
+            "mode": "Placeholders",
+            "maxNodes": 64,
+            "timeoutSeconds": 600,
+            "zones": ["a", "b"],
+            "node": {
+                "allocatable": {"nvidia.com/gpu": 8, "cpu": "180", "memory": "1900Gi"},
+                "labels": {"topology.example.com/block": "b0"},
+                "taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}],
+            },
         },
     ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),

@@ -35,6 +35,7 @@ ANY_TIME: dict[str, Json] = {
         "recovery": {"maxInfrastructureRestarts": 0, "budgetWindowSeconds": 3600}
     },
     "recovery's patience": {"recovery": {"hangTimeoutSeconds": 60, "lostAfterSeconds": 2}},
+    "sweep": {"sweep": {"name": "lr", "maxParallel": 4}},
     "startDeadlineSeconds": {"startDeadlineSeconds": 9},
     "activeDeadlineSeconds": {"activeDeadlineSeconds": 9},
     "ttlSecondsAfterFinished": {"ttlSecondsAfterFinished": 9},
@@ -45,6 +46,7 @@ WHILE_SUSPENDED: dict[str, Json] = {
     "gpuPool removed": {"gpuPool": None},
     "gpuPools": {"gpuPool": None, "gpuPools": ["gpus", "other"]},
     "group": {"group": {"name": "rl", "jobs": 2}},
+    "after": {"after": [{"job": "tokenize", "condition": "Finished"}]},
     "user": {"user": "ann"},
     "topology": {"topology": {"required": "block"}},
     "topology removed": {"topology": None},

@@ -68,6 +68,11 @@ def no_operator(session_operator: OperatorProcess) -> None:
         session_operator.stop()
 
 
+def next_nodes() -> int:
+    """The first of a thousand numbers for fake nodes that no other corner uses."""
+    return next(_first_node)
+
+
 def release_lease(kube: Kube) -> None:
     """What a killed leader cannot do any more; spares its successor the lease's duration."""
     body = {"spec": {"holderIdentity": ""}}
@@ -128,24 +133,31 @@ class Site:
 
     def end_pods(self, name: str, *, exit_code: int = 0) -> None:
         """Let the main containers of all the job's pods exit, as their kubelets would report."""
-        phase = "Failed" if exit_code else "Succeeded"
         for pod in self.pods(name):
-            ended = {
-                "exitCode": exit_code,
-                "reason": "Error" if exit_code else "Completed",
-                "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            }
-            (container,) = pod["spec"]["containers"]
-            status = {
-                "name": container["name"],
-                "image": container["image"],
-                "imageID": "",
-                "restartCount": 0,
-                "ready": False,
-                "state": {"terminated": ended},
-            }
-            body = {"phase": phase, "containerStatuses": [status]}
-            self.kube.patch_status("pods", pod["metadata"]["name"], body, self.namespace)
+            self._end(pod, exit_code=exit_code)
+
+    def end_pod(self, pod: str, *, exit_code: int) -> None:
+        """Let the main container of one pod exit."""
+        self._end(self.kube.get("pods", pod, self.namespace), exit_code=exit_code)
+
+    def _end(self, pod: dict[str, Any], *, exit_code: int) -> None:
+        ended = {
+            "exitCode": exit_code,
+            "reason": "Error" if exit_code else "Completed",
+            "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        (container,) = pod["spec"]["containers"]
+        status = {
+            "name": container["name"],
+            "image": container["image"],
+            "imageID": "",
+            "restartCount": 0,
+            "ready": False,
+            "state": {"terminated": ended},
+        }
+        phase = "Failed" if exit_code else "Succeeded"
+        body = {"phase": phase, "containerStatuses": [status]}
+        self.kube.patch_status("pods", pod["metadata"]["name"], body, self.namespace)
 
 
 def a_claim(name: str, *, namespace: str, storage_class: str = "") -> dict[str, Any]:

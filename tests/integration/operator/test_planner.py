@@ -42,9 +42,12 @@ def prompt(
     operator.stop()
 
 
-@pytest.mark.usefixtures("prompt")
+@pytest.mark.usefixtures("operator")
 def test_a_gang_shrinks_to_a_size_that_has_a_layout_which_its_status_follows(site: Site) -> None:
-    """Of 4 nodes one is lost. On 3 no layout splits the 8 samples; on 2 tensors share them."""
+    """Of 4 nodes one is lost. On 3 no layout splits the 8 samples; on 2 tensors share them.
+
+    Figures are due once a minute; the layout of another size is not waited for so long.
+    """
     with Trainers(site, "gang", saves=Progress(step=30, checkpoint_step=30)) as gang:
         gang.submit(nodes=4, minNodes=1, trainer=LLAMA)
         gang.attend("0-g1", "1-g1", "2-g1", "3-g1")

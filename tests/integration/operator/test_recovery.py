@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.contract import SilentMember
+from drumline_trainer.contract import ExitCode, SilentMember
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
-from tests.kube import phase_is
+from tests.kube import phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -66,6 +66,24 @@ def test_the_members_of_a_deleted_node_are_replaced_elsewhere_at_once(gang: Trai
     names = gang.uids()
     assert names["gang-0-g1"] == before["gang-0-g1"]
     assert names["gang-1-g1"] == before["gang-1-g1"]
+
+
+def test_a_member_whose_gpu_failed_is_replaced_on_another_node_and_its_own_is_avoided(
+    gang: Trainers,
+) -> None:
+    before, failed = gang.uids(), node_of(gang, "1-g1")
+    gang.site.end_pod("gang-1-g1", exit_code=ExitCode.DEVICE)
+    gang.attend("0-g1", "1-g2", "2-g1")
+    status = gang.running(2)["status"]
+    assert_only_renewed(gang, before, old="gang-1-g1", new="gang-1-g2")
+    assert node_of(gang, "1-g2") != failed
+    assert [entry["node"] for entry in status["avoidedNodes"]] == [failed]
+    incident = status["lastIncident"]
+    assert (incident["node"], incident["faultClass"]) == (failed, "Infrastructure")
+
+    gang.site.end_pod("gang-2-g1", exit_code=ExitCode.DEVICE)
+    job = gang.site.wait("gang", reason_is("NodesUnavailable"))
+    assert "2 avoided as a GPU there failed the job" in job["status"]["message"]
 
 
 def test_the_members_of_a_node_out_of_service_are_replaced_elsewhere_at_once(

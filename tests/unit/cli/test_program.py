@@ -48,7 +48,7 @@ def api_server(folder: Path, answers: Answers) -> Iterator[tuple[Path, list[str]
         def do_GET(self) -> None:
             asked.append(self.path)
             code, body = answers.get(self.path.partition("?")[0], (404, missing("page")))
-            raw = json.dumps(body).encode()
+            raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
             self.send_response(code)
             self.send_header("Content-Length", str(len(raw)))
             self.end_headers()

@@ -67,3 +67,21 @@ def test_resources_are_judged_again_when_they_change() -> None:
     before, after = a_job().spec, a_job(resources={"ram": 8}).spec
     assert not is_judged_alike(before, after)
     assert isinstance(judge(before), Schedulable)
+
+
+@pytest.mark.parametrize(
+    ("patterns", "complaint"),
+    [
+        ([r"step (?P<step>\d+)", "(?P<loss>a"], "patterns[1]: pattern '(?P<loss>a', character 10"),
+        ([r"(?P<step>\d+)(?P<lr>.+)"], "patterns[0]: '(?P<step>\\\\d+)(?P<lr>.+)' has a group lr"),
+        ([r"(?P<step>\d+)", "loss"], "patterns[1]: 'loss' has no named group"),
+    ],
+)
+def test_a_pattern_that_the_agent_cannot_read_is_refused_before_a_gpu_is_held(
+    patterns: list[str], complaint: str
+) -> None:
+    template = {"image": "i", "launch": "PerGpu", "command": ["train"]}
+    verdict = judge(a_job(template=template | {"progress": {"patterns": patterns}}).spec)
+    assert isinstance(verdict, Refusal)
+    assert verdict.reason is Reason.CONFIG_REFUSED
+    assert verdict.message.startswith(f"template.progress.{complaint}")

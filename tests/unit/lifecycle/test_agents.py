@@ -166,6 +166,19 @@ def test_both_containers_are_restricted() -> None:
     assert spec["automountServiceAccountToken"] is False
 
 
+def test_the_agent_is_told_where_progress_is_written() -> None:
+    files = {"folder": "/logs", "lossTag": "objective"}
+    progress = {"patterns": ["(?P<step>a)"], "tensorBoard": files}
+    job = admitted(a_supervised_job(progress=progress), nodes=NODES)
+    (container,) = manifest(job)["spec"]["containers"]
+    assert LaunchSettings.parse(variables_of(container)["DRUMLINE_LAUNCH"]) == LaunchSettings(
+        launch=Launch.PER_GPU,
+        progress_patterns=("(?P<step>a)",),
+        events_folder="/logs",
+        loss_tag="objective",
+    )
+
+
 @pytest.mark.parametrize("launch", Launch)
 def test_the_agent_is_told_of_the_template_and_sets_the_launcher_s_variables_itself(
     launch: Launch,
@@ -190,6 +203,24 @@ def test_the_agent_is_told_how_the_command_hears_of_its_end() -> None:
     settings = LaunchSettings.parse(variables_of(container)["DRUMLINE_LAUNCH"])
     assert settings.notice_signal is NoticeSignal.SIGUSR2
     assert settings.notice_file == "/data/end.json"
+
+
+def test_the_agent_gets_the_patterns_of_the_template_as_they_are() -> None:
+    patterns = [r"at  (?P<step>\d+)", "loss=(?P<loss>.+)"]
+    job = a_supervised_job(progress={"patterns": patterns})
+    (container,) = manifest(admitted(job, nodes=NODES))["spec"]["containers"]
+    settings = LaunchSettings.parse(variables_of(container)["DRUMLINE_LAUNCH"])
+    assert settings.progress_patterns == tuple(patterns)
+
+
+@pytest.mark.parametrize(("detection", "watches"), [("Activity", True), ("Steps", False)])
+def test_the_agent_watches_activity_where_the_template_says_so(
+    detection: str, watches: bool
+) -> None:
+    job = a_supervised_job(hangDetection=detection)
+    (container,) = manifest(admitted(job, nodes=NODES))["spec"]["containers"]
+    settings = LaunchSettings.parse(variables_of(container)["DRUMLINE_LAUNCH"])
+    assert settings.watches_activity is watches
 
 
 def test_a_template_on_one_node_has_its_agent_too() -> None:

@@ -202,3 +202,71 @@ def test_new_members_take_the_indices_that_are_free() -> None:
     status = transitions.resized(job, kept=[0, 1, 2], added=["e"], epoch=EPOCH, now=T0 + 9)
     members = [(member.index, member.node, member.pod_generation) for member in members_of(status)]
     assert members == [(0, "a", 1), (1, "e", 3), (2, "c", 1), (3, "d", 1)]
+
+
+SCRIPT: dict[str, Any] = {
+    "nodes": 4,
+    "minNodes": 1,
+    "template": {"image": "mine:1", "command": ["train"], "launch": "PerGpu"},
+}
+
+
+def a_growing_script() -> Job:
+    job = running(admitted(a_job(**SCRIPT), nodes=("a", "b")))
+    status = transitions.resized(job, kept=[0, 1], added=["c", "d"], epoch=EPOCH, now=T0 + 5)
+    return with_status(job, status)
+
+
+def test_a_script_that_cannot_be_asked_starts_again_once_the_new_members_are_ready() -> None:
+    job = a_growing_script()
+    pods = ready_pods(job)
+    assert planned(job, observed(*pods[:2])).actions == (CreateMembers(indices=(2, 3)),)
+    (push,) = planned(job, observed(*pods)).actions
+    assert isinstance(push, PushRecord)
+    assert [member.index for member in push.record.members] == [0, 1, 2, 3]
+
+
+def test_a_script_that_acknowledges_saves_is_asked_before_it_grows() -> None:
+    job = a_growing_script()
+    seen = replace(observed(*ready_pods(job)), acknowledges_saves=True)
+    notice = Notice(job_uid=job.uid, id=growth_notice_id(job), deadline=DEADLINE, leave=False)
+    assert planned(job, seen).actions == (Notify(notice=notice),)
+    saved = replace(seen, notice=NoticeAnswer(id=notice.id, step=42))
+    job = with_status(job, decided(job, saved))
+    (push,) = planned(job, saved).actions
+    assert isinstance(push, PushRecord)
+    assert (push.record.restore_step, push.record.previous_ranks) == (42, 4)
+
+
+def recorded(job: Job) -> int | None:
+    """What the record of its current generation says of the ranks before."""
+    (push,) = planned(job, observed(*ready_pods(job))).actions
+    assert isinstance(push, PushRecord)
+    return push.record.previous_ranks
+
+
+def test_the_record_says_how_many_ranks_trained_before_also_after_a_suspension() -> None:
+    job = admitted(a_job(**SCRIPT), nodes=("a", "b", "c", "d"))
+    assert recorded(job) is None
+    job = running(job)
+    assert job.status.ranks == 8
+    job = with_status(job, transitions.suspended(job, now=T0 + 7))
+    job = with_status(job, transitions.resumed(job, now=T0 + 8))
+    job = admitted(job, nodes=("a", "b"))
+    assert (recorded(job), job.status.previous_ranks) == (8, 8)
+
+
+def test_a_generation_that_never_ran_is_not_the_one_before() -> None:
+    job = running(admitted(a_job(**SCRIPT), nodes=("a", "b")))
+    job = with_status(
+        job, transitions.members_lost(job, indices=[1], reason=Reason.POD_LOST, message="", now=T0)
+    )
+    job = with_status(job, transitions.resized(job, kept=[0], added=(), epoch=EPOCH, now=T0 + 1))
+    assert recorded(job) == 4
+    job = with_status(
+        job,
+        transitions.restarted(
+            job, indices=[0], reason=Reason.POD_FAILED, message="", epoch=EPOCH, now=T0 + 2
+        ),
+    )
+    assert recorded(job) == 4

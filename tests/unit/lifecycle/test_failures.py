@@ -69,6 +69,7 @@ def test_what_works_or_went_well_is_no_failure(facts: dict[str, Any]) -> None:
         ({"end": ended(exit_code=ExitCode.CONFIG)}, FailureClass.CONFIGURATION),
         ({"end": ended(exit_code=ExitCode.CORRUPT_CHECKPOINT)}, FailureClass.CORRUPT_CHECKPOINT),
         ({"end": ended(exit_code=ExitCode.PEER_LOST)}, FailureClass.PEER_LOST),
+        ({"end": ended(exit_code=ExitCode.DEVICE)}, FailureClass.DEVICE),
         ({"end": ended(exit_code=1)}, FailureClass.APPLICATION),
         ({"end": ended(exit_code=137)}, FailureClass.KILLED),
         ({"end": ended(exit_code=143)}, FailureClass.KILLED),

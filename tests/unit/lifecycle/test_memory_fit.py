@@ -47,7 +47,7 @@ def test_what_it_needs_of_what_there_is_and_the_smallest_change() -> None:
     assert isinstance(verdict, Schedulable)
     assert verdict.shortage is not None
     message = verdict.shortage.message
-    assert "a rank needs 464.5 GiB of the 79.2 GiB of an H100 (GpuPool h100)" in message
+    assert "a rank needs 415.4 GiB of the 79.2 GiB of an H100 (GpuPool h100)" in message
     assert (
         "trainer.microBatchSize: 1 with trainer.overrides.memory.recompute: full needs" in message
     )
@@ -71,7 +71,7 @@ def test_a_pool_may_refuse() -> None:
     verdict = judge(a_job(**TOO_LARGE).spec, replace(H100, refuses=True))
     assert isinstance(verdict, Refusal)
     assert verdict.reason is Reason.MEMORY_EXCEEDED
-    assert "464.5 GiB" in verdict.message
+    assert "415.4 GiB" in verdict.message
 
 
 @pytest.mark.parametrize(

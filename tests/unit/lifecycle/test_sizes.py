@@ -29,8 +29,17 @@ def test_sizes_are_within_the_range_and_split_the_batch(
     assert allowed_sizes(job.spec) == sizes
 
 
-def test_a_template_has_a_single_size() -> None:
+def test_a_template_has_a_single_size_unless_it_is_elastic() -> None:
     assert allowed_sizes(a_job(nodes=3, template=TEMPLATE).spec) == (3,)
+    script = {**TEMPLATE, "launch": "PerGpu", "command": ["train"]}
+    assert allowed_sizes(a_job(nodes=5, minNodes=2, template=script).spec) == (2, 3, 4, 5)
+
+
+def test_no_size_of_a_template_cuts_a_slice() -> None:
+    script = {**TEMPLATE, "launch": "PerGpu", "command": ["train"]}
+    topology = {"slices": [{"level": "clique", "nodes": 2}]}
+    job = a_job(nodes=8, minNodes=3, template=script, topology=topology)
+    assert allowed_sizes(job.spec) == (4, 6, 8)
 
 
 def test_no_size_cuts_a_slice_and_smaller_slices_lie_within_the_largest() -> None:

@@ -1,9 +1,11 @@
-"""A running gang whose agents wait for the storage of its checkpoints."""
+"""A running gang of which its agents have something to say: it waits for its storage, say."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from drumline.api.conditions import Phase, Reason
 from drumline.api.jobstatus import TrainingJobStatus
@@ -11,6 +13,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.planner import SENTENCE_SECONDS, plan_job
+from drumline_trainer.contract import Remark, RemarkKind
 from tests.builders import EPOCH, T0, a_job, a_pod, admitted, observed, running, with_status
 
 FULL = "rank 0: StorageError: checkpoint folder /checkpoints/a: No space left on device"
@@ -46,4 +49,20 @@ def test_a_sentence_that_changes_all_the_time_is_written_as_the_budget_allows() 
 def test_a_summary_of_something_else_stays() -> None:
     job = running(admitted(a_job()))
     suspended = transitions.suspended(job, now=T0)
-    assert transitions.with_storage(suspended, waiting_for=FULL) is suspended
+    assert transitions.with_agents_words(suspended, waiting_for=FULL) is suspended
+
+
+@pytest.mark.parametrize("kind", RemarkKind)
+def test_a_remark_is_in_status_unless_the_gang_waits_and_goes_when_it_is_taken_back(
+    kind: RemarkKind,
+) -> None:
+    job = running(admitted(a_job()))
+    remark = Remark(kind=kind, sentence="no line has matched")
+    status = plan_job(job, replace(seen(job, ""), remark=remark), now=T0, epoch=EPOCH).status
+    assert summary(status) == (Phase.RUNNING, Reason(kind.value), "no line has matched")
+    remarked = with_status(job, status)
+    waits = replace(seen(job, FULL), remark=remark)
+    assert summary(plan_job(remarked, waits, now=T0, epoch=EPOCH).status)[2] == FULL
+    assert plan_job(remarked, seen(job, None), now=T0, epoch=EPOCH).status is None
+    status = plan_job(remarked, seen(job, ""), now=T0, epoch=EPOCH).status
+    assert summary(status) == (Phase.RUNNING, Reason.TRAINING, "")

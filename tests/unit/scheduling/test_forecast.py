@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline.scheduling import Admitted, Gang, Policy, Snapshot, WaitingRule
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling import (
+    Admitted,
+    Gang,
+    Policy,
+    Predecessor,
+    PredecessorState,
+    Snapshot,
+    WaitingRule,
+)
+from drumline.scheduling.forecast import MOST_SECONDS, USUAL_SECONDS, ExpectedStart, expected_starts
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks
 
 POLICY = Policy(waiting=WaitingRule.BACKFILL)
@@ -60,11 +68,29 @@ def test_where_none_is_half_used_it_starts_before_the_limit() -> None:
     assert NOW + 70 <= short.p50_at < short.p90_at < NOW + 130
 
 
-def test_of_unknown_length_as_long_again_is_the_median() -> None:
-    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=None, since=0.0)])
-    result = starts(snapshot, gang("a", gpus=2), samples=201)["a"]
-    assert NOW + 700 < result.p50_at < NOW + 1400
-    assert result.p90_at > NOW + 4000
+def unknown(*ages: float) -> ExpectedStart:
+    """The start of a gang that needs the place of one of these, whose lengths nobody knows."""
+    snapshot = cluster(
+        *(node(f"n{i}", "rack-0") for i in range(len(ages))),
+        running=[runs(f"r{i}", f"n{i}", limit=None, since=NOW - age) for i, age in enumerate(ages)],
+    )
+    return starts(snapshot, gang("a", nodes=len(ages), gpus=2), samples=151)["a"]
+
+
+def test_behind_a_gang_that_has_just_started_the_band_is_wide() -> None:
+    result = unknown(0.0)
+    assert USUAL_SECONDS / 2 < result.p50_at - NOW < USUAL_SECONDS * 2
+    assert result.p90_at - NOW > 5 * (result.p50_at - NOW)
+
+
+def test_the_longer_a_gang_of_unknown_length_has_run_the_longer_it_goes_on() -> None:
+    hour, day, month = (unknown(age).p50_at - NOW for age in (3600.0, 86_400.0, 30 * 86_400.0))
+    assert 3600 < hour < day / 4 < month / 40
+
+
+def test_an_age_beyond_every_length_is_a_length_all_the_same() -> None:
+    result = unknown(1e12, 0.0, 0.0)
+    assert result.p50_at - NOW == result.p90_at - NOW == MOST_SECONDS
 
 
 def test_reported_steps_make_the_start_certain_within_a_fifth() -> None:
@@ -127,3 +153,37 @@ def test_who_is_told_to_stop_looks_no_further() -> None:
         go_on=lambda: next(answers),
     )
     assert (result, list(answers)) == ((), [])
+
+
+def test_a_chain_is_expected_link_by_link() -> None:
+    """One node; `b` starts after `a`, and `c`, which came last, in between or after both."""
+    snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
+    first, second = (
+        replace(gang(name, gpus=2, at=at), max_runtime_seconds=300.0)
+        for name, at in (("a", 2.0), ("b", 1.0))
+    )
+    second = replace(second, after=(Predecessor(key=first.key),))
+    result = starts(snapshot, first, second)
+    assert result["a"].p50_at < result["b"].p50_at < NOW + 600
+    assert result["b"].p90_at <= NOW + 600
+
+
+def test_what_waits_for_a_running_job_starts_when_that_ends() -> None:
+    held = replace(runs("r", "n0", limit=90_000, since=0.0), ends_at=NOW + 1000)
+    waits = gang("a", gpus=2, after=(Predecessor(key=held.gang.key),))
+    result = starts(cluster(*racks(), running=[held]), waits)["a"]
+    assert NOW + 800 <= result.p50_at <= result.p90_at <= NOW + 1200
+
+
+def test_what_waits_for_a_failed_job_is_not_expected() -> None:
+    lost = Predecessor(key="training/x", state=PredecessorState.FAILED)
+    assert starts(cluster(*racks()), gang("a", after=(lost,)))["a"].p50_at is None
+
+
+def test_a_job_has_the_place_in_line_that_it_has_once_it_may_start() -> None:
+    """`late` came before `other` and waits for `r`; when that ends it is behind."""
+    held = runs("r", "n0", limit=300)
+    late = gang("late", gpus=2, at=0.0, after=(Predecessor(key=held.gang.key),))
+    snapshot = cluster(node("n0", "rack-0"), running=[held])
+    result = starts(snapshot, late, gang("other", gpus=2, at=5.0))
+    assert result["other"].p50_at < result["late"].p50_at

@@ -60,9 +60,9 @@ def test_the_exit_code_of_a_command_counts_its_failed_checks(
     assert (result.passed, result.failed) == counts
 
 
-def test_a_part_that_passes_its_budget_by_half_fails_the_run() -> None:
-    slow = Result(part=COMMAND, minutes=1.4, passed=4)
-    too_slow = Result(part=COMMAND, minutes=1.6, passed=4)
+def test_a_part_that_takes_twice_its_budget_fails_the_run() -> None:
+    slow = Result(part=COMMAND, minutes=1.9, passed=4)
+    too_slow = Result(part=COMMAND, minutes=2.1, passed=4)
     assert totals([slow]) == (4, 0, 0)
     assert totals([slow, too_slow]) == (8, 1, 0)
     assert "OVER BUDGET" in too_slow.summary
@@ -72,15 +72,26 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
     named = [path for part in PARTS for path in part.paths if not path.startswith("-")]
     files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
     missing = {str(file) for file in files if not any(file.is_relative_to(path) for path in named)}
-    libraries = ("accelerate", "huggingface", "lightning")  # make test-all WHAT=libraries
+    # make test-all WHAT=libraries
+    libraries = (
+        "accelerate",
+        "huggingface",
+        "jax",
+        "lightning",
+        "peft",
+        "records",
+        "torchtitan",
+        "trl",
+    )
     assert missing == {f"tests/libraries/test_{name}.py" for name in libraries}
     options = {option for part in PARTS for option in part.paths if option.startswith("--ignore=")}
     ignored = {option.removeprefix("--ignore=") for option in options}
     assert ignored - set(named) == {
+        "tests/e2e/test_elastic_scripts.py",
         "tests/e2e/test_hostile_users.py",
         "tests/e2e/test_mutants.py",
         "tests/e2e/test_operators.py",
-        "tests/integration/operator/loss",  # its crash points are a part of their own
+        "tests/integration/operator/loss",  # two of its files are a part of their own
         "tests/integration/operator/test_upgrade.py",
     }
 

@@ -140,7 +140,10 @@ def topology_asked(gang: Gang) -> tuple[str, ...]:
     whole = [f"all in one {gang.required_level}"] if gang.required_level else []
     if gang.preferred_level:
         whole.append(f"all in one {gang.preferred_level} if possible")
-    pieces = (slice_words(each) for each in gang.slices)
+    pieces = (
+        slice_words(pods=each.pods, level=each.level, required=each.required)
+        for each in gang.slices
+    )
     balanced = [f"balanced over each {gang.balanced_level}"] if gang.balanced_level else []
     return (*whole, *pieces, *balanced)
 

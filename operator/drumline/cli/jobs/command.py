@@ -1,4 +1,4 @@
-"""Runs `drumline logs`, `stop`, `resume`, `clone` and `delete`."""
+"""Runs `drumline logs`, `shell`, `cp`, `port-forward`, `stop`, `resume`, `clone`, `delete`."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import asyncio
 import random
 import string
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NoReturn
 
 from drumline.cli.cluster_access import (
     cluster_client,
@@ -26,6 +27,16 @@ from drumline.cli.jobs.follow import (
     started_pods,
     stream_log,
 )
+from drumline.cli.jobs.inside import (
+    ChosenCluster,
+    become_kubectl,
+    chosen_pod,
+    copy_arguments,
+    copy_of,
+    forward_arguments,
+    shell_arguments,
+)
+from drumline.cli.jobs.log_selection import selection_of
 from drumline.cli.output import Output
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
@@ -35,6 +46,8 @@ from drumline_trainer.contract import plain
 
 _STEM_CHARS: Final = 40
 """Of a name's 50, with room for four letters."""
+
+_INSIDE: Final = frozenset({"shell", "cp", "port-forward"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,10 +70,38 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
     namespace = chosen.namespace or credentials.namespace
+    if chosen.command in _INSIDE:
+        _go_inside(credentials, chosen, namespace=namespace)
     job = _NamedJob(name=chosen.job, namespace=namespace)
     if chosen.command == "logs" and chosen.follow:
+        if chosen.rank is not None or chosen.around is not None:
+            raise BadInput("--follow shows all lines as they come: leave out --rank and --around")
         return follow_to_the_end(credentials, job=job.name, namespace=namespace)
     return asyncio.run(_once(credentials, job, chosen))
+
+
+def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
+    """Find the pod, and become kubectl."""
+    copy = copy_of(chosen.source, chosen.target) if chosen.command == "cp" else None
+
+    async def find_pod() -> str:
+        async with cluster_client(credentials) as client:
+            raw = await read_job(client, job=copy.job if copy else chosen.job, namespace=namespace)
+            uid = str(raw["metadata"]["uid"])
+            pods = await started_pods(client, uid=uid, namespace=namespace)
+            return chosen_pod(raw, pods, rank=chosen.rank).name
+
+    pod = asyncio.run(find_pod())
+    if copy is not None:
+        arguments = copy_arguments(pod, copy)
+    elif chosen.command == "shell":
+        arguments = shell_arguments(pod, chosen.command_line, terminal=sys.stdin.isatty())
+    else:
+        arguments = forward_arguments(pod, chosen.ports)
+    cluster = ChosenCluster(
+        namespace=namespace, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    become_kubectl(cluster, arguments)
 
 
 def follow_to_the_end(credentials: Credentials, *, job: str, namespace: str) -> Output:
@@ -91,7 +132,7 @@ async def _once(credentials: Credentials, job: _NamedJob, chosen: argparse.Names
         try:
             match command:
                 case "logs":
-                    return Output(text=await _logs(client, job))
+                    return Output(text=await _logs(client, job, chosen))
                 case "stop":
                     return await _suspend(client, job, suspend=True)
                 case "resume":
@@ -107,15 +148,30 @@ async def _once(credentials: Credentials, job: _NamedJob, chosen: argparse.Names
             raise NotAnswered(refusal(error, what=job.text, verb=command)) from None
 
 
-async def _logs(client: KubeClient, job: _NamedJob) -> str:
-    """What all pods wrote, by time."""
+async def _logs(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) -> str:
+    """What all pods wrote, or what was selected of it, by time."""
     raw = await read_job(client, job=job.name, namespace=job.namespace)
-    uid = str(raw["metadata"]["uid"])
+    selection = selection_of(
+        raw, rank=chosen.rank, around=chosen.around, seconds=chosen.seconds, now=time.time()
+    )
     lines: list[LogLine] = []
+
+    def take(line: LogLine) -> None:
+        if selection.keeps(line):
+            lines.append(line)
+
+    uid = str(raw["metadata"]["uid"])
     for pod in await started_pods(client, uid=uid, namespace=job.namespace):
+        if selection.index not in (None, pod.index):
+            continue
         try:
             await stream_log(
-                client, pod, namespace=job.namespace, since="", follow=False, take=lines.append
+                client,
+                pod,
+                namespace=job.namespace,
+                since=selection.since,
+                follow=False,
+                take=take,
             )
         except errors.StatusError as error:  # it went between the two questions
             reason = plain(error.message)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import groupby
 
+from drumline.cli.columns import columns, gib
 from drumline.cli.formatting import count, duration
-from drumline.cli.plan.columns import columns, gib
 from drumline_trainer.contract.plain_text import plain
 from drumline_trainer.planner.decision_sequences import DecisionSequence, days
 from drumline_trainer.planner.ladder import Advice, Rung

@@ -96,10 +96,7 @@ def _front(front: Sequence[Planned]) -> Figure:
     times = [each.time.seconds for each in front]
     axes.step(sizes, times, where="post", color=_FAINT, linewidth=1.4, zorder=1)
     axes.scatter(sizes, times, color=_COLOURS[0], zorder=2)
-    for number, (size, seconds) in enumerate(zip(sizes, times, strict=True), 1):
-        axes.annotate(str(number), (size, seconds), xytext=(5, 5), textcoords="offset points")
-    legend = "\n".join(f"{number}  {_name(each)}" for number, each in enumerate(front, 1))
-    axes.text(1.03, 1.0, legend, transform=axes.transAxes, va="top", fontsize=8, linespacing=1.5)
+    _numbered(axes, list(zip(sizes, times, strict=True)), [_name(each) for each in front])
     axes.set_xlabel("GiB of the fullest rank")
     axes.set_ylabel("seconds of a step")
     axes.margins(x=0.06, y=0.12)
@@ -111,15 +108,8 @@ def _speed(points: Sequence[tuple[int, Planned]]) -> Figure:
     sizes = [gpus for gpus, _ in points]
     speeds = [each.time.tokens_per_second / gpus for gpus, each in points]
     axes.plot(sizes, speeds, "o-", color=_COLOURS[0], linewidth=1.6)
-    for (gpus, each), speed in zip(points, speeds, strict=True):
-        axes.annotate(
-            str(each.layout),
-            (gpus, speed),
-            xytext=(0, -14),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
+    names = [f"{gpus} GPUs: {_name(each)}" for gpus, each in points]
+    _numbered(axes, list(zip(sizes, speeds, strict=True)), names)
     axes.set_xscale("log", base=2)
     axes.set_xticks(sizes, [str(gpus) for gpus in sizes])
     axes.minorticks_off()
@@ -155,9 +145,27 @@ def _stacked(axes: Axes, planned: Sequence[Planned], parts: Sequence[Mapping[str
     axes.legend(loc="upper left", bbox_to_anchor=(1.02, 1.02), frameon=False, fontsize=8)
 
 
+def _numbered(axes: Axes, points: Sequence[tuple[float, float]], names: Sequence[str]) -> None:
+    """A number at each point, on either side of the line in turns, and what it is beside it."""
+    for number, point in enumerate(points, 1):
+        above = number % 2 > 0
+        axes.annotate(
+            str(number),
+            point,
+            xytext=(5, 6) if above else (-5, -6),
+            textcoords="offset points",
+            ha="left" if above else "right",
+            va="bottom" if above else "top",
+            fontsize=9,
+        )
+    legend = "\n".join(f"{number}  {name}" for number, name in enumerate(names, 1))
+    axes.text(1.03, 1.0, legend, transform=axes.transAxes, va="top", fontsize=8, linespacing=1.5)
+
+
 def _name(planned: Planned) -> str:
     """Layout, micro-batch, recompute."""
-    return f"{planned.layout} b{planned.setup.micro_batch}, recompute {recompute_words(planned)}"
+    size, recompute = planned.setup.micro_batch, recompute_words(planned)
+    return f"{planned.layout}, micro-batch {size}, recompute {recompute}"
 
 
 def _axes(title: str, *, bars: int) -> tuple[Figure, Axes]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from drumline.api.gpupool import GpuPoolSpec, GpuPoolStatus
-from drumline.api.load import ApiError, parse
+from drumline.api.load import ApiError, Model, parse
 from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.api.unknown_fields import unknown_fields
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import ManifestDocument, read_manifests
 from drumline.controller.conversion.jobs import gang_of
@@ -24,6 +25,9 @@ from drumline_trainer.contract import StepPart
 from drumline_trainer.planner.calibration import calibrated, rescaled
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import named_gpu
+
+_OF_SIZES: Final = ("spec.trainer.parallelism", "spec.trainer.globalBatchSize")
+"""Fields of which the trainer says what would divide, where a rule has no figures."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,10 +71,8 @@ def read_job(name: str) -> JobFile:
     if len(jobs) != 1:
         raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
     try:
-        spec = parse(TrainingJobSpec, _spec(jobs[0]), at="spec")
-        for problem in broken_rules(spec):
-            raise problem
-        config = trainer_config(spec)
+        spec = _parsed(TrainingJobSpec, jobs[0])
+        config = _config(spec)
     except ApiError as error:
         raise jobs[0].blame(error.path, str(error)) from None
     except ConfigError as error:
@@ -107,12 +109,44 @@ def gang_asked(job: JobFile) -> Gang:
     return gang_of(asking, priority=0)
 
 
+def _config(spec: TrainingJobSpec) -> TrainerConfig:
+    """What its ranks are told.
+
+    Raises:
+        ApiError: the API server would refuse the spec; of sizes that do not divide with figures.
+        ConfigError: the operator would.
+    """
+    broken = next(iter(broken_rules(spec)), None)
+    try:
+        config = trainer_config(spec)
+    except ConfigError as error:
+        if broken is None or broken.path not in _OF_SIZES:
+            raise broken or error from None
+        figures = str(error).partition(": ")[2]
+        raise ApiError(path=broken.path, problem=figures) from None
+    if broken is not None:
+        raise broken
+    return config
+
+
+def _parsed(model: type[Model], document: ManifestDocument) -> Model:
+    """The spec of an object that a person wrote.
+
+    Raises:
+        ApiError: a field cannot be used, or there is no such field.
+    """
+    raw = _spec(document)
+    for problem in unknown_fields(model, raw, at="spec"):
+        raise problem
+    return parse(model, raw, at="spec")
+
+
 def _pools(documents: Sequence[ManifestDocument]) -> dict[str, GpuPoolSpec]:
     pools: dict[str, GpuPoolSpec] = {}
     for document in documents:
         if document.kind == "GpuPool":
             try:
-                pool = parse(GpuPoolSpec, _spec(document), at="spec")
+                pool = _parsed(GpuPoolSpec, document)
                 if pool.hardware is not None:
                     named_gpu(pool.hardware.gpu)
             except ApiError as error:

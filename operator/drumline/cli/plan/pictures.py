@@ -1,7 +1,7 @@
 """A plan's pictures as inline SVG: bands with their legends, and curves with axes.
 
-A band is stretched to the page and its legend is text beside it, so both can be read on a phone; a
-curve has a least width, below which the page scrolls it sideways.
+A band is stretched to the page and its legend is text beside it; a curve shrinks with the page,
+whose style writes its words larger then: both can be read on a phone.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+from drumline.cli.columns import gib
 from drumline.cli.formatting import count, duration, percent
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.plan.columns import gib
 from drumline_trainer.planner.auto import recompute_words
 from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.search import Planned
@@ -23,7 +23,8 @@ _BAND: Final = 1000
 _WIDTH: Final = 640
 _BAND_HEIGHT: Final = 36
 _LEFT: Final = 70
-_BOTTOM: Final = 250
+_TOP: Final = 44
+_BOTTOM: Final = 262
 _COLOURS: Final = (
     "#4c78a8",
     "#f58518",
@@ -56,7 +57,7 @@ def step_picture(planned: Planned) -> Markup:
     return _band(
         "Parts of a step",
         [
-            (str(part), seconds * scale, f"{duration(seconds)}, {percent(seconds / time.seconds)}")
+            (str(part), seconds * scale, f"{duration(seconds)}, {_share(seconds / time.seconds)}")
             for part, seconds in ordered
             if seconds >= time.seconds / 1000
         ],
@@ -82,7 +83,7 @@ def front_picture(front: Sequence[Planned]) -> Markup:
             for size, each in zip(sizes, front, strict=True)
         ],
         across=_linear(sizes, unit="GiB of the fullest rank", start=_LEFT, end=_WIDTH - 30),
-        up=_linear(times, unit="seconds of a step", start=_BOTTOM, end=30),
+        up=_linear(times, unit="seconds of a step", start=_BOTTOM, end=_TOP),
         stepped=True,
     )
 
@@ -105,7 +106,7 @@ def curve_picture(points: Sequence[tuple[int, Planned]]) -> Markup:
             for (gpus, each), speed in zip(points, speeds, strict=True)
         ],
         across=_doubling(sizes, unit="GPUs", start=_LEFT, end=_WIDTH - 30),
-        up=_linear([0.0, *speeds], unit="tokens/s of a GPU", start=_BOTTOM, end=30),
+        up=_linear([0.0, *speeds], unit="tokens/s of a GPU", start=_BOTTOM, end=_TOP),
     )
 
 
@@ -243,7 +244,7 @@ def _scatter(
             for number, (x, y, _) in enumerate(placed, 1)
             if stepped
         ),
-        height=_BOTTOM + 50,
+        height=_BOTTOM + 54,
     )
 
 
@@ -260,14 +261,19 @@ def _ticks(across: _Axis, up: _Axis) -> Iterator[Markup]:
         x = across.place(value)
         yield element("line", x1=x, y1=up.end, x2=x, y2=up.start, class_="grid")
         label = _label(value)
-        yield element("text", label, x=x, y=up.start + 18, text_anchor="middle")
+        yield element("text", label, x=x, y=up.start + 22, text_anchor="middle")
     for value in up.ticks:
         y = up.place(value)
         yield element("line", x1=across.start, y1=y, x2=across.end, y2=y, class_="grid")
         label = _label(value)
         yield element("text", label, x=across.start - 8, y=y + 4, text_anchor="end")
-    yield element("text", across.unit, x=across.end, y=up.start + 38, text_anchor="end")
-    yield element("text", up.unit, x=4, y=14)
+    yield element("text", across.unit, x=across.end, y=up.start + 46, text_anchor="end")
+    yield element("text", up.unit, x=4, y=20)
+
+
+def _share(value: float) -> str:
+    """With a space at which no line breaks."""
+    return percent(value).replace(" ", "\N{NO-BREAK SPACE}")
 
 
 def _label(value: float) -> str:
@@ -283,4 +289,4 @@ def _picture(title: str, *content: Markup, height: float) -> Markup:
         role="img",
         aria_label=title,
     )
-    return element("div", drawn, class_="wide", tabindex=0)
+    return element("div", drawn, class_="chart")

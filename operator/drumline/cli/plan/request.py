@@ -86,7 +86,9 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
     """
     pool = job.hardware.config if job is not None and job.hardware is not None else None
     domain = chosen.domain if chosen.domain is not None else pool and pool.domain_gpus
-    per_node = chosen.gpus_per_node or (job.spec.gpus_per_node if job is not None else 8)
+    per_node = job.spec.gpus_per_node if job is not None else 8
+    if chosen.gpus_per_node is not None:
+        per_node = _positive("--gpus-per-node", chosen.gpus_per_node)
     network = chosen.network or _NETWORK
     wiring = Wiring(topology=Topology(chosen.topology), oversubscription=chosen.oversubscription)
     if chosen.group is not None:
@@ -97,8 +99,8 @@ def cluster_for(chosen: argparse.Namespace, gpus: int, *, job: JobFile | None = 
         named_gpu(chosen.gpu or (pool and pool.gpu) or _GPU),
         gpus=gpus,
         network=link_of(pool) if pool and not chosen.network else named_link(network),
-        inside=None if chosen.inside is None else named_link(chosen.inside),
-        gpus_per_node=_positive("--gpus-per-node", per_node),
+        inside=None if chosen.inside is None else named_link(chosen.inside, field_name="--inside"),
+        gpus_per_node=per_node,
         domain=None if domain is None else _positive("--domain", domain),
         wiring=wiring,
     )
@@ -210,12 +212,17 @@ def _sizes(text: str) -> tuple[int, ...]:
 
 def _choice(text: str) -> Choice:
     """A layout written as `tensor=8,pipeline=4`."""
-    values = dict(_COMPARED)
+    values, given = dict(_COMPARED), set[str]()
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, value = part.partition("=")
-        if name not in values or not equals:
+        if name not in values:
             raise ConfigError(unknown("--compare", name, _COMPARED))
+        if not equals:
+            raise ConfigError(f"--compare: {name} has no value; write {name}={values[name] or 2}")
+        if name in given:
+            raise ConfigError(f"--compare: {name} is given twice")
         values[name] = value
+        given.add(name)
     schedule = _member(Schedule, "schedule", values)
     stages = values["stages_per_rank"] or ("2" if schedule.interleaves else "1")
 

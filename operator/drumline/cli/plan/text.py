@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from drumline.cli.formatting import count, duration, percent, slice_words
+from drumline.cli.columns import columns, gib
+from drumline.cli.formatting import amount, count, duration, percent, slice_words
 from drumline.cli.plan.advice_text import advice_text
-from drumline.cli.plan.columns import columns, gib
 from drumline.cli.plan.job_file import JobFile
 from drumline.cli.plan.model import Plan, WrittenLayout
 from drumline.cli.plan.rehearse import Rehearsal
@@ -20,6 +20,7 @@ from drumline_trainer.planner.memory import Bill
 from drumline_trainer.planner.score import ErrorSummary, Scored
 from drumline_trainer.planner.search import Planned, RejectedLayout
 from drumline_trainer.planner.step_time import StepTime
+from drumline_trainer.planner.words import large
 
 _HEADINGS: Final = (
     "LAYOUT",
@@ -169,7 +170,11 @@ def _asked(gang: Gang) -> list[str]:
         *most, last = map(str, gang.sizes)
         lines.append(f"It may run with {', '.join(most)} or {last} pods.")
     if gang.slices:
-        lines.append(f"The scheduler is asked for {', '.join(map(slice_words, gang.slices))}.")
+        slices = (
+            slice_words(pods=each.pods, level=each.level, required=each.required)
+            for each in gang.slices
+        )
+        lines.append(f"The scheduler is asked for {', '.join(slices)}.")
     return [*lines, ""] if lines else []
 
 
@@ -199,9 +204,10 @@ def _cost(plan: Plan, best: Planned) -> list[str]:
     if plan.price is None:
         return []
     each = plan.price * best.time.gpus / 3600 / best.time.tokens_per_second * 1e6
-    lines = [f"  {each:.3g} for a million tokens"]
+    lines = [f"  {amount(each)} for a million tokens"]
     if plan.tokens is not None:
-        lines.append(f"  {each * plan.tokens / 1e6:.3g} for {plan.tokens:.3g} tokens")
+        whole = amount(each * plan.tokens / 1e6)
+        lines.append(f"  {whole} for {large(plan.tokens)} tokens")
     return lines
 
 
@@ -229,7 +235,7 @@ def _curve(curve: Sequence[tuple[int, Planned | None]], *, price: float | None) 
             rows.append((count(gpus), "does not fit", "-", "-", "-", "-"))
             continue
         speed = planned.time.tokens_per_second
-        cost = "-" if price is None else f"{price * gpus / 3600 / speed * 1e6:.3g}"
+        cost = "-" if price is None else amount(price * gpus / 3600 / speed * 1e6)
         rows.append(
             (
                 count(gpus),

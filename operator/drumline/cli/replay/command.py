@@ -21,7 +21,7 @@ def run(chosen: argparse.Namespace) -> Output:
     Raises:
         BadInput: the file is no capture.
     """
-    was = _read_capture(chosen.capture)
+    was = read_capture(chosen.capture)
     decisions = decide(snapshot=was.snapshot, pending=was.pending, policy=was.policy, now=was.now)
     shown = ""
     if chosen.output != "text":
@@ -43,7 +43,12 @@ def _count(capture: Capture) -> str:
     )
 
 
-def _read_capture(name: str) -> Capture:
+def read_capture(name: str) -> Capture:
+    """The capture in a file.
+
+    Raises:
+        BadInput: it is none; names line and field.
+    """
     text, _ = read_text(name)
     document = text.encode()
     try:

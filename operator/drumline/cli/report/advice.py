@@ -10,89 +10,8 @@ from drumline.api.conditions import Phase, Reason
 from drumline.api.trainingjob import TrainingJob
 from drumline.cli.formatting import many
 from drumline.cli.report.model import IncidentReport, RestartBudget
+from drumline.overview.advice import BY_REASON, advice_for
 from drumline_trainer.contract import FaultClass, plain
-
-BY_REASON: Final[Mapping[str, str]] = {
-    Reason.NO_DURABLE_STORAGE: "Name checkpoint.claimName: without it a restart of all pods begins"
-    " at step 0.",
-    Reason.STARTING_PODS: "If it lasts, look at its pods with kubectl describe: a kubelet says"
-    " there which claim, Secret or image is missing.",
-    Reason.PULLING_IMAGES: "If the pull lasts, look at its pods with kubectl describe.",
-    Reason.WAITING_FOR_AGENTS: "If it lasts, look at the pods that are named with kubectl logs: a"
-    " slow import, a volume that is being attached.",
-    Reason.START_BLOCKED: "Do what the message says: the kubelet names what does not exist or"
-    " cannot be had.",
-    Reason.STORAGE_UNAVAILABLE: "Make room on the checkpoint claim or repair its storage: the job"
-    " tries again at least once a minute and goes on by itself, and holds its GPUs meanwhile.",
-    Reason.START_DEADLINE_EXCEEDED: "Look at the pods that are named, and raise"
-    " startDeadlineSeconds where programs are slow to start.",
-    Reason.START_FAILED: "Do what the message says, and create the job again.",
-    Reason.API_REFUSED: "Read the message: it is the API server's own, of a ResourceQuota, Pod"
-    " Security or a webhook.",
-    Reason.SUSPENDED_BY_USER: "Set suspend to false when it should go on.",
-    Reason.RESTARTS_EXHAUSTED: "Read the cause and the pods' logs, fix it, and create a new job"
-    " with the same checkpoint.path.",
-    Reason.NO_PROGRESS: "Read the cause: the same step fails again and again, so restarts cannot"
-    " help. Fix it, and create a new job with the same checkpoint.path.",
-    Reason.ACTIVE_DEADLINE_EXCEEDED: "Create a new job with the same checkpoint.path and a longer"
-    " activeDeadlineSeconds.",
-    Reason.CONFIG_REFUSED: "Fix the field that the message names.",
-    Reason.MEMORY_EXCEEDED: "Make the change that the message names, or use a pool with larger"
-    " GPUs.",
-    Reason.UNREADABLE: "Suspend the job and write the field that the message names anew.",
-    Reason.OPERATOR_ERROR: "Report the message: it is a defect of the operator.",
-    Reason.CORRUPT_CHECKPOINT: "Repair the storage, or name another checkpoint.path; see"
-    " docs/checkpoints.md.",
-    "InvalidConfig": "Fix the field that the message names.",
-    "PriorityClassNotFound": "Fix priorityClassName, or create the class.",
-    "QuotaExhausted": "Wait, suspend one of the jobs that are named, or raise the queue's"
-    " nominalGpus.",
-    "InsufficientGpus": "Wait, or add nodes.",
-    "TopologyDoesNotFit": "Wait, or ask for topology.preferred instead of required.",
-    "InsufficientResources": "Lower resources, or make room on the nodes.",
-    "NodesUnavailable": "Uncordon nodes, or fix nodeSelector, nodeAffinity and tolerations; the"
-    " message has the counts.",
-    "BackingOff": "It tries again by itself. If it comes back here, fix what the message names: the"
-    " same cause stops every try.",
-    "BehindHigherPriority": "Wait, or raise its priority.",
-    "WouldDelayReservation": "Wait, or state activeDeadlineSeconds: a job that is known to be short"
-    " may go first.",
-    "UserLimit": "Wait for the user's other jobs, or raise the queue's userLimitGpus.",
-    "WaitingForGroup": "Create the other jobs of its group, or correct group.jobs.",
-    "ExceedsQuota": "It never starts like this: ask for less, use another queue, or raise"
-    " nominalGpus.",
-    "ExceedsCluster": "It never starts like this: ask for less, or add nodes.",
-    "QueueNotFound": "Fix spec.queue, or create the queue.",
-    "PoolNotFound": "Fix spec.gpuPool, or the queue's quotas.",
-    "NoQuotaInPool": "Fix spec.gpuPool, or add a quota to the queue.",
-    "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue's.",
-    "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
-    "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",
-}
-"""Reasons that need a person. All other reasons resolve by themselves, or are as they should be."""
-
-_IN_THE_SPEC: Final = frozenset(
-    {
-        "InvalidConfig",
-        "TopologyDoesNotFit",
-        "InsufficientResources",
-        "NodesUnavailable",
-        "WaitingForGroup",
-        "ExceedsQuota",
-        "ExceedsCluster",
-        "QueueNotFound",
-        "PoolNotFound",
-        "NoQuotaInPool",
-        "NamespaceNotAllowed",
-        "TopologyLevelUnknown",
-    }
-)
-"""Reasons whose remedy may be a field that `api.mutability` lets change only while the job is
-suspended, whether or not it holds nodes."""
-_SUSPEND_FIRST: Final = (
-    "Its spec can be changed while it is suspended: set suspend to true, change the field, and set"
-    " suspend to false."
-)
 
 _BY_CLASS: Final[Mapping[str, str]] = {
     FaultClass.APPLICATION: "the next error of the training code ends the job: fix its cause, or"
@@ -125,10 +44,7 @@ def _advice(
         )
         return
     reason = plain(status.reason or "")
-    if (advice := BY_REASON.get(reason)) is not None:
-        yield advice
-    if reason in _IN_THE_SPEC and not job.spec.suspend:
-        yield _SUSPEND_FIRST
+    yield from advice_for(reason, suspended=job.spec.suspend)
     if status.phase in {Phase.SUCCEEDED, Phase.FAILED}:
         return
     reasons = {condition.reason for condition in status.conditions or []}

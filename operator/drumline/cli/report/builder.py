@@ -70,6 +70,8 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
             yield f"Training waits for the storage of its checkpoints. {message}"
         case Phase.RUNNING:
             yield _running(job, status)
+            if status.reason in {Reason.RANKS_ENDED, Reason.PROGRESS_UNREADABLE}:
+                yield message
         case Phase.PENDING:
             yield f"It waits. {message}"
         case Phase.STARTING:

@@ -35,11 +35,11 @@ def recovery(incident: IncidentReport) -> Markup:
     description = ", ".join(
         f"{stage.name} {exact(stage.milliseconds)}" for stage in incident.stages
     )
-    return _picture(
+    return picture(
         f"recovery-{slug(incident.number)}",
         "How long each stage of the recovery took",
         description,
-        _axis(across, bottom=bottom),
+        axis(across, bottom=bottom),
         *(
             _stage(stage, across, began=incident.at, top=number * _ROW)
             for number, stage in enumerate(incident.stages)
@@ -58,11 +58,11 @@ def timeline(report: JobReport) -> Markup:
         f"{s.state} for {duration(s.ends_at - s.begins_at)}" for s in report.timeline
     )
     description += f"; incidents marked: {len(marked)}" if marked else ""
-    return _picture(
+    return picture(
         "life",
         "Timeline of the job",
         description,
-        _axis(across, bottom=64),
+        axis(across, bottom=64),
         *(_span(span, across) for span in report.timeline),
         *(_mark(incident, x=across(incident.at)) for incident in marked),
         height=90,
@@ -77,7 +77,7 @@ def shares(report: JobReport) -> Markup:
         pieces.append(_share(share, x=x))
         x += share.share * WIDTH
     description = ", ".join(f"{share.state} {percent(share.share)}" for share in report.shares)
-    return _picture("shares", "Where the GPU-seconds went", description, *pieces, height=36)
+    return picture("shares", "Where the GPU-seconds went", description, *pieces, height=36)
 
 
 def key(name: str) -> Markup:
@@ -91,7 +91,8 @@ def slug(name: str) -> str:
     return "".join(char if char.isascii() and char.isalnum() else "-" for char in name.lower())
 
 
-def _picture(identity: str, title: str, description: str, *content: Markup, height: int) -> Markup:
+def picture(identity: str, title: str, description: str, *content: Markup, height: int) -> Markup:
+    """A drawing `WIDTH` units wide with what it shows in words, scrolled where it is too wide."""
     picture = element(
         "svg",
         element("title", title, id=f"{identity}-title"),
@@ -103,6 +104,18 @@ def _picture(identity: str, title: str, description: str, *content: Markup, heig
         class_=f"picture {identity}",
     )
     return element("div", picture, class_="wide", tabindex="0", role="group", aria_label=title)
+
+
+def axis(across: TimeAxis, *, bottom: int) -> Markup:
+    """Lines and labels at round moments."""
+    ticks: list[Markup] = []
+    for tick in time_axis.ticks(across):
+        anchor = "start" if tick.x < 40 else "end" if tick.x > WIDTH - 40 else "middle"
+        ticks.append(element("line", x1=tick.x, y1=0, x2=tick.x, y2=bottom, class_="grid"))
+        ticks.append(
+            element("text", tick.label, x=tick.x, y=bottom + 18, text_anchor=anchor, class_="tick")
+        )
+    return element("g", *ticks, aria_hidden="true")
 
 
 def _stage(stage: RecoveryStage, across: TimeAxis, *, began: float, top: int) -> Markup:
@@ -161,14 +174,3 @@ def _share(share: GpuSecondsShare, *, x: float) -> Markup:
         height=28,
         class_=f"band {slug(share.state)}",
     )
-
-
-def _axis(across: TimeAxis, *, bottom: int) -> Markup:
-    ticks: list[Markup] = []
-    for tick in time_axis.ticks(across):
-        anchor = "start" if tick.x < 40 else "end" if tick.x > WIDTH - 40 else "middle"
-        ticks.append(element("line", x1=tick.x, y1=0, x2=tick.x, y2=bottom, class_="grid"))
-        ticks.append(
-            element("text", tick.label, x=tick.x, y=bottom + 18, text_anchor=anchor, class_="tick")
-        )
-    return element("g", *ticks, aria_hidden="true")

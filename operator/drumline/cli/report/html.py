@@ -32,8 +32,22 @@ def render(report: JobReport) -> str:
         element("title", f"{report.namespace}/{report.name}: {report.phase}"),
         element("style", style),
     )
-    sections = (
+    body = element("body", element("main", sections(report)))
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+
+
+def sections(report: JobReport, *, above: str = "", second: str = "") -> Markup:
+    """All parts of the report, without inline styles; their classes are those of report.css.
+
+    Args:
+        report: what is shown.
+        above: markup over its header.
+        second: markup below its header.
+    """
+    parts = (
+        above,
         _header(report),
+        second,
         _next_steps(report),
         _timeline(report),
         _last_incident(report),
@@ -43,8 +57,7 @@ def render(report: JobReport) -> str:
         _events(report),
         _footer(report),
     )
-    body = element("body", element("main", *(part for part in sections if part)))
-    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
+    return joined(*(part for part in parts if part))
 
 
 def _header(report: JobReport) -> Markup:
@@ -64,8 +77,16 @@ def _progress(report: JobReport) -> Markup:
     if report.progress is None:
         return Markup("")
     label = f"{percent(report.progress)} of its steps are done"
-    bar = element("span", style=f"width:{report.progress * 100:.2f}%")
-    return element("div", bar, class_="progress", role="img", aria_label=label)
+    bar = element("rect", width=report.progress * 100, height=1)
+    return element(
+        "svg",
+        bar,
+        class_="progress",
+        viewBox="0 0 100 1",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=label,
+    )
 
 
 def _next_steps(report: JobReport) -> Markup:

@@ -5,18 +5,18 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
-
-import yaml
 
 from drumline.api.base import GROUP, VERSION
 from drumline.cli.cluster_access import NOT_SERVED, cluster_client, find_credentials, refusal
 from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.command import follow_to_the_end, random_letters, say
 from drumline.cli.output import Output
 from drumline.cli.run.manifests import (
+    LABEL_SWEEP,
     RunRequest,
     code_manifests,
     code_source,
@@ -25,6 +25,7 @@ from drumline.cli.run.manifests import (
 from drumline.cli.run.pack import PackedFolder, pack
 from drumline.cli.run.request import run_request
 from drumline.cli.run.source_files import source_files
+from drumline.cli.run.sweep import sweep_requests
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS, TRAINING_QUEUES
@@ -33,7 +34,6 @@ from drumline_trainer.contract import plain
 Json = dict[str, Any]
 
 _QUEUE_VARIABLE: Final = "DRUMLINE_QUEUE"
-_PLAIN_TEXT: Final = re.compile(r"(?!(?i:y|n|yes|no|on|off|true|false|null)$)[A-Za-z/][\w./:@+=-]*")
 _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
     "# object in an annotation, for which code over some 150 KB is too large)\n"
@@ -56,7 +56,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         request = run_request(
             chosen, environment, queue=queue, namespace=chosen.namespace, letters=letters
         )
-        return Output(text=_dry_run(request, _packed(chosen, environment)))
+        requests = sweep_requests(request, chosen.sweep, max_parallel=chosen.max_parallel)
+        return Output(text=_dry_run(request, requests, _packed(chosen, environment)))
     credentials = find_credentials(
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
@@ -65,18 +66,25 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     request = run_request(
         chosen, environment, queue=queue or "", namespace=namespace, letters=letters
     )
+    requests = sweep_requests(request, chosen.sweep, max_parallel=chosen.max_parallel)
     packed = _packed(chosen, environment)
 
     async def submit() -> None:
         async with cluster_client(credentials) as client:
             parts = code_manifests(packed, namespace=namespace) if packed else []
-            manifest = job_manifest(request, code_source(packed, parts) if packed else None)
-            if not queue:
-                manifest["spec"]["queue"] = await _only_queue(client)
-            await _create(client, manifest, parts, namespace=namespace)
+            code = code_source(packed, parts) if packed else None
+            named = queue or await _only_queue(client)
+            for each in requests:
+                manifest = job_manifest(replace(each, queue=named), code)
+                await _create(client, manifest, parts, namespace=namespace)
+                say(_created(each, packed))
 
     asyncio.run(submit())
-    say(_created(request, packed))
+    if chosen.sweep:
+        return Output(
+            text=f"see them: kubectl get trainingjobs -n {namespace} -l {LABEL_SWEEP}="
+            f"{request.name}; drumline logs -f {requests[0].name} -n {namespace}\n"
+        )
     if chosen.detach:
         return Output(text=f"follow it: drumline logs -f {request.name} -n {namespace}\n")
     return follow_to_the_end(credentials, job=request.name, namespace=namespace)
@@ -88,36 +96,24 @@ def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Packe
     return pack(chosen.folder, source_files(chosen.folder, environment))
 
 
-def _dry_run(request: RunRequest, packed: PackedFolder | None) -> str:
+def _dry_run(
+    request: RunRequest, requests: Sequence[RunRequest], packed: PackedFolder | None
+) -> str:
     if packed is None:
-        manifests = [job_manifest(request, None)]
+        manifests = [job_manifest(each, None) for each in requests]
     else:
         # Names of the job's own: kubectl gives them no owner, so they must outlive the last owner
         # of equal code that was stored by others.
         parts = code_manifests(packed, namespace=request.namespace, prefix=f"{request.name}-code")
-        manifests = [*parts, job_manifest(request, code_source(packed, parts))]
-    return _DRY_RUN_HEADER + yaml.dump_all(
-        manifests, Dumper=_QuotingDumper, sort_keys=False, explicit_start=True
-    )
-
-
-class _QuotingDumper(yaml.SafeDumper):
-    """Quotes all text that some reader of YAML takes for something else.
-
-    PyYAML leaves `3e-4` plain, as it is no number of YAML 1.1; to kubectl it is one.
-    """
-
-
-def _text(_: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    style = None if _PLAIN_TEXT.fullmatch(text) else '"'
-    return yaml.ScalarNode("tag:yaml.org,2002:str", text, style=style)
-
-
-_QuotingDumper.add_representer(str, _text)
+        code = code_source(packed, parts)
+        manifests = [*parts, *(job_manifest(each, code) for each in requests)]
+    return _DRY_RUN_HEADER + job_yaml(manifests)
 
 
 def _created(request: RunRequest, packed: PackedFolder | None) -> str:
     line = f"trainingjob {request.namespace}/{request.name}: {request.nodes} x {request.gpus} GPUs"
+    if request.parameters:
+        return f"{line}, {request.parameters}"
     if packed is None:
         return line
     size = len(packed.content) / 1000

@@ -20,6 +20,9 @@ LAUNCHERS: Final = frozenset(
     ("accelerate", "colossalai", "composer", "deepspeed", "mpiexec", "mpirun", "torchrun")
 )
 """Programs that start a pod's ranks themselves."""
+LABEL_SWEEP: Final = f"{GROUP}/sweep"
+PARAMETERS: Final = f"{GROUP}/parameters"
+"""Annotation of a sweep's job."""
 _DIGITS_IN_NAME: Final = 20
 _MAX_STEM_CHARS: Final = 40
 """Of a job's 50, with room for the random letters."""
@@ -43,6 +46,8 @@ class RunRequest:
     resources: tuple[tuple[str, str], ...] = ()
     options: Json = field(default_factory=dict[str, Any])
     """Further fields of the spec."""
+    parameters: str = ""
+    """Of a job of a sweep, for people: `lr=3e-4 seed=1`."""
 
 
 def launch_of(command: Sequence[str]) -> str:
@@ -91,11 +96,16 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
         **({"resources": dict(request.resources)} if request.resources else {}),
         "template": template,
     }
-    place = {"namespace": request.namespace} if request.namespace else {}
+    metadata: Json = {"name": request.name}
+    if request.namespace:
+        metadata["namespace"] = request.namespace
+    if request.parameters:
+        metadata["labels"] = {LABEL_SWEEP: request.options["sweep"]["name"]}
+        metadata["annotations"] = {PARAMETERS: request.parameters}
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainingJob",
-        "metadata": {"name": request.name, **place},
+        "metadata": metadata,
         "spec": spec,
     }
 

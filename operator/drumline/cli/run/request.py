@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
+from typing import Final, get_args
 
+from drumline.api.after import AfterSpec
 from drumline.cli.errors import BadInput
 from drumline.cli.run.manifests import RunRequest, job_stem, launch_of
+
+_CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
 
 def run_request(
@@ -38,7 +42,11 @@ def run_request(
             "which image? Name one that has Python and your libraries, with --image or in"
             " DRUMLINE_IMAGE, for instance pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
         )
-    options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
+    options = {
+        "gpuPool": chosen.pool,
+        "priorityClassName": chosen.priority,
+        "after": [_after(text) for text in chosen.after],
+    }
     return RunRequest(
         name=chosen.name or f"{job_stem(command)}-{letters}",
         namespace=namespace,
@@ -57,6 +65,14 @@ def run_request(
         ),
         options={name: value for name, value in options.items() if value},
     )
+
+
+def _after(text: str) -> dict[str, str]:
+    """`JOB` or `JOB:Finished`."""
+    job, colon, condition = text.partition(":")
+    if not job or (colon and condition not in _CONDITIONS):
+        raise BadInput(f"--after {text}: write JOB, or JOB:Finished where it may also fail")
+    return {"job": job, "condition": condition or _CONDITIONS[0]}
 
 
 def _pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:

@@ -368,9 +368,9 @@ def _leader(gang: WatchedGang) -> str | None:
 
 
 def _news(report: GangReport) -> tuple[object, ...]:
-    """The parts of a report whose change wakes the reconciler; progress is not among them."""
+    """The parts of a report whose change wakes the reconciler; of progress the layout alone."""
     status = report.status
     return (
         *(status.generation, status.phase, status.incidents, status.notice),
-        *(status.waiting_for, report.lost),
+        *(status.waiting_for, status.remark, status.progress.layout, report.lost),
     )

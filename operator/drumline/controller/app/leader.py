@@ -28,6 +28,7 @@ from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.loop import SchedulerLoop
+from drumline.controller.scheduler.node_requests import NodeRequests, PlaceholderSettings
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.usage_reporter import UsageReporter
@@ -38,6 +39,7 @@ from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
+from drumline.scheduling.model import Policy
 from drumline.settings import Settings
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
@@ -134,20 +136,19 @@ class LeaderComponents:
         self._job_events = JobEvents(self._recorder)
         self._reconciler = self._wire_reconciler(agents)
         self._reporter: UsageReporter | None = None
+        self._looks_at_all = asyncio.Event()
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start scheduler, workers and reporter in `group`."""
         policy = policy_of(self._term.settings.scheduling)
-        usage = QueueUsageHistory(half_life=policy.history_seconds)
-        statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
-        usage.restore(statuses, now=self._clocks.wall())
+        usage = self._restored_usage(policy)
         forecasts = Forecasts(
             state=self._state,
             usage=usage,
             policy=policy,
             clock=self._clocks.wall,
             wake=self._wake.set,
-            caught_up=self._queue.wait_idle,
+            caught_up=self._caught_up,
         )
         messages = WaitingMessages(
             state=self._state,
@@ -156,6 +157,7 @@ class LeaderComponents:
             forecasts=forecasts,
             clock=self._clocks.wall,
         )
+        node_requests = self._wire_node_requests()
         scheduler = SchedulerLoop(
             state=self._state,
             committer=self._wire_committer(),
@@ -166,6 +168,7 @@ class LeaderComponents:
             policy=policy,
             usage=usage,
             captures=self.captures,
+            node_requests=node_requests,
             enqueue=self._queue.add,
         )
         for _ in range(WORKERS):
@@ -173,6 +176,8 @@ class LeaderComponents:
                 work(queue=self._queue, reconciler=self._reconciler, metrics=self._term.metrics)
             )
         group.create_task(scheduler.run())
+        group.create_task(self._look_at_all(after=scheduler.first_cycle_over))
+        group.create_task(node_requests.run())
         group.create_task(messages.run())
         group.create_task(forecasts.run())
         group.create_task(
@@ -192,6 +197,28 @@ class LeaderComponents:
                 progress=self._watch.progress,
             )
         )
+
+    def _restored_usage(self, policy: Policy) -> QueueUsageHistory:
+        """What queues have used lately, as their statuses keep it."""
+        usage = QueueUsageHistory(half_life=policy.history_seconds)
+        statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
+        usage.restore(statuses, now=self._clocks.wall())
+        return usage
+
+    async def _look_at_all(self, *, after: asyncio.Event) -> None:
+        """Wake the reconciler for every job there is, after the first places.
+
+        Gangs that run need no leader; what waits for this one is who is not placed yet, and ten
+        thousand plans without an action take seconds.
+        """
+        await after.wait()
+        for job in self._state.jobs.all():
+            self._queue.add(job.key)
+        self._looks_at_all.set()
+
+    async def _caught_up(self) -> None:
+        await self._looks_at_all.wait()
+        await self._queue.wait_idle()
 
     async def report_spec(self, resource: Resource, name: str, *, version: str) -> None:
         """Say what becomes of a new spec once our cache has it; the next look does else."""
@@ -240,6 +267,17 @@ class LeaderComponents:
             priority_of=self._state.scheduling.priority_of,
             foreseen=self._reconciler.foreseen,
             announce=self._reconciler.announce,
+        )
+
+    def _wire_node_requests(self) -> NodeRequests:
+        return NodeRequests(
+            client=self._term.client,
+            state=self._state,
+            settings=PlaceholderSettings(
+                namespace=self._term.settings.namespace, image=self._term.settings.operator_image
+            ),
+            clock=self._clocks.wall,
+            wake_scheduler=self._wake.set,
         )
 
     def _wire_orphan_sweep(self) -> OrphanSweep:

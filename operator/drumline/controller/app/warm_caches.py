@@ -109,10 +109,8 @@ class WarmCaches:
         return max((job.status.epoch or 0 for job in self.state.jobs.all()), default=0)
 
     def lead(self, listener: Listener) -> None:
-        """From now on this hears every change; first it is woken for every job there is."""
+        """From now on this hears every change."""
         self._listener = listener
-        for job in self.state.jobs.all():
-            listener.enqueue(job.key)
         listener.wake_scheduler()
 
     def _settle(self, job: Job, verdict: Schedulable | Refusal) -> None:

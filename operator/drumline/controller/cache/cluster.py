@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.chains import Chains
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods
@@ -51,6 +52,7 @@ class ClusterCache:
             hardware=self.hardware_of,
             judge_later=judge_later,
         )
+        self.chains = Chains(self.jobs.get)
         self.pods = JobPods()
         self.pools = SpecCache(GpuPoolSpec)
         self.queues = SpecCache(TrainingQueueSpec)
@@ -58,6 +60,7 @@ class ClusterCache:
         self.scheduling = SnapshotBuilder(
             Sources(
                 jobs=self.jobs,
+                chains=self.chains,
                 pods=self.pods,
                 nodes=self.nodes,
                 pools=self.pools,
@@ -103,6 +106,7 @@ class ClusterCache:
 
     def _job_changed(self, before: Job | None, after: Job | None) -> None:
         """Count the nodes of both assignments again: pods there may have become orphans."""
+        self.chains.changed(before, after)
         if before is not None and before.status.assignment is not None:
             self.scheduling.places_given_up(before)
         versions = [job for job in (before, after) if job is not None]

@@ -8,8 +8,10 @@ from typing import Any
 from drumline.api.base import LABEL_JOB
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers
+from drumline.controller.cache.scheduled_state import scheduled_state
 from drumline.kube.store import Change, Event
 from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView, TrainingJobView
+from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.cache.event_handlers")
@@ -51,10 +53,14 @@ class EventHandlers:
 
     def _on_job(self, event: Event[TrainingJobView]) -> None:
         old, new = _sides(event)
+        key = "/".join(event.key)
+        before = self._state.jobs.get(key)
         _log_unreadable(event, self._state.on_job(old, new))
-        if _scheduling_changed(event):
+        if _scheduling_changed(event) or _status_is_news(before, self._state.jobs.get(key)):
             self._wake_scheduler()
-        self._enqueue("/".join(event.key))
+        self._enqueue(key)
+        for successor in self._state.chains.successors(key):
+            self._enqueue_soon(successor)
 
     def _on_rewind(self) -> None:
         log.warning("cluster_restored", why="the list of jobs is older than what was seen")
@@ -93,6 +99,13 @@ class EventHandlers:
     def _on_priority_class(self, event: Event[PriorityClassView]) -> None:
         self._state.on_priority_class(*_sides(event))
         self._wake_scheduler()
+
+
+def _status_is_news(before: Job | None, after: Job | None) -> bool:
+    """A write that was answered by a conflict, or another leader's: nobody else says it."""
+    if before is None or after is None:
+        return False  # a job that comes or goes is news by itself
+    return scheduled_state(before.status) != scheduled_state(after.status)
 
 
 def _log_unreadable(event: _OursEvent, problem: str | None) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.chains import Chains
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods, is_owned
@@ -39,6 +40,7 @@ from drumline.controller.conversion.jobs import added_requests, effective_priori
 from drumline.controller.conversion.nodes import pool_of, resources_of
 from drumline.controller.conversion.queues import queue_of
 from drumline.kube.views import PodView
+from drumline.lifecycle.model.chains import Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
@@ -50,6 +52,16 @@ RISK_SECONDS = 60.0
 """For how long a figure of the work that an eviction would lose is kept unseen."""
 RISK_SHARE = 0.1
 """By at most this part of it such a figure is off, beside what `RISK_SECONDS` add."""
+
+
+class _MadeOf(NamedTuple):
+    """What a gang was made of, beside the version of its job."""
+
+    backoff: Backoff | None
+    priority: int
+    added: Resources
+    verdict: Verdict | None
+    predecessors: Standing
 
 
 class _KnownAdmitted(NamedTuple):
@@ -74,6 +86,7 @@ class Sources:
     """The caches that a snapshot is built from."""
 
     jobs: JobCache
+    chains: Chains
     pods: JobPods
     nodes: NodeCache
     pools: SpecCache[GpuPoolSpec]
@@ -100,9 +113,7 @@ class SnapshotBuilder:
         self._sources = sources
         self._progress = progress
         self._platform_tolerations = platform_tolerations
-        self._gangs: dict[
-            str, tuple[Job, tuple[Backoff | None, int, Resources, Verdict | None], Gang]
-        ] = {}
+        self._gangs: dict[str, tuple[Job, _MadeOf, Gang]] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, _KnownAdmitted] = {}
         self._added: dict[str, Resources] = {}
@@ -319,23 +330,29 @@ class SnapshotBuilder:
     def _gang(self, job: Job) -> Gang | None:
         """The scheduler's view of a job; None, and noted in `left_out`, where there can be none.
 
-        The same object as long as version, spec, verdict, backoff, priority and what admission adds
-        are.
+        The same object as long as version, spec, verdict, backoff, priority, predecessors and what
+        admission adds are.
         """
         backoff = self.backoffs.get(job.uid)
-        priority = self.priority_of(job)
-        added = self._added.get(job.uid, NOTHING)
-        known, made_of = self._gangs.get(job.uid), (backoff, priority, added, job.verdict)
+        made_of = _MadeOf(
+            backoff=backoff,
+            priority=self.priority_of(job),
+            added=self._added.get(job.uid, NOTHING),
+            verdict=job.verdict,
+            predecessors=self._sources.chains.standing_of(job),
+        )
+        known = self._gangs.get(job.uid)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
             return known[2]
         try:
             gang = gang_of(
                 job,
-                priority=priority,
+                priority=made_of.priority,
                 platform_tolerations=self._platform_tolerations,
                 retry_at=backoff.until if backoff else 0.0,
                 retry_cause=backoff.cause if backoff else "",
-                added=added,
+                added=made_of.added,
+                predecessors=made_of.predecessors,
             )
         except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
             self._leave_out(job, error)

@@ -20,6 +20,7 @@ from drumline.kube.quantity import amount
 from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.manifests.agents import INIT_RESOURCES
 from drumline.lifecycle.manifests.containers import main_requests
+from drumline.lifecycle.model.chains import FREE, Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
 from drumline.lifecycle.model.sizes import sizes_of
@@ -130,6 +131,7 @@ def gang_of(
     retry_at: float = 0.0,
     retry_cause: str = "",
     added: Resources = NOTHING,
+    predecessors: Standing = FREE,
 ) -> Gang:
     """A job as the scheduler sees it.
 
@@ -140,6 +142,7 @@ def gang_of(
         retry_at: not before this time (seconds since the epoch).
         retry_cause: why it backs off.
         added: what admission adds to each pod's requests (`added_requests`).
+        predecessors: how far the jobs are that it starts after.
     """
     spec, status = job.spec, job.status
     topology, nominated = spec.topology, status.nominated
@@ -153,7 +156,7 @@ def gang_of(
         queue=spec.queue,
         nodes=spec.nodes,
         per_pod=_per_pod(job) + added,
-        queued_at=parse_timestamp(status.queued_at) if status.queued_at else job.created_at,
+        queued_at=max(job.queued_at, predecessors.ended_at),
         priority=priority,
         pool=spec.gpu_pool,
         pools=tuple(spec.gpu_pools or ()),
@@ -164,12 +167,16 @@ def gang_of(
         selector=dict(spec.node_selector or {}),
         affinity=_affinity(spec.node_affinity),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
+        excluded_nodes=frozenset(entry.node for entry in status.avoided_nodes or ()),
         retry_at=retry_at,
         retry_cause=retry_cause,
         sizes=sizes if len(sizes) > 1 else (),
         user=plain(spec.user or ""),
         group=group.name if group else "",
         group_gangs=group.jobs if group else 1,
+        sweep=spec.sweep.name if spec.sweep else "",
+        sweep_limit=spec.sweep.max_parallel if spec.sweep else 1,
+        after=predecessors.unmet,
         max_runtime_seconds=None if deadline is None else float(deadline),
         nominated=() if nominated is None else nominated.node_names(),
         nominated_pool="" if nominated is None else nominated.gpu_pool,

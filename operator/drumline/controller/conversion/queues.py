@@ -24,6 +24,7 @@ def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
         nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
         max_priority=spec.max_priority,
         namespaces=None if spec.namespaces is None else frozenset(spec.namespaces),
+        held=spec.stop_policy == "Hold",
         parent=spec.parent,
         borrowing_limit={
             quota.gpu_pool: quota.borrowing_limit_gpus

@@ -51,6 +51,8 @@ class JobMemory:
     agent_failures: int = 0
     """Of pushes and notices, in a row."""
     figures_at: float | None = None
+    layout_generation: int | None = None
+    """The generation whose layout was written out of turn."""
     written_at: float = 0.0
     """Our last status write."""
 

@@ -20,6 +20,7 @@ from drumline.controller.reconciler.executor import (
     RetryLater,
     StartRefused,
 )
+from drumline.controller.reconciler.figures import figures_due
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
@@ -181,6 +182,8 @@ class Reconciler:
         now = self._clock()
         return Observed(
             pods=pods,
+            predecessors=self._state.chains.standing_of(job),
+            is_awaited=job.finished and self._state.chains.is_awaited(job),
             refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
@@ -195,6 +198,7 @@ class Reconciler:
             notice=report.status.notice if report else None,
             acknowledges_saves=report.status.acknowledges_saves if report else False,
             waiting_for=report.status.waiting_for if report else None,
+            remark=report.status.remark if report else None,
             notified=memory.notified,
             withdrawn=memory.withdrawn,
         )
@@ -237,13 +241,8 @@ class Reconciler:
         if not self._has_figures(job):
             memory.figures_at = None
             return None
-        now = self._clock()
-        if memory.figures_at is None:  # the first refresh comes one interval after the start
-            memory.figures_at = now
-        if now < memory.figures_at + self._progress_seconds:
-            return None
-        memory.figures_at = now
-        return report.status.progress if report else None
+        due = figures_due(job, report, memory, now=self._clock(), every=self._progress_seconds)
+        return report.status.progress if due and report else None
 
     def _requeue_after(
         self, job: Job, memory: JobMemory, requeue_at: float | None, *, now: float

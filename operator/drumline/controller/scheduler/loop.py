@@ -20,6 +20,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
 from drumline.kube.errors import NotLeader
@@ -63,6 +64,7 @@ class SchedulerLoop:
         policy: the choices of the cluster's owner.
         usage: the usage history of the queues.
         captures: where a cycle is written that is asked for.
+        node_requests: what autoscalers are asked for.
         enqueue: wakes the reconciler for a job's key.
     """
 
@@ -78,6 +80,7 @@ class SchedulerLoop:
         policy: Policy,
         usage: QueueUsageHistory,
         captures: CycleCaptures,
+        node_requests: NodeRequests,
         enqueue: Callable[[str], None],
     ) -> None:
         self._enqueue = enqueue
@@ -90,9 +93,12 @@ class SchedulerLoop:
         self._policy = policy
         self._usage = usage
         self._captures = captures
+        self._node_requests = node_requests
         self._cycle_cache = CycleCache()
         self._decided_in = 0.0
         self._has_decided = False
+        self.first_cycle_over = asyncio.Event()
+        """Set once there was a cycle, however it ended."""
 
     async def run(self) -> None:
         """Cycle whenever woken, or when a job's backoff ends; never returns."""
@@ -114,6 +120,7 @@ class SchedulerLoop:
                 log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
                 self._cycle_cache = CycleCache()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
+            self.first_cycle_over.set()
 
     async def cycle(self) -> float | None:
         """One cycle; returns in how many seconds the next is due without a wake-up."""
@@ -121,6 +128,7 @@ class SchedulerLoop:
         started = time.perf_counter()
         now = self._clock()
         snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
+        snapshot = self._node_requests.offered(snapshot, now=now)
         pending = tuple(self._state.scheduling.pending())
         jobs = {job.uid: job for job in self._state.jobs.all()}
         for key, problem in self._state.scheduling.left_out.items():
@@ -139,6 +147,8 @@ class SchedulerLoop:
         )
         decided = time.perf_counter()
         self._decided_in = decided - started
+        broken = (held.gang for held in snapshot.admitted if held.lost)
+        self._node_requests.take(decisions, waiting=(*pending, *broken), now=now)
         if explains:
             self._explain_waiting(decisions)
         settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
@@ -180,7 +190,8 @@ class SchedulerLoop:
                 waiting.add(job.uid)
                 position = before[job.spec.queue]
                 before[job.spec.queue] += 1
-                text = text_of(blocked, position=position)
+                said = self._node_requests.said(blocked.uid)
+                text = text_of(blocked, position=position, autoscaler=said)
                 self._messages.set(job, reason=str(blocked.reason), message=text, position=position)
         for job in self._state.scheduling.jobs_without_priority_class():
             waiting.add(job.uid)

@@ -32,6 +32,7 @@ _FOR_OTHERS: Final = frozenset(
         BlockReason.BEHIND_HIGHER_PRIORITY,
         BlockReason.WOULD_DELAY_RESERVATION,
         BlockReason.USER_LIMIT,
+        BlockReason.SWEEP_LIMIT,
     }
 )
 """What passes as other jobs end."""
@@ -45,13 +46,16 @@ def is_far(blocked: Blocked, *, position: int) -> bool:
     return position >= HEAD and blocked.reason in _FOR_OTHERS
 
 
-def text_of(blocked: Blocked, *, position: int) -> str:
+def text_of(blocked: Blocked, *, position: int, autoscaler: str = "") -> str:
     """Why a job waits, and what would let it start.
 
     Args:
         blocked: the scheduler's answer.
         position: waiting jobs of its queue before it.
+        autoscaler: what it last said of nodes that the job waits for.
     """
+    if blocked.reason is BlockReason.WAITING_FOR_NODES and autoscaler:
+        return f"{blocked.message}; it says: {autoscaler}"
     if is_far(blocked, position=position):
         return f"{HEAD} jobs or more of its queue are before it; figures follow nearer the head"
     remedy = blocked.remedy

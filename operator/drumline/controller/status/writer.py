@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from drumline.api.conditions import Phase
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.jobs import WriteInDoubt
+from drumline.controller.cache.scheduled_state import scheduled_state
 from drumline.controller.conversion.jobs import readable_job_of
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import WRITE_DEADLINE_SECONDS, KubeClient
@@ -34,7 +34,6 @@ log = logs.get("drumline.controller.status.writer")
 LOOK_SECONDS: Final = 1.0
 """Between two looks at the jobs in doubt."""
 LOOKS_AT_ONCE: Final = 32
-_KEEPS_PLACES: Final = {Phase.STARTING, Phase.RUNNING, Phase.RECOVERING}
 _LOOK: Final = Sending(retry=ONCE, deadline_seconds=WRITE_DEADLINE_SECONDS)
 
 
@@ -93,7 +92,7 @@ class StatusWriter:
             self._state.jobs.assume(
                 replace(job, resource_version=written.resource_version, status=status)
             )
-        if _scheduled_state(status) != _scheduled_state(job.status):
+        if scheduled_state(status) != scheduled_state(job.status):
             self._wake_scheduler()
 
     async def settle_doubts(self) -> None:
@@ -150,15 +149,3 @@ class StatusWriter:
 def _plain(status: TrainingJobStatus) -> dict[str, object]:
     """A status as the API server stores it."""
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
-
-
-def _scheduled_state(status: TrainingJobStatus) -> tuple[object, ...]:
-    """What the scheduler waits for: a place is needed or given back, a member leaves or may move.
-
-    Whether a gang starts, runs or recovers on places that it keeps is nothing to it: a thousand
-    jobs that start to run wake nobody.
-    """
-    leaves = status.disruption is not None
-    movable = status.disruption is not None and bool(status.disruption.movable)
-    phase = None if status.phase in _KEEPS_PLACES and not movable else status.phase
-    return (status.assignment, phase, leaves, movable)

@@ -27,6 +27,8 @@ class FailureClass(StrEnum):
     """Can never work: the job fails."""
     CORRUPT_CHECKPOINT = "CorruptCheckpoint"
     """No stored checkpoint verifies: the job fails instead of starting over silently."""
+    DEVICE = "Device"
+    """A GPU of the pod is missing or does not work: rescheduled, and its node is avoided."""
     REFUSED = "Refused"
     """The kubelet refused the pod, a race with another scheduler: rescheduled, not charged."""
     INFRASTRUCTURE = "Infrastructure"
@@ -49,6 +51,7 @@ class FailureClass(StrEnum):
 
 
 RESCHEDULED: Final = (
+    FailureClass.DEVICE,
     FailureClass.REFUSED,
     FailureClass.INFRASTRUCTURE,
     FailureClass.EVICTED,
@@ -57,6 +60,7 @@ RESCHEDULED: Final = (
 """Classes whose members are given up and placed again; other members keep their nodes."""
 
 CHARGED_TO: Final = {
+    FailureClass.DEVICE: FaultClass.INFRASTRUCTURE,
     FailureClass.INFRASTRUCTURE: FaultClass.INFRASTRUCTURE,
     FailureClass.OUT_OF_MEMORY: FaultClass.OUT_OF_MEMORY,
     FailureClass.HANG: FaultClass.HANG,
@@ -69,6 +73,7 @@ CHARGED_TO: Final = {
 _REASONS: Final = {
     FailureClass.CONFIGURATION: Reason.CONFIG_REFUSED,
     FailureClass.CORRUPT_CHECKPOINT: Reason.CORRUPT_CHECKPOINT,
+    FailureClass.DEVICE: Reason.DEVICE_FAILED,
     FailureClass.REFUSED: Reason.KUBELET_REFUSED,
     FailureClass.INFRASTRUCTURE: Reason.POD_LOST,
     FailureClass.EVICTED: Reason.NODE_DISRUPTED,
@@ -208,6 +213,8 @@ def _class_of_code(end: PodEnd) -> FailureClass:
             return FailureClass.CORRUPT_CHECKPOINT
         case ExitCode.PEER_LOST:
             return FailureClass.PEER_LOST
+        case ExitCode.DEVICE:
+            return FailureClass.DEVICE
         case _:
             pass
     report = final_report(end)

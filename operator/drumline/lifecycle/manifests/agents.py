@@ -143,10 +143,15 @@ def supervised(
 
 def _launch_settings(template: PodTemplate, launch: Launch) -> LaunchSettings:
     notice = template.notice or EndNoticeDelivery()
+    events = template.progress.tensor_board if template.progress else None
     return LaunchSettings(
         launch=launch,
         notice_signal=NoticeSignal(notice.signal),
         notice_file=notice.file or "",
+        watches_activity=template.hang_detection == "Activity",
+        progress_patterns=tuple((template.progress and template.progress.patterns) or ()),
+        events_folder=events.folder if events else "",
+        loss_tag=(events.loss_tag or "") if events else "",
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from drumline.api.conditions import Reason
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Verdict
 from drumline_trainer.contract import Launch
 
@@ -77,6 +78,12 @@ class Job:
         """Members of the gang now; spec.nodes while it has no assignment."""
         assignment = self.status.assignment
         return self.spec.nodes if assignment is None else len(assignment.nodes)
+
+    @property
+    def queued_at(self) -> float:
+        """Since when it waits for GPUs, or did before it had them (seconds since the epoch)."""
+        queued_at = self.status.queued_at
+        return self.created_at if queued_at is None else parse_timestamp(queued_at)
 
     @property
     def finished(self) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drumline.api.conditions import DisruptionKind
-from drumline_trainer.contract import Incident, NoticeAnswer, Progress
+from drumline.lifecycle.model.chains import FREE, Standing
+from drumline_trainer.contract import Incident, NoticeAnswer, Progress, Remark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,10 @@ class Observed:
     evictable: int | None = None
     """How many members the job's own PodDisruptionBudget lets a drain evict; None: this operator
     does not know whether there is one. It counts only where pods are not in the namespace's."""
+    predecessors: Standing = FREE
+    """How far the jobs are that this one starts after."""
+    is_awaited: bool = False
+    """It has ended, and the status of a job that starts after it does not say so yet."""
     progress: Progress | None = None
     """The agents' figures, if a refresh of those in status is due."""
     refresh_due: bool = True
@@ -135,6 +140,8 @@ class Observed:
     waiting_for: str | None = None
     """Why the gang waits instead of training, in its agents' words; empty: it does not wait; None:
     no agent has reported."""
+    remark: Remark | None = None
+    """What else the agents have to say of a gang that trains."""
     node_disruptions: tuple[NodeDisruption, ...] = ()
     """Announced disruptions of nodes on which the job has members, at most one a node."""
     incidents: tuple[Incident, ...] = ()

@@ -21,12 +21,18 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     Example: nodes=8, minNodes=2, gpusPerNode=8, globalBatchSize=64, no parallelism: of 16, 24, 32,
     40, 48, 56 and 64 ranks only 16, 32 and 64 divide the batch, so the sizes are (2, 4, 8).
 
+    What the ranks of a template's program split is its own business: any number of pods.
+
     Where the ranks choose their layout its verdict has them (`plan.auto_sizes`), and only `nodes`
     is certain here.
     """
-    if spec.min_nodes is None or spec.trainer is None or chooses_layout(spec):
+    if spec.min_nodes is None or chooses_layout(spec):
         return (spec.nodes,)
     slices = (spec.topology.slices if spec.topology else None) or []
+    slice_nodes = max((request.nodes for request in slices), default=1)
+    if spec.trainer is None:
+        sizes = range(spec.min_nodes, spec.nodes)
+        return (*(size for size in sizes if size % slice_nodes == 0), spec.nodes)
     degrees = spec.trainer.parallelism
     together = 1 if degrees is None else _model_parallel_size(degrees)
     return _sizes(
@@ -37,7 +43,7 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
             batch=spec.trainer.global_batch_size,
             together=together,
             multiple=together * (1 if degrees is None else degrees.replicate),
-            slice_nodes=max((request.nodes for request in slices), default=1),
+            slice_nodes=slice_nodes,
         )
     )
 

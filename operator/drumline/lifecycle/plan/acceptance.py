@@ -5,6 +5,7 @@ from __future__ import annotations
 from drumline.api.conditions import ConditionType, Reason
 from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec
+from drumline.lifecycle.manifests.progress_patterns import pattern_error
 from drumline.lifecycle.manifests.template_secrets import template_error
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
@@ -43,8 +44,10 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
     """
     if broken := broken_rules(spec):
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain("; ".join(map(str, broken))))
-    if spec.template is not None and (error := template_error(spec.template)) is not None:
-        return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
+    if spec.template is not None:
+        error = template_error(spec.template) or pattern_error(spec.template)
+        if error is not None:
+            return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:
         return Schedulable()
     try:

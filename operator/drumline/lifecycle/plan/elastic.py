@@ -4,6 +4,9 @@ Then they save, because another number of ranks can only continue from a checkpo
 get the record of the new generation. If the new members do not start in time, or the save fails,
 the gang continues at its old size. A certain node disruption also ends the attempt, as it leaves no
 time for growing.
+
+A template's program that does not use the client cannot be asked: its ranks start again at the new
+size from what they have saved, as under torchrun.
 """
 
 from __future__ import annotations
@@ -51,6 +54,8 @@ def grow_gang(situation: Situation) -> JobPlan:
         return JobPlan(requeue_at=due)
     if not gang.complete:
         return JobPlan(requeue_at=deadline)
+    if job.launch is not None and not situation.saves_on_request:
+        return JobPlan(actions=(PushRecord(record=generation_record(job, gang)),))
     return _save_and_push_record(situation)
 
 

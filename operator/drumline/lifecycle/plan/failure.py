@@ -16,6 +16,7 @@ from drumline.api.conditions import DisruptionKind, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import budgets, failures, ledger, timeline
+from drumline.lifecycle.incidents.avoided_nodes import with_failed_devices
 from drumline.lifecycle.incidents.failures import (
     RESCHEDULED,
     Failure,
@@ -41,6 +42,8 @@ MAX_REPEATS: Final = 3
 MAX_NAMED: Final = 3
 """Of the members lost at once, so many are named in the ledger."""
 MAX_MESSAGE_CHARS: Final = 300
+_OF_INFRASTRUCTURE: Final = (FailureClass.DEVICE, FailureClass.INFRASTRUCTURE)
+_OF_AGENTS: Final = (FailureClass.DEVICE, FailureClass.LEFT_ON_REQUEST, FailureClass.KILLED)
 _TERMINAL: Final = (FailureClass.CONFIGURATION, FailureClass.CORRUPT_CHECKPOINT)
 
 
@@ -57,10 +60,13 @@ def handle_failures(situation: Situation) -> JobPlan | None:
     place. Without such a report pod 1 counts as lost at t=10 s: member 1 is given up and placed
     again by the scheduler, the other three keep their nodes.
     """
-    job, gang, now = situation.job, situation.gang, situation.now
+    gang, now = situation.gang, situation.now
     failed = member_failures(situation)
     if not failed:
         return None
+    status = with_failed_devices(situation.job.status, failed, now=now)
+    situation = situation.with_status(status)
+    job = situation.job
     cause = root_cause(failed)
     if cause.failure_class in _TERMINAL:
         status = transitions.failed(job, reason=cause.reason, message=cause.message, now=now)
@@ -159,7 +165,7 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     failure = _uncharged(situation, failure)
     if job.is_supervised:
         return failure
-    if failure.failure_class in {FailureClass.LEFT_ON_REQUEST, FailureClass.KILLED}:
+    if failure.failure_class in _OF_AGENTS:
         # The exit codes are the bundled trainer's: no notice was sent to a pod of a template, and
         # its process may end with 137 because a process that it started was killed.
         kind = FailureClass.APPLICATION
@@ -207,7 +213,7 @@ def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> Trainin
     """
     job, now = situation.job, situation.now
     infrastructure = [
-        failure for failure in rescheduled if failure.failure_class is FailureClass.INFRASTRUCTURE
+        failure for failure in rescheduled if failure.failure_class in _OF_INFRASTRUCTURE
     ]
     cause = root_cause(infrastructure or rescheduled)
     further = len(rescheduled) - 1
@@ -225,7 +231,7 @@ def _reschedule(situation: Situation, rescheduled: Sequence[Failure]) -> Trainin
             named, job=job, fault_class=cause.charged_to, now=now, fault_at=fault_at
         )
         status = ledger.with_incident(status, incident)
-    if cause.failure_class is FailureClass.INFRASTRUCTURE:
+    if infrastructure:
         charged = _charge(replace(job, status=status), cause, message=text, now=now)
         if charged.finished:
             return charged.status

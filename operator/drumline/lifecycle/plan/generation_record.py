@@ -38,4 +38,5 @@ def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
         restore_digest=checkpoint.digest if checkpoint else "",
         restarts_left=budgets.remaining(job.status, recovery, at=generation_at(job)),
         hang_timeout_seconds=float(recovery.hang_timeout_seconds),
+        previous_ranks=job.status.previous_ranks,
     )

@@ -7,12 +7,13 @@ that changes the status returns at once: the controller writes it, durably, and 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from drumline.api.conditions import ConditionType, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
-from drumline.lifecycle.incidents import ledger
+from drumline.lifecycle.incidents import avoided_nodes, ledger
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.gang import ObservedGang, observed_gang
@@ -32,10 +33,17 @@ from drumline.lifecycle.plan.situation import Situation
 SENTENCE_SECONDS: Final = 10.0
 """After so long the write budget allows another sentence of the agents."""
 
+SUCCESSOR_SECONDS: Final = 1.0
+"""Until it is asked again whether its successors know that it has ended."""
+
 
 def plan_job(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     """The next write and the next actions for this job."""
     planned = _plan(job, observed, now=now, epoch=epoch)
+    again = None if job.finished or job.deleting else avoided_nodes.next_end(job.status)
+    if planned.status is None and again is not None:
+        times = (planned.requeue_at, again)
+        planned = replace(planned, requeue_at=min(at for at in times if at is not None))
     if planned.status is None and is_unobserved(job) and is_ours(job) and not job.deleting:
         return JobPlan(status=job.status)  # the new spec changes nothing: only that is written
     return planned
@@ -48,6 +56,9 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
         return JobPlan(actions=tuple(delete_actions(observed.pods)))
     if job.finished:
         return _plan_finished(job, observed, now=now)
+    noted = _noted(job, observed, now=now)
+    if noted != job.status:
+        return JobPlan(status=noted)
     if job.spec.suspend or is_true(job.status, ConditionType.SUSPENDED):
         return _plan_suspension(job, observed, now=now)
     if job.status.assignment is None:  # a newer schema is not applied to a job that runs
@@ -67,6 +78,14 @@ def _plan(job: Job, observed: Observed, *, now: float, epoch: int) -> JobPlan:
     return _plan_admitted(Situation.of(job, observed, now=now, epoch=epoch))
 
 
+def _noted(job: Job, observed: Observed, *, now: float) -> TrainingJobStatus:
+    """The status with what has passed or ended elsewhere, whatever the job does."""
+    status = avoided_nodes.without_past(job.status, now=now)
+    if status == job.status and status.assignment is None and observed.predecessors.met:
+        return transitions.predecessors_met(job, observed.predecessors)
+    return status
+
+
 def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:
     """Deletes pods that still run; ended ones stay for their logs until the TTL.
 
@@ -83,6 +102,8 @@ def _plan_finished(job: Job, observed: Observed, *, now: float) -> JobPlan:
     if ttl is None or job.status.finished_at is None:
         return JobPlan(actions=actions)
     due = parse_timestamp(job.status.finished_at) + ttl
+    if now >= due and observed.is_awaited:
+        return JobPlan(actions=actions, requeue_at=now + SUCCESSOR_SECONDS)
     if now >= due:
         return JobPlan(actions=(DeleteJob(),))
     return JobPlan(actions=actions, requeue_at=due)
@@ -178,7 +199,10 @@ def _continue_training(situation: Situation) -> JobPlan:
     """During training only figures change, as often as the write budget allows."""
     job, gang = situation.job, situation.gang
     status = _with_figures(situation)
-    said = transitions.with_storage(status, waiting_for=situation.observed.waiting_for)
+    observed = situation.observed
+    said = transitions.with_agents_words(
+        status, waiting_for=observed.waiting_for, remark=observed.remark
+    )
     if situation.observed.refresh_due:
         status = said
     if status != job.status:

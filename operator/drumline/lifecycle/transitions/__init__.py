@@ -28,6 +28,7 @@ from drumline.lifecycle.transitions.phases import (
     failed,
     invalid_config,
     memory_judged,
+    predecessors_met,
     requeued,
     resumed,
     running,
@@ -35,11 +36,11 @@ from drumline.lifecycle.transitions.phases import (
     suspended,
     valid_config,
     waiting,
+    with_agents_words,
     with_checkpoint,
     with_epoch,
     with_expected_start,
     with_progress,
-    with_storage,
 )
 
 __all__ = [
@@ -56,6 +57,7 @@ __all__ = [
     "nominated",
     "nominated_for_move",
     "nomination_cleared",
+    "predecessors_met",
     "preempted",
     "requeued",
     "resized",
@@ -66,9 +68,9 @@ __all__ = [
     "suspended",
     "valid_config",
     "waiting",
+    "with_agents_words",
     "with_checkpoint",
     "with_epoch",
     "with_expected_start",
     "with_progress",
-    "with_storage",
 ]

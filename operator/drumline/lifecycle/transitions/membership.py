@@ -78,8 +78,10 @@ def admitted(
         priority=priority,
         signing_key=signing_key,
         queued_at=job.status.queued_at or timestamp(job.created_at),
+        after=job.spec.after,
         admitted_at=timestamp(now),
         generation_at=timestamp(now),
+        previous_ranks=job.status.ranks,
         ready=f"0/{len(nodes)}",
         restarts=job.status.restarts or 0,
     )
@@ -227,6 +229,7 @@ def _next(
         epoch=epoch,
         assignment=assignment_of(pool, members, lost=lost, joining=joining),
         generation_at=timestamp(now),
+        previous_ranks=job.status.ranks,
         ready=f"{surviving}/{len(members)}",
     )
 

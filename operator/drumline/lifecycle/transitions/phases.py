@@ -5,11 +5,13 @@ Transitions that change the members are in `membership`, those of disruptions in
 
 from __future__ import annotations
 
+from drumline.api.after import AfterSpec
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
 from drumline.lifecycle.incidents.ledger import with_boundary_passed
 from drumline.lifecycle.incidents.timeline import FIRST_STEP, REPLACED
+from drumline.lifecycle.model.chains import Standing
 from drumline.lifecycle.model.conditions import (
     changed,
     cleared,
@@ -21,13 +23,17 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
-from drumline_trainer.contract import Progress
+from drumline_trainer.contract import Progress, Remark, RemarkKind
 
 MAX_INCIDENT_CHARACTERS = 8192
 MOST_SECONDS_LEFT = 10 * 366 * 86_400.0
 """Whoever reports more has a step that takes for ever, or is not honest."""
 END_SECONDS = 60.0
 END_SHARE = 0.05
+_REMARKED = {
+    RemarkKind.RANKS_ENDED: Reason.RANKS_ENDED,
+    RemarkKind.PROGRESS_UNREADABLE: Reason.PROGRESS_UNREADABLE,
+}
 """Of the time that is left: an expected end that moves by less, and by END_SECONDS, is kept."""
 
 
@@ -42,6 +48,21 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
     )
     status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
     return with_summary(status, Phase.RECOVERING if held else Phase.PENDING, reason, message)
+
+
+def predecessors_met(job: Job, predecessors: Standing) -> TrainingJobStatus:
+    """Jobs of spec.after have ended; its place in the queue counts from the last of them on."""
+    eligible_at = max(job.queued_at, predecessors.ended_at)
+    return changed(
+        job.status,
+        after=[*_still_asked_for(job), *predecessors.met],
+        queued_at=timestamp(eligible_at),
+    )
+
+
+def _still_asked_for(job: Job) -> list[AfterSpec]:
+    """What was met before, as far as the spec names it: that may have changed."""
+    return [after for after in job.status.after or () if after in (job.spec.after or ())]
 
 
 def with_expected_start(
@@ -76,6 +97,7 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
         failed_starts=None,
         started_at=status.started_at or timestamp(now),
         ready=f"{job.size}/{job.size}",
+        ranks=job.size * job.spec.gpus_per_node if job.is_supervised else None,
     )
     status = with_condition(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
     status = cleared(status, job, ConditionType.RECOVERING, Reason.TRAINING, now=now)
@@ -243,19 +265,25 @@ def _expected_end(before: str | None, left: float | None, *, now: float) -> str 
     return timestamp(now + left)
 
 
-def with_storage(status: TrainingJobStatus, *, waiting_for: str | None) -> TrainingJobStatus:
-    """The status of a running job whose agents wait for the storage of its checkpoints, or no more.
+def with_agents_words(
+    status: TrainingJobStatus, *, waiting_for: str | None, remark: Remark | None = None
+) -> TrainingJobStatus:
+    """The status of a running job with what its agents say of it; if that is nothing, it trains.
 
     Args:
         status: of the job; a summary of something else stays.
-        waiting_for: the agents' sentence; empty: they do not wait; None: they did not report.
+        waiting_for: why they wait for the storage of its checkpoints; empty: they do not wait;
+            None: they did not report.
+        remark: what else they say.
     """
-    shown = status.reason == Reason.STORAGE_UNAVAILABLE
-    if waiting_for and (shown or status.reason == Reason.TRAINING):
+    said = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
+    if waiting_for is None or not (said or status.reason == Reason.TRAINING):
+        return status
+    if waiting_for:
         return with_summary(status, Phase.RUNNING, Reason.STORAGE_UNAVAILABLE, waiting_for)
-    if waiting_for == "" and shown:
-        return with_summary(status, Phase.RUNNING, Reason.TRAINING, "")
-    return status
+    if remark is not None:
+        return with_summary(status, Phase.RUNNING, _REMARKED[remark.kind], remark.sentence)
+    return with_summary(status, Phase.RUNNING, Reason.TRAINING, "") if said else status
 
 
 def with_checkpoint(

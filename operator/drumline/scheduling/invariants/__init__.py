@@ -31,6 +31,7 @@ from drumline.scheduling.invariants.placements import (
 )
 from drumline.scheduling.invariants.preemptions import preemption_violations
 from drumline.scheduling.invariants.quota import quota_violations
+from drumline.scheduling.invariants.sweeps import sweep_violations
 from drumline.scheduling.model import Gang, Policy, Snapshot
 
 _DEFAULT: Final = Policy()
@@ -50,6 +51,7 @@ def violations(
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
+        *sweep_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *topology_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *preemption_violations(
             snapshot=snapshot, pending=waiting, decisions=decisions, policy=policy, now=now

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 
 from drumline.scheduling.decisions import Decisions, Move, MoveReason
 from drumline.scheduling.invariants.nominations import nominated_placements, stays
+from drumline.scheduling.invariants.preemptions import hurried
 from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
 
 
@@ -19,7 +20,6 @@ def move_violations(
 ) -> list[str]:
     """Moves of gangs that may not be moved, and moves that free nothing."""
     running = {held.gang.uid: held for held in snapshot.admitted}
-    runtimes = {queue.name: queue.min_runtime_seconds for queue in snapshot.queues}
     victims = {victim.uid for preemption in decisions.preemptions for victim in preemption.victims}
     violations: list[str] = []
     for move in decisions.moves:
@@ -28,7 +28,7 @@ def move_violations(
             "leaves already": held.leaving or move.uid in victims,
             "may not be moved": not held.preemptible,
             "is broken": bool(held.lost or held.giving_up),
-            "has not run long enough": now < held.admitted_at + runtimes.get(held.gang.queue, 0.0),
+            "has not run long enough": hurried(held, snapshot=snapshot, now=now),
             "moves in part": len(move.assignment) != len(held.assignment),
         }
         violations += [f"{move.key} moves and {what}" for what, true in problems.items() if true]

@@ -66,6 +66,12 @@ def gang_violations(
         f"{uid} is told {times} things" for uid, times in sorted(entry.items()) if times > 1
     ]
     gangs = {gang.uid: gang for gang in pending}
+    early = {gang.uid for gang in pending if gang.after}
+    violations += [
+        f"{answer.key} starts before its predecessors have ended"
+        for answer in (*decisions.placed, *decisions.preemptions, *decisions.reservations)
+        if answer.uid in early
+    ]
     for placed in decisions.placed:
         violations += _placed_problems(
             placed=placed, gang=gangs.get(placed.uid), held=running.get(placed.uid)

@@ -120,9 +120,18 @@ def _bad_victim(
     return [f"{preemption.key}: {held.gang.key} {what}" for what, true in problems.items() if true]
 
 
-def _hurried(key: str, held: Admitted, *, snapshot: Snapshot, now: float) -> list[str]:
+def hurried(held: Admitted, *, snapshot: Snapshot, now: float) -> bool:
+    """Whether a gang runs within its queue's minimum runtime.
+
+    Without one a gang may be sent away that starts in the future: by another leader's clock.
+    """
     runtimes = {queue.name: queue.min_runtime_seconds for queue in snapshot.queues}
-    if now < held.admitted_at + runtimes.get(held.gang.queue, 0.0):
+    seconds = runtimes.get(held.gang.queue, 0.0)
+    return seconds > 0 and now < held.admitted_at + seconds
+
+
+def _hurried(key: str, held: Admitted, *, snapshot: Snapshot, now: float) -> list[str]:
+    if hurried(held, snapshot=snapshot, now=now):
         return [f"{key}: {held.gang.key} has not run long enough"]
     return []
 

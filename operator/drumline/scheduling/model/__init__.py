@@ -9,11 +9,14 @@ is bound to the node, foreign and terminating ones too; `Admitted.reserved` name
 pods are not yet there.
 """
 
+from drumline.scheduling.model.autoscaling import AskedNodes, NodeOffer
 from drumline.scheduling.model.gangs import (
     Admitted,
     Gang,
     NodeOperator,
     NodeRequirement,
+    Predecessor,
+    PredecessorState,
     Role,
     Slice,
 )
@@ -31,14 +34,18 @@ from drumline.scheduling.model.snapshot import Snapshot
 
 __all__ = [
     "Admitted",
+    "AskedNodes",
     "Gang",
     "MoveBudget",
     "Node",
+    "NodeOffer",
     "NodeOperator",
     "NodeRequirement",
     "Ordering",
     "Policy",
     "Pool",
+    "Predecessor",
+    "PredecessorState",
     "PreemptionRule",
     "Queue",
     "Reclaim",

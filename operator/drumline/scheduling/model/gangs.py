@@ -49,6 +49,31 @@ class NodeRequirement:
     values: tuple[str, ...] = ()
 
 
+class PredecessorState(StrEnum):
+    """Why a predecessor still holds a gang back."""
+
+    WAITED_FOR = "WaitedFor"
+    """It has not ended."""
+    FAILED = "Failed"
+    """It has ended, and not as it should."""
+    NOT_FOUND = "NotFound"
+    CIRCULAR = "Circular"
+    """It waits for this gang itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predecessor:
+    """A job that has to end before a gang may start."""
+
+    key: str
+    """`namespace/name`."""
+    must_succeed: bool = True
+    """False: it may fail too."""
+    state: PredecessorState = PredecessorState.WAITED_FOR
+    circle: tuple[str, ...] = ()
+    """Of a circular one: keys of the jobs that wait for each other in turn."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gang:
     """A job as the scheduler sees it: pods that start together or not at all.
@@ -89,6 +114,7 @@ class Gang:
     """Required node affinity: all requirements of at least one term; empty: any node."""
     tolerations: tuple[Toleration, ...] = ()
     excluded_nodes: frozenset[str] = frozenset()
+    """Nodes that it avoids, as a GPU there failed it."""
     retry_at: float = 0.0
     """After a rejected create: not tried again before this time."""
     retry_cause: str = ""
@@ -103,6 +129,13 @@ class Gang:
     """Gangs of one namespace and group start together or not at all; '': it is alone."""
     group_gangs: int = 1
     """How many gangs its group has."""
+    sweep: str = ""
+    """Of the gangs of one namespace and sweep only so many hold slots at a time; '': it is in none.
+    """
+    sweep_limit: int = 1
+    """It starts while fewer gangs of its sweep hold slots."""
+    after: tuple[Predecessor, ...] = ()
+    """What it still has to wait for: until this is empty it takes no part in the cycle."""
     max_runtime_seconds: float | None = None
     """It is ended when it has run that long; None: its length is not known."""
     nominated: tuple[str, ...] = ()

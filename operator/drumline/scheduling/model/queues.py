@@ -49,6 +49,8 @@ class Queue:
     max_priority: int | None = None
     namespaces: frozenset[str] | None = None
     """Which namespaces may use it; None means all."""
+    held: bool = False
+    """Its waiting gangs do not start."""
     parent: str | None = None
     borrowing_limit: Mapping[str, int] | None = None
     """How many GPUs of a pool it may hold above its quota; None, or a pool left out: no limit."""

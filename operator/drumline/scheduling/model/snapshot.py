@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from drumline.scheduling.model.autoscaling import AskedNodes, NodeOffer
 from drumline.scheduling.model.gangs import Admitted
 from drumline.scheduling.model.nodes import Node, Pool
 from drumline.scheduling.model.queues import Queue
@@ -21,6 +22,10 @@ class Snapshot:
     admitted: tuple[Admitted, ...] = ()
     history: Mapping[str, float] = field(default_factory=dict[str, float])
     """By queue: past dominant share of the cluster times seconds, decayed (`decay`)."""
+    offers: tuple[NodeOffer, ...] = ()
+    """Nodes that can be had by asking, in the order of trying."""
+    asked: tuple[AskedNodes, ...] = ()
+    """What has been asked for and not withdrawn; at most once for a gang."""
 
     def __post_init__(self) -> None:
         """Reject two things of one name: the result would depend on their order.

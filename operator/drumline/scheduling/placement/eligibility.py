@@ -30,7 +30,7 @@ class Ineligibility(StrEnum):
     CORDONED = "cordoned"
     DISTRUSTED = "refused a pod lately"
     DISRUPTED = "about to be disrupted"
-    EXCLUDED = "excluded by the job"
+    EXCLUDED = "avoided as a GPU there failed the job"
     SELECTOR = "without the labels asked for"
     AFFINITY = "outside the job's node affinity"
     TAINT = "tainted"

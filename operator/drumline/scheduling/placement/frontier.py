@@ -138,7 +138,7 @@ class Frontiers:
         """The frontier of a domain; its last entry is for all role pods together."""
         tree = self._index.tree
         if depth > tree.leaf_depth:
-            return self.by_node[tree.span(depth, identity).start]
+            return self.by_node[tree.span(depth, identity).start] if tree.nodes else self._closed
         return self._rows[depth][identity]
 
     def anchored_in(self, depth: int, identity: int) -> int:

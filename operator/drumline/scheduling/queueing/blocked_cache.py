@@ -12,6 +12,7 @@ from typing import Final
 
 from drumline.scheduling.decisions import Blocked
 from drumline.scheduling.queueing.pending_gangs import PendingGangs, is_individual
+from drumline.scheduling.queueing.predecessors import waiting_for_predecessors
 from drumline.scheduling.rejections import Rejection
 
 _MANY: Final = 1000
@@ -19,7 +20,7 @@ _MANY: Final = 1000
 
 
 class BlockedCache:
-    """The answers of gangs whose whole equivalence class was rejected."""
+    """The answers of gangs whose class was rejected, and of those that wait for predecessors."""
 
     def __init__(self) -> None:
         self._rejections: dict[int, Rejection] = {}
@@ -56,7 +57,9 @@ class BlockedCache:
             self._answers.update(zip(map(id, gangs), rejection.of_all(gangs), strict=True))
         for gang in pending.added:
             number = pending.class_of(gang)
-            if number in rejections and number not in changed and not is_individual(gang):
+            if gang.after:
+                self._answers[id(gang)] = waiting_for_predecessors(gang.after).of(gang)
+            elif number in rejections and number not in changed and not is_individual(gang):
                 self._answers[id(gang)] = self._rejections[number].of(gang)
         # 3. Write them in the order of the gangs.
         if len(touched) > _MANY:

@@ -57,5 +57,7 @@ def _key(gang: Gang) -> Hashable:
         gang.tolerations,
         gang.excluded_nodes,
         gang.sizes,
+        gang.sweep,
+        gang.sweep_limit,
         gang.resizable,
     )

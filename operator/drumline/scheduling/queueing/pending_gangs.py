@@ -3,6 +3,9 @@
 Of ten thousand pending gangs, few are added or removed from one cycle to the next: order and class
 of all others are kept. Gangs are compared by identity: an object that was pending in the last cycle
 keeps its index.
+
+Gangs that wait for their predecessors have an index and an answer, and are in no class's chain: no
+phase of the cycle sees them, so they hold up nobody and nothing is kept for them.
 """
 
 from __future__ import annotations
@@ -42,7 +45,7 @@ class PendingGangs:
         self._class_of: dict[int, int] = {}
         """By identity of the gang."""
         self._chains: dict[int, list[Gang]] = {}
-        """By class, each in scheduling order."""
+        """By class, each in scheduling order; without gangs that wait for predecessors."""
         self._individual: dict[int, Gang] = {}
         """By identity: gangs for which `is_individual` holds."""
 
@@ -123,6 +126,8 @@ class PendingGangs:
     def _register(self, gang: Gang) -> None:
         self._by_uid[gang.uid] = gang
         number = self._class_of[id(gang)] = self._classes.of(gang)
+        if gang.after:
+            return
         if is_individual(gang):
             self._individual[id(gang)] = gang
             return
@@ -135,6 +140,8 @@ class PendingGangs:
     def _unregister(self, gang: Gang) -> None:
         del self._by_uid[gang.uid]
         number = self._class_of.pop(id(gang))
+        if gang.after:
+            return
         if self._individual.pop(id(gang), None) is None:
             chain = self._chains[number]
             del chain[bisect_left(chain, order_key(gang), key=order_key)]

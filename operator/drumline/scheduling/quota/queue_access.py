@@ -1,4 +1,4 @@
-"""Whether a gang may use its queue: the queue exists, and admits its namespace and priority."""
+"""Whether a gang may use its queue: it exists, admits its namespace and priority, is not held."""
 
 from __future__ import annotations
 
@@ -68,5 +68,10 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
             message=f"priority {gang.priority} is above {highest}, the highest that"
             f" queue {queue.name} allows: choose a lower priority class",
             remedy=correction(wrong=str(gang.priority), right=[str(highest)]),
+        )
+    if queue.held:
+        return Rejection(
+            reason=BlockReason.QUEUE_HELD,
+            message=f"queue {queue.name} is held: its jobs start once its stopPolicy is None",
         )
     return None

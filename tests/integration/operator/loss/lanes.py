@@ -25,6 +25,7 @@ from tests.integration.operator.loss.incarnations import Connections, Operators,
 from tests.integration.operator.loss.journal import Journal, journal
 from tests.integration.operator.loss.scenarios import LIVES
 from tests.integration.operator.loss.truth import Limits, violations
+from tests.integration.operator.loss.verdicts import CycleVerdicts, judged_cycles
 from tests.kube import Json
 
 CONVERGE_SECONDS = 30.0
@@ -79,6 +80,7 @@ class Lane:
     proxy: FaultProxy
     """Not on the way, unless there is a fault."""
     journal: Journal
+    verdicts: CycleVerdicts
     patience: float = CONVERGE_SECONDS
     """Until the end of a life is that of an undisturbed one."""
 
@@ -86,7 +88,7 @@ class Lane:
         """Live without a crash."""
         gate = self.operators.gate
         gate.begin()
-        self.journal.begin(self.corner.name)
+        self._begin()
         await LIVES[life](self.corner)
         await self._rest()
         seen = picture(self.corner)
@@ -143,7 +145,7 @@ class Lane:
         case = ", ".join(map(str, points))
         self.operators.gate.begin(points)
         self.operators.gate.trouble = trouble
-        self.journal.begin(self.corner.name)
+        self._begin()
         try:
             await LIVES[life](self.corner)
             await self.corner.mirror.wait(
@@ -154,6 +156,10 @@ class Lane:
         except TimeoutError as error:
             return await self._end(life, case, str(error))
         return await self._end(life, case)
+
+    def _begin(self) -> None:
+        self.journal.begin(self.corner.name)
+        self.verdicts.begin(self.corner.name)
 
     async def _rest(self) -> None:
         """The last writes of a life are there once the operator rests and nothing comes."""
@@ -177,6 +183,7 @@ class Lane:
         points = tuple(self.operators.gate.struck)
         late = {point.pod for point in points if point.pod and point.flavor is Flavor.LATE}
         problems = [*wrong, *violations(self.corner.mirror.history, limits, late=late)]
+        problems += self.verdicts.of(self.corner.name)
         if created != self.corner.mirror.created["pods"]:
             problems.append("pods were created after the end")
         for gang in self.corner.gangs.values():
@@ -257,13 +264,15 @@ def differences(expected: Any, actual: Any, at: str = "") -> list[str]:
 
 @asynccontextmanager
 async def lanes(kubeconfig: Path, *, count: int) -> AsyncIterator[list[Lane]]:
-    with journal() as kept:
-        async with _lanes(kubeconfig, kept, count=count) as among:
+    with journal() as kept, judged_cycles() as verdicts:
+        async with _lanes(kubeconfig, kept, verdicts, count=count) as among:
             yield among
 
 
 @asynccontextmanager
-async def _lanes(kubeconfig: Path, kept: Journal, *, count: int) -> AsyncIterator[list[Lane]]:
+async def _lanes(
+    kubeconfig: Path, kept: Journal, verdicts: CycleVerdicts, *, count: int
+) -> AsyncIterator[list[Lane]]:
     async with (
         AsyncKube(kubeconfig) as kube,
         Connections(kubeconfig) as connections,
@@ -277,6 +286,7 @@ async def _lanes(kubeconfig: Path, kept: Journal, *, count: int) -> AsyncIterato
                 operators=Operators(connections, kube, corner),
                 proxy=FaultProxy(session=kube.session, server=kube.server),
                 journal=kept,
+                verdicts=verdicts,
             )
             for corner in corners
         ]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drumline import __version__
 from drumline.cli import program
 from drumline.cli.decide import cluster
 from drumline.cli.formatting import moment
@@ -318,6 +319,43 @@ def test_what_would_be_decided_otherwise_now_is_printed(
     assert "  placed[team/first]: no more" in lines
     assert any(line.startswith("  blocked[team/first]: new: ") for line in lines)
     assert any(line.startswith("  blocked[team/two].reason: ") for line in lines)
+
+
+def test_an_upgrade_that_changes_nothing_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = captured(tmp_path)
+    file.write_text(file.read_text().replace("needs", "wants"))  # other words are no difference
+    assert run(capsys, "replay", str(file))[0] == 1
+    code, out, _ = run(capsys, "upgrade", "--check", str(file))
+    assert (code, out.splitlines()) == (
+        0,
+        [
+            f"drumline {__version__} decides 1 captured cycle again: every job fares the same",
+            f"{file}: 1970-01-01 00:00:05Z by an unknown version, 2 waiting jobs: the same",
+        ],
+    )
+
+
+def test_an_upgrade_names_the_jobs_that_fare_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = captured(tmp_path)
+    file.write_text(file.read_text().replace('"unschedulable": false', '"unschedulable": true'))
+    code, out, _ = run(capsys, "upgrade", "--check", str(tmp_path))
+    assert code == 1
+    head, capture, *jobs = out.splitlines()
+    assert head.endswith("1 captured cycle again: jobs fare otherwise in 1")
+    assert capture.endswith("2 waiting jobs: 2 fare otherwise")
+    assert jobs[0].startswith("  team/first: starts on n1, n2 of ")
+    assert "; now waits (" in jobs[0]
+
+
+def test_an_upgrade_without_captures_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, _, err = run(capsys, "upgrade", "--check", str(tmp_path))
+    assert (code, err) == (2, "drumline: no captures: name files, or a folder with *.json\n")
 
 
 def test_what_is_no_capture_is_named_by_line_and_field(

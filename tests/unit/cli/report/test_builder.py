@@ -154,6 +154,7 @@ MENDS_ITSELF = {
         Reason.PREEMPTED,
         Reason.NODE_DISRUPTED,
         BlockReason.WAITING_FOR_VICTIMS,
+        BlockReason.WAITING_FOR_JOBS,
     ),
 }
 

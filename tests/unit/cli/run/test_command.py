@@ -169,6 +169,27 @@ def test_a_dry_run_is_text_for_kubectl_and_asks_no_cluster(drumline: Drumline) -
     assert again.output == done.output
 
 
+def test_the_jobs_of_a_sweep_share_their_code_and_say_how_to_see_them(drumline: Drumline) -> None:
+    served = Served()
+    command = ("--name", "train", "--sweep", "lr=1,2", "--", "python", "train.py", "{lr}")
+    done = drumline("run", *command, served=served)
+    assert (done.code, done.error) == (0, "")
+    jobs = [body for path, body in served.created if path == JOBS]
+    assert [job["spec"]["template"]["command"][-1] for job in jobs] == ["1", "2"]
+    assert len({tuple(job["spec"]["template"]["code"]["configMaps"]) for job in jobs}) == 1
+    owners = [patch["metadata"]["ownerReferences"][0]["name"] for _, patch in served.patched]
+    assert owners == ["train-0", "train-1"]
+    *created, see = done.output.splitlines()
+    assert created == [
+        "trainingjob team/train-0: 1 x 1 GPUs, lr=1",
+        "trainingjob team/train-1: 1 x 1 GPUs, lr=2",
+    ]
+    assert "kubectl get trainingjobs -n team -l drumline.dev/sweep=train;" in see
+    dry = drumline("run", "--dry-run", "-q", "research", *command)
+    kinds = [each["kind"] for each in yaml.safe_load_all(dry.output)]
+    assert kinds == ["ConfigMap", "TrainingJob", "TrainingJob"]
+
+
 def test_the_code_is_stored_the_job_owns_it_and_its_logs_are_followed(drumline: Drumline) -> None:
     waits = {
         "phase": "Pending",

@@ -63,6 +63,7 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         *("--name", "llama", "--image", "mine:1", "--launch", "PerPod", "-e", "A=b=c"),
         *("--claim", "corpus=/data", "--claim", "runs=/runs", "--pool", "h100"),
         *("--priority", "high", "--resources", "cpu=8,memory=64Gi"),
+        *("--after", "tokenize", "--after", "old:Finished"),
         packed=packed,
     )
     spec = TrainingJobSpec.model_validate(made["spec"])
@@ -70,6 +71,10 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         *("llama", "h100", "high"),
     )
     assert spec.resources == {"cpu": "8", "memory": "64Gi"}
+    assert [(each.job, each.condition) for each in spec.after or []] == [
+        ("tokenize", "Succeeded"),
+        ("old", "Finished"),
+    ]
     assert spec.template is not None
     assert (spec.template.image, spec.template.launch) == ("mine:1", "PerPod")
     assert [(each.name, each.value) for each in spec.template.env or []] == [("A", "b=c")]
@@ -121,6 +126,11 @@ def test_name_and_launch_follow_from_the_command(
         (("--image", "a"), [], "drumline run -- python train.py"),
         ((), TRAIN, "which image"),
         (("--image", "a", "-e", "A"), TRAIN, "--env A: write NAME=VALUE"),
+        (
+            ("--image", "a", "--after", "x:Failed"),
+            TRAIN,
+            "--after x:Failed: write JOB, or JOB:Finished",
+        ),
         (("--image", "a", "--claim", "=/data"), TRAIN, "write NAME=/FOLDER"),
         (("--image", "a", "--resources", "cpu"), TRAIN, "write cpu=8,memory=64Gi"),
     ],

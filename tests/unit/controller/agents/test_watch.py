@@ -117,6 +117,13 @@ async def test_what_a_gang_waits_for_wakes_the_job(eye: Eye, agents: list[FakeAg
     await eye.until(lambda heard: heard.status.waiting_for == "no space left on device")
 
 
+async def test_another_layout_wakes_the_job(eye: Eye, agents: list[FakeAgent]) -> None:
+    eye.watch.follow(gang(agents))
+    await eye.until(lambda heard: heard.status.progress.layout == "")
+    agents[0].change(progress=Progress(step=7, layout="FSDP4"))
+    await eye.until(lambda heard: heard.status.progress.layout == "FSDP4")
+
+
 async def test_progress_is_kept_and_wakes_no_job(eye: Eye, agents: list[FakeAgent]) -> None:
     eye.watch.follow(gang(agents))
     await eye.until(lambda heard: heard.status.progress.step == 0)

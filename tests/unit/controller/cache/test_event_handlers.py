@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +11,8 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.event_handlers import EventHandlers
 from drumline.controller.cache.nodes import NodeCache
 from drumline.kube.store import Change, Event
-from drumline.kube.views import PodPhase, PodView
-from tests.unit.controller.views import foreign_pod, node_view, pool_view
+from drumline.kube.views import PodPhase, PodView, TrainingJobView
+from tests.unit.controller.views import foreign_pod, job_view, node_view, pool_view
 
 NOW = 1_800_000_000.0
 
@@ -45,6 +46,13 @@ class Desk:
         self.handlers._on_pod(Event(change=Change.DELETED, view=pod, previous=pod))
         return self.wakes - before
 
+    def see_job(self, new: TrainingJobView, old: TrainingJobView | None = None) -> int:
+        """Wakes by this event."""
+        before = self.wakes
+        change = Change.ADDED if old is None else Change.MODIFIED
+        self.handlers._on_job(Event(change=change, view=new, previous=old))
+        return self.wakes - before
+
 
 @pytest.fixture
 def desk() -> Desk:
@@ -73,3 +81,29 @@ def test_a_node_that_joins_a_pool_counts_from_then_on(desk: Desk, change: str) -
     else:
         desk.state.on_pool(None, pool_view("web", role="web"))
     assert desk.see(pod) == 1
+
+
+def status(*lost: int) -> dict[str, Any]:
+    """Of a job with two places, of which it has lost some."""
+    places = {"generation": 1, "gpuPool": "h100", "nodes": ["a", "b"], "prefix": "", "lost": lost}
+    return {"phase": "Recovering", "assignment": places}
+
+
+def test_a_status_that_comes_by_the_watch_alone_wakes_the_scheduler(desk: Desk) -> None:
+    """A write that was carried out and answered by a conflict, or another leader's."""
+    before, after = job_view(status=status()), job_view(version=2, status=status(0))
+    assert desk.see_job(before) == 1
+    assert desk.see_job(after, before) == 1
+    assert desk.see_job(job_view(version=3, status=status(0)), after) == 0
+
+
+def test_a_status_that_its_writer_has_made_known_wakes_nobody_again(desk: Desk) -> None:
+    before, after = job_view(status=status()), job_view(version=2, status=status(0))
+    desk.see_job(before)
+    job = desk.state.jobs.get("team/llama")
+    assert job is not None
+    assert job.status.assignment is not None
+    lost = job.status.assignment.model_copy(update={"lost": [0]})
+    known = job.status.model_copy(update={"assignment": lost})
+    desk.state.jobs.assume(replace(job, resource_version="2", status=known))
+    assert desk.see_job(after, before) == 0

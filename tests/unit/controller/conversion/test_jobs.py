@@ -91,6 +91,12 @@ def test_a_gang() -> None:
     )
 
 
+def test_a_gang_avoids_nodes_on_which_a_gpu_failed_it() -> None:
+    entry = {"node": "node-b", "until": "2023-11-14T23:15:00Z", "cause": "rank 1: ECC"}
+    job = job_of(job_view(status={"avoidedNodes": [entry]}))
+    assert gang_of(job, priority=0).excluded_nodes == {"node-b"}
+
+
 def test_a_gang_with_conditions_on_its_nodes() -> None:
     away = {"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["a", "b"]}
     new = {"key": "driver", "operator": "Gt", "values": ["570"]}

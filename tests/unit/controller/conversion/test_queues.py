@@ -47,11 +47,13 @@ def test_a_queue_of_a_cohort() -> None:
             "preemption": {"withinQueue": "Never", "reclaim": "FairShare"},
             "minRuntimeSeconds": 60,
             "weight": 3,
+            "stopPolicy": "Hold",
         }
     )
     assert queue_of("research", spec) == Queue(
         name="research",
         nominal={"h100": 16, "a100": 0},
+        held=True,
         parent="all",
         borrowing_limit={"h100": 8},
         lending_limit={"h100": 4},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from unittest.mock import AsyncMock, Mock
 
@@ -17,9 +18,11 @@ from drumline.controller.scheduler.loop import (
     SchedulerLoop,
     next_look,
 )
-from drumline.scheduling.model import Policy
+from drumline.scheduling.model import Policy, Snapshot
 from drumline.telemetry.metrics import Metrics
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
+
+MakeLoop = Callable[[AsyncMock, Mock, asyncio.Event], SchedulerLoop]
 
 
 @pytest.mark.parametrize(
@@ -39,26 +42,52 @@ def test_the_next_look_is_due(
     assert next_look(settled=settled, retry_in=retry_in, waits=waits, took=took) == expected
 
 
-async def test_the_first_cycle_of_a_term_explains_nothing_and_the_second_follows_at_once(
-    tmp_path: Path,
-) -> None:
-    messages = Mock()
-    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
-    loop = SchedulerLoop(
+def nobody_offers_nodes() -> Mock:
+    def offered(snapshot: Snapshot, *, now: float) -> Snapshot:
+        del now
+        return snapshot
+
+    return Mock(offered=offered, said=Mock(return_value=""))
+
+
+@pytest.fixture
+def make_loop(tmp_path: Path) -> MakeLoop:
+    return lambda committer, messages, wake: SchedulerLoop(
         state=a_full_node(),
         committer=committer,
         messages=messages,
         metrics=Metrics(),
         clock=lambda: NOW,
-        wake=asyncio.Event(),
+        wake=wake,
         policy=Policy(),
         usage=QueueUsageHistory(half_life=3600.0),
         captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
+        node_requests=nobody_offers_nodes(),
         enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
     )
+
+
+async def test_the_first_cycle_of_a_term_explains_nothing_and_the_second_follows_at_once(
+    make_loop: MakeLoop,
+) -> None:
+    messages = Mock()
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, messages, asyncio.Event())
     assert await loop.cycle() == 0.0
     messages.set.assert_not_called()
     messages.keep_only.assert_not_called()
     assert await loop.cycle() == LOOK_SECONDS
     assert messages.set.call_args.args[0].name == "waits"
     assert committer.carry_out.call_count == 2
+
+
+async def test_the_first_cycle_is_over_though_it_failed(make_loop: MakeLoop) -> None:
+    committer = AsyncMock(**{"withdraw.side_effect": [ValueError("broken"), True]})
+    wake = asyncio.Event()
+    loop = make_loop(committer, Mock(), wake)
+    running = asyncio.create_task(loop.run())
+    await asyncio.sleep(0)
+    assert not loop.first_cycle_over.is_set()
+    wake.set()
+    await loop.first_cycle_over.wait()
+    running.cancel()

@@ -21,6 +21,15 @@ def blocked(reason: BlockReason) -> Blocked:
     return Blocked(key="team/llama", uid="u", reason=reason, message=FULL)
 
 
+def test_what_the_autoscaler_says_is_for_jobs_that_wait_for_its_nodes() -> None:
+    said = "NotTriggerScaleUp: 2 max node group size reached"
+    waits = blocked(BlockReason.WAITING_FOR_NODES)
+    assert text_of(waits, position=0, autoscaler=said) == f"{FULL}; it says: {said}"
+    assert text_of(waits, position=0) == FULL
+    other = blocked(BlockReason.INSUFFICIENT_GPUS)
+    assert text_of(other, position=0, autoscaler=said) == FULL
+
+
 def test_figures_are_for_jobs_near_the_head() -> None:
     waits = blocked(BlockReason.INSUFFICIENT_GPUS)
     assert text_of(waits, position=HEAD - 1) == FULL

@@ -23,12 +23,13 @@ KEYS = SigningKeys(current=b"b" * 32, previous=b"a" * 32)
 JOBS = 50
 
 
-def running(name: str, *, key: str) -> Any:
+def running(name: str, *, key: str, **figures: float) -> Any:
     """A job of 4 GPUs: 10 s of starting were counted by T0, and it is productive since then."""
     status = {
         **assignment("node-0", "node-0"),
         "admittedAt": timestamp(T0),
         "signingKey": key,
+        **figures,
         "gpuSeconds": {"until": timestamp(T0), "starting": 40},
         "conditions": [
             {
@@ -91,3 +92,15 @@ async def test_gangs_are_counted_by_what_is_known_of_their_key(state: ClusterCac
     await reporter(state, metrics, now=[T0 + 90]).report()
     counts = {key: gauge(metrics, "drumline_gangs_by_signing_key", key=key) for key in KeyState}
     assert counts == {KeyState.CURRENT: 30, KeyState.PREVIOUS: 0, KeyState.MISSING: 20}
+
+
+async def test_how_far_off_the_planner_is_is_a_metric_while_jobs_say_it() -> None:
+    state, metrics = ClusterCache(nodes=NodeCache(clock=lambda: T0)), Metrics()
+    job = running("slow", key=KEYS.current_id, tokensPerSecond=100, predictedTokensPerSecond=120)
+    state.on_job(None, job)
+    report = reporter(state, metrics, now=[T0]).report
+    await report()
+    assert gauge(metrics, "drumline_pool_step_time_ratio", gpu_pool="h100") == 1.2
+    state.on_job(job, None)
+    await report()
+    assert gauge(metrics, "drumline_pool_step_time_ratio", gpu_pool="h100") is None

@@ -121,6 +121,14 @@ def test_a_right_preemption_violates_nothing() -> None:
     assert violations_of(BUSY, HIGH, SENT) == ()
 
 
+def test_a_victim_that_starts_in_the_future_by_another_leaders_clock_is_none_too_early() -> None:
+    ahead = tuple(replace(held, admitted_at=held.admitted_at + 600) for held in BUSY.admitted)
+    snapshot = replace(BUSY, admitted=ahead)
+    decisions = run(snapshot, HIGH)
+    assert decisions.preemptions
+    assert violations_of(snapshot, HIGH, decisions) == ()
+
+
 @pytest.mark.parametrize(
     ("snapshot", "decisions", "words"),
     [

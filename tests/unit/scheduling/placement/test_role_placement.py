@@ -71,3 +71,10 @@ def test_a_lost_role_is_replaced_beside_the_main_pods() -> None:
     broken = admitted(gang_a, "gone", "n2", "n3", lost=frozenset({0}))
     placed = run(cluster(*racks(), running=[broken])).placed[0]
     assert (placed.assignment, placed.replaced) == (("n2", "n2", "n3"), (0,))
+
+
+def test_a_gang_with_roles_waits_for_the_first_node_of_a_pool() -> None:
+    (blocked,) = run(
+        cluster(), gang("a", nodes=2, roles=(LAUNCHER,), required_level="rack")
+    ).blocked
+    assert blocked.reason is BlockReason.EXCEEDS_CLUSTER

@@ -108,7 +108,10 @@ def test_a_repair_keeps_off_nodes_that_the_job_excludes_or_that_are_about_to_go(
     assert run(cluster(*nodes, running=[broken])).placed[0].assignment == ("n0", "n3")
     blocked = run(cluster(*nodes[:3], running=[broken])).blocked[0]
     assert blocked.reason is BlockReason.NODES_UNAVAILABLE
-    assert "(1 about to be disrupted: spot reclaim, 1 excluded by the job)" in blocked.message
+    assert (
+        "(1 about to be disrupted: spot reclaim, 1 avoided as a GPU there failed the job)"
+        in blocked.message
+    )
 
 
 def test_a_gang_that_leaves_is_not_repaired_any_more() -> None:

@@ -1,0 +1,68 @@
+"""How a GpuPool gets more nodes while jobs wait for them."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field
+
+from drumline.api.base import DISTINCT, ApiModel, LabelKey, LabelValue, Quantity, Rule, keyed_by
+
+
+class NewNodeTaint(ApiModel):
+    """A taint that new nodes keep. Not a startup taint: a node is used once these are gone."""
+
+    key: LabelKey
+    """The taint's key."""
+    value: LabelValue | None = None
+    """The taint's value; absent: empty."""
+    effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+    """The taint's effect."""
+
+
+class NewNode(ApiModel):
+    """What a node is like that the autoscaler adds: jobs that would not fit it ask for none."""
+
+    allocatable: Annotated[dict[LabelKey, Quantity], Field(min_length=1, max_length=16)]
+    """What its pods can request, by resource, as in status.allocatable of a node; less what its
+    DaemonSets take. A resource that is not named here counts as absent, but for 110 pods."""
+    labels: Annotated[dict[LabelKey, LabelValue] | None, Field(max_length=32)] = None
+    """Labels it has besides those of nodeSelector, such as that of a topology level. Every new node
+    has these, so a level that differs among them cannot be required by jobs that wait for nodes."""
+    taints: Annotated[
+        list[NewNodeTaint] | None, Field(max_length=16, json_schema_extra=keyed_by("key"))
+    ] = None
+    """Taints it has once it is in service. Jobs that do not tolerate them ask for none."""
+
+
+class PoolAutoscaling(ApiModel):
+    """Nodes that are asked for when jobs wait that their queues would let start."""
+
+    mode: Literal["Placeholders"]
+    """How the autoscaler is asked. Placeholders: pods of the operator's own namespace that are
+    never bound, one for each node that a waiting job would use. Karpenter and cluster-autoscaler
+    need no setting for it."""
+    max_nodes: Annotated[int, Field(ge=1, le=100_000)]
+    """Most nodes of the pool, those that are there counted: for more nothing is asked."""
+    timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 900
+    """After so long without all nodes of a job what was asked for it is withdrawn as a whole, and
+    the pool is to grow as far in this zone only after a pause. Default: 900."""
+    zones: Annotated[
+        list[Annotated[LabelValue, Field(min_length=1)]] | None,
+        Field(min_length=1, max_length=16, json_schema_extra=DISTINCT),
+    ] = None
+    """Zones (topology.kubernetes.io/zone) in which new nodes are asked for: all those of a job in
+    one, the first of these that has had no timeout lately. Absent: wherever the autoscaler puts
+    them."""
+    node: NewNode
+    """What a new node is like."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="!has(self.zones) || !has(self.node.labels)"
+            " || !('topology.kubernetes.io/zone' in self.node.labels)",
+            message="zones say in which zone new nodes are; remove the label"
+            " topology.kubernetes.io/zone",
+            field_path=".node.labels",
+        ),
+    )

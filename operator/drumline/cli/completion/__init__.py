@@ -1,0 +1,1 @@
+"""`drumline completion`: scripts for shells, made from the parser itself."""

@@ -1,0 +1,101 @@
+"""Volcano's Job (batch.volcano.sh/v1alpha1).
+
+https://github.com/volcano-sh/apis/blob/master/pkg/apis/batch/v1alpha1/job.go
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drumline.cli.convert.assembly import PodRole, head_of, job_of_roles
+from drumline.cli.convert.fields import Fields
+from drumline.cli.convert.model import Conversion, Json, Wanted
+
+_PLUGINS: Final = {
+    "pytorch": "the launcher's variables are set: MASTER_ADDR, MASTER_PORT, NODE_RANK, RANK",
+    "svc": "pods find each other as NAME-INDEX in /etc/hosts",
+    "ssh": "there is no SSH between pods; mpirun needs a launcher without it",
+    "env": "VC_TASK_INDEX is NODE_RANK",
+    "mpi": "the host file's path is in the variables of MPI; there is no SSH between pods",
+}
+_TASK: Final = {
+    "policies": "spec.recovery limits restarts by what went wrong",
+    "topologyPolicy": "the kubelet's topology manager decides",
+    "maxRetry": "spec.recovery limits restarts, of the gang as a whole",
+    "dependsOn": "all pods start together; what runs before is an init container",
+}
+_SPEC: Final = {
+    "schedulerName": "Drumline places the pods itself",
+    "policies": "spec.recovery limits restarts by what went wrong; a job ends when all pods have",
+    "runningEstimate": "spec.activeDeadlineSeconds is a limit, not an estimate",
+    "minSuccess": "a job has succeeded when all its pods have",
+    "networkTopology": "tiers are levels of the GpuPool: name one in spec.topology.required"
+    " (hard) or spec.topology.preferred (soft)",
+}
+
+
+def convert_volcano(document: Fields, wanted: Wanted) -> Conversion:
+    """The Volcano Job as a TrainingJob.
+
+    Raises:
+        ConversionError: it cannot be one.
+    """
+    head = head_of(document)
+    fields = document.below("spec")
+    spec: Json = {}
+    for name in ("queue", "priorityClassName"):
+        text = fields.text(name, to=f"spec.{name}")
+        if text is not None:
+            spec[name] = text
+    seconds = fields.number("ttlSecondsAfterFinished", to="spec.ttlSecondsAfterFinished")
+    if seconds is not None:
+        spec["ttlSecondsAfterFinished"] = seconds
+    retries = fields.number("maxRetry", to="spec.recovery.maxRestarts")
+    if retries is not None:
+        spec["recovery"] = {"maxRestarts": retries}
+    _volumes(fields, spec)
+    roles = [_role(entry) for entry in fields.each("tasks")]
+    least, pods = fields.number("minAvailable"), sum(role.replicas for role in roles)
+    if least is not None and least < pods:
+        fields.notes.left_out(
+            fields.at("minAvailable"), f"all {pods} pods start together, or none; not {least}"
+        )
+    elif least is not None:
+        fields.notes.carried(fields.at("minAvailable"), "spec.nodes: all pods start together")
+    plugins = fields.below("plugins")
+    for name in plugins.names(empty=True):
+        plugins.raw(name)
+        fields.notes.left_out(plugins.at(name), _PLUGINS.get(name, "there are no plugins"))
+    for name, why in _SPEC.items():
+        fields.leave_out(name, why)
+    return job_of_roles(document, roles, head=head, spec=spec, wanted=wanted)
+
+
+def _role(entry: Fields) -> PodRole:
+    entry.leave_out("name", "pods are called NAME-INDEX")
+    least, replicas = entry.number("minAvailable"), entry.number("replicas", to="spec.nodes")
+    pods = 1 if replicas is None else replicas
+    if least is not None and least != pods:
+        entry.notes.left_out(entry.at("minAvailable"), "all pods start together, or none")
+    for name, why in _TASK.items():
+        entry.leave_out(name, why)
+    return PodRole(fields=entry, template=entry.below("template"), replicas=pods)
+
+
+def _volumes(fields: Fields, spec: Json) -> None:
+    """Claims that all pods mount."""
+    volumes: list[Json] = []
+    mounts: list[Json] = []
+    for entry in fields.each("volumes"):
+        claim = entry.text("volumeClaimName")
+        folder = entry.text("mountPath")
+        entry.leave_out("volumeClaim", "make the claim first, and name it in template.volumes")
+        if claim is None or folder is None:
+            fields.notes.left_out(entry.path, "without a claim that exists there is no volume")
+            continue
+        name = f"job-volume-{len(volumes)}"  # of the job, apart from names of its pods' own
+        volumes.append({"name": name, "persistentVolumeClaim": {"claimName": claim}})
+        mounts.append({"name": name, "mountPath": folder})
+        fields.notes.carried(entry.path, "spec.template.volumes")
+    if volumes:
+        spec.update(volumes=volumes, volumeMounts=mounts)

@@ -1,0 +1,334 @@
+"""The fields that are read of each kind, and the facts they make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.cli.doctor.facts import (
+    ClaimFact,
+    ClassFact,
+    DevicePod,
+    DeviceSlice,
+    JobFact,
+    Labels,
+    MonitorFact,
+    NamespaceFact,
+    NodeClock,
+    NodeFact,
+    PoolFact,
+    PriorityFact,
+    PrometheusFact,
+    QueueFact,
+    SchemaFact,
+)
+from drumline.cli.formatting import moment
+from drumline.kube import wire
+from drumline.kube.pod_requests import pod_requests
+from drumline.kube.quantity import amount
+from drumline_trainer.contract import plain
+
+_OVER: Final = frozenset({"Succeeded", "Failed"})
+_HALF_SECOND: Final = 0.5
+S = TypeVar("S")
+
+
+class _ReadObject(msgspec.Struct, frozen=True, rename="camel"):
+    metadata: wire.Metadata
+
+
+class _NodeStatus(msgspec.Struct, frozen=True):
+    allocatable: dict[str, str] | None = None
+    capacity: dict[str, str] | None = None
+
+
+class _Node(_ReadObject, frozen=True):
+    status: _NodeStatus = _NodeStatus()
+
+
+def node(raw: bytes) -> NodeFact:
+    """A node with the resources that device plugins offer."""
+    read = _decoded(_Node, raw)
+    return NodeFact(
+        name=plain(read.metadata.name),
+        labels=_labels(read.metadata.labels),
+        allocatable=_devices(read.status.allocatable),
+        capacity=_devices(read.status.capacity),
+    )
+
+
+class _PodSpec(wire.PodSpec, frozen=True, rename="camel", gc=False):
+    scheduler_name: str = ""
+
+
+class _Pod(_ReadObject, frozen=True):
+    spec: _PodSpec
+
+
+class _Owner(msgspec.Struct, frozen=True):
+    kind: str = ""
+
+
+class _OwnedMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    owner_references: list[_Owner] | None = None
+
+
+class _Owned(msgspec.Struct, frozen=True):
+    metadata: _OwnedMetadata
+
+
+def device_pod(raw: bytes) -> DevicePod | None:
+    """A pod that holds devices; None for all other pods."""
+    read = _decoded(_Pod, raw)
+    requests = {key: count for key, count in pod_requests(read.spec).items() if "/" in key}
+    if not requests:
+        return None
+    owners = _decoded(_Owned, raw).metadata.owner_references or ()
+    return DevicePod(
+        namespace=plain(read.metadata.namespace),
+        name=plain(read.metadata.name),
+        node=plain(read.spec.node_name),
+        scheduler=plain(read.spec.scheduler_name),
+        ours="drumline.dev/job" in (read.metadata.labels or {}),
+        daemon=any(owner.kind == "DaemonSet" for owner in owners),
+        requests=requests,
+    )
+
+
+class _SliceSpec(msgspec.Struct, frozen=True, rename="camel"):
+    driver: str = ""
+    node_name: str | None = None
+
+
+class _Slice(msgspec.Struct, frozen=True):
+    spec: _SliceSpec
+
+
+def device_slice(raw: bytes) -> DeviceSlice | None:
+    """A slice of the devices of a single node; None for devices of several."""
+    spec = _decoded(_Slice, raw).spec
+    return DeviceSlice(node=spec.node_name, driver=spec.driver) if spec.node_name else None
+
+
+class _ManagedFields(msgspec.Struct, frozen=True, rename="camel"):
+    time: str = ""
+    fields: dict[str, Any] | None = msgspec.field(default=None, name="fieldsV1")
+
+
+class _ClockMetadata(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    managed_fields: list[_ManagedFields] | None = None
+
+
+class _ClockSpec(msgspec.Struct, frozen=True, rename="camel"):
+    renew_time: str | None = None
+
+
+class _ClockLease(msgspec.Struct, frozen=True):
+    metadata: _ClockMetadata
+    spec: _ClockSpec = _ClockSpec()
+
+
+def node_clock(raw: bytes) -> NodeClock | None:
+    """A kubelet's clock by its Lease; None where that does not say.
+
+    The kubelet writes `renewTime` by its own clock, and the API server stamps the write in
+    `managedFields` by its own, in whole seconds.
+    """
+    read = _decoded(_ClockLease, raw)
+    renewed = moment(read.spec.renew_time)
+    stamps = [
+        stamp
+        for entry in read.metadata.managed_fields or ()
+        if "f:renewTime" in (entry.fields or {}).get("f:spec", {})
+        and (stamp := moment(entry.time)) is not None
+    ]
+    if renewed is None or not stamps:
+        return None
+    stamped = max(stamps) + _HALF_SECOND
+    return NodeClock(node=plain(read.metadata.name), ahead_seconds=renewed - stamped)
+
+
+class _SpecFields(_ReadObject, frozen=True):
+    spec: dict[str, Any] = {}
+
+
+def pool(raw: bytes) -> PoolFact:
+    """A GpuPool.
+
+    Raises:
+        ApiError: its spec is not one of this program's.
+    """
+    read = _decoded(_SpecFields, raw)
+    return PoolFact(name=plain(read.metadata.name), spec=parse(GpuPoolSpec, read.spec, at="spec"))
+
+
+def queue(raw: bytes) -> QueueFact:
+    """A TrainingQueue.
+
+    Raises:
+        ApiError: its spec is not one of this program's.
+    """
+    read = _decoded(_SpecFields, raw)
+    return QueueFact(
+        name=plain(read.metadata.name), spec=parse(TrainingQueueSpec, read.spec, at="spec")
+    )
+
+
+class _Checkpoint(msgspec.Struct, frozen=True, rename="camel"):
+    claim_name: str
+
+
+class _JobSpec(msgspec.Struct, frozen=True):
+    nodes: int = 1
+    checkpoint: _Checkpoint | None = None
+
+
+class _JobStatus(msgspec.Struct, frozen=True):
+    phase: str | None = None
+
+
+class _Job(_ReadObject, frozen=True):
+    spec: _JobSpec
+    status: _JobStatus | None = None
+
+
+def job(raw: bytes) -> JobFact | None:
+    """A TrainingJob; None for those that are over."""
+    read = _decoded(_Job, raw)
+    if read.status is not None and read.status.phase in _OVER:
+        return None
+    return JobFact(
+        namespace=plain(read.metadata.namespace),
+        name=plain(read.metadata.name),
+        nodes=read.spec.nodes,
+        claim=plain(read.spec.checkpoint.claim_name) if read.spec.checkpoint else None,
+    )
+
+
+def namespace(raw: bytes) -> NamespaceFact:
+    """A namespace."""
+    metadata = _decoded(_ReadObject, raw).metadata
+    return NamespaceFact(name=plain(metadata.name), labels=_labels(metadata.labels))
+
+
+class _ClaimSpec(msgspec.Struct, frozen=True, rename="camel"):
+    access_modes: list[str] | None = None
+
+
+class _ClaimStatus(msgspec.Struct, frozen=True):
+    phase: str = ""
+
+
+class _Claim(_ReadObject, frozen=True):
+    spec: _ClaimSpec
+    status: _ClaimStatus = _ClaimStatus()
+
+
+def claim(raw: bytes) -> ClaimFact:
+    """A PersistentVolumeClaim."""
+    read = _decoded(_Claim, raw)
+    return ClaimFact(
+        namespace=plain(read.metadata.namespace),
+        name=plain(read.metadata.name),
+        phase=read.status.phase,
+        access_modes=frozenset(read.spec.access_modes or ()),
+    )
+
+
+def storage_class(raw: bytes) -> ClassFact:
+    """A StorageClass."""
+    read = _decoded(wire.StorageClass, raw)
+    return ClassFact(name=plain(read.metadata.name), provisioner=plain(read.provisioner))
+
+
+class _Priority(_ReadObject, frozen=True):
+    value: int
+    preemption_policy: str | None = None
+
+
+def priority(raw: bytes) -> PriorityFact:
+    """A PriorityClass."""
+    read = _decoded(_Priority, raw)
+    return PriorityFact(
+        name=plain(read.metadata.name),
+        value=read.value,
+        preempts=read.preemption_policy != "Never",
+    )
+
+
+def schema(raw: bytes) -> SchemaFact:
+    """A CustomResourceDefinition: the fields of its stored version."""
+    return schema_of(msgspec.json.decode(raw))
+
+
+def schema_of(manifest: Mapping[str, Any]) -> SchemaFact:
+    """The fields of a CustomResourceDefinition's manifest, list and map entries left out."""
+    spec = manifest["spec"]
+    (version,) = (version for version in spec["versions"] if version["storage"])
+    properties = version["schema"]["openAPIV3Schema"]["properties"]
+    named = {part: properties[part] for part in ("spec", "status") if part in properties}
+    return SchemaFact(kind=spec["names"]["kind"], fields=frozenset(_paths(named, at="")))
+
+
+class _Selector(msgspec.Struct, frozen=True, rename="camel"):
+    match_labels: dict[str, str] | None = None
+
+
+class _PrometheusSpec(msgspec.Struct, frozen=True, rename="camel"):
+    service_monitor_selector: _Selector | None = None
+    pod_monitor_selector: _Selector | None = None
+    rule_selector: _Selector | None = None
+
+
+class _Prometheus(_ReadObject, frozen=True):
+    spec: _PrometheusSpec
+
+
+def prometheus(raw: bytes) -> PrometheusFact:
+    """A Prometheus and what it takes up; a nil selector takes up nothing, an empty one all."""
+    read = _decoded(_Prometheus, raw)
+    chosen = {
+        "ServiceMonitor": read.spec.service_monitor_selector,
+        "PodMonitor": read.spec.pod_monitor_selector,
+        "PrometheusRule": read.spec.rule_selector,
+    }
+    return PrometheusFact(
+        namespace=plain(read.metadata.namespace),
+        name=plain(read.metadata.name),
+        selectors={
+            kind: None if selector is None else _labels(selector.match_labels)
+            for kind, selector in chosen.items()
+        },
+    )
+
+
+def monitor(raw: bytes, *, kind: str) -> MonitorFact:
+    """A ServiceMonitor, PodMonitor or PrometheusRule."""
+    metadata = _decoded(_ReadObject, raw).metadata
+    return MonitorFact(kind=kind, name=plain(metadata.name), labels=_labels(metadata.labels))
+
+
+def _decoded(kind: type[S], raw: bytes) -> S:
+    return msgspec.json.decode(raw, type=kind)
+
+
+def _labels(labels: Mapping[str, str] | None) -> Labels:
+    return {plain(key): plain(value) for key, value in (labels or {}).items()}
+
+
+def _devices(resources: Mapping[str, str] | None) -> dict[str, int]:
+    return {key: amount(key, text) for key, text in (resources or {}).items() if "/" in key}
+
+
+def _paths(properties: Mapping[str, Any], *, at: str) -> Iterator[str]:
+    for name, inner in properties.items():
+        path = f"{at}{name}"
+        yield path
+        within = inner.get("items", inner)
+        yield from _paths(within.get("properties", {}), at=f"{path}.")

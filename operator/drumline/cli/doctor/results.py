@@ -1,0 +1,48 @@
+"""What a check says: it is well, it may hurt, jobs will fail, or nobody could look."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passed:
+    """All is well, with the figures that show it."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warned:
+    """Jobs run, but something will surprise somebody."""
+
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFailed:
+    """Some jobs will not run, or not as they should."""
+
+    message: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Undecided:
+    """It could not be looked at: a right is missing, or the check needs something first."""
+
+    message: str
+    fix: str
+
+
+Result = Passed | Warned | CheckFailed | Undecided
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One line of the report."""
+
+    check: str
+    """The check's name: `Clocks`, `Queues`."""
+    result: Result

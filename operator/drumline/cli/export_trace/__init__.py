@@ -1,0 +1,1 @@
+"""`drumline export-trace`: the jobs of a cluster as a trace for `drumline simulate`."""

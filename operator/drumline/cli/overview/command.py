@@ -1,0 +1,172 @@
+"""Runs the commands that show rows: reads what each needs, makes its rows, and prints them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from drumline.cli.errors import BadInput
+from drumline.cli.gantt import html, text
+from drumline.cli.output import Output
+from drumline.cli.overview import tables
+from drumline.cli.overview.chosen_cluster import cluster_of
+from drumline.cli.overview.json_output import as_json
+from drumline.cli.overview.read import WantedKinds, only_job
+from drumline.overview.gantt import rows_of
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.nodes import node_rows
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.rows import GanttRow, JobRow
+from drumline.overview.usage import GROUPS, usage_rows
+from drumline.overview.why import why_card
+
+_LENGTH: Final = re.compile(r"(\d{1,6})([mhd])")
+_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400}
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The rows of the chosen command.
+
+    Raises:
+        CommandError: there is no such job, the cluster refuses, or an argument cannot be used.
+    """
+    match chosen.command:
+        case "list":
+            return _list(chosen, environment)
+        case "queue":
+            return _queue(chosen, environment)
+        case "why":
+            return _why(chosen, environment)
+        case "nodes":
+            return _nodes(chosen, environment)
+        case "share":
+            cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+            rows = share_rows(cluster)
+            table = tables.shares(rows, now=cluster.as_of)
+            return _output(chosen, cluster, rows, table=table)
+        case "gantt":
+            return _gantt(chosen, environment)
+        case _:
+            return _usage(chosen, environment)
+
+
+def _list(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, rows = _wanted_jobs(chosen, environment)
+    table = tables.jobs(rows, now=cluster.as_of, namespaces=bool(chosen.all_namespaces))
+    return _output(chosen, cluster, rows, table=table)
+
+
+def _wanted_jobs(
+    chosen: argparse.Namespace, environment: Mapping[str, str]
+) -> tuple[ClusterObjects, tuple[JobRow, ...]]:
+    """The jobs of a namespace, or of all; of a queue, or of all."""
+    # A place in line counts the jobs of every namespace of the queue.
+    cluster, own = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    wanted = [
+        job
+        for job in cluster.jobs
+        if (chosen.all_namespaces or job.metadata.namespace == own)
+        and chosen.queue in (None, job.spec.queue)
+    ]
+    return cluster, job_rows(wanted, now=cluster.as_of, places=places)
+
+
+def _gantt(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    since, ahead = _since(chosen.since), _since(chosen.ahead)
+    if not isinstance(ahead, _Length):
+        raise BadInput(f"--ahead {chosen.ahead}: write a length such as 90m, 12h or 2d")
+    if chosen.save is not None and chosen.save.suffix not in {".png", ".html"}:
+        raise BadInput(f"--save {chosen.save}: name a file that ends with .png or .html")
+    cluster, jobs = _wanted_jobs(chosen, environment)
+    now = cluster.as_of
+    begins = now - since.seconds if isinstance(since, _Length) else since or now
+    if begins >= now:
+        raise BadInput(f"--since {chosen.since}: this is not before now")
+    ends = now + ahead.seconds
+    rows = rows_of(jobs, now=now, since=begins, until=ends)
+    if chosen.save is not None:
+        _save(rows, chosen.save, now=now, since=begins, until=ends)
+        return Output(text=f"{chosen.save}\n")
+    width = shutil.get_terminal_size((120, 40)).columns
+    table = text.render(rows, now=now, since=begins, until=ends, width=width)
+    return _output(chosen, cluster, rows, table=table)
+
+
+def _save(rows: Sequence[GanttRow], file: Path, *, now: float, since: float, until: float) -> None:
+    if file.suffix == ".png":
+        try:
+            from drumline.cli.gantt import picture  # noqa: PLC0415 - matplotlib is optional
+        except ImportError:
+            raise BadInput("a PNG needs matplotlib: pip install 'drumline[simulator]'") from None
+        picture.save(rows, file, now=now, since=since, until=until)
+        return
+    try:
+        file.write_text(html.page(rows, now=now, since=since, until=until), encoding="utf-8")
+    except OSError as error:
+        raise BadInput(f"{file}: {error.strerror}") from None
+
+
+def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+    rows = queue_rows(cluster, only=chosen.queue)
+    if chosen.queue is not None and not rows:
+        raise BadInput(f"there is no queue {chosen.queue!r}, and no job waits in it")
+    return _output(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
+
+
+def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, own = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+    card = why_card(cluster, only_job(cluster, namespace=own, name=chosen.job))
+    return _output(chosen, cluster, (card,), table=tables.why(card, now=cluster.as_of))
+
+
+def _nodes(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, nodes=True))
+    rows = tuple(row for row in node_rows(cluster) if chosen.pool in (None, row.pool))
+    return _output(chosen, cluster, rows, table=tables.nodes(rows))
+
+
+def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    by = [name.strip() for name in chosen.by.split(",")]
+    if unknown := [name for name in by if name not in GROUPS]:
+        raise BadInput(f"--by {unknown[0]}: group by {', '.join(GROUPS)}")
+    length = _since(chosen.since)
+    cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None))
+    since = cluster.as_of - length.seconds if isinstance(length, _Length) else length
+    rows = usage_rows(cluster.jobs, by=by, since=since, now=cluster.as_of)
+    return _output(chosen, cluster, rows, table=tables.usage(rows, by=by))
+
+
+@dataclass(frozen=True, slots=True)
+class _Length:
+    seconds: float
+
+
+def _since(text: str | None) -> _Length | float | None:
+    """A length before now, or a moment; None: everything."""
+    if text is None:
+        return None
+    if length := _LENGTH.fullmatch(text):
+        return _Length(float(int(length[1]) * _SECONDS[length[2]]))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise BadInput(f"--since {text}: write a length such as 30d or 12h, or a day") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _output(
+    chosen: argparse.Namespace, cluster: ClusterObjects, rows: tables.Rows, *, table: str
+) -> Output:
+    if chosen.output == "json":
+        return Output(text=as_json(chosen.command, rows, cluster))
+    remarks = "".join(f"{remark}\n" for remark in cluster.remarks)
+    return Output(text=table + remarks)

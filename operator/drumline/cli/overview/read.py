@@ -1,0 +1,194 @@
+"""What the rows are made from: of the cluster, with the reader's own rights, or of files.
+
+Lists are read at the same time. What may not be read is left out, with a remark, where rows can be
+made without it; jobs of all namespaces that may not be read are read of the own namespace alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from drumline.cli.cluster_access import NOT_SERVED, cluster_client, refusal
+from drumline.cli.errors import BadInput, NotAnswered
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import (
+    GPU_POOLS,
+    NODES,
+    PRIORITY_CLASSES,
+    TRAINING_JOBS,
+    TRAINING_QUEUES,
+    Resource,
+)
+from drumline.overview.objects import (
+    ClusterObjects,
+    JobObject,
+    NodeObject,
+    PoolObject,
+    PriorityClassObject,
+    QueueObject,
+    decoded,
+)
+
+T = TypeVar("T")
+_PAGE: Final = 250
+_MOST_FILE_BYTES: Final = 256 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedKinds:
+    """Which kinds are read.
+
+    Attributes:
+        namespace: of the jobs; None: all that may be read.
+        queues: the queues and the priority classes, which make the order of a line.
+        nodes: the nodes and their pools.
+    """
+
+    namespace: str | None
+    queues: bool = False
+    nodes: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Listed(Generic[T]):
+    objects: tuple[T, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+async def from_cluster(
+    credentials: Credentials, wanted: WantedKinds, *, own: str
+) -> ClusterObjects:
+    """The objects as they are now.
+
+    Raises:
+        NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes.
+    """
+    async with cluster_client(credentials) as client:
+        jobs, queues, priorities, pools, nodes = await asyncio.gather(
+            _jobs(client, wanted.namespace, own=own),
+            _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues),
+            _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues),
+            _optional(client, GPU_POOLS, PoolObject, wanted=wanted.nodes),
+            _required(client, NODES, NodeObject, wanted=wanted.nodes),
+        )
+    lists = (jobs, queues, priorities, pools, nodes)
+    return ClusterObjects(
+        as_of=time.time(),
+        jobs=jobs.objects,
+        queues=queues.objects,
+        priorities=priorities.objects,
+        pools=pools.objects,
+        nodes=nodes.objects,
+        remarks=tuple(remark for listed in lists for remark in listed.remarks),
+    )
+
+
+async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _Listed[JobObject]:
+    try:
+        return await _read(client, TRAINING_JOBS, JobObject, namespace=namespace)
+    except errors.NotFound:
+        raise NotAnswered(NOT_SERVED) from None
+    except errors.Forbidden as error:
+        if namespace is not None:
+            raise NotAnswered(refusal(error, what=f"trainingjobs of {namespace}")) from None
+    except errors.KubeError as error:
+        raise NotAnswered(refusal(error, what="trainingjobs")) from None
+    listed = await _jobs(client, own, own=own)
+    remark = f"Only jobs of namespace {own} are seen: the others may not be read."
+    return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
+
+
+async def _optional(
+    client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
+) -> _Listed[T]:
+    if not wanted:
+        return _Listed()
+    try:
+        return await _read(client, resource, kind, namespace=None)
+    except errors.KubeError as error:
+        return _Listed(remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",))
+
+
+async def _required(
+    client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
+) -> _Listed[T]:
+    if not wanted:
+        return _Listed()
+    try:
+        return await _read(client, resource, kind, namespace=None)
+    except errors.KubeError as error:
+        raise NotAnswered(refusal(error, what=resource.plural)) from None
+
+
+async def _read(
+    client: KubeClient, resource: Resource, kind: type[T], *, namespace: str | None
+) -> _Listed[T]:
+    listed = decoded(await reads.list_all(client, resource, namespace=namespace), kind)
+    count, plural = listed.unreadable, resource.plural
+    remarks = (f"{count} of the {plural} cannot be read by this version.",) if count else ()
+    return _Listed(objects=listed.objects, remarks=remarks)
+
+
+class _Typed(msgspec.Struct, frozen=True):
+    kind: str = ""
+    items: list[msgspec.Raw] | None = None
+
+
+def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
+    """The objects of what `kubectl get -o json` printed.
+
+    Raises:
+        BadInput: one of them is no JSON of Kubernetes.
+    """
+    by_kind: dict[str, list[bytes]] = {}
+    for text in texts:
+        if len(text) > _MOST_FILE_BYTES:
+            raise BadInput(f"a file is longer than {_MOST_FILE_BYTES} bytes")
+        for kind, raw in _documents(text):
+            by_kind.setdefault(kind, []).append(raw)
+    jobs = decoded(by_kind.get(TRAINING_JOBS.kind, ()), JobObject)
+    queues = decoded(by_kind.get(TRAINING_QUEUES.kind, ()), QueueObject)
+    pools = decoded(by_kind.get(GPU_POOLS.kind, ()), PoolObject)
+    nodes = decoded(by_kind.get(NODES.kind, ()), NodeObject)
+    priorities = decoded(by_kind.get(PRIORITY_CLASSES.kind, ()), PriorityClassObject)
+    unreadable = sum(each.unreadable for each in (jobs, queues, pools, nodes, priorities))
+    return ClusterObjects(
+        as_of=as_of,
+        jobs=jobs.objects,
+        queues=queues.objects,
+        pools=pools.objects,
+        nodes=nodes.objects,
+        priorities=priorities.objects,
+        remarks=(f"{unreadable} objects cannot be read by this version.",) if unreadable else (),
+    )
+
+
+def _documents(text: bytes) -> list[tuple[str, bytes]]:
+    try:
+        document = msgspec.json.decode(text, type=_Typed)
+        if document.items is None:
+            return [(document.kind, text)]
+        return [(msgspec.json.decode(raw, type=_Typed).kind, bytes(raw)) for raw in document.items]
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise BadInput(f"no objects as kubectl get -o json prints them: {error}") from None
+
+
+def only_job(cluster: ClusterObjects, *, namespace: str, name: str) -> JobObject:
+    """The job of this name.
+
+    Raises:
+        NotAnswered: there is none.
+    """
+    by_key: Mapping[str, JobObject] = {job.key: job for job in cluster.jobs}
+    job = by_key.get(f"{namespace}/{name}")
+    if job is None:
+        raise NotAnswered(f"trainingjob {name!r} not found in namespace {namespace!r}")
+    return job

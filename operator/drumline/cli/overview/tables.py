@@ -1,0 +1,218 @@
+"""Rows as columns for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from drumline.cli.columns import columns
+from drumline.cli.formatting import count, duration, many, percent
+from drumline.overview.rows import (
+    JobRow,
+    NodeRow,
+    OverviewRow,
+    QueueRow,
+    QuotaRow,
+    ShareRow,
+    UsageRow,
+    WhyCard,
+)
+
+Rows = Sequence[OverviewRow]
+_HOUR: Final = 3600
+_NOTHING: Final = "-"
+
+
+def starts(row: JobRow | ShareRow, *, now: float) -> str:
+    """When a waiting job starts: `in 12 min to 40 min`; only as much as is known."""
+    if isinstance(row, JobRow):
+        early, late = row.expected_start, row.expected_start_by
+    else:
+        early, late = row.next_start, row.next_start_by
+    if early is None:
+        return "not known"
+    first = duration(early - now)
+    if late is None:
+        return f"in {first} or later"
+    last = duration(late - now)
+    return f"in {first}" if first == last else f"in {first} to {last}"
+
+
+def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
+    """A line a job; `namespaces` shows them."""
+    if not rows:
+        return "no jobs\n"
+    heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "AGE", "DETAIL")
+    cells = [
+        (
+            f"{row.namespace}/{row.name}" if namespaces else row.name,
+            row.queue,
+            row.phase,
+            str(row.gpus),
+            _step(row),
+            row.loss or _NOTHING,
+            _NOTHING if row.created_at is None else duration(now - row.created_at),
+            _detail(row, now=now),
+        )
+        for row in rows
+    ]
+    return _text([heads, *cells], left=(0, 1, 2, 7))
+
+
+def _step(row: JobRow) -> str:
+    if row.step is None:
+        return _NOTHING
+    return f"{row.step}/{row.total_steps}" if row.total_steps else str(row.step)
+
+
+def _detail(row: JobRow, *, now: float) -> str:
+    if row.position is not None:
+        return f"#{row.position} in line, starts {starts(row, now=now)}: {row.reason}"
+    if row.finished_at is not None:
+        return f"{duration(now - row.finished_at)} ago: {row.reason}"
+    ends = "" if row.expected_end is None else f", ends in {duration(row.expected_end - now)}"
+    return f"{row.reason or _NOTHING}{ends}"
+
+
+def queues(rows: Sequence[QueueRow], *, now: float) -> str:
+    """Each queue with its line."""
+    if not rows:
+        return "no queues\n"
+    return "\n".join(f"{_queue_head(row)}\n{_line(row.waiting, now=now)}" for row in rows)
+
+
+def _queue_head(row: QueueRow) -> str:
+    quotas = ", ".join(map(_quota, row.quotas)) or "no such queue, or no quota"
+    waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')} in line"
+    return f"{row.queue}: {quotas}; {many(row.admitted_jobs, 'job')} running, {waits}"
+
+
+def _quota(quota: QuotaRow) -> str:
+    return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held"
+
+
+def _line(waiting: Sequence[JobRow], *, now: float) -> str:
+    if not waiting:
+        return ""
+    heads = ("  #", "JOB", "GPUS", "WAITS", "STARTS", "REASON", "DETAIL")
+    cells = [
+        (
+            f"  {row.position}",
+            f"{row.namespace}/{row.name}",
+            str(row.gpus),
+            _NOTHING if row.queued_at is None else duration(now - row.queued_at),
+            starts(row, now=now),
+            row.reason or _NOTHING,
+            row.message,
+        )
+        for row in waiting
+    ]
+    return _text([heads, *cells], left=(1, 4, 5, 6))
+
+
+def why(card: WhyCard, *, now: float) -> str:
+    """The card as a sentence and a line for each part of it."""
+    job = card.job
+    head = f"{job.namespace}/{job.name}: {job.phase}"
+    lines = [f"{head}, {job.reason}" if job.reason else head]
+    lines += [f"  {name:<10}{text}" for name, text in _card(card, now=now) if text]
+    return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
+    job = card.job
+    yield "because", job.message
+    if job.queued_at is not None and job.position is not None:
+        yield "waits", f"for {duration(now - job.queued_at)}"
+    if job.position is not None:
+        before = f"; {many(card.gpus_ahead, 'GPU')} are asked for before it" if card.ahead else ""
+        yield "place", f"{job.position} of {card.waiting_jobs} in queue {job.queue}{before}"
+        yield "starts", starts(job, now=now)
+    for name, row in zip(("after", *[""] * len(card.ahead)), card.ahead, strict=False):
+        yield (
+            name,
+            (f"{row.namespace}/{row.name}, {many(row.gpus, 'GPU')}, starts {starts(row, now=now)}"),
+        )
+    yield "quota", ", ".join(map(_quota, card.quotas))
+    for name, holder in zip(("held by", *[""] * len(card.holders)), card.holders, strict=False):
+        end = (
+            "nobody knows how long"
+            if holder.expected_end is None
+            else f"ends in {duration(holder.expected_end - now)}"
+        )
+        yield name, f"{holder.job} of {holder.queue}, {many(holder.gpus, 'GPU')}, {end}"
+    for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
+        yield name, sentence
+
+
+def nodes(rows: Sequence[NodeRow]) -> str:
+    """A line a node."""
+    if not rows:
+        return "no nodes\n"
+    heads = ("NODE", "POOL", "DOMAIN", "GPUS", "STATE", "JOBS", "PROMISED", "WHY")
+    cells = [
+        (
+            row.node,
+            row.pool,
+            "/".join(row.domains) or _NOTHING,
+            f"{row.held_gpus}/{row.gpus}",
+            row.state,
+            ", ".join(row.jobs) or _NOTHING,
+            ", ".join(row.promised_to) or _NOTHING,
+            row.why,
+        )
+        for row in rows
+    ]
+    return _text([heads, *cells], left=(0, 1, 2, 4, 5, 6, 7))
+
+
+def shares(rows: Sequence[ShareRow], *, now: float) -> str:
+    """A line a queue."""
+    if not rows:
+        return "no queues\n"
+    heads = ("QUEUE", "COHORT", "GPUS", "BORROWED", "WEIGHT", "DUE", "HAD", "OWED", "NEXT")
+    cells = [
+        (
+            row.queue,
+            row.cohort,
+            f"{row.used_gpus}/{row.nominal_gpus}",
+            str(row.borrowed_gpus),
+            str(row.weight),
+            percent(row.due),
+            _NOTHING if row.had is None else percent(row.had),
+            _NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
+            f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
+        )
+        for row in rows
+    ]
+    return _text([heads, *cells], left=(0, 1, 8))
+
+
+def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
+    """A line a group, in GPU-hours, and their sum."""
+    if not rows:
+        return "no GPU was held\n"
+    heads = (*map(str.upper, by), "JOBS", "GPU-HOURS", "PRODUCTIVE", "STARTING", "REPEATED")
+    cells = [(*row.by, *_amounts(row)) for row in rows]
+    whole = UsageRow(
+        by=(),
+        jobs=sum(row.jobs for row in rows),
+        gpu_seconds=sum(row.gpu_seconds for row in rows),
+        productive=sum(row.productive for row in rows),
+        starting=sum(row.starting for row in rows),
+        repeated=sum(row.repeated for row in rows),
+        recovering=sum(row.recovering for row in rows),
+        estimated_gpu_seconds=sum(row.estimated_gpu_seconds for row in rows),
+    )
+    total = ("all", *[""] * (len(by) - 1), *_amounts(whole))
+    return _text([(*heads, "RECOVERING", "ESTIMATED"), *cells, total], left=tuple(range(len(by))))
+
+
+def _amounts(row: UsageRow) -> tuple[str, ...]:
+    parts = (row.productive, row.starting, row.repeated, row.recovering, row.estimated_gpu_seconds)
+    shares_of = (percent(part / row.gpu_seconds) if row.gpu_seconds else _NOTHING for part in parts)
+    return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of)
+
+
+def _text(cells: Sequence[Sequence[str]], *, left: Sequence[int]) -> str:
+    return "".join(f"{line}\n" for line in columns(cells, left=left))

@@ -1,0 +1,152 @@
+"""The grammar of `list`, `queue`, `why`, `nodes`, `share`, `usage` and `gantt`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+GROUPS: Final = ("queue", "user", "namespace", "phase", "job")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverviewCommand:
+    """A command that shows rows of the cluster."""
+
+    summary: str
+    description: str
+
+
+COMMANDS: Final[Mapping[str, OverviewCommand]] = {
+    "list": OverviewCommand(
+        summary="the jobs of a namespace: who runs, who waits at which place, what has ended",
+        description="List jobs: those that hold GPUs, those that wait with their place in line and"
+        " when they will probably start, and those that have ended.",
+    ),
+    "queue": OverviewCommand(
+        summary="who waits in a queue, for what, and until when",
+        description="Show queues with what they may hold and hold, and the jobs that wait in them"
+        " in the operator's order. STARTS is the operator's forecast: half of the futures that it"
+        " looked at are before the first time, nine in ten before the second.",
+    ),
+    "why": OverviewCommand(
+        summary="why a job waits, who is before it, who holds what it needs",
+        description="Explain where one job is: the reason with figures, its place in line and the"
+        " jobs before it, its queue's quota, who holds the GPUs and until when, what to do.",
+    ),
+    "nodes": OverviewCommand(
+        summary="the nodes of the pools: who holds them, to whom they are promised, which are sick",
+        description="List the nodes of all pools by their place in the network, with the jobs that"
+        " hold them and the waiting jobs that will get them.",
+    ),
+    "share": OverviewCommand(
+        summary="what each queue had, is due and is owed, and who is next",
+        description="Compare queues that share a cohort: what each is due by its weight, what it"
+        " had (older use counts less), what it is owed, and its next job.",
+    ),
+    "usage": OverviewCommand(
+        summary="GPU-hours by queue and user, and what they were held for",
+        description="Add up what jobs held in a period. Only jobs that still exist are counted; of"
+        " those that were created before the period, a part in proportion to time.",
+    ),
+    "gantt": OverviewCommand(
+        summary="jobs over time: who waited, who held GPUs, and what is planned",
+        description="Draw jobs over time: since when each waits or waited, when it held its GPUs,"
+        " until when it will hold them, and between which moments a waiting one is expected to"
+        " start.",
+    ),
+}
+
+UI_DESCRIPTION: Final = """\
+Serve a page on this machine's loopback until Ctrl-C, and open it in the browser: the nodes with who
+holds them, the queues with why each job waits and until when, each job with its report. It reads
+with the rights of your kubeconfig, and its buttons do what you may. The printed address is secret:
+whoever has it and reaches this machine's loopback acts as you.
+"""
+
+
+def add_ui(command: argparse.ArgumentParser) -> None:
+    """Every option of `ui`."""
+    command.add_argument(
+        "--port", type=int, default=0, metavar="N", help="of loopback; default: a free one"
+    )
+    command.add_argument("--no-browser", action="store_true", help="only print the address")
+    command.add_argument("--context", help="context of the kubeconfig")
+    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
+    """Every option of one of `COMMANDS`."""
+    if name == "why":
+        command.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    if name == "queue":
+        command.add_argument("queue", nargs="?", metavar="QUEUE", help="default: all")
+    if name == "nodes":
+        command.add_argument("--pool", metavar="POOL", help="only the nodes of this GpuPool")
+    if name == "usage":
+        command.add_argument(
+            "--since", metavar="30d", help="a length (90m, 12h, 30d) or a day; default: all"
+        )
+        command.add_argument(
+            "--by", default="queue", metavar="GROUPS", help=f"of {','.join(GROUPS)}; default: queue"
+        )
+    if name == "gantt":
+        command.add_argument(
+            "--since", default="12h", metavar="12h", help="a length or a day; default: 12h"
+        )
+        command.add_argument(
+            "--ahead", default="12h", metavar="12h", help="how far into the future; default: 12h"
+        )
+        command.add_argument(
+            "--save", type=Path, metavar="FILE", help="write a picture (.png) or a page (.html)"
+        )
+    if name in {"list", "why", "gantt"}:
+        command.add_argument("-n", "--namespace", help="default: that of the context")
+    if name in {"list", "gantt"}:
+        command.add_argument("-A", "--all-namespaces", action="store_true", help="of the cluster")
+        command.add_argument("-q", "--queue", help="only jobs of this queue")
+    command.add_argument(
+        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
+    )
+    add_source(command)
+
+
+def add_source(command: argparse.ArgumentParser) -> None:
+    """Where the cluster is read."""
+    command.add_argument(
+        "-f",
+        "--file",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="read what `kubectl get -A -o json` printed instead of the cluster; - is standard"
+        " input; may be repeated",
+    )
+    command.add_argument("--context", help="context of the kubeconfig")
+    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+EXPORT_DESCRIPTION: Final = """\
+Write the jobs of a cluster as a trace for `drumline simulate`: when each was submitted, its GPUs,
+queue, user and priority, and for how long it had to run at its full size. Jobs that have not run
+yet, and those that were deleted, are not in it. A job that still runs has the length that it is
+expected to have; without a forecast, what it has run so far.
+"""
+EXPORT_EXAMPLES: Final = """\
+examples:
+  drumline export-trace trace.csv --anonymous
+  drumline simulate cluster.yaml trace.csv
+"""
+
+
+def add_export_trace(command: argparse.ArgumentParser) -> None:
+    """Every option of `export-trace`."""
+    command.add_argument("trace", metavar="FILE", type=Path, help="the CSV that is written")
+    command.add_argument(
+        "--anonymous",
+        action="store_true",
+        help="number jobs, users and queues instead of naming them, to share the trace",
+    )
+    add_source(command)

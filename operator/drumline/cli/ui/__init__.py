@@ -1,0 +1,1 @@
+"""Runs `drumline ui`: the cluster as a page on the own machine, with the own kubeconfig."""

@@ -1,0 +1,45 @@
+"""Runs `drumline ui`: serves the page until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+import webbrowser
+from collections.abc import Mapping
+
+from drumline.cli.cluster_access import find_credentials
+from drumline.cli.errors import BadInput
+from drumline.cli.output import Output
+from drumline.cli.ui.cluster_source import LiveCluster
+from drumline.cli.ui.server import new_secret, serve
+from drumline.kube.credentials import Credentials
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Serve until somebody ends it.
+
+    Raises:
+        BadInput: no kubeconfig is usable, or the port is taken.
+    """
+    credentials = find_credentials(
+        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    try:
+        asyncio.run(_serve(credentials, port=chosen.port, opens=not chosen.no_browser))
+    except KeyboardInterrupt:
+        pass
+    except OSError as error:
+        raise BadInput(f"--port {chosen.port}: {error.strerror}") from None
+    return Output(text="")
+
+
+async def _serve(credentials: Credentials, *, port: int, opens: bool) -> None:
+    source = LiveCluster(credentials, clock=time.monotonic)
+    async with serve(source, port=port, secret=new_secret()) as address:
+        sys.stdout.write(f"{address}\n")
+        sys.stdout.flush()
+        if opens:
+            webbrowser.open(address)
+        await asyncio.Event().wait()

@@ -1,0 +1,16 @@
+"""Addresses within the page."""
+
+from __future__ import annotations
+
+from urllib.parse import quote
+
+
+def job_path(job: str) -> str:
+    """Of the page of `namespace/name`, from the overview."""
+    namespace, _, name = job.partition("/")
+    return f"job/{quote(namespace, safe='')}/{quote(name, safe='')}"
+
+
+def action_path(name: str, action: str) -> str:
+    """Of a button of the page of the job of this name, from that page."""
+    return f"{quote(name, safe='')}/{action}"

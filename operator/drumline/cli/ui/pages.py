@@ -1,0 +1,287 @@
+"""The documents: pure functions from the cluster to markup, in which foreign text is escaped.
+
+No inline script or style, so the policy of `server` forbids both. Lists are cut at what people
+read; the command line has the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Final
+
+from drumline.cli.formatting import clock, duration, many, percent
+from drumline.cli.gantt import chart
+from drumline.cli.markup import Markup, element, joined
+from drumline.cli.overview.tables import starts
+from drumline.cli.report import html
+from drumline.cli.report.builder import build_report
+from drumline.cli.report.job_input import JobInput
+from drumline.cli.ui.links import action_path, job_path
+from drumline.cli.ui.rack_map import colours_of, rack_map
+from drumline.overview.gantt import rows_of
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.nodes import node_rows
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WhyCard
+from drumline.overview.why import why_card
+
+MOST_RUNNING: Final = 200
+MOST_WAITING: Final = 25
+"""Of each queue."""
+MOST_ENDED: Final = 30
+MOST_DRAWN: Final = 60
+"""Jobs over time."""
+_PAST: Final = 6 * 3600.0
+_FUTURE: Final = 12 * 3600.0
+_NOTHING: Final = "-"
+_WORDS: Final = frozenset(("why", "next"))
+"""Columns with sentences."""
+
+
+def overview(cluster: ClusterObjects) -> str:
+    """The whole cluster: the map, the queues, who runs, shares, what has ended."""
+    now = cluster.as_of
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    rows = job_rows(cluster.jobs, now=now, places=places)
+    running = [row for row in rows if row.pool and row.finished_at is None]
+    ended = [row for row in rows if row.finished_at is not None]
+    waiting = sum(row.position is not None for row in rows)
+    held = many(sum(row.gpus for row in running), "GPU")
+    summary = f"{held} held by {many(len(running), 'job')}, {many(waiting, 'job')} in line"
+    nodes = node_rows(cluster)
+    promised = (job for node in nodes for job in node.promised_to)
+    colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
+    queues = queue_rows(cluster)
+    parts = (
+        element("header", element("h1", "Drumline"), element("p", summary, class_="lead")),
+        _section("Nodes", rack_map(nodes, colours)) if nodes else "",
+        _section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
+        _over_time(rows, now=now),
+        _running(running, colours, now=now),
+        _shares(share_rows(cluster), now=now),
+        _ended(ended, now=now),
+        _foot(cluster.remarks, as_of=now),
+    )
+    return _document("Drumline", joined(*(part for part in parts if part)), up="")
+
+
+def job(job_input: JobInput, cluster: ClusterObjects) -> str:
+    """One job: why it waits, its buttons, and its report."""
+    key = f"{job_input.namespace}/{job_input.name}"
+    known = next((each for each in cluster.jobs if each.key == key), None)
+    card = None if known is None else why_card(cluster, known)
+    report = build_report(job_input)
+    back = element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="../../"))
+    waits = card is not None and card.job.position is not None
+    why = _why(card, now=cluster.as_of) if card is not None and waits else ""
+    above = joined(back, _buttons(job_input))
+    return _document(key, html.sections(report, above=above, second=why), up="../../")
+
+
+def refused(reason: str) -> str:
+    """What the cluster did not give, as a sentence."""
+    parts = (
+        element("h1", "The cluster did not answer that"),
+        element("p", reason, class_="lead", role="alert"),
+    )
+    return _document("Drumline", joined(*parts), up=None)
+
+
+def _document(title: str, content: Markup, *, up: str | None) -> str:
+    """A whole page; `up` leads to the overview, None: nothing is loaded."""
+    assets = (
+        ()
+        if up is None
+        else (
+            element("link", rel="stylesheet", href=f"{up}asset/report.css"),
+            element("link", rel="stylesheet", href=f"{up}asset/ui.css"),
+            element("script", src=f"{up}asset/live.js", type="module"),
+        )
+    )
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("title", title),
+        *assets,
+    )
+    main = element("main", content, id="live", aria_busy="false")
+    return f"<!doctype html>\n{element('html', head, element('body', main), lang='en')}\n"
+
+
+def _queue(row: QueueRow, *, now: float) -> Markup:
+    quotas = element("ul", *(element("li", _quota(each)) for each in row.quotas), class_="quotas")
+    head = element("h3", row.queue, element("small", f"{many(row.admitted_jobs, 'job')} running"))
+    if not row.waiting:
+        return joined(head, quotas)
+    cells = (
+        (
+            str(each.position),
+            _link(each),
+            str(each.gpus),
+            _NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            starts(each, now=now),
+            joined(element("strong", each.reason or _NOTHING), " ", each.message),
+        )
+        for each in row.waiting[:MOST_WAITING]
+    )
+    left = len(row.waiting) - MOST_WAITING
+    more = element("p", f"{many(left, 'job')} more: drumline queue {row.queue}", class_="soft")
+    heads = ("#", "job", "GPUs", "waits", "starts", "why")
+    table = _table(f"Line of queue {row.queue}", heads, cells)
+    return joined(head, quotas, table, more if left > 0 else "")
+
+
+def _quota(quota: QuotaRow) -> Markup:
+    """A bar of what is held, to the scale of the larger of quota and use."""
+    whole = max(quota.nominal_gpus, quota.used_gpus, 1)
+    own = min(quota.used_gpus, quota.nominal_gpus) / whole * 100
+    beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100
+    text = f"{quota.pool}: {quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} held"
+    bar = element(
+        "svg",
+        element("rect", width=own, height=1),
+        element("rect", x=own, width=beyond, height=1, class_="beyond"),
+        class_="progress",
+        viewBox="0 0 100 1",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=text,
+    )
+    return joined(text, bar)
+
+
+def _over_time(jobs: Sequence[JobRow], *, now: float) -> Markup:
+    since, until = now - _PAST, now + _FUTURE
+    rows = rows_of(jobs, now=now, since=since, until=until)
+    if not rows:
+        return Markup("")
+    left = len(rows) - MOST_DRAWN
+    more = element("p", f"{many(left, 'job')} more: drumline gantt -A", class_="soft")
+    drawn = chart.chart(rows[:MOST_DRAWN], now=now, since=since, until=until)
+    return _section("Over time", drawn, more if left > 0 else "")
+
+
+def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) -> Markup:
+    if not rows:
+        return Markup("")
+    cells = (
+        (
+            _link(row, colours=colours),
+            row.queue,
+            row.phase,
+            str(row.gpus),
+            _NOTHING if row.step is None else f"{row.step}/{row.total_steps or '?'}",
+            row.loss or _NOTHING,
+            _NOTHING if row.expected_end is None else f"in {duration(row.expected_end - now)}",
+        )
+        for row in rows[:MOST_RUNNING]
+    )
+    left = len(rows) - MOST_RUNNING
+    more = element("p", f"{many(left, 'job')} more: drumline list -A", class_="soft")
+    heads = ("job", "queue", "phase", "GPUs", "step", "loss", "ends")
+    return _section("Running", _table("Running", heads, cells), more if left > 0 else "")
+
+
+def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
+    if len(rows) < 2:
+        return Markup("")
+    cells = (
+        (
+            row.queue,
+            row.cohort,
+            percent(row.due),
+            _NOTHING if row.had is None else percent(row.had),
+            _NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
+            f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
+        )
+        for row in rows
+    )
+    heads = ("queue", "cohort", "due", "had", "owed", "next")
+    return _section("Shares", _table("Shares", heads, cells))
+
+
+def _ended(rows: Sequence[JobRow], *, now: float) -> Markup:
+    if not rows:
+        return Markup("")
+    cells = (
+        (_link(row), row.phase, row.reason, f"{duration(now - (row.finished_at or now))} ago")
+        for row in rows[:MOST_ENDED]
+    )
+    return _section("Ended", _table("Ended", ("job", "phase", "reason", "when"), cells))
+
+
+def _why(card: WhyCard, *, now: float) -> Markup:
+    row = card.job
+    facts = [
+        ("Place in line", f"{row.position} of {card.waiting_jobs} in queue {row.queue}"),
+        ("Starts", starts(row, now=now)),
+        ("Asked for before it", many(card.gpus_ahead, "GPU")),
+    ]
+    pairs = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
+    before = (
+        (str(each.position), _link(each, up="../../"), str(each.gpus), starts(each, now=now))
+        for each in card.ahead
+    )
+    holders = (
+        (
+            element("a", each.job, href=f"../../{job_path(each.job)}"),
+            str(each.gpus),
+            "nobody knows"
+            if each.expected_end is None
+            else f"in {duration(each.expected_end - now)}",
+        )
+        for each in card.holders
+    )
+    tables = chain(
+        [_table("Before it", ("#", "before it", "GPUs", "starts"), before)] if card.ahead else [],
+        [_table("Holders", ("who holds GPUs it may get", "GPUs", "ends"), holders)]
+        if card.holders
+        else [],
+    )
+    return _section("Why it waits", element("dl", *pairs, class_="tiles"), *tables)
+
+
+def _buttons(job_input: JobInput) -> Markup:
+    """Suspend, or resume; a job that has ended has none."""
+    status = job_input.job.status
+    if status is not None and status.finished_at is not None:
+        return Markup("")
+    action = "resume" if job_input.job.spec.suspend else "suspend"
+    words = "Resume" if action == "resume" else "Suspend: save, and give its GPUs back"
+    target = action_path(job_input.name, action)
+    return element("form", element("button", words), method="post", action=target)
+
+
+def _link(row: JobRow, *, up: str = "", colours: Mapping[str, int] | None = None) -> Markup:
+    key = f"{row.namespace}/{row.name}"
+    colour = (colours or {}).get(key)
+    mark = "" if colour is None else element("span", class_=f"dot c{colour}")
+    return element("a", mark, key, href=f"{up}{job_path(key)}")
+
+
+def _section(title: str, *content: str) -> Markup:
+    return element("section", element("h2", title), *content)
+
+
+def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
+    first = element("tr", *(element("th", name, scope="col") for name in heads))
+    body = (
+        element(
+            "tr",
+            *(
+                element("td", cell, data_head=head, class_="words" if head in _WORDS else None)
+                for head, cell in zip(heads, row, strict=True)
+            ),
+        )
+        for row in rows
+    )
+    table = element("table", element("thead", first), element("tbody", *body), aria_label=title)
+    return element("div", table, class_="wide", tabindex="0", role="group", aria_label=title)
+
+
+def _foot(remarks: Sequence[str], *, as_of: float) -> Markup:
+    said = (element("p", remark) for remark in remarks)
+    return element("footer", *said, element("p", f"As of {clock(as_of)}. All times are UTC."))

@@ -1,0 +1,274 @@
+"""The new nodes of a GpuPool -> offers, and what a gang needs of them -> placeholder pods.
+
+A placeholder is a pod that nobody binds. Karpenter and cluster-autoscaler add nodes for a pod whose
+condition PodScheduled is False with the reason Unschedulable, whoever is to schedule it, and leave
+nodes alone that it would fit on. So it has requests, tolerations and selectors like the pods that
+will come, a scheduler that does not exist, and no nominatedNodeName: that hides it from both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from typing import Any, Final
+
+import msgspec
+
+from drumline.api.autoscaling import NewNode
+from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.conversion.nodes import resources_of
+from drumline.kube.quantity import amount
+from drumline.kube.views import PodView
+from drumline.lifecycle.model.timestamps import timestamp
+from drumline.scheduling.model import Gang, Node, NodeOffer, Taint, TaintEffect, Toleration
+from drumline.scheduling.node_demands import NodeDemand
+from drumline.scheduling.resources import NOTHING, Resources
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
+SCHEDULER_NAME: Final = "drumline-placeholder"
+"""No scheduler has it."""
+_USER: Final = 65532
+_PODS: Final = "110"
+"""A kubelet's default."""
+
+Json = dict[str, Any]
+
+
+class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a placeholder says of the demand that it is part of."""
+
+    key: str
+    pool: str
+    zone: str
+    nodes: int
+    pool_nodes: int
+    asked_at: float
+    placeholders: int
+
+
+_RECORD: Final = msgspec.json.Decoder(AskedRecord)
+
+
+def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
+    """The nodes that can be had by asking: by pool, its zones in their order."""
+    return tuple(
+        NodeOffer(
+            node=_new_node(name, spec, new=scaling.node, zone=zone),
+            zone=zone,
+            pool_limit=scaling.max_nodes,
+        )
+        for name, spec in pools.items()
+        if (scaling := spec.autoscaling) is not None
+        for zone in scaling.zones or [""]
+    )
+
+
+def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
+    labels = {**(new.labels or {}), **spec.node_selector, **({ZONE_LABEL: zone} if zone else {})}
+    amounts = {
+        each: amount(each, text) for each, text in {"pods": _PODS, **new.allocatable}.items()
+    }
+    return Node(
+        name="new",
+        pool=pool,
+        allocatable=resources_of(amounts, gpu_resource=spec.gpu_resource, pods=None),
+        domains=tuple(labels.get(level.node_label, "") for level in spec.topology_levels or []),
+        labels=labels,
+        taints=tuple(
+            Taint(key=taint.key, value=taint.value or "", effect=TaintEffect(taint.effect))
+            for taint in new.taints or ()
+        ),
+    )
+
+
+def demand_name(demand: NodeDemand) -> str:
+    """What the names of its placeholders begin with: another one for each demand."""
+    stamp = f"{demand.uid} {demand.pool} {demand.zone} {demand.asked_at}"
+    return f"placeholder-{sha256(stamp.encode()).hexdigest()[:12]}"
+
+
+def placeholders_of(
+    demand: NodeDemand,
+    *,
+    gang: Gang,
+    spec: GpuPoolSpec,
+    pool_uid: str,
+    namespace: str,
+    image: str,
+) -> list[Json]:
+    """The placeholders of a demand, one for each node that the gang would use.
+
+    Args:
+        demand: what is asked for.
+        gang: for whom.
+        spec: its pool.
+        pool_uid: of the GpuPool, which owns the placeholders.
+        namespace: the operator's.
+        image: named, never pulled.
+    """
+    name = demand_name(demand)
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{name}-{index}",
+                "namespace": namespace,
+                "labels": {LABEL_NODE_DEMAND: demand.uid},
+                "annotations": {
+                    ANNOTATION_NODE_DEMAND: _record_of(demand) if index == 0 else name,
+                    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+                    "karpenter.sh/do-not-disrupt": "true",
+                },
+                "ownerReferences": [
+                    {
+                        "apiVersion": "drumline.dev/v1alpha1",
+                        "kind": "GpuPool",
+                        "name": demand.pool,
+                        "uid": pool_uid,
+                        "controller": True,
+                    }
+                ],
+            },
+            "spec": _pod_spec(demand, share=share, gang=gang, spec=spec, image=image),
+        }
+        for index, share in enumerate(demand.shares)
+    ]
+
+
+def unschedulable(demand: NodeDemand, *, now: float) -> Json:
+    """The status by which autoscalers take a placeholder for a pod without a node."""
+    return {
+        "status": {
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": f"stands for a node that TrainingJob {demand.key} waits for",
+                    "lastTransitionTime": timestamp(now),
+                }
+            ]
+        }
+    }
+
+
+def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
+    """The demands that an earlier leader left, of those all of whose placeholders are there.
+
+    What their gangs take of each node is not known any more: the placeholders ask for it.
+    """
+    records: dict[str, AskedRecord] = {}
+    counts: Counter[str] = Counter()
+    for pod in placeholders:
+        uid = pod.labels.get(LABEL_NODE_DEMAND, "")
+        counts[uid] += 1
+        text = pod.annotations.get(ANNOTATION_NODE_DEMAND, "")
+        if text.startswith("{"):
+            with suppress(msgspec.MsgspecError):
+                records[uid] = _RECORD.decode(text)
+    return tuple(
+        NodeDemand(
+            uid=uid,
+            key=record.key,
+            pool=record.pool,
+            zone=record.zone,
+            nodes=record.nodes,
+            pool_nodes=record.pool_nodes,
+            shares=(NOTHING,) * record.placeholders,
+            asked_at=record.asked_at,
+        )
+        for uid, record in records.items()
+        if counts[uid] == record.placeholders
+    )
+
+
+def _record_of(demand: NodeDemand) -> str:
+    record = AskedRecord(
+        key=demand.key,
+        pool=demand.pool,
+        zone=demand.zone,
+        nodes=demand.nodes,
+        pool_nodes=demand.pool_nodes,
+        asked_at=demand.asked_at,
+        placeholders=len(demand.shares),
+    )
+    return msgspec.json.encode(record).decode()
+
+
+def _pod_spec(
+    demand: NodeDemand, *, share: Resources, gang: Gang, spec: GpuPoolSpec, image: str
+) -> Json:
+    zone = {ZONE_LABEL: demand.zone} if demand.zone else {}
+    affinity = _affinity(gang)
+    return {
+        "schedulerName": SCHEDULER_NAME,
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 0,
+        "nodeSelector": {**gang.selector, **spec.node_selector, **zone},
+        "tolerations": [_toleration(each) for each in gang.tolerations],
+        **({"affinity": affinity} if affinity else {}),
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": _USER,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [
+            {
+                "name": "placeholder",
+                "image": image,
+                "securityContext": {
+                    "allowPrivilegeEscalation": False,
+                    "capabilities": {"drop": ["ALL"]},
+                    "readOnlyRootFilesystem": True,
+                },
+                "resources": _resources(share, gpu_resource=spec.gpu_resource),
+            }
+        ],
+    }
+
+
+def _resources(share: Resources, *, gpu_resource: str) -> Json:
+    amounts = {
+        "cpu": f"{share.cpu_millis}m",
+        "memory": str(share.memory_bytes),
+        "ephemeral-storage": str(share.ephemeral_bytes),
+    }
+    devices = {gpu_resource: str(share.gpus), **{name: str(n) for name, n in share.extended}}
+    asked = {name: text for name, text in {**amounts, **devices}.items() if text not in ("0", "0m")}
+    return {"requests": asked, "limits": {name: asked[name] for name in devices if name in asked}}
+
+
+def _toleration(toleration: Toleration) -> Json:
+    parts = {
+        "key": toleration.key,
+        "operator": str(toleration.operator),
+        "value": toleration.value,
+        "effect": str(toleration.effect) if toleration.effect else "",
+    }
+    return {name: text for name, text in parts.items() if text}
+
+
+def _affinity(gang: Gang) -> Json:
+    terms = [
+        {
+            "matchExpressions": [
+                {
+                    "key": each.key,
+                    "operator": str(each.operator),
+                    **({"values": list(each.values)} if each.values else {}),
+                }
+                for each in term
+            ]
+        }
+        for term in gang.affinity
+    ]
+    if not terms:
+        return {}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}

@@ -1,0 +1,154 @@
+"""Kubeconfigs that need nothing but a token or a client certificate: read without `kubernetes`.
+
+That package takes half a second to import, which is most of what a short command takes. What it
+alone can do (exec plugins, auth providers, several files, proxies) is left to it: `simple` returns
+None for any field that is not understood here.
+"""
+
+from __future__ import annotations
+
+import atexit
+import base64
+import binascii
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, cast
+
+import yaml
+
+Json = Mapping[str, Any]
+
+_CLUSTER: Final = frozenset(
+    (
+        "server",
+        "certificate-authority",
+        "certificate-authority-data",
+        "insecure-skip-tls-verify",
+        "extensions",
+    )
+)
+_USER: Final = frozenset(
+    (
+        "token",
+        "client-certificate",
+        "client-certificate-data",
+        "client-key",
+        "client-key-data",
+    )
+)
+_CONTEXT: Final = frozenset(("cluster", "user", "namespace", "extensions"))
+_MOST_BYTES: Final = 4 * 2**20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimpleKubeconfig:
+    """One context of a kubeconfig: one server, one identity.
+
+    Attributes:
+        server: as it is written.
+        token: the bearer token, if that is how the identity is proved.
+        ca_path: the CA bundle to trust; None trusts the system's.
+        certificate_path: a client certificate, with `private_key_path` its key.
+        insecure: trust any server certificate.
+        namespace: of the context.
+    """
+
+    server: str
+    token: str | None
+    ca_path: Path | None
+    certificate_path: Path | None
+    private_key_path: Path | None
+    insecure: bool
+    namespace: str
+
+
+def simple(path: Path | None, *, context: str | None) -> SimpleKubeconfig | None:
+    """The context, if it is a simple one in one readable file; None: ask the package.
+
+    Args:
+        path: the file; None takes `$KUBECONFIG`, then `~/.kube/config`.
+        context: one of its contexts; None takes the current one.
+    """
+    file = _file(path)
+    document = None if file is None else _document(file)
+    if file is None or document is None:
+        return None
+    name = context or document.get("current-context")
+    chosen = _named(document.get("contexts"), name, "context")
+    if chosen is None or not chosen.keys() <= _CONTEXT:
+        return None
+    cluster = _named(document.get("clusters"), chosen.get("cluster"), "cluster")
+    user = _named(document.get("users"), chosen.get("user"), "user")
+    if cluster is None or user is None:
+        return None
+    if not (cluster.keys() <= _CLUSTER and user.keys() <= _USER):
+        return None
+    texts = [
+        value
+        for key, value in (*cluster.items(), *user.items(), *chosen.items())
+        if key not in {"insecure-skip-tls-verify", "extensions"}
+    ]
+    if not all(isinstance(text, str) and text for text in texts) or "server" not in cluster:
+        return None
+    try:
+        return SimpleKubeconfig(
+            server=cluster["server"],
+            token=user.get("token"),
+            ca_path=_path(cluster, "certificate-authority", file),
+            certificate_path=_path(user, "client-certificate", file),
+            private_key_path=_path(user, "client-key", file),
+            insecure=cluster.get("insecure-skip-tls-verify") is True,
+            namespace=chosen.get("namespace") or "default",
+        )
+    except (binascii.Error, ValueError):  # the package says what is wrong with it
+        return None
+
+
+def _file(path: Path | None) -> Path | None:
+    if path is not None:
+        return path.expanduser()
+    named = os.environ.get("KUBECONFIG", "")
+    if os.pathsep in named:
+        return None
+    return Path(named or "~/.kube/config").expanduser()
+
+
+def _document(file: Path) -> Json | None:
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(_MOST_BYTES + 1)
+        loaded: Any = yaml.load(text, Loader=yaml.CSafeLoader) if len(text) <= _MOST_BYTES else None
+    except (OSError, ValueError, yaml.YAMLError, RecursionError):
+        return None
+    return cast("Json", loaded) if isinstance(loaded, dict) else None
+
+
+def _named(entries: Any, name: Any, field: str) -> Json | None:
+    """The one entry of this name; None: there is none, or several."""
+    if not isinstance(entries, list):
+        return None
+    typed = [cast("Json", each) for each in cast("list[Any]", entries) if isinstance(each, dict)]
+    inside: list[Any] = [each.get(field) for each in typed if each.get("name") == name]
+    if len(inside) != 1 or not isinstance(inside[0], dict):
+        return None
+    return cast("Json", inside[0])
+
+
+def _path(fields: Json, name: str, file: Path) -> Path | None:
+    """A file that is named, or one with the bytes that are given; those go first, as in kubectl."""
+    if data := fields.get(f"{name}-data"):
+        return _written(base64.b64decode(data, validate=True))
+    return file.parent / fields[name] if name in fields else None
+
+
+def _written(content: bytes) -> Path:
+    """A file for this process alone: TLS reads certificates from files."""
+    handle, name = tempfile.mkstemp(prefix="drumline-")
+    with os.fdopen(handle, "wb") as opened:
+        opened.write(content)
+    path = Path(name)
+    atexit.register(path.unlink, missing_ok=True)
+    return path

@@ -1,0 +1,184 @@
+"""Nodes and GPUs: what announces its end, what recoveries cost, what the GPUs do by job.
+
+The figures of the GPUs are dcgm-exporter's. Its series have the pod that holds a GPU as `namespace`
+and `pod` where its monitor has `honorLabels: true`, as its own chart sets; a join with the agents'
+metrics adds job and queue.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drumline.monitoring.panels import Board, Panel, PanelRow, Query, Unit, Variable, quantile
+
+_TRAINING: Final = (
+    "on (namespace, pod) group_left (training_job, queue)"
+    ' (max by (namespace, pod, training_job, queue) (drumline_trainer_generation{queue=~"$queue"})'
+    " * 0 + 1)"
+)
+
+
+def _of_jobs(title: str, metric: str, description: str, unit: Unit, scale: str = "") -> Panel:
+    return Panel(
+        title=title,
+        description=description,
+        unit=unit,
+        queries=(
+            Query(
+                expression=f"avg by (namespace, training_job) ({metric}{scale} * {_TRAINING})",
+                legend="{{namespace}}/{{training_job}}",
+            ),
+        ),
+    )
+
+
+def _worst(title: str, expression: str, description: str, unit: Unit = "short") -> Panel:
+    return Panel(
+        title=title,
+        description=description,
+        unit=unit,
+        queries=(Query(expression=expression, legend="{{Hostname}} GPU {{gpu}}"),),
+    )
+
+
+NODES: Final = Board(
+    name="nodes",
+    title="Nodes and GPUs",
+    description="Health of nodes and GPUs, and what it costs jobs.",
+    variables=(Variable(name="queue", metric="drumline_trainer_generation", label="queue"),),
+    rows=(
+        PanelRow(
+            title="Nodes",
+            panels=(
+                Panel(
+                    title="Announced ends of nodes",
+                    description="By what announces them and how certain it is.",
+                    stacked=True,
+                    queries=(
+                        Query(
+                            expression="max by (kind, confidence) (drumline_node_disruptions)",
+                            legend="{{kind}} ({{confidence}})",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Recoveries",
+                    description="In the interval, by class of fault and where the state came from.",
+                    queries=(
+                        Query(
+                            expression="sum by (class, tier)"
+                            " (increase(drumline_incidents_total[$__rate_interval]))",
+                            legend="{{class}} {{tier}}",
+                        ),
+                        Query(
+                            expression="sum(increase("
+                            "drumline_members_replaced_total[$__rate_interval]))",
+                            legend="members replaced",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="A phase of a recovery, p90",
+                    description="decide: a free place; replace: images; restore: storage.",
+                    unit="s",
+                    queries=(
+                        Query(
+                            expression=quantile(0.9, "drumline_incident_seconds", by="phase"),
+                            legend="{{phase}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
+            title="What faults cost",
+            panels=(
+                Panel(
+                    title="Steps done twice",
+                    description="In the interval, by class of fault.",
+                    queries=(
+                        Query(
+                            expression="sum by (class)"
+                            " (increase(drumline_incident_steps_lost_total[$__rate_interval]))",
+                            legend="{{class}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Restarts of jobs and changes of size",
+                    description="New generations after a failure, by reason; elastic gangs that"
+                    " shrank or grew.",
+                    queries=(
+                        Query(
+                            expression="sum by (reason)"
+                            " (increase(drumline_job_restarts_total[$__rate_interval]))",
+                            legend="{{reason}}",
+                        ),
+                        Query(
+                            expression="sum by (direction)"
+                            " (increase(drumline_gangs_resized_total[$__rate_interval]))",
+                            legend="{{direction}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Measured over predicted step time",
+                    description="Median of a pool's jobs, and by part of a step: a pool that drifts"
+                    " up has slow nodes or a slow network.",
+                    queries=(
+                        Query(
+                            expression="max by (gpu_pool) (drumline_pool_step_time_ratio)",
+                            legend="{{gpu_pool}}",
+                        ),
+                        Query(
+                            expression="max by (gpu_pool, part) (drumline_pool_step_part_ratio)",
+                            legend="{{gpu_pool}} {{part}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
+            title="GPUs of training jobs (dcgm-exporter)",
+            panels=(
+                _of_jobs(
+                    "Utilization",
+                    "DCGM_FI_DEV_GPU_UTIL",
+                    "Some kernel runs: 100 % is not efficient by itself.",
+                    "percentunit",
+                    " / 100",
+                ),
+                _of_jobs(
+                    "Tensor cores",
+                    "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE",
+                    "Share of cycles; close to the model FLOP utilization.",
+                    "percentunit",
+                ),
+                _of_jobs("Power", "DCGM_FI_DEV_POWER_USAGE", "Mean of a job's GPUs.", "watt"),
+            ),
+        ),
+        PanelRow(
+            title="Health of GPUs (dcgm-exporter)",
+            panels=(
+                _worst(
+                    "Hottest GPUs",
+                    "topk(10, max by (Hostname, gpu) (DCGM_FI_DEV_GPU_TEMP))",
+                    "Above some 85 degrees a GPU slows itself down.",
+                    "celsius",
+                ),
+                _worst(
+                    "Last Xid",
+                    "max by (Hostname, gpu) (DCGM_FI_DEV_XID_ERRORS) > 0",
+                    "The number of the last error, not a count: 79 is a GPU off the bus, 48, 63, 64"
+                    " and 94 are memory, 74 is NVLink.",
+                    "none",
+                ),
+                _worst(
+                    "Rows that could not be remapped",
+                    "max by (Hostname, gpu) (DCGM_FI_DEV_ROW_REMAP_FAILURE) > 0",
+                    "Such a GPU is to be replaced.",
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,134 @@
+"""One team's queue: quota, use, waiting, and what its GPU time was good for."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from drumline.monitoring.panels import Board, Panel, PanelRow, Query, Variable, quantile
+
+_QUEUE: Final = '{queue=~"$queue"}'
+
+
+def _gpus(kind: str) -> str:
+    selector = f'{{kind="{kind}",queue=~"$queue"}}'
+    return f"max by (queue, gpu_pool) (drumline_queue_gpus{selector})"
+
+
+QUEUES: Final = Board(
+    name="queues",
+    title="Queues",
+    description="What a team may hold, holds and waits for.",
+    variables=(Variable(name="queue", metric="drumline_queue_gpus", label="queue"),),
+    rows=(
+        PanelRow(
+            title="Quota",
+            panels=(
+                Panel(
+                    title="GPUs held and promised",
+                    description="Above the promise it borrows from its cohort.",
+                    queries=(
+                        Query(expression=_gpus("used"), legend="{{queue}} {{gpu_pool}} held"),
+                        Query(expression=_gpus("nominal"), legend="{{queue}} {{gpu_pool}} quota"),
+                    ),
+                ),
+                Panel(
+                    title="Borrowed",
+                    description="GPUs beyond the queue's own quota: another queue of the cohort may"
+                    " reclaim them.",
+                    queries=(
+                        Query(
+                            expression=f"clamp_min({_gpus('used')} - {_gpus('nominal')}, 0)",
+                            legend="{{queue}} {{gpu_pool}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Goodput",
+                    description="Share of the queue's GPU time that trained for the first time."
+                    " Below 0.9: many faults, or slow starts.",
+                    unit="percentunit",
+                    at_most=1,
+                    queries=(
+                        Query(
+                            expression=f"max by (queue) (drumline_queue_goodput_ratio{_QUEUE})",
+                            legend="{{queue}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
+            title="Waiting",
+            panels=(
+                Panel(
+                    title="Time in the queue, p90",
+                    description="One in ten jobs that were admitted had waited longer.",
+                    unit="s",
+                    queries=(
+                        Query(
+                            expression=quantile(
+                                0.9, "drumline_queue_wait_seconds", by="queue", selector=_QUEUE
+                            ),
+                            legend="{{queue}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Gangs placed",
+                    description="In the interval.",
+                    queries=(
+                        Query(
+                            expression="sum by (queue) (increase("
+                            f"drumline_gangs_placed_total{_QUEUE}[$__rate_interval]))",
+                            legend="{{queue}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
+            title="Jobs that train",
+            panels=(
+                Panel(
+                    title="Tokens per second",
+                    description="By job, over all its ranks.",
+                    queries=(
+                        Query(
+                            expression="max by (namespace, training_job)"
+                            f" (drumline_trainer_tokens_per_second{_QUEUE})",
+                            legend="{{namespace}}/{{training_job}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Progress",
+                    description="Finished steps of all steps.",
+                    kind="bargauge",
+                    unit="percentunit",
+                    at_most=1,
+                    queries=(
+                        Query(
+                            expression="max by (namespace, training_job)"
+                            f" (drumline_trainer_step{_QUEUE})"
+                            " / max by (namespace, training_job)"
+                            f" (drumline_trainer_total_steps{_QUEUE})",
+                            legend="{{namespace}}/{{training_job}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Model FLOP utilization",
+                    description="By job; absent where the peak of the device is not known.",
+                    unit="percentunit",
+                    queries=(
+                        Query(
+                            expression="avg by (namespace, training_job)"
+                            f" (drumline_trainer_mfu_ratio{_QUEUE})",
+                            legend="{{namespace}}/{{training_job}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)

@@ -1,0 +1,128 @@
+"""Jobs as rows, and the lines they wait in.
+
+Inside a queue the operator's order is the same under every policy: higher priority, then longer
+waiting, then uid (`scheduling.quota.ordering`). So a position needs no cycle. Which queue is served
+next does depend on the policy, and shows in the expected starts that the operator writes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from drumline.overview.held import held_gpu_seconds
+from drumline.overview.objects import JobObject, PriorityClassObject, seconds
+from drumline.overview.rows import JobRow
+from drumline_trainer.contract import plain
+
+NOT_SEEN: Final = "NotSeen"
+OPERATOR: Final = "drumline.dev/operator"
+NOT_IN_LINE: Final = frozenset(
+    (
+        "ConfigRefused",
+        "InvalidConfig",
+        "MemoryExceeded",
+        "OperatorError",
+        "PriorityClassNotFound",
+        "Unreadable",
+    )
+)
+"""Reasons of jobs that no cycle considers until somebody changes them."""
+
+Lines = Mapping[str, Sequence[JobObject]]
+"""By queue: its waiting jobs, the next first."""
+
+
+def lines(jobs: Iterable[JobObject], priorities: Iterable[PriorityClassObject]) -> Lines:
+    """The waiting jobs of each queue in the operator's order."""
+    values = {each.metadata.name: each.value for each in priorities}
+    default = max((each.value for each in priorities if each.global_default), default=0)
+    waiting: dict[str, list[tuple[int, float, str, JobObject]]] = defaultdict(list)
+    for job in jobs:
+        if is_in_line(job):
+            name = job.spec.priority_class_name
+            priority = values.get(name, 0) if name else default
+            since = seconds(job.status.queued_at) or seconds(job.metadata.creation_timestamp) or 0.0
+            waiting[job.spec.queue].append((-priority, since, job.metadata.uid, job))
+    return {
+        queue: [entry[3] for entry in sorted(line, key=_order)] for queue, line in waiting.items()
+    }
+
+
+def is_in_line(job: JobObject) -> bool:
+    """Whether the scheduler looks for places for it."""
+    return (
+        job.waits
+        and job.status.assignment is None
+        and job.status.reason not in NOT_IN_LINE
+        and job.spec.managed_by in (None, OPERATOR)
+    )
+
+
+def positions(waiting: Lines) -> dict[str, int]:
+    """By `namespace/name`: the place in the line of its queue, from 1."""
+    return {job.key: place for line in waiting.values() for place, job in enumerate(line, start=1)}
+
+
+def job_rows(
+    jobs: Iterable[JobObject], *, now: float, places: Mapping[str, int]
+) -> tuple[JobRow, ...]:
+    """A row for each job: those that hold GPUs first, then the lines, then what has ended.
+
+    Args:
+        jobs: in any order.
+        now: seconds since the epoch.
+        places: `positions`.
+    """
+    rows = [job_row(job, now=now, position=places.get(job.key)) for job in jobs]
+    return tuple(sorted(rows, key=_shown_order))
+
+
+def job_row(job: JobObject, *, now: float, position: int | None) -> JobRow:
+    """The row of one job; all its texts are plain."""
+    status, metadata = job.status, job.metadata
+    held = sum(held_gpu_seconds(job, now=now).values())
+    return JobRow(
+        namespace=plain(metadata.namespace),
+        name=plain(metadata.name),
+        queue=plain(job.spec.queue),
+        user=plain(job.spec.user or ""),
+        phase=plain(status.phase or NOT_SEEN),
+        reason=plain(status.reason or ""),
+        message=plain(status.message or ""),
+        pods=job.pods,
+        gpus=job.gpus,
+        pool=plain(status.assignment.gpu_pool) if status.assignment else "",
+        ready=plain(status.ready or ""),
+        step=status.step,
+        total_steps=status.total_steps,
+        loss=plain(status.loss or ""),
+        tokens_per_second=status.tokens_per_second,
+        restarts=status.restarts,
+        position=position,
+        created_at=seconds(metadata.creation_timestamp),
+        queued_at=seconds(status.queued_at),
+        admitted_at=seconds(status.admitted_at),
+        started_at=seconds(status.started_at),
+        finished_at=seconds(status.finished_at),
+        expected_start=seconds(status.expected_start) if position else None,
+        expected_start_by=seconds(status.expected_start_by) if position else None,
+        expected_end=seconds(status.expected_end) if status.assignment else None,
+        gpu_seconds=held or None,
+    )
+
+
+def _order(entry: tuple[int, float, str, JobObject]) -> tuple[int, float, str]:
+    return entry[:3]
+
+
+def _shown_order(row: JobRow) -> tuple[int, float, str, float, str]:
+    """Holders by age, then the lines by queue, then the suspended, then what ended last."""
+    if row.finished_at is not None:
+        return (3, 0.0, "", -row.finished_at, row.name)
+    if row.pool:
+        return (0, row.admitted_at or 0.0, "", 0.0, row.name)
+    if row.position is not None:
+        return (1, 0.0, row.queue, float(row.position), row.name)
+    return (2, 0.0, row.queue, row.created_at or 0.0, row.name)

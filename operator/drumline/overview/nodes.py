@@ -1,0 +1,114 @@
+"""Nodes by pool and topology, with the jobs that hold them and those they are promised to."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from drumline.overview.objects import ClusterObjects, JobObject, NodeObject, PoolObject
+from drumline.overview.rows import NodeRow
+from drumline_trainer.contract import plain
+
+READY: Final = "Ready"
+_KEEPS_PODS_OFF: Final = frozenset(("NoSchedule", "NoExecute"))
+_GPU_TAINT: Final = "nvidia.com/gpu"
+"""Every job tolerates it."""
+_MOST_GPUS: Final = 2**20
+_LONGEST_WHY: Final = 200
+
+
+def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
+    """A row for each node of a pool, by pool and by place in its topology.
+
+    A node that several pools select belongs to the oldest of them; here, to the first by age and
+    name, as for the operator.
+    """
+    pools = sorted(cluster.pools, key=_age)
+    held, jobs = _places(cluster.jobs)
+    promised = _promises(cluster.jobs)
+    rows: list[NodeRow] = []
+    for node in cluster.nodes:
+        pool = next((each for each in pools if _selects(each, node)), None)
+        if pool is None:
+            continue
+        name, levels = node.metadata.name, pool.spec.topology_levels or []
+        labels = node.metadata.labels or {}
+        state, why = _state(node)
+        rows.append(
+            NodeRow(
+                node=plain(name),
+                pool=plain(pool.metadata.name),
+                domains=tuple(plain(labels.get(level.node_label, "")) for level in levels),
+                gpus=_count((node.status.allocatable or {}).get(pool.spec.gpu_resource)),
+                held_gpus=held[name],
+                state=state,
+                why=plain(why)[:_LONGEST_WHY],
+                jobs=tuple(sorted(jobs[name])) if name in jobs else (),
+                promised_to=tuple(sorted(promised[name])) if name in promised else (),
+            )
+        )
+    return tuple(sorted(rows, key=lambda row: (row.pool, row.domains, _natural(row.node))))
+
+
+def _age(pool: PoolObject) -> tuple[str, str]:
+    return pool.metadata.creation_timestamp or "", pool.metadata.name
+
+
+def _selects(pool: PoolObject, node: NodeObject) -> bool:
+    labels = node.metadata.labels or {}
+    return all(labels.get(key) == value for key, value in pool.spec.node_selector.items())
+
+
+def _places(jobs: Iterable[JobObject]) -> tuple[Counter[str], Mapping[str, set[str]]]:
+    """By node: GPUs that jobs hold, and the jobs."""
+    held: Counter[str] = Counter()
+    holders: dict[str, set[str]] = defaultdict(set)
+    for job in jobs:
+        places = job.status.assignment
+        if places is None:
+            continue
+        lost = set(places.lost or ())
+        for position, name in enumerate(places.node_names()):
+            if position not in lost:
+                held[name] += job.spec.gpus_per_node
+                holders[name].add(plain(job.key))
+    return held, holders
+
+
+def _promises(jobs: Iterable[JobObject]) -> Mapping[str, set[str]]:
+    promised: dict[str, set[str]] = defaultdict(set)
+    for job in jobs:
+        if job.status.nominated is not None:
+            for name in job.status.nominated.node_names():
+                promised[name].add(plain(job.key))
+    return promised
+
+
+def _state(node: NodeObject) -> tuple[str, str]:
+    """One word, and what the node itself says."""
+    ready = [each for each in node.status.conditions or () if each.type == "Ready"]
+    if not any(each.status == "True" for each in ready):
+        return "NotReady", ready[0].message if ready else "no kubelet has reported"
+    if node.spec.unschedulable:
+        return "Cordoned", "kubectl uncordon opens it again"
+    taints = [
+        taint
+        for taint in node.spec.taints or ()
+        if taint.effect in _KEEPS_PODS_OFF and taint.key != _GPU_TAINT
+    ]
+    if taints:
+        return "Tainted", ", ".join(f"{each.key}:{each.effect}" for each in taints)
+    return READY, ""
+
+
+def _count(text: str | None) -> int:
+    """A number of devices; 0 where it is none. Kubernetes counts devices in whole numbers."""
+    return min(int(text), _MOST_GPUS) if text and text.isdecimal() and len(text) < 10 else 0
+
+
+def _natural(name: str) -> tuple[str, int, str]:
+    """`node-9` before `node-10`."""
+    stem = name.rstrip("0123456789")
+    digits = name[len(stem) :]
+    return stem, int(digits) if digits and len(digits) < 19 else 0, name

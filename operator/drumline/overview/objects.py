@@ -1,0 +1,312 @@
+"""The objects of the API server, as far as rows read them: a job costs some 10 us to decode.
+
+Every text here is foreign: a tenant may write most of them. `rows` are made of `plain` texts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+T = TypeVar("T")
+
+
+class _ObjectPart(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A part of an object; unknown fields are skipped."""
+
+
+class ObjectMetadata(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What every object has."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    creation_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+
+
+class NominatedPlaces(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """status.nominated: a node for each member, as `prefix + rest`."""
+
+    gpu_pool: str = ""
+    prefix: str = ""
+    nodes: list[str] = []
+
+    def node_names(self) -> list[str]:
+        """Full node names, by position."""
+        return [self.prefix + rest for rest in self.nodes]
+
+
+class Places(NominatedPlaces, frozen=True, rename="camel", gc=False):
+    """status.assignment."""
+
+    lost: list[int] | None = None
+    joining: list[int] | None = None
+
+
+class HeldGpuSeconds(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """status.gpuSeconds: what a job had held by `until`."""
+
+    until: str
+    starting: int = 0
+    productive: int = 0
+    repeated: int = 0
+    recovering: int = 0
+
+
+class JobCondition(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.conditions."""
+
+    type: str
+    status: str
+    last_transition_time: str | None = None
+
+
+class WantedTopology(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.topology."""
+
+    required: str | None = None
+    preferred: str | None = None
+
+
+class JobSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What a job asks for."""
+
+    queue: str = ""
+    nodes: int = 1
+    gpus_per_node: int = 0
+    user: str | None = None
+    priority_class_name: str | None = None
+    min_nodes: int | None = None
+    topology: WantedTopology | None = None
+    suspend: bool = False
+    managed_by: str | None = None
+
+
+class JobStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What the operator wrote of a job."""
+
+    phase: str | None = None
+    reason: str | None = None
+    message: str | None = None
+    assignment: Places | None = None
+    nominated: NominatedPlaces | None = None
+    priority: int | None = None
+    queued_at: str | None = None
+    expected_start: str | None = None
+    expected_start_by: str | None = None
+    expected_end: str | None = None
+    admitted_at: str | None = None
+    started_at: str | None = None
+    finished_at: str | None = None
+    ready: str | None = None
+    restarts: int | None = None
+    step: int | None = None
+    total_steps: int | None = None
+    loss: str | None = None
+    tokens_per_second: int | None = None
+    gpu_seconds: HeldGpuSeconds | None = None
+    conditions: list[JobCondition] | None = None
+
+
+class JobObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A TrainingJob."""
+
+    metadata: ObjectMetadata
+    spec: JobSpec = JobSpec()
+    status: JobStatus = JobStatus()
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def finished(self) -> bool:
+        """Whether it succeeded or failed for good."""
+        return self.status.finished_at is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for nodes."""
+        return self.status.phase in (None, "Pending") and not (self.finished or self.spec.suspend)
+
+    @property
+    def pods(self) -> int:
+        """Pods that it has places for now; without places, those that it asks for."""
+        places = self.status.assignment
+        return self.spec.nodes if places is None else len(places.nodes)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of `pods`."""
+        return self.pods * self.spec.gpus_per_node
+
+
+class ShareOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of spec.quotas of a queue."""
+
+    gpu_pool: str
+    nominal_gpus: int = 0
+
+
+class UsedOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.usage of a queue."""
+
+    gpu_pool: str
+    nominal_gpus: int = 0
+    used_gpus: int = 0
+
+
+class QueueSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What a queue may hold."""
+
+    quotas: list[ShareOfPool] = []
+    parent: str | None = None
+    weight: int = 1
+
+
+class QueueStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What a queue holds and held, as the operator last wrote it."""
+
+    usage: list[UsedOfPool] | None = None
+    share_seconds: int | None = None
+    share_seconds_at: str | None = None
+
+
+class QueueObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A TrainingQueue."""
+
+    metadata: ObjectMetadata
+    spec: QueueSpec = QueueSpec()
+    status: QueueStatus = QueueStatus()
+
+
+class PoolLevel(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of spec.topologyLevels."""
+
+    name: str
+    node_label: str
+
+
+class PoolSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """Which nodes a pool has."""
+
+    node_selector: dict[str, str] = {}
+    gpu_resource: str = GPU_RESOURCE
+    topology_levels: list[PoolLevel] | None = None
+
+
+class PoolObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A GpuPool."""
+
+    metadata: ObjectMetadata
+    spec: PoolSpec = PoolSpec()
+
+
+class NodeTaint(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A taint of a node."""
+
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class NodeGate(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What keeps pods off a node."""
+
+    unschedulable: bool = False
+    taints: list[NodeTaint] | None = None
+
+
+class NodeCondition(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A condition of a node."""
+
+    type: str
+    status: str
+    message: str = ""
+
+
+class NodeReport(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What a node offers and reports."""
+
+    allocatable: dict[str, str] | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class NodeObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A Node."""
+
+    metadata: ObjectMetadata
+    spec: NodeGate = NodeGate()
+    status: NodeReport = NodeReport()
+
+
+class PriorityClassObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """A PriorityClass."""
+
+    metadata: ObjectMetadata
+    value: int = 0
+    global_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decoded(Generic[T]):
+    """The objects that could be read, and what is to be said of the others."""
+
+    objects: tuple[T, ...]
+    unreadable: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterObjects:
+    """What was read of a cluster at one moment.
+
+    Attributes:
+        as_of: when, in seconds since the epoch.
+        jobs: the TrainingJobs.
+        queues: the TrainingQueues.
+        pools: the GpuPools.
+        nodes: the Nodes.
+        priorities: the PriorityClasses.
+        remarks: what could not be read, as sentences.
+    """
+
+    as_of: float
+    jobs: tuple[JobObject, ...] = ()
+    queues: tuple[QueueObject, ...] = ()
+    pools: tuple[PoolObject, ...] = ()
+    nodes: tuple[NodeObject, ...] = ()
+    priorities: tuple[PriorityClassObject, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+def decoded(raws: Iterable[bytes], kind: type[T]) -> Decoded[T]:
+    """Objects of one kind from their JSON; what is not one is counted, not raised."""
+    decode = msgspec.json.Decoder(kind).decode
+    objects: list[T] = []
+    unreadable = 0
+    for raw in raws:
+        try:
+            objects.append(decode(raw))
+        except (msgspec.MsgspecError, RecursionError):
+            unreadable += 1
+    return Decoded(objects=tuple(objects), unreadable=unreadable)
+
+
+@lru_cache(maxsize=8192)
+def seconds(time: str | None) -> float | None:
+    """Seconds since the epoch of an RFC 3339 time; None for none, and for what is not one."""
+    if not time:
+        return None
+    try:
+        read = datetime.fromisoformat(time)
+    except ValueError:
+        return None
+    return (read if read.tzinfo else read.replace(tzinfo=UTC)).timestamp()

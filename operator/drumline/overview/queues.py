@@ -1,0 +1,146 @@
+"""Queues with their quotas and lines, and what each is due beside the others of its cohort."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+
+from drumline.overview.jobs import Lines, job_row, lines
+from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
+from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow
+from drumline_trainer.contract import plain
+
+
+def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[QueueRow, ...]:
+    """A row for each queue by name, also for one that jobs name and nobody made.
+
+    Args:
+        cluster: its jobs, queues and priority classes.
+        only: the only queue that is wanted; None: all.
+    """
+    waiting = lines(cluster.jobs, cluster.priorities)
+    known = {queue.metadata.name: queue for queue in cluster.queues}
+    held = held_by_queue(cluster.jobs)
+    admitted = Counter(job.spec.queue for job in cluster.jobs if job.status.assignment is not None)
+    names = sorted({*known, *waiting} if only is None else {only} & {*known, *waiting})
+    return tuple(
+        QueueRow(
+            queue=plain(name),
+            quotas=quota_rows(known.get(name), held.get(name, {})),
+            admitted_jobs=admitted[name],
+            waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
+            waiting=_line(waiting, name, now=cluster.as_of),
+        )
+        for name in names
+    )
+
+
+def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[QuotaRow, ...]:
+    """What a queue may hold and holds, by pool.
+
+    The operator's own figure counts, which includes pods beside a job's places; before it has
+    written one, the places of the jobs.
+
+    Args:
+        queue: None: it does not exist.
+        held: GPUs of the places of its jobs, by pool.
+    """
+    quotas = (
+        {} if queue is None else {each.gpu_pool: each.nominal_gpus for each in queue.spec.quotas}
+    )
+    usage = [] if queue is None else queue.status.usage or []
+    used = {**held, **{each.gpu_pool: each.used_gpus for each in usage}}
+    return tuple(
+        QuotaRow(pool=plain(pool), nominal_gpus=quotas.get(pool, 0), used_gpus=used.get(pool, 0))
+        for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
+    )
+
+
+def held_by_queue(jobs: Iterable[JobObject]) -> Mapping[str, Mapping[str, int]]:
+    """GPUs of the places of jobs, by queue and pool."""
+    held: dict[str, Counter[str]] = defaultdict(Counter)
+    for job in jobs:
+        if job.status.assignment is not None:
+            held[job.spec.queue][job.status.assignment.gpu_pool] += job.gpus
+    return held
+
+
+def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
+    """A row for each queue: what it had of its cohort's use, and what its weight is due."""
+    known = {queue.metadata.name: queue for queue in cluster.queues}
+    tree = {name: _ancestors(name, known) for name in known}
+    cohorts = {name: (name, *above)[-1] for name, above in tree.items()}
+    waiting = lines(cluster.jobs, cluster.priorities)
+    held = held_by_queue(cluster.jobs)
+    had = {name: _had(queue) for name, queue in known.items()}
+    rows: list[ShareRow] = []
+    for name, queue in sorted(known.items(), key=lambda entry: (cohorts[entry[0]], entry[0])):
+        members = [member for member in known if cohorts[member] == cohorts[name]]
+        due = _due(name, known, tree)
+        whole = sum(had[member] for member in members)
+        mine = had[name] / whole if whole else None
+        quotas = quota_rows(queue, held.get(name, {}))
+        line = _line(waiting, name, now=cluster.as_of)
+        rows.append(
+            ShareRow(
+                queue=plain(name),
+                cohort=plain(cohorts[name]),
+                weight=queue.spec.weight,
+                nominal_gpus=sum(quota.nominal_gpus for quota in quotas),
+                used_gpus=sum(quota.used_gpus for quota in quotas),
+                borrowed_gpus=sum(max(0, each.used_gpus - each.nominal_gpus) for each in quotas),
+                due=round(due, 4),
+                had=None if mine is None else round(mine, 4),
+                owed=None if mine is None else round(due - mine, 4),
+                waiting_jobs=len(line),
+                next_job=f"{line[0].namespace}/{line[0].name}" if line else "",
+                next_start=line[0].expected_start if line else None,
+                next_start_by=line[0].expected_start_by if line else None,
+            )
+        )
+    return tuple(rows)
+
+
+def _line(waiting: Lines, queue: str, *, now: float) -> tuple[JobRow, ...]:
+    jobs = waiting.get(queue, ())
+    return tuple(job_row(job, now=now, position=place) for place, job in enumerate(jobs, start=1))
+
+
+def _had(queue: QueueObject) -> float:
+    """Past use as the operator wrote it; all queues of a cohort decay alike."""
+    written = queue.status.share_seconds
+    return float(written) if written and seconds(queue.status.share_seconds_at) else 0.0
+
+
+def _ancestors(name: str, known: Mapping[str, QueueObject]) -> tuple[str, ...]:
+    """The queues above a queue, nearest first; none where a parent is missing or its own ancestor.
+
+    A queue like that stands alone for the scheduler, too (`scheduling.quota.cohorts`).
+    """
+    above: list[str] = []
+    parent = known[name].spec.parent
+    while parent is not None and parent in known and parent not in (name, *above):
+        above.append(parent)
+        parent = known[parent].spec.parent
+    return tuple(above) if parent is None else ()
+
+
+def _due(name: str, known: Mapping[str, QueueObject], tree: Mapping[str, tuple[str, ...]]) -> float:
+    """The part of its cohort that a queue is due: at each level its weight over its siblings'.
+
+    What a queue with queues below it holds itself counts as a member of weight 1 beside these.
+    """
+    part = 1.0
+    if below := _weights_below(name, known, tree):
+        part = 1.0 / (1 + below)
+    for member, parent in pairwise((name, *tree[name])):
+        part *= known[member].spec.weight / (1 + _weights_below(parent, known, tree))
+    return part
+
+
+def _weights_below(
+    name: str, known: Mapping[str, QueueObject], tree: Mapping[str, tuple[str, ...]]
+) -> int:
+    """The weights of the queues right below a queue together."""
+    return sum(known[child].spec.weight for child, above in tree.items() if above[:1] == (name,))

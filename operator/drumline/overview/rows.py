@@ -1,0 +1,265 @@
+"""The rows: the output of `drumline list`, `queue`, `why`, `nodes`, `share`, `usage`, `gantt`.
+
+Their field names, in camelCase, are an interface: fields are added, none is renamed or removed.
+Times are seconds since the epoch, texts are fit for a terminal. A field without a value is absent.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class OverviewRow(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
+):
+    """Base of all rows."""
+
+
+class JobRow(OverviewRow, frozen=True, kw_only=True):
+    """One job.
+
+    Attributes:
+        namespace: its namespace.
+        name: its name.
+        queue: its queue.
+        user: its user, by spec.user.
+        phase: one word for what it does; NotSeen before the operator has looked at it.
+        reason: why it is in this phase, from a closed list.
+        message: the reason with figures and names.
+        pods: how many it has places for, or asks for.
+        gpus: GPUs of these pods.
+        pool: the pool of its places.
+        ready: pods ready of pods wanted.
+        step: finished optimizer steps.
+        total_steps: optimizer steps in all.
+        loss: its training loss, as reported.
+        tokens_per_second: over all ranks.
+        restarts: recoveries that count against a limit.
+        position: of the jobs of its queue that wait, the how-manieth it is; 1 is next.
+        created_at: when it was created.
+        queued_at: when it began to wait; kept over preemption.
+        admitted_at: when it last got its GPUs.
+        started_at: when all its pods first ran.
+        finished_at: when it succeeded or failed for good.
+        expected_start: while it waits: half of the forecasts of its start are before this.
+        expected_start_by: nine in ten of them are before this.
+        expected_end: when its last step ends at its present pace.
+        gpu_seconds: what it has held so far.
+    """
+
+    namespace: str
+    name: str
+    queue: str
+    phase: str
+    pods: int
+    gpus: int
+    user: str = ""
+    reason: str = ""
+    message: str = ""
+    pool: str = ""
+    ready: str = ""
+    step: int | None = None
+    total_steps: int | None = None
+    loss: str = ""
+    tokens_per_second: int | None = None
+    restarts: int | None = None
+    position: int | None = None
+    created_at: float | None = None
+    queued_at: float | None = None
+    admitted_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    expected_start: float | None = None
+    expected_start_by: float | None = None
+    expected_end: float | None = None
+    gpu_seconds: int | None = None
+
+
+class QuotaRow(OverviewRow, frozen=True, kw_only=True):
+    """What a queue may hold and holds of one pool.
+
+    Attributes:
+        pool: the GpuPool.
+        nominal_gpus: its quota.
+        used_gpus: what its jobs hold, what they hold beside their places included.
+    """
+
+    pool: str
+    nominal_gpus: int
+    used_gpus: int
+
+
+class QueueRow(OverviewRow, frozen=True, kw_only=True):
+    """One queue and its line.
+
+    Attributes:
+        queue: its name.
+        quotas: by pool.
+        admitted_jobs: jobs that hold GPUs.
+        waiting_gpus: GPUs that its waiting jobs ask for.
+        waiting: its waiting jobs, the next first.
+    """
+
+    queue: str
+    quotas: tuple[QuotaRow, ...]
+    admitted_jobs: int
+    waiting_gpus: int
+    waiting: tuple[JobRow, ...]
+
+
+class HolderRow(OverviewRow, frozen=True, kw_only=True):
+    """A job that holds GPUs which another one may get.
+
+    Attributes:
+        job: `namespace/name`.
+        queue: its queue.
+        gpus: what it holds.
+        expected_end: when its last step ends; absent: nobody knows.
+    """
+
+    job: str
+    queue: str
+    gpus: int
+    expected_end: float | None = None
+
+
+class WhyCard(OverviewRow, frozen=True, kw_only=True):
+    """Why a job is where it is, and what would help.
+
+    Attributes:
+        job: the job.
+        waiting_jobs: how many jobs of its queue wait, itself included.
+        ahead: the jobs of its queue that come before it, the next first; at most ten.
+        gpus_ahead: what all jobs before it ask for.
+        quotas: what its queue may hold and holds, by pool.
+        holders: jobs that hold GPUs of the pools it may use, the next to end first; at most ten.
+        advice: what to do, in sentences; empty: nothing.
+    """
+
+    job: JobRow
+    waiting_jobs: int = 0
+    ahead: tuple[JobRow, ...] = ()
+    gpus_ahead: int = 0
+    quotas: tuple[QuotaRow, ...] = ()
+    holders: tuple[HolderRow, ...] = ()
+    advice: tuple[str, ...] = ()
+
+
+class NodeRow(OverviewRow, frozen=True, kw_only=True):
+    """One node of a pool.
+
+    Attributes:
+        node: its name.
+        pool: its pool.
+        domains: its topology domains, broadest first; empty where the label is missing.
+        gpus: what it can allocate.
+        held_gpus: what jobs hold there by their places; other pods are not counted.
+        jobs: the jobs that hold them, as `namespace/name`.
+        promised_to: waiting jobs that will get places there, as `namespace/name`.
+        state: Ready, NotReady, Cordoned or Tainted.
+        why: what the node says of it.
+    """
+
+    node: str
+    pool: str
+    domains: tuple[str, ...]
+    gpus: int
+    held_gpus: int
+    state: str
+    why: str = ""
+    jobs: tuple[str, ...] = ()
+    promised_to: tuple[str, ...] = ()
+
+
+class UsageRow(OverviewRow, frozen=True, kw_only=True):
+    """What jobs held in a period, for one value of what is grouped by.
+
+    Attributes:
+        by: the values of the group, in the order that was asked for.
+        jobs: jobs that held GPUs in the period.
+        gpu_seconds: what they held in it: the sum of the next four.
+        productive: while training went on.
+        starting: while pods came up.
+        repeated: while steps were done again that a fault had undone.
+        recovering: between a fault and the first step after it.
+        estimated_gpu_seconds: the part of gpu_seconds of jobs that held GPUs before the period,
+            too: they are counted in proportion to time.
+    """
+
+    by: tuple[str, ...]
+    jobs: int
+    gpu_seconds: int
+    productive: int
+    starting: int
+    repeated: int
+    recovering: int
+    estimated_gpu_seconds: int = 0
+
+
+class ShareRow(OverviewRow, frozen=True, kw_only=True):
+    """What a queue is due beside the other queues of its cohort, and what it had.
+
+    Attributes:
+        queue: its name.
+        cohort: the queue above all that it shares with; its own name where it shares with none.
+        weight: what it is due beside its siblings.
+        nominal_gpus: its quota over all pools.
+        used_gpus: what its jobs hold now.
+        borrowed_gpus: what they hold beyond the quota.
+        had: its part of what the cohort had, older use decayed; between 0 and 1.
+        due: its part by weight; between 0 and 1.
+        owed: due less had; negative: it has had more than its share.
+        waiting_jobs: jobs that wait.
+        next_job: the first of them, as `namespace/name`.
+        next_start: when that one is expected to start.
+        next_start_by: nine in ten forecasts are before this.
+    """
+
+    queue: str
+    cohort: str
+    weight: int
+    nominal_gpus: int
+    used_gpus: int
+    borrowed_gpus: int
+    due: float
+    had: float | None = None
+    owed: float | None = None
+    waiting_jobs: int = 0
+    next_job: str = ""
+    next_start: float | None = None
+    next_start_by: float | None = None
+
+
+class GanttBar(OverviewRow, frozen=True, kw_only=True):
+    """A stretch of a job's time.
+
+    Attributes:
+        state: Waited, Held (it has its GPUs), Planned (it will hold them), or StartsWithin (between
+            these two moments its start is expected).
+        begins_at: its begin.
+        ends_at: its end; absent: nobody knows.
+    """
+
+    state: str
+    begins_at: float
+    ends_at: float | None = None
+
+
+class GanttRow(OverviewRow, frozen=True, kw_only=True):
+    """One job over time.
+
+    Attributes:
+        job: `namespace/name`.
+        queue: its queue.
+        phase: one word for what it does.
+        gpus: what it holds, held last, or asks for.
+        position: its place in the line of its queue.
+        bars: what was, and then what is expected, in the order of time.
+    """
+
+    job: str
+    queue: str
+    phase: str
+    gpus: int
+    bars: tuple[GanttBar, ...]
+    position: int | None = None

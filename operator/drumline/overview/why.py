@@ -1,0 +1,63 @@
+"""Why a job is where it is: its reason, who comes before it, who holds what it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from drumline.overview.advice import advice_for
+from drumline.overview.jobs import is_in_line, job_row, lines
+from drumline.overview.objects import ClusterObjects, JobObject, seconds
+from drumline.overview.queues import held_by_queue, quota_rows
+from drumline.overview.rows import HolderRow, WhyCard
+from drumline_trainer.contract import plain
+
+SHOWN: Final = 10
+"""Jobs in each list of a card."""
+
+
+def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
+    """The card of one of the cluster's jobs.
+
+    Args:
+        cluster: what is known of it; what is missing is left out of the card.
+        job: one of its jobs.
+    """
+    now, queue = cluster.as_of, job.spec.queue
+    line = lines(cluster.jobs, cluster.priorities).get(queue, ())
+    place = next((at for at, each in enumerate(line, start=1) if each.key == job.key), None)
+    before = line[: place - 1] if place else ()
+    known = next((each for each in cluster.queues if each.metadata.name == queue), None)
+    quotas = quota_rows(known, held_by_queue(cluster.jobs).get(queue, {}))
+    pools = {quota.pool for quota in quotas}
+    return WhyCard(
+        job=job_row(job, now=now, position=place),
+        waiting_jobs=len(line),
+        ahead=tuple(
+            job_row(each, now=now, position=at) for at, each in enumerate(before[:SHOWN], start=1)
+        ),
+        gpus_ahead=sum(each.gpus for each in before),
+        quotas=quotas,
+        holders=_holders(cluster.jobs, pools=pools) if is_in_line(job) else (),
+        advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
+    )
+
+
+def _holders(jobs: Sequence[JobObject], *, pools: set[str]) -> tuple[HolderRow, ...]:
+    """The next to end first; of those whose end nobody knows, the largest."""
+    rows = [
+        HolderRow(
+            job=plain(job.key),
+            queue=plain(job.spec.queue),
+            gpus=job.gpus,
+            expected_end=seconds(job.status.expected_end),
+        )
+        for job in jobs
+        if job.status.assignment is not None and job.status.assignment.gpu_pool in pools
+    ]
+    return tuple(sorted(rows, key=_soonest)[:SHOWN])
+
+
+def _soonest(row: HolderRow) -> tuple[float, int, str]:
+    end = float("inf") if row.expected_end is None else row.expected_end
+    return end, -row.gpus, row.job

@@ -1,0 +1,39 @@
+"""Nodes that an autoscaler can add to a pool, and those that it was asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline.scheduling.model.nodes import Node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeOffer:
+    """New nodes of one kind that an autoscaler adds when a gang waits for them.
+
+    A pool may have several offers, one a zone; they are tried in their order.
+    """
+
+    node: Node
+    """What a new one is like: in service and empty. Its name stands for nothing."""
+    zone: str = ""
+    """Where they come; '' where the autoscaler chooses."""
+    pool_limit: int
+    """The most nodes that the pool may have with them, the present ones counted."""
+
+    @property
+    def pool(self) -> str:
+        """The pool that the new nodes are in."""
+        return self.node.pool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedNodes:
+    """What an autoscaler was asked for on behalf of a gang that waits, in an earlier cycle."""
+
+    uid: str
+    """Of the gang."""
+    pool: str
+    zone: str = ""
+    nodes: int
+    """How many nodes were missing then."""

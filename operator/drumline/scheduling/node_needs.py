@@ -1,0 +1,271 @@
+"""Which waiting gangs would start if autoscalers added nodes, and with how few of them.
+
+Nothing is estimated: the cycle itself decides on a cluster that has n more empty nodes of an offer
+(`NodeOffer`). So quota, priority, topology, taints and affinity keep a gang from asking for nodes
+as they keep it from starting, and a gang over its quota asks for none.
+
+1. Promises, before the cycle. Gangs for which nodes were asked take their places in a world in
+   which nobody is preempted, repaired or moved: on the nodes that are free, then on the fewest new
+   ones. These places are nominated for them, quota included, so that no other gang takes the nodes
+   one by one as they come. A new node that is not there yet is a node full of pods that end.
+2. The cycle. A gang that was promised its places starts in these or in any others.
+3. Needs, after it. Other gangs that wait for capacity do the same, each after the one before it.
+   So two gangs never count on the same place, and a gang that fits beside an earlier one on its
+   new nodes asks for none.
+
+More empty nodes never keep a gang from starting, so the fewest are found by bisection, from the
+top: mostly each pod takes a new node.
+
+Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes, B (4 pods of
+4) needs 2, C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
+
+Gangs of a group ask for no nodes, nor does the growth of elastic gangs.
+
+Cost: two cycles with one pending gang for each of `MAX_GANGS` gangs; O(log nodes of the gang) where
+it uses what is free, too.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import Final
+
+from drumline.scheduling.decisions import (
+    Blocked,
+    BlockReason,
+    Decisions,
+    NeedsNodes,
+    Placed,
+)
+from drumline.scheduling.grown_cluster import Decide, GrownCluster, new_positions, settled
+from drumline.scheduling.model import Admitted, AskedNodes, Gang, Node, NodeOffer, Policy, Snapshot
+from drumline.scheduling.quota.ordering import order_key
+from drumline.scheduling.quota.pool_selection import requested_pools
+from drumline.scheduling.rejections import bounded, counted, request_text
+from drumline.scheduling.resources import NOTHING, Resources
+
+MAX_GANGS: Final = 8
+"""For so many gangs, the first in line, nodes are asked at a time; each costs some cycles."""
+MAX_TRIED: Final = 32
+"""So many gangs are looked at: some wait for what no new node has."""
+BARE_POLICY: Final = Policy()
+"""On a cluster that might be, nobody waits for another: who does was not rejected for capacity."""
+
+_HELPED_BY_NODES: Final = frozenset(
+    {
+        BlockReason.EXCEEDS_CLUSTER,
+        BlockReason.NODES_UNAVAILABLE,
+        BlockReason.INSUFFICIENT_GPUS,
+        BlockReason.INSUFFICIENT_RESOURCES,
+        BlockReason.TOPOLOGY_DOES_NOT_FIT,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Promised:
+    """A cluster in which gangs for which nodes were asked have their places nominated.
+
+    Attributes:
+        snapshot: what the cycle decides on.
+        pending: the pending gangs.
+        needs: what the gangs still need.
+        coming: the new nodes as they will be.
+    """
+
+    snapshot: Snapshot
+    pending: tuple[Gang, ...]
+    needs: tuple[NeedsNodes, ...] = ()
+    coming: tuple[Node, ...] = ()
+
+
+def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -> Promised:
+    """Nominate the places of the gangs for which nodes were asked.
+
+    Args:
+        snapshot: the cluster.
+        pending: the pending gangs.
+        decide: the cycle, under `BARE_POLICY`.
+    """
+    asked = {each.uid: each for each in snapshot.asked}
+    gangs = {gang.uid: gang for gang in pending}
+    broken = {held.gang.uid: held for held in snapshot.admitted if held.lost and not held.leaving}
+    candidates = [gang for gang in pending if gang.uid in asked]
+    candidates += [held.gang for uid, held in broken.items() if uid in asked]
+    line = sorted((gang for gang in candidates if _may_ask(gang)), key=order_key)
+    if not line:
+        return Promised(snapshot=snapshot, pending=pending)
+    world = GrownCluster(
+        snapshot=settled(snapshot, gangs=gangs, decisions=Decisions()), decide=decide
+    )
+    needs: list[NeedsNodes] = []
+    places: dict[str, Placed] = {}
+    for gang in line[:MAX_GANGS]:
+        for offer, most in _asked_before(asked[gang.uid], snapshot.offers, gang=gang):
+            start = world.start(gang, offer=offer, most=most)
+            if start is not None:
+                places[gang.uid] = start.placed
+                needs += [start.need] if start.need.nodes else []
+    return Promised(
+        snapshot=replace(
+            snapshot,
+            nodes=(*snapshot.nodes, *_promised_nodes(world.new, places=places, line=line)),
+            admitted=tuple(
+                _repaired_later(held, places.get(held.gang.uid)) for held in snapshot.admitted
+            ),
+        ),
+        pending=tuple(_starts_later(gang, places.get(gang.uid)) for gang in pending),
+        needs=tuple(needs),
+        coming=tuple(world.new),
+    )
+
+
+def with_node_needs(
+    decisions: Decisions, *, snapshot: Snapshot, promised: Promised, decide: Decide
+) -> Decisions:
+    """The decisions of a cycle with what autoscalers are to be asked for.
+
+    Args:
+        decisions: about the nodes that are there.
+        snapshot: the cluster without what is promised.
+        promised: what the cycle has decided on.
+        decide: the cycle, under `BARE_POLICY`.
+    """
+    gangs = {held.gang.uid: held.gang for held in snapshot.admitted if held.lost}
+    gangs.update((gang.uid, gang) for gang in promised.pending)
+    started = {placed.uid for placed in decisions.placed}
+    needs = {need.uid: need for need in promised.needs if need.uid not in started}
+    waiting = [
+        gangs[blocked.uid]
+        for blocked in decisions.blocked
+        if blocked.reason in _HELPED_BY_NODES
+        and blocked.uid not in needs
+        and _may_ask(gangs[blocked.uid])
+    ]
+    nodes = Counter(node.pool for node in snapshot.nodes)
+    for need in needs.values():
+        nodes[need.pool] += need.nodes
+    if waiting and any(nodes[offer.pool] < offer.pool_limit for offer in snapshot.offers):
+        world = GrownCluster(
+            snapshot=settled(
+                replace(promised.snapshot, nodes=(*snapshot.nodes, *promised.coming)),
+                gangs=gangs,
+                decisions=decisions,
+            ),
+            decide=decide,
+        )
+        more = _needs(waiting, offers=snapshot.offers, nodes=nodes, world=world)
+        needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
+    if not needs:
+        return decisions
+    return replace(
+        decisions,
+        needs_nodes=tuple(needs.values()),
+        blocked=tuple(
+            _waits_for_nodes(blocked, need=needs[blocked.uid], gang=gangs[blocked.uid])
+            if blocked.uid in needs
+            else blocked
+            for blocked in decisions.blocked
+        ),
+    )
+
+
+def _may_ask(gang: Gang) -> bool:
+    """Whether nodes are asked for a gang; not for one whose victims leave, nor for a group."""
+    return not (gang.group or gang.nominated)
+
+
+def _needs(
+    waiting: Sequence[Gang],
+    *,
+    offers: Sequence[NodeOffer],
+    nodes: Counter[str],
+    world: GrownCluster,
+) -> Iterator[NeedsNodes]:
+    """What gangs need for which nothing was asked before; the first in line come first.
+
+    Args:
+        waiting: the gangs.
+        offers: what can be had.
+        nodes: how many each pool has, with those that are promised; what is needed is added. Nodes
+            that are out of service count as well.
+        world: where the gangs take their places.
+    """
+    for gang in waiting[:MAX_TRIED]:
+        if world.takes_free_places(gang):
+            continue
+        choices = _choices(gang, offers, nodes=nodes)
+        starts = (world.start(gang, offer=offer, most=most) for offer, most in choices)
+        start = next(filter(None, starts), None)
+        if start is not None and start.need.nodes:
+            nodes[start.need.pool] += start.need.nodes
+            yield replace(start.need, pool_nodes=nodes[start.need.pool])
+
+
+def _asked_before(
+    asked: AskedNodes, offers: Iterable[NodeOffer], *, gang: Gang
+) -> Iterator[tuple[NodeOffer, int]]:
+    """The offer of which nodes were asked: it stands, though those that have come are counted."""
+    for offer in offers:
+        if (offer.pool, offer.zone) == (asked.pool, asked.zone):
+            yield offer, min(gang.nodes + gang.extras, asked.nodes)
+
+
+def _choices(
+    gang: Gang, offers: Iterable[NodeOffer], *, nodes: Mapping[str, int]
+) -> Iterator[tuple[NodeOffer, int]]:
+    """The offers that a gang may take, in the order of trying, and how many nodes of each."""
+    wished, pods = requested_pools(gang), gang.nodes + gang.extras
+    ranks = {pool: rank for rank, pool in enumerate(wished)}
+    open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
+    for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):
+        most = min(pods, offer.pool_limit - nodes[offer.pool])
+        if most > 0:
+            yield offer, most
+
+
+def _promised_nodes(
+    coming: Iterable[Node], *, places: Mapping[str, Placed], line: Iterable[Gang]
+) -> Iterator[Node]:
+    """New nodes as they are now: full, and free later for those to whom they are promised."""
+    free: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
+    gangs = {gang.uid: gang for gang in line}
+    for uid, placed in places.items():
+        for position in new_positions(placed):
+            free[placed.assignment[position]] += gangs[uid].request_of(position)
+    for node in coming:
+        yield replace(node, used=node.allocatable, terminating=free[node.name])
+
+
+def _starts_later(gang: Gang, placed: Placed | None) -> Gang:
+    if placed is None:
+        return gang
+    return replace(gang, nominated=placed.assignment, nominated_pool=placed.pool)
+
+
+def _repaired_later(held: Admitted, placed: Placed | None) -> Admitted:
+    if placed is None:
+        return held
+    return replace(
+        held, nominated={position: placed.assignment[position] for position in placed.replaced}
+    )
+
+
+def _waits_for_nodes(blocked: Blocked, *, need: NeedsNodes, gang: Gang) -> Blocked:
+    where = f"pool {need.pool}" + (f" in {need.zone}" if need.zone else "")
+    return replace(
+        blocked,
+        reason=BlockReason.WAITING_FOR_NODES,
+        message=bounded(
+            f"needs {request_text(gang=gang, pods=gang.nodes)}; starts with"
+            f" {counted(need.nodes, 'more node')} of {where}, for which the autoscaler is asked"
+        ),
+        blockers=(),
+        resource="nodes",
+        needed=need.nodes,
+        available=0,
+        remedy=None,
+    )

@@ -1,0 +1,54 @@
+"""What operators under loss decide, judged in each of their cycles by I1 to I6 and I10.
+
+`truth` judges what is committed; here a decision is judged that no write may have followed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from drumline.controller.scheduler import loop
+from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.invariants import violations
+
+
+@dataclass
+class CycleVerdicts:
+    """Violations by corner, each once."""
+
+    _wrong: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
+
+    def judge(self, decisions: Decisions, **given: Any) -> None:
+        """Judge one cycle by what it was given; a corner has the name of its only queue."""
+        given = {name: given[name] for name in ("snapshot", "pending", "policy", "now")}
+        for queue in given["snapshot"].queues:
+            sentences = violations(decisions=decisions, **given)
+            self._wrong[queue.name] |= dict.fromkeys(f"a cycle: {each}" for each in sentences)
+
+    def begin(self, corner: str) -> None:
+        """A new life."""
+        self._wrong.pop(corner, None)
+
+    def of(self, corner: str) -> list[str]:
+        return [*self._wrong.get(corner, ())]
+
+
+@contextmanager
+def judged_cycles() -> Iterator[CycleVerdicts]:
+    """Every cycle of every operator in this process is judged."""
+    verdicts, decide = CycleVerdicts(), loop.decide
+
+    def judged(**given: Any) -> Decisions:
+        decisions = decide(**given)
+        verdicts.judge(decisions, **given)
+        return decisions
+
+    loop.decide = judged
+    try:
+        yield verdicts
+    finally:
+        loop.decide = decide

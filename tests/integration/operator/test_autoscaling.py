@@ -1,0 +1,191 @@
+"""Nodes are asked for waiting gangs, as one, and no more of them than the gang starts with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from tests.integration.operator.autoscaler import NAMESPACE, NODE_GPUS, AutoscalerDouble
+from tests.integration.operator.conftest import OperatorProcess, Site, next_nodes, release_lease
+from tests.kube import Json, Kube, phase_is, reason_is
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GrowingSite:
+    """A corner without nodes, and the autoscaler that may add some."""
+
+    site: Site
+    autoscaler: AutoscalerDouble
+
+
+Grow = Callable[..., GrowingSite]
+
+
+@contextmanager
+def a_growing_site(
+    api: Kube, name: str, *, max_nodes: int, available: int, quota: int, timeout: int
+) -> Generator[GrowingSite]:
+    labels = {"drumline.test/site": name}
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "GpuPool",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeSelector": labels,
+                "autoscaling": {
+                    "mode": "Placeholders",
+                    "maxNodes": max_nodes,
+                    "timeoutSeconds": timeout,
+                    "node": {
+                        "allocatable": {
+                            "nvidia.com/gpu": NODE_GPUS,
+                            "cpu": 90,
+                            "memory": "1000Gi",
+                            "ephemeral-storage": "1Ti",
+                        }
+                    },
+                },
+            },
+        }
+    )
+    api.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "TrainingQueue",
+            "metadata": {"name": name},
+            "spec": {"quotas": [{"gpuPool": name, "nominalGpus": quota}]},
+        }
+    )
+    autoscaler = AutoscalerDouble(kube=api, labels=labels, first=next_nodes(), most=available)
+    site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
+    try:
+        yield GrowingSite(site=site, autoscaler=autoscaler)
+    finally:
+        for job in api.list("trainingjobs", name):
+            api.delete("trainingjobs", job["metadata"]["name"], name)
+        for node in autoscaler.nodes:
+            api.delete("nodes", node)
+        api.delete("gpupools", name)
+        api.delete("trainingqueues", name)
+
+
+@pytest.fixture
+def grow(api: Kube) -> Iterator[Grow]:
+    """Makes the test's corner."""
+    with ExitStack() as stack:
+
+        def make(
+            *, max_nodes: int = 32, available: int = 32, quota: int = 256, timeout: int = 600
+        ) -> GrowingSite:
+            name = f"grow-{next_nodes()}"
+            return stack.enter_context(
+                a_growing_site(
+                    api,
+                    name,
+                    max_nodes=max_nodes,
+                    available=available,
+                    quota=quota,
+                    timeout=timeout,
+                )
+            )
+
+        yield make
+
+
+def gave_up(job: Json | None) -> bool:
+    """Whether it waits for something else."""
+    return (job or {}).get("status", {}).get("reason") != "WaitingForNodes"
+
+
+def test_a_gang_of_32_gets_32_nodes_from_none_and_nobody_over_the_quota_gets_any(
+    grow: Grow,
+) -> None:
+    growing = grow(max_nodes=100, available=100)
+    site, autoscaler = growing.site, growing.autoscaler
+    site.submit("over", nodes=33, gpusPerNode=8)
+    site.submit("gang", nodes=32, gpusPerNode=8)
+    job = site.wait("gang", reason_is("WaitingForNodes"))
+    site.submit("second", nodes=1, gpusPerNode=8)
+    assert "starts with 32 more nodes of pool" in job["status"]["message"]
+    autoscaler.wait_placeholders(32)
+    assert autoscaler.scale_up() == 32
+    site.wait("gang", phase_is("Running"))
+    autoscaler.wait_placeholders(0)
+    assert autoscaler.scale_up() == 0
+    assert {pod["spec"]["nodeName"] for pod in site.pods("gang")} == set(autoscaler.nodes)
+    site.wait("over", reason_is("ExceedsQuota"))
+    site.wait("second", reason_is("QuotaExhausted"))
+    site.kube.delete("trainingjobs", "second", site.namespace)
+    site.kube.delete("trainingjobs", "over", site.namespace)
+    site.kube.delete("trainingjobs", "gang", site.namespace)
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
+    autoscaler.scale_down()
+    assert autoscaler.nodes == []
+
+
+def test_what_comes_in_part_is_given_back_at_the_timeout_as_one(grow: Grow) -> None:
+    growing = grow(available=5, timeout=2)
+    site, autoscaler = growing.site, growing.autoscaler
+    site.submit("gang", nodes=8, gpusPerNode=8)
+    autoscaler.wait_placeholders(8)
+    assert autoscaler.scale_up() == 5
+    autoscaler.wait_placeholders(0)
+    job = site.wait("gang", gave_up)
+    assert job["status"]["phase"] == "Pending"
+    autoscaler.scale_down()
+    assert autoscaler.nodes == []
+    # Fewer may be asked for at once.
+    site.submit("smaller", nodes=4, gpusPerNode=8)
+    autoscaler.wait_placeholders(4)
+    assert autoscaler.scale_up() == 4
+    site.wait("smaller", phase_is("Running"))
+
+
+def test_of_two_gangs_that_race_for_too_few_nodes_one_starts_and_then_the_other(
+    grow: Grow,
+) -> None:
+    growing = grow(available=4)
+    site, autoscaler = growing.site, growing.autoscaler
+    for name in ("left", "right"):
+        site.submit(name, nodes=4, gpusPerNode=8)
+    autoscaler.wait_placeholders(8)
+    assert autoscaler.scale_up() == 4
+    autoscaler.wait_placeholders(4)
+    phases = {name: site.job(name)["status"]["phase"] for name in ("left", "right")}
+    (waiting,) = [name for name, phase in phases.items() if phase == "Pending"]
+    (runs,) = phases.keys() - {waiting}
+    site.wait(runs, phase_is("Running"))
+    site.end_pods(runs)
+    site.wait(runs, phase_is("Succeeded"))
+    site.wait(waiting, phase_is("Running"))
+    autoscaler.wait_placeholders(0)
+    assert autoscaler.added == 4
+
+
+def test_a_new_leader_goes_on_with_what_was_asked(grow: Grow, operator: OperatorProcess) -> None:
+    growing = grow()
+    site, autoscaler = growing.site, growing.autoscaler
+    site.submit("gang", nodes=2, gpusPerNode=8)
+    site.submit("gone", nodes=1, gpusPerNode=8)
+    autoscaler.wait_placeholders(3)
+    before = {pod["metadata"]["uid"] for pod in autoscaler.placeholders()}
+    operator.kill()
+    release_lease(site.kube)
+    site.kube.delete("trainingjobs", "gone", site.namespace)
+    operator.start()
+    autoscaler.wait_placeholders(2)
+    assert {pod["metadata"]["uid"] for pod in autoscaler.placeholders()} < before
+    autoscaler.scale_up()
+    site.wait("gang", phase_is("Running"))
+    site.kube.wait_all(
+        "pods",
+        NAMESPACE,
+        lambda pods: not any("drumline.dev/node-demand" in p["metadata"]["labels"] for p in pods),
+    )

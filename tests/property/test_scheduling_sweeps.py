@@ -1,0 +1,29 @@
+"""The limits of sweeps, on random clusters beside every other feature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from drumline.scheduling import CycleCache, decide
+from drumline.scheduling.invariants import violations
+from tests.property.scheduling_worlds import Feature, world
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_limits_hold_beside_everything_else_and_a_cache_changes_nothing(seed: int) -> None:
+    chance = Random(seed)
+    given = world(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    limit = chance.randint(1, 2)
+    pending = tuple(
+        replace(each, sweep="s", sweep_limit=limit) if chance.random() < 0.6 else each
+        for each in given.pending
+    )
+    cache = CycleCache()
+    asked = {"snapshot": given.snapshot, "policy": given.policy, "now": given.now}
+    decide(pending=given.pending, cache=cache, **asked)
+    decisions = decide(pending=pending, cache=cache, **asked)
+    assert decisions == decide(pending=pending, **asked)
+    assert violations(pending=pending, decisions=decisions, **asked) == ()

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
+from drumline.cli.doctor.checks.hardware import clocks, gpus, pools, topology
+from drumline.cli.doctor.facts import DeviceSlice, NodeClock, NodeFact
+from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+from tests.unit.cli.doctor.facts import H100, a_node, a_pool
+
+
+def test_a_node_whose_labels_promise_gpus_without_a_plugin_fails() -> None:
+    (result,) = gpus((a_node("good"), a_node("bare", gpus=0)), ())
+    assert isinstance(result, CheckFailed)
+    assert "bare have GPUs, but no kubelet offers nvidia.com/gpu" in result.message
+    assert "good" not in result.message
+
+
+def test_slices_of_mig_count_as_offered() -> None:
+    mig = {"nvidia.com/mig-3g.40gb": 2}
+    (result,) = gpus((NodeFact(name="mig", labels=H100, allocatable=mig, capacity=mig),), ())
+    assert isinstance(result, Passed)
+
+
+def test_gpus_by_claims_alone_are_named_as_such_and_other_drivers_are_not_gpus() -> None:
+    by_claims = DeviceSlice(node="dra", driver="gpu.nvidia.com")
+    domains = DeviceSlice(node="bare", driver="compute-domain.nvidia.com")
+    hidden, alone = gpus((a_node("dra", gpus=0), a_node("bare", gpus=0)), (by_claims, domains))
+    assert isinstance(hidden, CheckFailed)
+    assert "that bare have" in hidden.message
+    assert isinstance(alone, CheckFailed)
+    assert "dra offer GPUs by Dynamic Resource Allocation alone" in alone.message
+
+
+def test_a_label_that_says_false_promises_nothing() -> None:
+    (result,) = gpus((a_node(labels={"nvidia.com/gpu.present": "false"}, gpus=0),), ())
+    assert isinstance(result, Warned)
+    assert result.message == "no node offers GPUs"
+
+
+def test_devices_that_a_plugin_withdrew_are_counted() -> None:
+    node = NodeFact(
+        name="sick",
+        labels=H100,
+        allocatable={"nvidia.com/gpu": 7},
+        capacity={"nvidia.com/gpu": 8},
+    )
+    broken, rest = gpus((node,), ())
+    assert isinstance(broken, Warned)
+    assert "sick (7 of 8 nvidia.com/gpu)" in broken.message
+    assert rest == Passed(message="7 GPUs are offered")
+
+
+def test_without_a_pool_the_fix_is_a_manifest_that_selects_the_nodes() -> None:
+    node = a_node(labels={"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"})
+    (result,) = pools((), (node,))
+    assert isinstance(result, Warned)
+    manifest = json.loads(result.fix.partition("'")[2].removesuffix("'"))
+    spec = parse(GpuPoolSpec, manifest["spec"])
+    assert spec.node_selector == {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb"}
+
+
+def test_a_pool_without_nodes_with_bare_ones_and_with_two_kinds() -> None:
+    nodes = (
+        a_node("a", labels={"pool": "mixed", "nvidia.com/gpu.product": "H100"}),
+        a_node("b", labels={"pool": "mixed", "nvidia.com/gpu.product": "A100"}),
+        a_node("c", labels={"pool": "bare"}, gpus=0),
+        a_node("d", labels={}),
+    )
+    results = pools(
+        tuple(a_pool(name, nodeSelector={"pool": name}) for name in ("empty", "bare", "mixed")),
+        nodes,
+    )
+    empty, bare, mixed, outside = results
+    assert isinstance(empty, Warned)
+    assert empty.message == "empty: no node has its labels"
+    assert isinstance(bare, CheckFailed)
+    assert "bare: c offer no nvidia.com/gpu" in bare.message
+    assert isinstance(mixed, Warned)
+    assert "A100, H100" in mixed.message
+    assert isinstance(outside, Warned)
+    assert outside.message.startswith("d offer GPUs and are in no pool")
+
+
+def test_nodes_that_do_not_say_where_they_are_fail() -> None:
+    pool = a_pool(topologyLevels=[{"name": "rack", "nodeLabel": "example.com/rack"}])
+    placed = a_node("placed", labels={**H100, "example.com/rack": "r1"})
+    (result,) = topology((pool,), (placed, a_node("lost")))
+    assert isinstance(result, CheckFailed)
+    assert "lost lack example.com/rack" in result.message
+    (well,) = topology((pool,), (placed,))
+    assert well == Passed(message="h100: 1 domain of level rack")
+
+
+def test_clocks_are_judged_in_both_directions() -> None:
+    def clock(node: str, seconds: float) -> NodeClock:
+        return NodeClock(node=node, ahead_seconds=seconds)
+
+    far, off = clocks((clock("a", 0.4), clock("b", -45), clock("c", 12)))
+    assert isinstance(far, CheckFailed)
+    assert "b 45.0 s behind" in far.message
+    assert isinstance(off, Warned)
+    assert "c 12.0 s ahead" in off.message
+    (well,) = clocks((clock("a", 0.4), clock("b", -1.2)))
+    assert isinstance(well, Passed)

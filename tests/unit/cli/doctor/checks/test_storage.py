@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from drumline.cli.doctor.checks.storage import shared_storage
+from drumline.cli.doctor.facts import ClaimFact, ClassFact, JobFact
+from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+
+
+def a_claim(name: str, *modes: str) -> ClaimFact:
+    return ClaimFact(namespace="team", name=name, phase="Bound", access_modes=frozenset(modes))
+
+
+def a_job(*, nodes: int, claim: str | None) -> JobFact:
+    return JobFact(namespace="team", name="gpt", nodes=nodes, claim=claim)
+
+
+def test_a_gang_whose_claim_mounts_on_a_single_node_fails_and_a_single_pod_does_not() -> None:
+    claims = (a_claim("shared", "ReadWriteMany"), a_claim("block", "ReadWriteOnce"))
+    (result,) = shared_storage(claims, (), (a_job(nodes=4, claim="block"),))
+    assert isinstance(result, CheckFailed)
+    assert "trains on 4 nodes; its claim block is ReadWriteOnce" in result.message
+    for job in (a_job(nodes=1, claim="block"), a_job(nodes=4, claim="shared")):
+        (well,) = shared_storage(claims, (), (job,))
+        assert well == Passed(message="1 ReadWriteMany claim bound")
+
+
+def test_a_claim_that_does_not_exist_fails() -> None:
+    claims = (a_claim("shared", "ReadWriteMany"),)
+    (result,) = shared_storage(claims, (), (a_job(nodes=1, claim="shraed"),))
+    assert isinstance(result, CheckFailed)
+    assert "claim shraed, which does not exist" in result.message
+
+
+def test_without_claims_a_class_decides() -> None:
+    shared = ClassFact(name="fast", provisioner="filestore.csi.storage.gke.io")
+    block = ClassFact(name="standard", provisioner="pd.csi.storage.gke.io")
+    (able,) = shared_storage((), (block, shared), ())
+    assert able == Passed(message="StorageClass fast can make ReadWriteMany claims")
+    (none,) = shared_storage((a_claim("block", "ReadWriteOnce"),), (block,), ())
+    assert isinstance(none, Warned)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.api.load import parse
+from drumline.api.podprofile import PodProfile
+from drumline.cli.doctor.checks.tenants import ENFORCED, level_of, pod_security, queues
+from drumline.cli.doctor.facts import JobFact, NamespaceFact
+from drumline.cli.doctor.results import CheckFailed, Passed, Warned
+from tests.unit.cli.doctor.facts import a_node, a_pool, a_queue
+
+HOST = {
+    "volumes": [{"name": "ib", "hostPath": {"path": "/dev/infiniband"}}],
+    "volumeMounts": [{"name": "ib", "mountPath": "/dev/infiniband"}],
+}
+
+
+def test_queues_that_promise_what_is_not_there() -> None:
+    absent = a_queue("absent", quotas=[{"gpuPool": "b200", "nominalGpus": 8}])
+    large = a_queue("large", quotas=[{"gpuPool": "h100", "nominalGpus": 16}])
+    orphan = a_queue("orphan", parent="gone")
+    missing, beyond, parentless = queues((absent, large, orphan), (a_pool(),), (a_node(),))
+    assert isinstance(missing, CheckFailed)
+    assert "absent: no GpuPool b200" in missing.message
+    assert isinstance(beyond, Warned)
+    assert "large: 16 GPUs of h100 are promised, which has 8" in beyond.message
+    assert isinstance(parentless, CheckFailed)
+    assert "orphan: no parent gone" in parentless.message
+
+
+def test_a_pool_of_no_nodes_may_grow_to_what_is_promised() -> None:
+    (result,) = queues((a_queue(),), (a_pool(),), ())
+    assert isinstance(result, Passed)
+
+
+def test_a_queue_for_everybody_is_said() -> None:
+    (result,) = queues((a_queue("open", namespaces=None),), (a_pool(),), (a_node(),))
+    assert isinstance(result, Warned)
+    assert "every namespace may use open" in result.message
+    (none,) = queues((), (a_pool(),), ())
+    assert isinstance(none, Warned)
+
+
+@pytest.mark.parametrize(
+    ("profile", "level"),
+    [
+        ({}, "restricted"),
+        ({"runtimeClassName": "nvidia"}, "restricted"),
+        ({"capabilities": ["NET_BIND_SERVICE"]}, "restricted"),
+        ({"runAsUser": 0}, "baseline"),
+        ({"capabilities": ["CHOWN"]}, "baseline"),
+        ({"capabilities": ["IPC_LOCK"]}, "privileged"),
+        (HOST, "privileged"),
+        ({"sidecars": [{"name": "rxdm", "image": "rxdm", "privileged": True}]}, "privileged"),
+        ({"sidecars": [{"name": "rxdm", "image": "rxdm", "runAsUser": 0}]}, "baseline"),
+    ],
+)
+def test_the_level_that_a_profile_needs(profile: dict[str, Any], level: str) -> None:
+    assert level_of(parse(PodProfile, profile)) == level
+
+
+def test_a_namespace_stricter_than_the_pools_profile_fails() -> None:
+    pool = a_pool(podProfile=HOST)
+    strict = NamespaceFact(name="team", labels={ENFORCED: "baseline"})
+    (result,) = pod_security((strict,), (a_queue(),), (pool,), ())
+    assert isinstance(result, CheckFailed)
+    assert "namespace team enforces baseline; the podProfile of h100 needs privileged" in (
+        result.message
+    )
+    for labels in ({}, {ENFORCED: "privileged"}, {ENFORCED: "of-2030"}):
+        loose = NamespaceFact(name="team", labels=labels)
+        (well,) = pod_security((loose,), (a_queue(),), (pool,), ())
+        assert isinstance(well, Passed)
+    strictest = NamespaceFact(name="team", labels={ENFORCED: "restricted"})
+    (well,) = pod_security((strictest,), (a_queue(),), (a_pool(),), ())
+    assert isinstance(well, Passed)
+
+
+def test_an_open_queue_counts_for_the_namespaces_that_have_jobs() -> None:
+    strict = NamespaceFact(name="lab", labels={ENFORCED: "restricted"})
+    job = JobFact(namespace="lab", name="gpt", nodes=1, claim=None)
+    queue = a_queue(namespaces=None)
+    (result,) = pod_security((strict,), (queue,), (a_pool(podProfile=HOST),), (job,))
+    assert isinstance(result, CheckFailed)
+
+
+def test_a_namespace_that_does_not_exist_is_named() -> None:
+    (result,) = pod_security((), (a_queue(),), (a_pool(),), ())
+    assert isinstance(result, Warned)
+    assert "queues name team" in result.message

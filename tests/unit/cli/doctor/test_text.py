@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import json
+
+from drumline.cli.doctor import text
+from drumline.cli.doctor.json_output import as_json
+from drumline.cli.doctor.results import CheckFailed, Finding, Passed, Undecided, Warned
+
+FINDINGS = [
+    Finding(check="Clocks", result=Passed(message="4 nodes agree")),
+    Finding(
+        check="GPUs", result=CheckFailed(message="n\x1b[2J1 has none", fix="install the plugin")
+    ),
+    Finding(check="Queues", result=Warned(message="open", fix="close it")),
+    Finding(check="Pools", result=Undecided(message="forbidden", fix="ask")),
+]
+
+
+def test_a_line_each_and_what_to_do_below_what_is_not_well() -> None:
+    assert text.render(FINDINGS, colours=False) == (
+        "ok    Clocks  4 nodes agree\n"
+        "FAIL  GPUs    n [2J1 has none\n"
+        "              do: install the plugin\n"
+        "warn  Queues  open\n"
+        "              do: close it\n"
+        "?     Pools   forbidden\n"
+        "              do: ask\n"
+        "\n"
+        "1 well, 1 to look at, 1 failed, 1 not known\n"
+    )
+
+
+def test_programs_get_the_same_as_rows() -> None:
+    rows = json.loads(as_json(FINDINGS))["findings"]
+    assert rows[0] == {"check": "Clocks", "verdict": "ok", "message": "4 nodes agree"}
+    assert [row["verdict"] for row in rows] == ["ok", "failed", "warning", "unknown"]
+    assert rows[1]["fix"] == "install the plugin"

@@ -1,0 +1,99 @@
+"""Into the pods of a job: which pod, and what kubectl is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.jobs.follow import StartedPod
+from drumline.cli.jobs.inside import (
+    chosen_pod,
+    copy_arguments,
+    copy_of,
+    forward_arguments,
+    shell_arguments,
+)
+from tests.unit.cli.manifests import a_manifest, a_running_status
+from tests.unit.cli.test_program import JOB, api_server, drumline
+
+PODS = "/api/v1/namespaces/team/pods"
+
+
+def pods(*running: int, of: int = 4) -> list[StartedPod]:
+    return [
+        StartedPod(name=f"llama-{i}-g1", index=str(i), is_running=i in running) for i in range(of)
+    ]
+
+
+def test_a_rank_is_in_the_pod_that_has_it_and_without_one_it_is_the_first_that_runs() -> None:
+    job = a_manifest(status=a_running_status())
+    assert chosen_pod(job, pods(1, 2), rank=None).index == "1"
+    assert chosen_pod(job, pods(0, 1, 2, 3), rank=17).index == "2"
+
+
+def test_a_member_that_was_given_up_shifts_the_ranks_behind_it() -> None:
+    status = {**a_running_status(), "assignment": {"nodes": ["a", "b"], "absent": [1]}}
+    assert chosen_pod(a_manifest(status=status), pods(0, 2), rank=8).index == "2"
+
+
+def test_a_pod_that_has_ended_is_not_entered() -> None:
+    job = a_manifest(status=a_running_status())
+    with pytest.raises(NotAnswered, match="rank 9 of llama has no running pod"):
+        chosen_pod(job, pods(0), rank=9)
+    with pytest.raises(NotAnswered, match="no pod of llama runs"):
+        chosen_pod(job, [], rank=None)
+    with pytest.raises(BadInput, match="ranks 0 to 31"):
+        chosen_pod(job, pods(0), rank=32)
+
+
+def test_the_side_with_the_job_is_in_the_pod() -> None:
+    out = copy_of("llama:/tmp/a", "runs/b")
+    assert copy_arguments("p", out) == ["cp", "--container=trainer", "p:/tmp/a", "runs/b"]
+    into = copy_of("./a", "llama:/tmp")
+    assert into.job == "llama"
+    assert copy_arguments("p", into) == ["cp", "--container=trainer", "./a", "p:/tmp"]
+
+
+@pytest.mark.parametrize("sides", [("a", "b"), ("llama:/a", "other:/b"), ("llama:", "b")])
+def test_a_copy_has_one_side_here(sides: tuple[str, str]) -> None:
+    with pytest.raises(BadInput, match="one side of cp is JOB:PATH"):
+        copy_of(*sides)
+
+
+def test_a_command_keeps_its_words_and_a_shell_has_a_terminal_where_there_is_one() -> None:
+    command = shell_arguments("p", ["echo", "a b"], terminal=False)
+    assert command == ["exec", "-i", "p", "--container=trainer", "--", "echo", "a b"]
+    assert shell_arguments("p", [], terminal=True)[1:3] == ["-i", "-t"]
+    assert forward_arguments("p", ["6006"]) == ["port-forward", "pod/p", "6006"]
+
+
+def a_pod(index: int) -> Any:
+    labels = {"drumline.dev/index": str(index)}
+    container = {"name": "trainer", "state": {"running": {}}}
+    return {
+        "metadata": {"name": f"llama-{index}-g1", "labels": labels},
+        "status": {"containerStatuses": [container]},
+    }
+
+
+def test_the_process_becomes_kubectl_with_the_same_cluster(tmp_path: Path) -> None:
+    stand_in = tmp_path / "kubectl"
+    stand_in.write_text('#!/bin/sh\nprintf "%s|" "$@"\nexit 7\n')
+    stand_in.chmod(0o755)
+    listed = {"kind": "PodList", "metadata": {}, "items": [a_pod(0), a_pod(1)]}
+    job = a_manifest(status=a_running_status())
+    with api_server(tmp_path, {JOB: (200, job), PODS: (200, listed)}) as (config, _):
+        words = ("shell", "llama", "--rank", "8", "--kubeconfig", str(config), "--", "nvidia-smi")
+        done = drumline(*words, environment={"PATH": str(tmp_path)})
+        absent = drumline(*words, environment={"PATH": "/nowhere"})
+    assert (done.returncode, done.stderr) == (7, "")
+    assert done.stdout.split("|")[:-1] == [
+        "--namespace=team",
+        f"--kubeconfig={config}",
+        *shell_arguments("llama-1-g1", ["nvidia-smi"], terminal=False),
+    ]
+    assert absent.returncode == 1
+    assert "kubectl is not on the path" in absent.stderr

@@ -1,0 +1,154 @@
+"""Simple kubeconfigs mean what the kubernetes package says, and all others are left to it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kubernetes.client import Configuration
+from kubernetes.config import kube_config
+
+from drumline.kube.kubeconfig import SimpleKubeconfig, simple
+from tests.unit.test_house import IMPORTS
+
+
+def encoded(text: str) -> str:
+    return base64.b64encode(text.encode()).decode()
+
+
+def written(folder: Path, **changes: Any) -> Path:
+    cluster = {"server": "https://h:6443", **changes.pop("cluster", {})}
+    user = changes.pop("user", {"token": "secret"})
+    document = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [
+            {"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "team"}},
+            {"name": "there", "context": {"cluster": "c", "user": "u"}},
+        ],
+        "current-context": "here",
+        **changes,
+    }
+    path = folder / "kubeconfig"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def by_the_package(path: Path, context: str | None) -> Configuration:
+    loaded = Configuration()
+    kube_config.load_kube_config(
+        config_file=str(path), context=context, client_configuration=loaded, persist_config=False
+    )
+    return loaded
+
+
+def content(path: Path | str | None) -> str | None:
+    return None if path is None else Path(path).read_text()
+
+
+@pytest.mark.parametrize("context", [None, "there"])
+@pytest.mark.parametrize(
+    ("cluster", "user"),
+    [
+        ({}, {"token": "secret"}),
+        ({"insecure-skip-tls-verify": True}, {"token": "secret"}),
+        ({"certificate-authority": "ca"}, {"client-certificate": "crt", "client-key": "key"}),
+        (
+            {"certificate-authority-data": encoded("CA")},
+            {
+                "client-certificate-data": encoded("CRT"),
+                "client-key-data": encoded("KEY"),
+                "client-key": "key",
+            },
+        ),
+        ({}, {}),
+    ],
+)
+def test_it_means_what_the_package_says(
+    tmp_path: Path, cluster: dict[str, Any], user: dict[str, Any], context: str | None
+) -> None:
+    for name in ("ca", "crt", "key"):
+        (tmp_path / name).write_text(name)
+    path = written(tmp_path, cluster=cluster, user=user)
+    read, expected = simple(path, context=context), by_the_package(path, context)
+    assert read is not None
+    assert read.server == expected.host
+    assert expected.api_key.get("BearerToken") == (read.token and f"Bearer {read.token}")
+    assert content(read.ca_path) == content(expected.ssl_ca_cert)
+    assert content(read.certificate_path) == content(expected.cert_file)
+    assert content(read.private_key_path) == content(expected.key_file)
+    assert read.insecure is not expected.verify_ssl
+    assert read.namespace == ("team" if context is None else "default")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user": {"exec": {"command": "login"}}},
+        {"user": {"token": "t", "tokenFile": "f"}},
+        {"user": {"username": "u", "password": "p"}},
+        {"user": {"client-key-data": "no base64!"}},
+        {"user": {"token": 7}},
+        {"cluster": {"proxy-url": "http://proxy"}},
+        {"cluster": {"tls-server-name": "other"}},
+        {"current-context": "nowhere"},
+        {"contexts": [3]},
+        {"clusters": {}},
+        {"users": [{"name": "u", "user": {"token": "a"}}] * 2},
+    ],
+)
+def test_what_is_not_simple_is_left_to_the_package(tmp_path: Path, changes: dict[str, Any]) -> None:
+    assert simple(written(tmp_path, **changes), context=None) is None
+
+
+def test_several_files_no_file_and_no_yaml_are_left_to_the_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = written(tmp_path)
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    assert isinstance(simple(None, context=None), SimpleKubeconfig)
+    monkeypatch.setenv("KUBECONFIG", f"{path}:{path}")
+    assert simple(None, context=None) is None
+    assert simple(tmp_path / "none", context=None) is None
+    path.write_text("{ no: yaml")
+    assert simple(path, context=None) is None
+
+
+def test_a_key_that_was_given_as_bytes_is_readable_for_its_owner_alone_and_goes_at_the_end(
+    tmp_path: Path,
+) -> None:
+    data = {"client-certificate-data": encoded("CRT"), "client-key-data": encoded("KEY")}
+    path = written(tmp_path, user=data)
+    script = (
+        "import json, pathlib; from drumline.kube.kubeconfig import simple\n"
+        f"key = simple(pathlib.Path({str(path)!r}), context=None).private_key_path\n"
+        "print(json.dumps([str(key), key.stat().st_mode & 0o777, key.read_text()]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=IMPORTS, capture_output=True, text=True, check=True
+    )
+    key, mode, text = json.loads(done.stdout)
+    assert (mode, text) == (0o600, "KEY")
+    assert not Path(key).exists()
+
+
+def test_a_command_with_a_simple_kubeconfig_loads_no_heavy_package(tmp_path: Path) -> None:
+    path = written(tmp_path)
+    script = (
+        "import sys, pathlib; from drumline.cli.overview import command\n"
+        "from drumline.kube.credentials import from_kubeconfig\n"
+        f"from_kubeconfig(pathlib.Path({str(path)!r}))\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=IMPORTS, capture_output=True, text=True, check=True
+    )
+    assert not {"kubernetes", "numpy", "pydantic"} & set(done.stdout.split())

@@ -1,0 +1,60 @@
+"""Lists page by page, where a real server's answers would come too fast to be told apart."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+from aiohttp import web
+
+from drumline.kube import reads
+from drumline.kube.client import KubeClient
+from drumline.kube.kinds import PODS
+from tests.unit.kube.conftest import Serve
+
+PAGES = {
+    "": b'{"metadata":{"resourceVersion":"7","continue":"b"},"items":[1]}',
+    "b": b'{"metadata":{"resourceVersion":"7","continue":"c"},"items":[2]}',
+    "c": b'{"metadata":{"resourceVersion":"7"},"items":[3]}',
+}
+
+
+async def test_the_next_page_is_asked_for_while_a_page_is_read(serve: Serve) -> None:
+    asked: asyncio.Queue[str] = asyncio.Queue()
+
+    async def answer(request: web.Request) -> web.Response:
+        token = request.query.get("continue", "")
+        asked.put_nowait(token)
+        return web.Response(body=PAGES[token])
+
+    items: list[bytes] = []
+    async with (
+        asyncio.timeout(10),
+        KubeClient(await serve(answer)) as client,
+        aclosing(reads.list_pages(client, PODS)) as pages,
+    ):
+        async for page in pages:
+            items += page.items
+            expected = (
+                ["", "b"] if page.items == (b"1",) else ["c"] if page.items == (b"2",) else []
+            )
+            assert [await asked.get() for _ in expected] == expected
+    assert items == [b"1", b"2", b"3"]
+    assert asked.empty()
+
+
+async def test_a_caller_that_has_seen_enough_leaves_no_request_behind(serve: Serve) -> None:
+    second_asked = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        if "continue" in request.query:
+            second_asked.set()
+            await asyncio.Event().wait()
+        return web.Response(body=PAGES[""])
+
+    async with asyncio.timeout(10), KubeClient(await serve(answer)) as client:
+        async with aclosing(reads.list_pages(client, PODS)) as pages:
+            assert (await anext(pages)).items == (b"1",)
+            await second_asked.wait()
+        mine = asyncio.current_task()
+        assert [task for task in asyncio.all_tasks() if "send" in repr(task) and task != mine] == []

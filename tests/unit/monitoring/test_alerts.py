@@ -1,0 +1,67 @@
+"""Alerts ask for metrics that exist, by labels they have, and each has its runbook."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from drumline.api.conditions import DisruptionKind
+from drumline.disruption.model import Confidence
+from drumline.monitoring import generate
+from drumline.monitoring.job_alerts import NEVER
+from drumline.monitoring.model import Alert
+from drumline.scheduling.decisions import BlockReason
+from tests.unit.monitoring.exported import KNOWN, labels_of, metrics_of
+
+ROOT = Path(__file__).parents[3]
+ALERTS = [alert for group in generate.GROUPS for alert in group.alerts]
+
+
+def test_the_files_are_what_the_alerts_and_boards_say() -> None:
+    assert generate.main(["--check", f"--root={ROOT}"]) == 0, "run `make generate`"
+
+
+def test_every_alert_has_a_name_of_its_own_and_there_are_enough() -> None:
+    names = [alert.name for alert in ALERTS]
+    assert len(set(names)) == len(names) >= 22
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_asks_for_metrics_that_exist_by_labels_they_have(alert: Alert) -> None:
+    named = metrics_of(alert.expression)
+    assert named
+    assert named <= KNOWN.keys()
+    selected, grouped = labels_of(alert.expression)
+    assert selected | grouped <= set.union(*(KNOWN[name] for name in named))
+    shown = set(re.findall(r"\$labels\.(\w+)", alert.summary + alert.command))
+    assert shown <= grouped
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_is_a_sentence_and_has_a_runbook(alert: Alert) -> None:
+    assert f"\n### {alert.name}\n" in (ROOT / generate.RUNBOOKS).read_text()
+    assert alert.summary.endswith(".")
+
+
+def test_the_runbook_has_no_alert_that_is_gone() -> None:
+    text = (ROOT / generate.RUNBOOKS).read_text()
+    headed = set(re.findall(r"^### (Drumline\w+)$", text, re.MULTILINE))
+    assert headed == {alert.name for alert in ALERTS}
+
+
+def test_values_of_labels_exist() -> None:
+    """A reason, kind or confidence that was renamed would silence an alert."""
+    assert set(NEVER) <= set(BlockReason)
+    expressions = " ".join(alert.expression for alert in ALERTS)
+    kinds = {
+        kind
+        for pattern in re.findall(r'kind=~?"([A-Z]\w+(?:\|\w+)*)"', expressions)
+        for kind in pattern.split("|")
+    }
+    assert kinds
+    assert kinds <= set(DisruptionKind)
+    confidences = {confidence.name.lower() for confidence in Confidence}
+    assert set(re.findall(r'confidence="(\w+)"', expressions)) <= confidences
+    assert set(re.findall(r'pending_jobs\{reason="(\w+)"', expressions)) <= set(BlockReason)

@@ -1,0 +1,75 @@
+"""Nodes with their holders, promises and what is wrong with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from drumline.overview.nodes import node_rows
+from drumline.overview.rows import NodeRow
+from tests.unit.overview.objects import a_cluster, a_job, a_node, a_pool, running
+
+
+def only(*objects: dict[str, Any]) -> NodeRow:
+    (row,) = node_rows(a_cluster(a_pool(), *objects))
+    return row
+
+
+def test_nodes_lie_in_their_racks_and_are_counted_in_numbers() -> None:
+    nodes = [a_node(f"node-{number}", rack=f"r{number % 2}") for number in (10, 9, 2)]
+    rows = node_rows(a_cluster(a_pool(), *nodes, a_node("cpu", pool="none")))
+    assert [(row.node, row.domains) for row in rows] == [
+        ("node-2", ("r0",)),
+        ("node-10", ("r0",)),
+        ("node-9", ("r1",)),
+    ]
+
+
+def test_holders_and_promises_are_named() -> None:
+    places = {"gpuPool": "gpus", "prefix": "node-", "nodes": ["1", "1", "1"], "lost": [2]}
+    holder = a_job("holder", spec={"gpusPerNode": 2}, status=running(assignment=places))
+    nominated = {"gpuPool": "gpus", "prefix": "node", "nodes": ["-1"]}
+    row = only(a_node("node-1"), holder, a_job("next", status={"nominated": nominated}))
+    assert (row.gpus, row.held_gpus) == (8, 4)
+    assert (row.jobs, row.promised_to) == (("team/holder",), ("team/next",))
+
+
+@pytest.mark.parametrize(
+    ("fields", "state", "why"),
+    [
+        ({}, "Ready", ""),
+        ({"spec": {"unschedulable": True}}, "Cordoned", "kubectl uncordon opens it again"),
+        ({"conditions": []}, "NotReady", "no kubelet has reported"),
+        (
+            {"conditions": [{"type": "Ready", "status": "Unknown", "message": "gone\x1b[2J"}]},
+            "NotReady",
+            "gone [2J",
+        ),
+        (
+            {"spec": {"taints": [{"key": "sick", "effect": "NoExecute"}]}},
+            "Tainted",
+            "sick:NoExecute",
+        ),
+        ({"spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}}, "Ready", ""),
+        ({"spec": {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}]}}, "Ready", ""),
+    ],
+)
+def test_a_node_says_what_keeps_pods_off(fields: dict[str, Any], state: str, why: str) -> None:
+    row = only(a_node("node-1", **fields))
+    assert (row.state, row.why) == (state, why)
+
+
+def test_of_two_pools_that_select_a_node_the_older_has_it() -> None:
+    old, new = a_pool("z-old", nodeSelector={}), a_pool("a-new", nodeSelector={})
+    old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
+    new["metadata"]["creationTimestamp"] = "2026-02-01T00:00:00Z"
+    (row,) = node_rows(a_cluster(new, old, a_node("node-1")))
+    assert row.pool == "z-old"
+
+
+@pytest.mark.parametrize("amount", ["", "many", "-1", "9" * 5000])
+def test_an_amount_that_is_none_counts_as_no_gpu(amount: str) -> None:
+    node = a_node("node-1")
+    node["status"]["allocatable"]["nvidia.com/gpu"] = amount
+    assert only(node).gpus == 0

@@ -1,0 +1,76 @@
+"""Queues with their lines, and shares by weight at each level of a cohort."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.overview.queues import queue_rows, share_rows
+from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at, running
+
+WAITS = {"phase": "Pending", "reason": "QuotaExhausted"}
+
+
+def had(seconds: int) -> dict[str, object]:
+    return {"shareSeconds": seconds, "shareSecondsAt": at(-60)}
+
+
+def test_a_queue_has_its_quota_its_jobs_and_its_line() -> None:
+    cluster = a_cluster(
+        a_queue("research", gpus=32),
+        a_queue("idle"),
+        a_job("runs", status=running()),
+        a_job("second", status={**WAITS, "queuedAt": at(-5)}),
+        a_job("first", spec={"nodes": 2}, status={**WAITS, "queuedAt": at(-9)}),
+        a_job("lost", spec={"queue": "nowhere"}),
+    )
+    idle, nowhere, research = queue_rows(cluster)
+    assert [row.queue for row in (idle, nowhere, research)] == ["idle", "nowhere", "research"]
+    assert [(row.name, row.position) for row in research.waiting] == [("first", 1), ("second", 2)]
+    assert (research.admitted_jobs, research.waiting_gpus) == (1, 24)
+    (quota,) = research.quotas
+    assert (quota.pool, quota.nominal_gpus, quota.used_gpus) == ("gpus", 32, 8)
+    assert (nowhere.quotas, len(nowhere.waiting)) == ((), 1)
+    assert [row.queue for row in queue_rows(cluster, only="idle")] == ["idle"]
+    assert queue_rows(cluster, only="none") == ()
+
+
+def test_the_operators_figure_counts_pods_beside_the_places() -> None:
+    usage = [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": 12}]
+    cluster = a_cluster(a_queue("research", status={"usage": usage}), a_job("x", status=running()))
+    ((quota,),) = (row.quotas for row in queue_rows(cluster))
+    assert quota.used_gpus == 12
+
+
+def test_borrowed_is_what_is_beyond_the_quota_of_each_pool() -> None:
+    cluster = a_cluster(a_queue("research", gpus=4), a_job("x", status=running()))
+    (row,) = share_rows(cluster)
+    assert (row.nominal_gpus, row.used_gpus, row.borrowed_gpus) == (4, 8, 4)
+
+
+def test_dues_follow_the_weights_of_each_level_and_sum_to_all() -> None:
+    cluster = a_cluster(
+        a_queue("all", gpus=0),
+        a_queue("lab", parent="all", weight=3),
+        a_queue("nlp", parent="lab", weight=2, status=had(100)),
+        a_queue("vision", parent="lab", weight=1, status=had(300)),
+        a_queue("alone", status=had(5)),
+    )
+    dues = {row.queue: row.due for row in share_rows(cluster)}
+    assert dues == {"alone": 1.0, "all": 0.25, "lab": 0.1875, "nlp": 0.375, "vision": 0.1875}
+    assert sum(due for name, due in dues.items() if name != "alone") == 1.0
+    nlp = next(row for row in share_rows(cluster) if row.queue == "nlp")
+    assert (nlp.cohort, nlp.had, nlp.owed) == ("all", 0.25, 0.125)
+
+
+@pytest.mark.parametrize("parent", ["missing", "b"])
+def test_a_queue_whose_parent_is_missing_or_its_own_ancestor_stands_alone(parent: str) -> None:
+    cluster = a_cluster(a_queue("a", parent=parent), a_queue("b", parent="a"))
+    first = share_rows(cluster)[0]
+    assert (first.queue, first.cohort) == ("a", "a")
+
+
+def test_the_next_job_of_a_queue_is_named_with_its_start() -> None:
+    status = {**WAITS, "expectedStart": at(60), "expectedStartBy": at(90)}
+    (row,) = share_rows(a_cluster(a_queue("research"), a_job("next", status=status)))
+    assert (row.next_job, row.waiting_jobs, row.had) == ("team/next", 1, None)
+    assert (row.next_start, row.next_start_by) == (NOW + 60, NOW + 90)

@@ -1,0 +1,64 @@
+"""Why a job waits: its place, those before it, who holds what it needs, what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.rows import WhyCard
+from drumline.overview.why import SHOWN, why_card
+from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at, running
+
+
+def card_of(cluster: ClusterObjects, name: str) -> WhyCard:
+    return why_card(cluster, next(job for job in cluster.jobs if job.metadata.name == name))
+
+
+def waiting(name: str, since: float, **spec: Any) -> dict[str, Any]:
+    status = {"phase": "Pending", "reason": "QuotaExhausted", "queuedAt": at(since)}
+    return a_job(name, spec=spec, status=status)
+
+
+def test_a_card_has_those_before_the_job_and_those_who_hold_its_gpus() -> None:
+    cluster = a_cluster(
+        a_queue("research"),
+        a_job("long", status=running(expectedEnd=at(900))),
+        a_job("open", spec={"queue": "other"}, status=running()),
+        a_job("short", status=running(expectedEnd=at(30))),
+        a_job("elsewhere", status=running(assignment={"gpuPool": "b", "nodes": ["x"]})),
+        waiting("first", -50, nodes=2),
+        waiting("second", -40),
+        waiting("mine", -30),
+        waiting("behind", -20),
+    )
+    card = card_of(cluster, "mine")
+    assert (card.job.position, card.waiting_jobs, card.gpus_ahead) == (3, 4, 24)
+    assert [row.name for row in card.ahead] == ["first", "second"]
+    assert [(row.job, row.expected_end) for row in card.holders] == [
+        ("team/short", NOW + 30),
+        ("team/long", NOW + 900),
+        ("team/elsewhere", None),
+        ("team/open", None),
+    ]
+    assert card.advice[0].startswith("Wait, suspend one of the jobs")
+
+
+def test_lists_are_short_and_the_sum_counts_all() -> None:
+    jobs = [waiting(f"job-{number:02}", number - 100) for number in range(SHOWN + 5)]
+    card = card_of(a_cluster(*jobs), f"job-{SHOWN + 4}")
+    assert len(card.ahead) == SHOWN
+    assert card.gpus_ahead == 8 * (SHOWN + 4)
+
+
+def test_a_job_that_runs_has_nobody_before_it() -> None:
+    card = card_of(a_cluster(a_job("runs", status=running()), waiting("waits", -5)), "runs")
+    assert (card.ahead, card.holders, card.job.position) == ((), (), None)
+
+
+def test_what_only_a_suspended_spec_can_change_says_so_first_to_who_is_not() -> None:
+    status = {"phase": "Pending", "reason": "QueueNotFound"}
+    awake, asleep = a_job("awake", status=status), a_job("asleep", status=status)
+    asleep["spec"]["suspend"] = True
+    cluster = a_cluster(awake, asleep)
+    assert len(card_of(cluster, "awake").advice) == 2
+    assert len(card_of(cluster, "asleep").advice) == 1

@@ -1,0 +1,55 @@
+"""What the part `loss` plays each day, and how it judges a cycle."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.controller.scheduler import loop
+from drumline.scheduling import Decisions, Resources, Snapshot
+from tests.integration.operator.loss.faults import Distortion
+from tests.integration.operator.loss.matrix import SEEDS, all_faults, faults_of_the_day
+from tests.integration.operator.loss.verdicts import judged_cycles
+from tests.unit.scheduling.builders import BEST_EFFORT, admitted, cluster, gang, node
+
+FORTNIGHT = 14
+CORNER = "research"
+"""The builders' queue."""
+
+
+@pytest.mark.parametrize("first", [0, 739_942])
+def test_each_day_plays_every_distortion_and_a_fortnight_each_on_every_kind(first: int) -> None:
+    days = [faults_of_the_day(day) for day in range(first, first + FORTNIGHT)]
+    for day in days:
+        assert {fault.distortion for fault in day} == set(Distortion)
+        assert max(Counter(fault.plural for fault in day).values()) <= len(day) / 3
+    everything = {(fault.plural, fault.distortion) for fault in all_faults(seed=first)}
+    assert {(fault.plural, fault.distortion) for day in days for fault in day} == everything
+    assert len(all_faults(seed=first)) == SEEDS * len(everything)
+
+
+def forgetful(*, snapshot: Snapshot, **given: Any) -> Decisions:
+    """Takes every node for free."""
+    nodes = tuple(replace(each, used=Resources()) for each in snapshot.nodes)
+    return right(snapshot=replace(snapshot, nodes=nodes, admitted=()), **given)
+
+
+right = loop.decide
+
+
+@pytest.mark.parametrize(("decide", "wrong"), [(right, False), (forgetful, True)])
+def test_a_cycle_that_gives_a_node_away_twice_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, decide: Any, *, wrong: bool
+) -> None:
+    monkeypatch.setattr(loop, "decide", decide)
+    full = cluster(node("n0"), running=[admitted(gang("runs", gpus=2), "n0")])
+    with judged_cycles() as verdicts:
+        verdicts.begin(CORNER)
+        loop.decide(snapshot=full, pending=(gang("waits"),), policy=BEST_EFFORT, now=9.0)
+        assert bool(verdicts.of(CORNER)) == wrong
+        verdicts.begin(CORNER)
+        assert verdicts.of(CORNER) == []
+    assert loop.decide is decide
