@@ -26,6 +26,14 @@ app.kubernetes.io/component: operator
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Of what `helm test` makes: not those that the operator's objects select. */}}
+{{- define "drumline.doctorLabels" -}}
+{{ include "drumline.labels" . | replace "component: operator" "component: doctor" }}
 {{- end -}}
 
 {{- define "drumline.serviceAccountName" -}}
