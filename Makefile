@@ -1,5 +1,8 @@
 # Everything a user or a developer runs. Each target sets up what it needs; nothing is installed by hand.
 SHELL := /bin/bash
+# Bytecode of the operator and the tests is written once, wherever the environment forbids it: each
+# of the thousand processes that the tests start would compile the same modules for two seconds.
+unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 PYTHON := PYTHONPATH=operator:trainer .venv/bin/python
 # uv, where `make setup` had to install it
@@ -29,9 +32,11 @@ lint: setup  ## style, types, imports between the rooms
 test: setup  ## all tests, as CI runs them; PART="unit e2e" for some parts
 	@$(PYTHON) -m tests.suite $(PART)
 
-generate: setup  ## crds/, docs/reference.md and docs/trainer-reference.md from the code
+generate: setup  ## crds/, docs/reference.md, docs/trainer-reference.md and docs/cli-output.schema.json from the code
 	@$(PYTHON) -m drumline.api.crds
 	@$(PYTHON) -m drumline.api.reference
+	@$(PYTHON) -m drumline.monitoring.generate
+	@$(PYTHON) -m drumline.cli.overview.json_output
 	@$(PYTHON) -m drumline_trainer.reference
 
 lock: setup  ## resolve the dependencies of pyproject.toml again
@@ -47,7 +52,10 @@ mutants: setup  ## small faults in the scheduler, or OF=trainer, and how many th
 soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
 	@$(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
-bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, queues, recovery, scale or trainer
+bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, planner, queues, recovery, scale or trainer
 	@$(PYTHON) -m tests.bench$(if $(WHAT),.$(WHAT)) $(ARGS)
 
-.PHONY: help setup demo down check lint test generate lock test-all mutants soak bench
+gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
+	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tests.gpu $(ARGS)
+
+.PHONY: help setup demo down check lint test generate lock test-all mutants soak bench gpu

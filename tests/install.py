@@ -38,6 +38,7 @@ def chart_values(*, progress_seconds: int) -> Json:
         "trainerPod": {
             "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
             "volumeMounts": [mount],
+            "env": [{"name": "DRUMLINE_DEVICE", "value": "cpu"}],  # the GPUs do not exist
         },
     }
 

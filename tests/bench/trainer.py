@@ -1,7 +1,8 @@
 """`make bench WHAT=trainer`: the trainer's speed beside a plain script with torch's own wrappers.
 
 Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
-both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves gpu`.
+both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves`. GPUs have
+`make gpu`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from drumline_trainer.config import TrainerConfig, merge
-from tests.bench import trainer_gpu, trainer_jobs, trainer_saves, trainer_start, trainer_steps
+from tests.bench import trainer_jobs, trainer_saves, trainer_start, trainer_steps
 from tests.bench.report import Row, publish
 from tests.layouts.pool import Pool
 
@@ -128,18 +129,11 @@ def saves(pool: Pool, text: Path) -> Iterator[Row]:
     yield from trainer_saves.rows(pool, config)
 
 
-def gpu(pool: Pool, text: Path) -> Iterator[Row]:
-    """Models of published sizes on one GPU."""
-    del pool
-    yield from trainer_gpu.rows(text)
-
-
 PARTS: dict[str, Callable[[Pool, Path], Iterator[Row]]] = {
     "steps": steps,
     "starts": starts,
     "layouts": layouts,
     "saves": saves,
-    "gpu": gpu,
 }
 
 

@@ -159,6 +159,10 @@ class Rehearsal:
             time.sleep(0.05)
         return seen
 
+    def slow_down(self) -> None:
+        """Take a second longer for each step from here on: waiting for it costs no more steps."""
+        (self.folder / "paced").write_text("1.0")
+
     def hurry(self) -> None:
         """Train as fast as it goes from here on."""
         (self.folder / "paced").unlink()

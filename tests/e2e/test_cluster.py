@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -217,10 +219,12 @@ def test_down_leaves_nothing_of_a_start_that_was_killed(moment: str) -> None:
     spec = ClusterSpec(name=f"drumline-killed-{secrets.token_hex(3)}", nodes=1)
     command = [sys.executable, "-m", "tests.cluster", "up", f"--name={spec.name}", "--nodes=1"]
     try:
-        with subprocess.Popen(command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True) as up:
+        with subprocess.Popen(
+            command, cwd=REPOSITORY, stdout=subprocess.PIPE, text=True, start_new_session=True
+        ) as up:
             assert up.stdout is not None
             seen = any(moment in line for line in up.stdout)
-            up.kill()
+            os.killpg(up.pid, signal.SIGKILL)  # with the command it waits for: a machine goes down
     finally:
         stop(spec.name, say=print)
 

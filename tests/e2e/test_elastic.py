@@ -1,4 +1,7 @@
-"""An elastic job loses a node, there is no spare, and it goes on smaller until the node is back."""
+"""An elastic job loses a node, there is no spare, and it goes on smaller until the node is back.
+
+Its ranks choose a layout for each size (`parallelism.mode: Auto`).
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ TOLERANCE = 2e-3
 SHAPE: Json = {**REHEARSED, "steps": STEPS, "nodes": 3, "note_samples": True}
 TRAINER: Json = {"globalBatchSize": BATCH, "overrides": {"log_every_steps": 1}}
 """Without dropout, whose masks are each rank's own."""
+AUTO: Json = {**TRAINER, "parallelism": {"mode": "Auto"}}
+"""The ranks choose a layout for every size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +45,22 @@ def story(stage: Site) -> Story:
     """Three nodes, then two, then three again."""
     reference = rehearse(stage, "constant", trainer=TRAINER, **SHAPE)
     reference.finish()
-    job = rehearse(stage, "elastic", trainer=TRAINER, minNodes=1, pace_seconds=0.15, **SHAPE)
+    job = rehearse(stage, "elastic", trainer=AUTO, minNodes=1, pace_seconds=0.15, **SHAPE)
     job.reach(10)
+    job.slow_down()  # at its pace it might end before the node is back
     node = next(node for node in stage.cluster.nodes if node.name == "node-1")
     pods = {"first": uids(job)}
 
     power_off(node, folder=stage.cluster.folder)
-    small = stage.wait(job.name, lambda item: runs_on(item, nodes=2))["status"]
+    stage.wait(job.name, lambda item: runs_on(item, nodes=2))
     job.goes_on()
+    small = stage.wait(job.name, lambda item: trains_as(item, "FSDP4", nodes=2))["status"]
     pods["small"] = uids(job)
 
     boot(node, folder=stage.cluster.folder)
-    large = stage.wait(job.name, lambda item: runs_on(item, nodes=3))["status"]
+    stage.wait(job.name, lambda item: runs_on(item, nodes=3))
     job.goes_on()
+    large = stage.wait(job.name, lambda item: trains_as(item, "FSDP6", nodes=3))["status"]
     pods["large"] = uids(job)
     job.hurry()
     job.finish()
@@ -70,6 +78,12 @@ def runs_on(json: Json | None, *, nodes: int) -> bool:
     )
 
 
+def trains_as(json: Json | None, layout: str, *, nodes: int) -> bool:
+    """Whether it runs on so many nodes and its status shows this layout."""
+    shown = (json or {}).get("status", {}).get("layout") or ""
+    return runs_on(json, nodes=nodes) and shown.startswith(f"{layout}, ")
+
+
 def uids(job: Rehearsal) -> dict[int, str]:
     return {index: pod["metadata"]["uid"] for index, pod in job.members().items()}
 
@@ -82,6 +96,11 @@ def test_it_goes_on_with_the_members_it_has(story: Story) -> None:
     live = set(range(2 + len(absent))) - absent
     assert len(assignment["nodes"]) == 2
     assert [small[index] for index in live] == [first[index] for index in live]
+
+
+def test_each_size_has_a_layout_of_its_own(story: Story) -> None:
+    assert "predicted" in story.small["layout"]
+    assert story.small["layout"] != story.large["layout"]
 
 
 def test_it_grows_back_and_the_others_keep_their_pods(story: Story) -> None:

@@ -43,7 +43,7 @@ TRAINER = Target(
         "checkpoint": ("checkpoint/*",),
         "recovery": (
             "recovery/*",
-            *("rank_protocol/control", "rank_protocol/orders", "rank_protocol/snapshot_file"),
+            *("rank_protocol/control", "rank_protocol/orders"),
         ),
     },
     tests=(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from tests.suite.parts import Part
 
-OVERRUN = 1.5
-"""A part that takes so many times its budget fails the run."""
+OVERRUN = 2.0
+"""A part that takes so many times its budget fails the run; beside other programs parts took 1.7
+times as long as alone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,16 +36,36 @@ WHOLES = {
         environment={"LAYOUTS": "all"},
     ),
     "libraries": Whole(
-        summary="the client's adapters in transformers, Accelerate and Lightning; a minute",
+        summary="the client's adapters in the libraries themselves; two minutes",
         command=(*MODULE, "tests.libraries"),
     ),
     "matrix": Whole(
         summary="every fault at every moment in every role; writes docs/kill-matrix.md; 20 min",
         command=(*MODULE, "tests.matrix"),
     ),
+    "nccl": Whole(
+        summary="the same on the stand-in for NCCL (decision 30)",
+        command=(*MODULE, "tests.matrix", "--backend", "nccl"),
+    ),
+    "constructions": Whole(
+        summary="ranks of 1,024-rank runs of 8B, 70B and 405B on no GPU, beside their bills; 2 min",
+        command=(*MODULE, "tests.bench.constructions"),
+    ),
+    "gpu": Whole(
+        summary="the checks of `make gpu` on processors, smaller; ten minutes",
+        command=(*MODULE, "tests.gpu", "--device", "cpu"),
+    ),
     "e2e": Whole(
         summary="the end-to-end tests with what is too long for every day",
         command=(*PYTEST, "tests/e2e"),
+    ),
+    "scripts": Whole(
+        summary="people's own scripts under every fault; ARGS='-k ddp-L1' for one job; 40 min",
+        command=(
+            *(*PYTEST, "-rP", "--timeout=1800"),
+            *("tests/e2e/test_scripts_under_faults.py", "tests/e2e/test_elastic_scripts.py"),
+        ),
+        environment={"DRUMLINE_SCRIPTS": "all"},
     ),
     "disruption": Whole(
         summary="every component that announces a node's end, on real nodes",
@@ -96,10 +116,11 @@ WHOLES = {
         command=(*MODULE, "tests.suite.minors"),
     ),
     "samples": Whole(
-        summary="more damaged checkpoints, recoveries in a row, and a rehearsal of packed weights",
+        summary="damaged checkpoints, recoveries in a row, a rehearsal, a script undisturbed",
         command=(
             *(*PYTEST, "-rP", "tests/gloo/test_checkpoint.py", "tests/gloo/test_recovery.py"),
-            *("tests/gloo/test_rehearsal.py", "-k", "flipped or leave_nothing_behind or packed"),
+            *("tests/gloo/test_rehearsal.py", "tests/faults/agent/test_state.py"),
+            *("-k", "flipped or leave_nothing_behind or packed or newest_snapshot"),
         ),
         environment={"DRUMLINE_SAMPLES": "all"},
     ),

@@ -1,0 +1,1 @@
+"""People's own training scripts under every fault: programs, blows, and what each costs."""
