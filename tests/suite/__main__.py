@@ -37,7 +37,7 @@ def main(names: Sequence[str]) -> int:
 
 
 def report(results: Sequence[Result], *, minutes: float) -> None:
-    """Print the slowest tests, and each part beside its budget."""
+    """Print the slowest tests, each part beside its budget, and at the end what failed."""
     durations = chain.from_iterable(result.durations for result in results)
     print(f"\n===== the {SLOWEST} slowest tests =====")
     for duration in heapq.nlargest(SLOWEST, durations, key=lambda each: each.seconds):
@@ -46,6 +46,11 @@ def report(results: Sequence[Result], *, minutes: float) -> None:
     for result in results:
         print(result.summary)
     print(f"all parts took {minutes:.1f} min", flush=True)
+    for result in results:
+        if result.over_budget:
+            print(f"FAILED {result.part.name}: {result.minutes:.1f} min, twice its budget")
+        for failure in result.failures or (result.part.name,) * bool(result.failed):
+            print(f"FAILED {failure}")
 
 
 def totals(results: Sequence[Result]) -> tuple[int, int, int]:

@@ -114,7 +114,6 @@ PARTS = (
         paths=(
             "tests/integration/operator/loss/test_crash_points.py",
             "tests/integration/operator/loss/test_distortions.py",
-            "-rP",
         ),
         seed="LOSS_SEED",
         needs_binaries=True,

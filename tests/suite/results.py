@@ -33,6 +33,8 @@ class Result:
     obstacle: str = ""
     """Why it did not run."""
     durations: tuple[Duration, ...] = ()
+    failures: tuple[str, ...] = ()
+    """Each failed test with the first line of what it says."""
 
     @property
     def over_budget(self) -> bool:
@@ -68,8 +70,12 @@ def result_of(part: Part, *, code: int, minutes: float, results: Path) -> Result
     if code != 0 and not failed:  # of a warning or an interrupt, say
         failed = 1
     durations = tuple(
-        Duration(float(case.get("time", "0")), f"{case.get('classname')}::{case.get('name')}")
+        Duration(float(case.get("time", "0")), _name(case)) for case in suite.iter("testcase")
+    )
+    failures = tuple(
+        f"{_name(case)}: {(problem.get('message') or '').partition(chr(10))[0][:200]}"
         for case in suite.iter("testcase")
+        for problem in (*case.iter("failure"), *case.iter("error"))
     )
     return Result(
         part=part,
@@ -78,4 +84,9 @@ def result_of(part: Part, *, code: int, minutes: float, results: Path) -> Result
         failed=failed,
         skipped=skipped,
         durations=durations,
+        failures=failures,
     )
+
+
+def _name(case: ET.Element) -> str:
+    return f"{case.get('classname')}::{case.get('name')}"

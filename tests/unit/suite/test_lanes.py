@@ -1,4 +1,4 @@
-"""Parts run side by side, and their output is printed whole and in order."""
+"""Parts run side by side, and their output is printed in order."""
 
 from __future__ import annotations
 
@@ -61,6 +61,14 @@ def test_a_part_may_yield_to_what_runs_beside_it(capfd: pytest.CaptureFixture[st
     command = (sys.executable, "-c", "import os; print('niceness', os.nice(0))")
     lanes.run_all([Part(name="nice", budget_minutes=1, command=command, checks=1, niceness=19)])
     assert "niceness 19" in capfd.readouterr().out
+
+
+def test_the_dots_of_pytest_are_not_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    written = "..F...s   [ 71%]\n.E        [100%]\nE   assert 1 == 2\n8 passed [as said]"
+    command = (sys.executable, "-c", f"print({written!r})")
+    lanes.run_all([Part(name="dots", budget_minutes=1, command=command, checks=1)])
+    _, _, *printed, _ = capfd.readouterr().out.splitlines()
+    assert printed == ["E   assert 1 == 2", "8 passed [as said]"]
 
 
 def test_a_part_that_this_machine_cannot_run_is_skipped_with_the_reason(

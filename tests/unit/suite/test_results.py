@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.suite.__main__ import totals
+from tests.suite.__main__ import report, totals
 from tests.suite.parts import PARTS, Part, chosen
 from tests.suite.results import Result, result_of
 
@@ -42,6 +42,10 @@ def test_counts_and_durations_are_those_of_pytest(tmp_path: Path) -> None:
     assert {duration.test for duration in result.durations} == {
         f"test_these::test_{name}" for name in ("passes", "fails", "skips", "has_no_fixture")
     }
+    assert result.failures == (
+        "test_these::test_fails: assert False",
+        'test_these::test_has_no_fixture: failed on setup with "OSError"',
+    )
 
 
 @pytest.mark.parametrize("text", [None, "", "<testsui"])
@@ -60,11 +64,18 @@ def test_the_exit_code_of_a_command_counts_its_failed_checks(
     assert (result.passed, result.failed) == counts
 
 
-def test_a_part_that_takes_twice_its_budget_fails_the_run() -> None:
+def test_a_part_that_takes_twice_its_budget_fails_the_run(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     slow = Result(part=COMMAND, minutes=1.9, passed=4)
     too_slow = Result(part=COMMAND, minutes=2.1, passed=4)
     assert totals([slow]) == (4, 0, 0)
     assert totals([slow, too_slow]) == (8, 1, 0)
+    report([slow, too_slow, Result(part=COMMAND, minutes=1, failed=2)], minutes=5)
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "FAILED lint: 2.1 min, twice its budget",
+        "FAILED lint",
+    ]
     assert "OVER BUDGET" in too_slow.summary
 
 
