@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
 CHART = ROOT / "helm/drumline"
 NAMESPACE = "drumline-system"
 RULE = "PrometheusRule"
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 Json = dict[str, Any]
 Render = Callable[..., list[Json]]
@@ -429,15 +430,32 @@ def test_two_replicas_are_spread_and_one_at_a_time_may_be_evicted(
     budget = only(defaults, "PodDisruptionBudget")
     assert budget["spec"]["maxUnavailable"] == 1
     assert budget["spec"]["selector"] == deployment["selector"]
-    spread = pod_of(defaults)["spec"]["topologySpreadConstraints"]
-    assert {entry["topologyKey"]: entry["whenUnsatisfiable"] for entry in spread} == {
-        "kubernetes.io/hostname": "ScheduleAnyway",
-        "topology.kubernetes.io/zone": "ScheduleAnyway",
-    }
-    assert all(entry["labelSelector"] == deployment["selector"] for entry in spread)
+    # kube-scheduler ignores nodes without zones in all constraints of a spread, were zones in it
+    assert "topologySpreadConstraints" not in pod_of(defaults)["spec"]
+    spread = preferred_apart(defaults)
+    assert [(each["weight"], each["podAffinityTerm"]["topologyKey"]) for each in spread] == [
+        (100, "kubernetes.io/hostname"),
+        (50, "topology.kubernetes.io/zone"),
+    ]
+    for term in (each["podAffinityTerm"] for each in spread):
+        assert term["labelSelector"] == deployment["selector"]
+        assert term["matchLabelKeys"] == ["pod-template-hash"]
+    assert "affinity" not in pod_of(render(replicas=1))["spec"]
     single = render(replicas=1)
     assert "PodDisruptionBudget" not in {each_object["kind"] for each_object in single}
-    assert "topologySpreadConstraints" not in pod_of(single)["spec"]
+
+
+def test_an_affinity_of_the_site_keeps_the_replicas_apart(render: Render) -> None:
+    nodes = {PREFERRED: []}
+    objects = render(affinity={"nodeAffinity": nodes})
+    assert pod_of(objects)["spec"]["affinity"]["nodeAffinity"] == nodes
+    assert len(preferred_apart(objects)) == 2
+    own = render(affinity={"podAntiAffinity": {PREFERRED: []}})
+    assert preferred_apart(own) == []
+
+
+def preferred_apart(objects: list[Json]) -> list[Json]:
+    return pod_of(objects)["spec"]["affinity"]["podAntiAffinity"][PREFERRED]
 
 
 def test_the_operator_leaves_a_lost_node_in_seconds(render: Render, defaults: list[Json]) -> None:
@@ -573,7 +591,7 @@ def test_places_for_additions_of_ones_own(render: Render) -> None:
     assert template["metadata"]["annotations"] == {"note": "here"}
     assert pod["nodeSelector"] == {"pool": "system"}
     assert pod["tolerations"][2:] == [{"key": "system", "operator": "Exists"}]
-    assert pod["affinity"] == {"nodeAffinity": {}}
+    assert pod["affinity"]["nodeAffinity"] == {}
     assert pod["priorityClassName"] == "system-cluster-critical"
     assert pod["imagePullSecrets"] == [{"name": "registry"}]
     assert container["env"][-1] == {"name": "TZ", "value": "UTC"}
@@ -622,7 +640,7 @@ def test_production_values_have_monitors_rules_and_shares(helm: Path) -> None:
     kinds = {entry["kind"] for entry in objects}
     assert {"PodDisruptionBudget", "ServiceMonitor", "PodMonitor", RULE} <= kinds
     assert only(objects, "Deployment")["spec"]["replicas"] >= 2
-    assert pod_of(objects)["spec"]["topologySpreadConstraints"]
+    assert preferred_apart(objects)
     assert pod_of(objects)["spec"]["priorityClassName"] == "system-cluster-critical"
     settings = from_environment(environment(objects))
     assert (settings.scheduling.waiting, settings.scheduling.order) == ("Backfill", "FairShare")
@@ -697,6 +715,7 @@ def test_manifests_and_a_spread_of_ones_own(render: Render) -> None:
     objects = render(extraObjects=[extra], topologySpreadConstraints=spread)
     assert only(objects, "Secret")["metadata"]["name"] == "drumline-extra"
     assert pod_of(objects)["spec"]["topologySpreadConstraints"] == spread
+    assert "affinity" not in pod_of(objects)["spec"]
     single = render(replicas=1, topologySpreadConstraints=spread)
     assert pod_of(single)["spec"]["topologySpreadConstraints"] == spread
 

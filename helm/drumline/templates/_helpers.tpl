@@ -56,3 +56,20 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 {{ .image.repository }}:{{ default .default .image.tag }}
 {{- end -}}
 {{- end -}}
+
+{{/*
+One lost node or zone takes one replica; a cluster of one node runs all. By affinity: constraints of
+topology spread count no node that lacks a label of any of them, so without zones nothing would be spread.
+*/}}
+{{- define "drumline.operatorSpread" -}}
+podAntiAffinity:
+  preferredDuringSchedulingIgnoredDuringExecution:
+    {{- range $topologyKey, $weight := dict "kubernetes.io/hostname" 100 "topology.kubernetes.io/zone" 50 }}
+    - weight: {{ $weight }}
+      podAffinityTerm:
+        topologyKey: {{ $topologyKey }}
+        labelSelector:
+          matchLabels: {{- include "drumline.selectorLabels" $ | nindent 12 }}
+        matchLabelKeys: [pod-template-hash] # of this version: an update spreads the new ones
+    {{- end }}
+{{- end }}
