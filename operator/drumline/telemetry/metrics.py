@@ -15,6 +15,7 @@ from drumline import __version__
 
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _INCIDENT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10, 30, 60, 120, 300, 900)
+_ERROR_RATIOS = (0.05, 0.1, 0.25, 0.5, 0.75, 1.0, 2.0, 5.0, 10.0, 100.0)
 _WAIT_SECONDS = (0.1, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600, 14_400, 86_400)
 
 
@@ -95,6 +96,24 @@ class SchedulingMetrics:
             "drumline_pool_step_part_ratio",
             "Seconds of a part of a step over the planner's prediction, as the pool's status has.",
             ["gpu_pool", "part"],
+            registry=registry,
+        )
+
+
+class ForecastMetrics:
+    """How good the first forecast of each job's start was."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.error = Histogram(
+            "drumline_forecast_error_ratio",
+            "How far the first forecast of a start was off, as a fraction of the wait from it on.",
+            buckets=_ERROR_RATIOS,
+            registry=registry,
+        )
+        self.starts = Counter(
+            "drumline_forecasts_total",
+            "First forecasts of jobs that started: before the p50, up to the p90 (band), later.",
+            ["start"],
             registry=registry,
         )
 
@@ -234,6 +253,7 @@ class Metrics:
         self.registry = registry
         self.api = ApiMetrics(registry)
         self.scheduling = SchedulingMetrics(registry)
+        self.forecasts = ForecastMetrics(registry)
         self.jobs = JobMetrics(registry)
         self.recovery = RecoveryMetrics(registry)
         self.controller = ControllerMetrics(registry)

@@ -4,9 +4,9 @@ from typing import Any
 
 from drumline.scheduling import Policy
 from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast_accuracy import StartForecast
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
-from drumline.simulator.results.outcome import StartForecast
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job
 
 JOBS = [a_job(name, seconds=100, max_runtime_seconds=100) for name in "abc"]

@@ -58,7 +58,7 @@ def test_every_metric_of_ours_has_our_prefix_and_a_unit_or_says_what_it_counts()
         assert family.name.startswith("drumline_")
         assert family.documentation.endswith(".")
         if family.type == "histogram":
-            assert family.name.endswith("_seconds")
+            assert family.name.endswith(("_seconds", "_ratio"))
 
 
 def test_two_operators_in_the_same_process_count_apart() -> None:

@@ -149,6 +149,7 @@ class LeaderComponents:
             clock=self._clocks.wall,
             wake=self._wake.set,
             caught_up=self._caught_up,
+            metrics=self._term.metrics.forecasts,
         )
         messages = WaitingMessages(
             state=self._state,

@@ -9,6 +9,9 @@ cycles.
 A new leader of a large cluster has ten thousand jobs to look at and a gang to start. The first
 forecast waits until that is done: its thread would take half of the only core that Python has, and
 the jobs still show what the leader before expected.
+
+The first forecast of each job is compared with its start: users plan by it, and later ones are the
+better the less is left to wait. What starts and ends between two forecasts is not counted.
 """
 
 from __future__ import annotations
@@ -23,9 +26,11 @@ from dataclasses import replace
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast_accuracy import StartForecast
 from drumline.scheduling.forecast_inputs import Forecast, ForecastInputs
-from drumline.scheduling.model import Policy
+from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
+from drumline.telemetry.metrics import ForecastMetrics
 
 log = logs.get("drumline.controller.scheduler.forecasts")
 
@@ -44,6 +49,7 @@ class Forecasts:
         clock: seconds since the epoch.
         wake: wakes the scheduler, which writes the new forecasts.
         caught_up: returns once what a new leader has found to do is done.
+        metrics: counts how good forecasts were.
         forecaster: `expected_starts`, or a stand-in for it.
     """
 
@@ -56,6 +62,7 @@ class Forecasts:
         clock: Callable[[], float],
         wake: Callable[[], None],
         caught_up: Callable[[], Awaitable[None]],
+        metrics: ForecastMetrics,
         forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
     ) -> None:
         self._state = state
@@ -64,9 +71,12 @@ class Forecasts:
         self._clock = clock
         self._wake = wake
         self._caught_up = caught_up
+        self._metrics = metrics
         self._forecaster = forecaster
         self._newest: Forecast | None = None
         self._starts: Mapping[str, ExpectedStart] = {}
+        self._first: dict[str, tuple[float, ExpectedStart]] = {}
+        """Of each job that waits since: when it was made, and what it said."""
 
     def of(self, uid: str) -> ExpectedStart | None:
         """When this job will probably start, if that was worked out."""
@@ -90,10 +100,12 @@ class Forecasts:
         """Forecast when the gangs that wait now will start, unless the last forecast stands."""
         now = self._clock()
         pending = tuple(self._state.scheduling.pending())
+        snapshot = self._state.scheduling.snapshot(now=now)
+        self._compare(snapshot, pending)
         if not pending:
             self._newest, self._starts = None, {}
             return
-        snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
+        snapshot = replace(snapshot, history=self._usage.at(now))
         inputs = ForecastInputs(snapshot=snapshot, pending=pending)
         if self._newest is not None and self._newest.stands(inputs, now=now):
             return
@@ -113,4 +125,28 @@ class Forecasts:
             stopped.set()  # cancelled, we are gone at once, but not the thread
         self._newest = Forecast(inputs=inputs, made_at=now, starts=tuple(starts), repeats=repeats)
         self._starts = {start.uid: start for start in starts}
+        for start in starts:
+            self._first.setdefault(start.uid, (now, start))
         self._wake()
+
+    def _compare(self, snapshot: Snapshot, pending: Sequence[Gang]) -> None:
+        """Count the first forecasts of jobs that started, and forget those of jobs that left."""
+        waiting = {gang.uid for gang in pending}
+        left = [uid for uid in self._first if uid not in waiting]
+        if not left:
+            return
+        started = {held.gang.uid: held.admitted_at for held in snapshot.admitted}
+        for uid in left:
+            made_at, start = self._first.pop(uid)
+            started_at = started.get(uid, made_at)
+            if started_at <= made_at or start.p50_at is None:
+                continue
+            forecast = StartForecast(
+                uid=uid,
+                made_at=made_at,
+                expected_at=start.p50_at,
+                latest_at=start.p50_at if start.p90_at is None else start.p90_at,
+                started_at=started_at,
+            )
+            self._metrics.error.observe(forecast.error_ratio)
+            self._metrics.starts.labels(start=forecast.side).inc()

@@ -14,6 +14,12 @@ def _gpus(kind: str) -> str:
     return f"max by (queue, gpu_pool) (drumline_queue_gpus{selector})"
 
 
+def _started(when: str) -> str:
+    """The share of the forecast jobs that started then."""
+    some = f'sum(increase(drumline_forecasts_total{{start=~"{when}"}}[1d]))'
+    return f"{some} / sum(increase(drumline_forecasts_total[1d]))"
+
+
 QUEUES: Final = Board(
     name="queues",
     title="Queues",
@@ -81,6 +87,29 @@ QUEUES: Final = Board(
                             expression="sum by (queue) (increase("
                             f"drumline_gangs_placed_total{_QUEUE}[$__rate_interval]))",
                             legend="{{queue}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Expected starts, later than said",
+                    description="Of all queues, in a day: of good forecasts half the jobs start"
+                    " after expectedStart, and one in ten after expectedStartBy.",
+                    unit="percentunit",
+                    at_most=1,
+                    queries=(
+                        Query(expression=_started("band|late"), legend="after expectedStart"),
+                        Query(expression=_started("late"), legend="after expectedStartBy"),
+                    ),
+                ),
+                Panel(
+                    title="Error of expected starts",
+                    description="Of the first forecast of each job, as a fraction of its wait.",
+                    unit="percentunit",
+                    queries=(
+                        Query(
+                            expression="histogram_quantile(0.5, sum by (le) (increase("
+                            "drumline_forecast_error_ratio_bucket[1d])))",
+                            legend="median",
                         ),
                     ),
                 ),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from drumline.scheduling import Gang, Policy, Snapshot
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
-from drumline.simulator.results.outcome import StartForecast
+from drumline.scheduling.forecast_accuracy import StartForecast
 
 Forecaster = Callable[..., Sequence[ExpectedStart]]
 """`expected_starts`, or a function with its signature."""

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from drumline.scheduling.forecast_accuracy import StartForecast
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRecord:
@@ -60,19 +62,6 @@ class Eviction:
     """Of the preemptor."""
     victims: tuple[str, ...]
     gpus: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartForecast:
-    """A forecast of a waiting job's start, and its actual start."""
-
-    uid: str
-    made_at: float
-    expected_at: float
-    """The p50."""
-    latest_at: float
-    """The p90."""
-    started_at: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -146,7 +146,7 @@ def waits_by_size(outcome: Outcome) -> list[tuple[int, list[float]]]:
 def start_errors(outcome: Outcome) -> list[float]:
     """The error of each forecast as a fraction of the wait that remained, sorted."""
     return sorted(
-        abs(forecast.expected_at - forecast.started_at) / (forecast.started_at - forecast.made_at)
+        forecast.error_ratio
         for forecast in outcome.forecasts
         if forecast.started_at > forecast.made_at
     )

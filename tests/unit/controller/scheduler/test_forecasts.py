@@ -10,11 +10,13 @@ from contextlib import suppress
 
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Policy
+from drumline.telemetry.metrics import Metrics
 from tests.builders import T0
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
-from tests.unit.controller.views import job_view
+from tests.unit.controller.views import assignment, job_view
 
 
 async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> None:
@@ -26,6 +28,7 @@ async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> Non
         clock=lambda: NOW,
         wake=lambda: woken.append(True),
         caught_up=no_wait,
+        metrics=Metrics().forecasts,
     )
     assert forecasts.of("2") is None
     await forecasts.forecast()
@@ -60,6 +63,7 @@ async def test_the_first_forecast_waits_until_the_leader_has_caught_up() -> None
         clock=lambda: NOW,
         wake=woken.set,
         caught_up=catch_up,
+        metrics=Metrics().forecasts,
         forecaster=forecast,
     )
     running = asyncio.create_task(forecasts.run())
@@ -79,6 +83,7 @@ async def test_what_was_expected_is_forgotten_when_no_job_waits() -> None:
         clock=lambda: NOW,
         wake=lambda: None,
         caught_up=no_wait,
+        metrics=Metrics().forecasts,
     )
     await forecasts.forecast()
     state.on_job(job_view("waits", uid="2"), None)
@@ -105,6 +110,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
         clock=lambda: NOW,
         wake=lambda: None,
         caught_up=no_wait,
+        metrics=Metrics().forecasts,
         forecaster=long_forecast,
     )
     look = asyncio.create_task(forecasts.forecast())
@@ -131,6 +137,7 @@ async def test_a_cluster_at_rest_is_forecast_once() -> None:
         clock=lambda: now[0],
         wake=lambda: woken.append(True),
         caught_up=no_wait,
+        metrics=Metrics().forecasts,
         forecaster=count,
     )
     for minute in range(10):
@@ -141,3 +148,60 @@ async def test_a_cluster_at_rest_is_forecast_once() -> None:
     state.on_job(None, job_view("waits-too", uid="3"))
     await forecasts.forecast()
     assert made == [NOW, NOW + 540]
+
+
+def counted(metrics: Metrics, name: str) -> float:
+    """A sample by its name with labels, as Prometheus reads it."""
+    lines = metrics.render().decode().splitlines()
+    (value,) = [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
+    return float(value)
+
+
+async def test_a_first_forecast_is_compared_with_the_start() -> None:
+    """Expected 900 s ahead, nine in ten within 1,200; started after 1,000: off by a tenth."""
+    state, metrics = a_full_node(), Metrics()
+    now = [NOW]
+
+    def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
+        start = NOW + 900 if now == NOW else now + 1.0  # later ones are easy
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=start, p90_at=start + 300),)
+
+    forecasts = Forecasts(
+        state=state,
+        usage=QueueUsageHistory(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: now[0],
+        wake=lambda: None,
+        caught_up=no_wait,
+        metrics=metrics.forecasts,
+        forecaster=expect,
+    )
+    await forecasts.forecast()
+    now[0] = NOW + 950
+    await forecasts.forecast()
+    status = {**assignment("node-0"), "phase": "Running", "admittedAt": timestamp(NOW + 1000)}
+    started = job_view("waits", uid="2", status=status, nodes=1, gpusPerNode=8)
+    state.on_job(job_view("waits", uid="2", nodes=1, gpusPerNode=8), started)
+    for _ in range(2):  # it is counted once
+        now[0] += 60
+        await forecasts.forecast()
+    assert counted(metrics, "drumline_forecast_error_ratio_count") == 1
+    assert counted(metrics, "drumline_forecast_error_ratio_sum") == 0.1
+    assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
+
+
+async def test_a_forecast_of_a_job_that_went_away_is_not_counted() -> None:
+    state, metrics = a_full_node(), Metrics()
+    forecasts = Forecasts(
+        state=state,
+        usage=QueueUsageHistory(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=lambda: None,
+        caught_up=no_wait,
+        metrics=metrics.forecasts,
+    )
+    await forecasts.forecast()
+    state.on_job(job_view("waits", uid="2"), None)
+    await forecasts.forecast()
+    assert counted(metrics, "drumline_forecast_error_ratio_count") == 0
