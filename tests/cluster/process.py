@@ -84,7 +84,28 @@ def spawn(
         ],
         setsid=True,
     )
-    return Process(role=role, pid=pid)
+    started = Process(role=role, pid=pid)
+    _wait_for_mark(started, folder)
+    return started
+
+
+def _wait_for_mark(process: Process, folder: Path) -> None:
+    """Return once `find` sees it: the kernel sets a program's environment a moment after its start.
+
+    A process that ended meanwhile has nothing to be seen any more.
+    """
+    environ = Path(f"/proc/{process.pid}/environ")
+    while _role_in(environ, folder) is None and not _is_zombie(process.pid):
+        time.sleep(0.0005)
+
+
+def _is_zombie(pid: int) -> bool:
+    """Whether it has ended; this process, its parent, has not asked for its exit code yet."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return True
+    return stat.rpartition(")")[2].split()[0] in "ZX"
 
 
 def find(folder: Path) -> list[Process]:
