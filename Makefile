@@ -39,6 +39,10 @@ generate: setup  ## crds/, docs/reference.md, docs/trainer-reference.md and docs
 	@$(PYTHON) -m drumline.cli.overview.json_output
 	@$(PYTHON) -m drumline_trainer.reference
 
+site: setup  ## the documents as a site, in build/site; fails on a link that leads nowhere
+	@.venv/bin/zensical build --strict --clean
+	@echo "open build/site/index.html"
+
 lock: setup  ## resolve the dependencies of pyproject.toml again
 	@bash tests/setup.sh lock
 
@@ -58,4 +62,4 @@ bench: setup  ## the control plane beside the raw limit of the same run; WHAT=en
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
 	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tests.gpu $(ARGS)
 
-.PHONY: help setup demo down check lint test generate lock test-all mutants soak bench gpu
+.PHONY: help setup demo down check lint test generate site lock test-all mutants soak bench gpu

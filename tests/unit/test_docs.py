@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,19 @@ def test_no_file_names_a_registry_or_a_download_host() -> None:
         if file.is_file() and pattern.search(file.read_text(errors="replace")):
             guilty.append(name)
     assert guilty == []
+
+
+def test_every_page_has_its_place_in_the_site() -> None:
+    """`make lint` builds it and checks its links."""
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"]
+    pages = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert sorted(leaves(nav)) == sorted(pages)
+
+
+def leaves(entry: Any) -> Iterator[str]:
+    """The pages of a part of the navigation."""
+    if isinstance(entry, str):
+        yield entry
+        return
+    for below in entry if isinstance(entry, list) else entry.values():
+        yield from leaves(below)
