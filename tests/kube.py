@@ -32,6 +32,9 @@ _GROUPS = {
     "leases": "coordination.k8s.io/v1",
     "deployments": "apps/v1",
     "storageclasses": "storage.k8s.io/v1",
+    "nodepools": "karpenter.sh/v1",
+    "nodeclaims": "karpenter.sh/v1",
+    "kwoknodeclasses": "karpenter.kwok.sh/v1alpha1",
 }
 _PLURALS = {
     "TrainingJob": "trainingjobs",
@@ -52,6 +55,8 @@ _PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "NodePool": "nodepools",
+    "KWOKNodeClass": "kwoknodeclasses",
 }
 
 

@@ -97,6 +97,7 @@ PARTS = (
             # an operator before this one is not in every checkout: `make test-all WHAT=upgrade`
             "--ignore=tests/integration/operator/test_upgrade.py",
             "--ignore=tests/integration/operator/loss",  # a part of its own
+            "--ignore=tests/integration/operator/karpenter",  # `make test-all WHAT=karpenter`
         ),
         needs_binaries=True,
     ),

@@ -107,6 +107,10 @@ WHOLES = {
         ),
         environment={"DRUMLINE_DISTORTIONS": "all"},
     ),
+    "karpenter": Whole(
+        summary="gangs on nodes that the real Karpenter makes; built once, then five minutes",
+        command=(*PYTEST, "-rP", "tests/integration/operator/karpenter"),
+    ),
     "upgrade": Whole(
         summary="100 running jobs, the operator before this one, this one, and that one again",
         command=(*PYTEST, "-rs", "tests/integration/operator/test_upgrade.py"),

@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from tests.cluster.kwok import fake_node
 from tests.kube import Json, Kube
 
+LABEL = "drumline.test/site"
+"""What the nodes of a corner carry, with the corner's name."""
+
 NAMESPACE = "drumline-system"
 GPU = "nvidia.com/gpu"
 NODE_GPUS = 8
@@ -95,3 +98,56 @@ def gpus_of(pod: Json) -> int:
         int(container.get("resources", {}).get("requests", {}).get(GPU, "0"))
         for container in pod["spec"]["containers"]
     )
+
+
+def create_growing_pool(
+    kube: Kube,
+    name: str,
+    *,
+    max_nodes: int,
+    quota: int,
+    timeout: int,
+    taints: tuple[Json, ...] = (),
+) -> None:
+    """A namespace, a pool without nodes that may grow, and a queue of that name."""
+    kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    kube.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "GpuPool",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeSelector": {LABEL: name},
+                "autoscaling": {
+                    "mode": "Placeholders",
+                    "maxNodes": max_nodes,
+                    "timeoutSeconds": timeout,
+                    "node": {
+                        "allocatable": {
+                            "nvidia.com/gpu": NODE_GPUS,
+                            "cpu": 90,
+                            "memory": "1000Gi",
+                            "ephemeral-storage": "1Ti",
+                        },
+                        **({"taints": list(taints)} if taints else {}),
+                    },
+                },
+            },
+        }
+    )
+    kube.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "TrainingQueue",
+            "metadata": {"name": name},
+            "spec": {"quotas": [{"gpuPool": name, "nominalGpus": quota}]},
+        }
+    )
+
+
+def delete_growing_pool(kube: Kube, name: str) -> None:
+    """With its jobs; what an autoscaler made it takes away itself."""
+    for job in kube.list("trainingjobs", name):
+        kube.delete("trainingjobs", job["metadata"]["name"], name)
+    kube.delete("gpupools", name)
+    kube.delete("trainingqueues", name)

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.integration.operator.autoscaler import NAMESPACE, NODE_GPUS, AutoscalerDouble
+from tests.integration.operator.autoscaler import (
+    LABEL,
+    NAMESPACE,
+    AutoscalerDouble,
+    create_growing_pool,
+    delete_growing_pool,
+)
 from tests.integration.operator.conftest import OperatorProcess, Site, next_nodes, release_lease
 from tests.kube import Json, Kube, phase_is, reason_is
 
@@ -30,50 +36,16 @@ Grow = Callable[..., GrowingSite]
 def a_growing_site(
     api: Kube, name: str, *, max_nodes: int, available: int, quota: int, timeout: int
 ) -> Generator[GrowingSite]:
-    labels = {"drumline.test/site": name}
-    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-    api.create(
-        {
-            "apiVersion": "drumline.dev/v1alpha1",
-            "kind": "GpuPool",
-            "metadata": {"name": name},
-            "spec": {
-                "nodeSelector": labels,
-                "autoscaling": {
-                    "mode": "Placeholders",
-                    "maxNodes": max_nodes,
-                    "timeoutSeconds": timeout,
-                    "node": {
-                        "allocatable": {
-                            "nvidia.com/gpu": NODE_GPUS,
-                            "cpu": 90,
-                            "memory": "1000Gi",
-                            "ephemeral-storage": "1Ti",
-                        }
-                    },
-                },
-            },
-        }
-    )
-    api.create(
-        {
-            "apiVersion": "drumline.dev/v1alpha1",
-            "kind": "TrainingQueue",
-            "metadata": {"name": name},
-            "spec": {"quotas": [{"gpuPool": name, "nominalGpus": quota}]},
-        }
-    )
+    labels = {LABEL: name}
+    create_growing_pool(api, name, max_nodes=max_nodes, quota=quota, timeout=timeout)
     autoscaler = AutoscalerDouble(kube=api, labels=labels, first=next_nodes(), most=available)
     site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
     try:
         yield GrowingSite(site=site, autoscaler=autoscaler)
     finally:
-        for job in api.list("trainingjobs", name):
-            api.delete("trainingjobs", job["metadata"]["name"], name)
         for node in autoscaler.nodes:
             api.delete("nodes", node)
-        api.delete("gpupools", name)
-        api.delete("trainingqueues", name)
+        delete_growing_pool(api, name)
 
 
 @pytest.fixture

@@ -1,0 +1,211 @@
+"""Corners whose nodes the real Karpenter makes and takes away."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cluster import Cluster
+from tests.integration.operator.autoscaler import (
+    LABEL,
+    NAMESPACE,
+    NODE_GPUS,
+    create_growing_pool,
+    delete_growing_pool,
+)
+from tests.integration.operator.conftest import Site
+from tests.integration.operator.karpenter.program import ensure_karpenter, said, start_karpenter
+from tests.kube import Json, Kube
+
+BOOT_SECONDS = 5
+ZONES = ("zone-a", "zone-b")
+PATIENCE_SECONDS = 240
+"""For a whole scale-up or the way back, beside anything else that runs on the machine."""
+TAINT: Json = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
+_CPU_TYPE: Json = {"cpu": "4", "memory": "16Gi", "ephemeral-storage": "100Gi", "pods": "110"}
+_GPU_TYPE: Json = {
+    "cpu": "96",
+    "memory": "1100Gi",
+    "ephemeral-storage": "2Ti",
+    "pods": "110",
+    "nvidia.com/gpu": str(NODE_GPUS),
+}
+_numbers = itertools.count()
+
+
+def instance_type(name: str, resources: Json, *, price: float) -> Json:
+    """On demand and as spot, in each zone."""
+    return {
+        "name": name,
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": resources,
+        "offerings": [
+            {
+                "Price": price if capacity == "on-demand" else price / 3,
+                "Available": True,
+                "Requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+                ],
+            }
+            for capacity in ("on-demand", "spot")
+            for zone in ZONES
+        ],
+    }
+
+
+# the cheap one shows whether a placeholder's GPUs count
+TYPES = [
+    instance_type("cpu-4", _CPU_TYPE, price=0.2),
+    instance_type("gpu-h100-8", _GPU_TYPE, price=58.8),
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class KarpenterSite:
+    """A corner with a NodePool of its own."""
+
+    site: Site
+    folder: Path
+
+    @property
+    def labels(self) -> str:
+        """Of its nodes."""
+        return f"{LABEL}={self.site.namespace}"
+
+    def nodes(self) -> list[Json]:
+        """Those that are there."""
+        return self.site.kube.list("nodes", labels=self.labels)
+
+    def wait_nodes(self, count: int) -> list[Json]:
+        """Until so many are there."""
+        return self.site.kube.wait_all(
+            "nodes",
+            None,
+            lambda nodes: len(nodes) == count,
+            labels=self.labels,
+            seconds=PATIENCE_SECONDS,
+        )
+
+    def wait_placeholders(self, count: int) -> None:
+        """Until so many pods of this corner's jobs ask for nodes."""
+
+        def is_ours(pod: Json) -> bool:
+            return pod["spec"].get("nodeSelector", {}).get(LABEL) == self.site.namespace
+
+        self.site.kube.wait_all(
+            "pods",
+            NAMESPACE,
+            lambda pods: sum(map(is_ours, pods)) == count,
+            seconds=PATIENCE_SECONDS,
+        )
+
+    @property
+    def created(self) -> int:
+        """How many nodes Karpenter has ordered for this corner so far."""
+        lines = said(self.folder, "created nodeclaim")
+        return sum(line["NodePool"]["name"] == self.site.namespace for line in lines)
+
+
+@pytest.fixture(scope="session")
+def karpenter(control_plane: Cluster, api: Kube) -> Path:
+    """Karpenter runs; the folder of its log."""
+    folder = ensure_karpenter(say=print)
+    for path in sorted((folder / "crds").glob("*.yaml")):
+        crd = yaml.safe_load(path.read_text())
+        api.ensure(crd)
+        name = crd["metadata"]["name"]
+        api.wait("customresourcedefinitions", name, None, is_established)
+    api.ensure(
+        {
+            "apiVersion": "karpenter.kwok.sh/v1alpha1",
+            "kind": "KWOKNodeClass",
+            "metadata": {"name": "default"},
+            "spec": {"nodeRegistrationDelay": f"{BOOT_SECONDS}s"},
+        }
+    )
+    start_karpenter(
+        folder / "karpenter",
+        folder=control_plane.folder,
+        kubeconfig=control_plane.kubeconfig,
+        types=TYPES,
+    )
+    return control_plane.folder
+
+
+def is_established(crd: Json | None) -> bool:
+    conditions = (crd or {}).get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+def is_ready(pool: Json | None) -> bool:
+    conditions = (pool or {}).get("status", {}).get("conditions") or []
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def node_pool(name: str, *, nodes: int) -> Json:
+    """GPU nodes of that corner, `nodes` at most, removed five seconds after they are empty."""
+    return {
+        "apiVersion": "karpenter.sh/v1",
+        "kind": "NodePool",
+        "metadata": {"name": name},
+        "spec": {
+            "template": {
+                "metadata": {"labels": {LABEL: name}},
+                "spec": {
+                    "nodeClassRef": {
+                        "group": "karpenter.kwok.sh",
+                        "kind": "KWOKNodeClass",
+                        "name": "default",
+                    },
+                    "requirements": [
+                        {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
+                    ],
+                    "taints": [TAINT],
+                    "expireAfter": "Never",
+                },
+            },
+            "limits": {"nvidia.com/gpu": nodes * NODE_GPUS},
+            "disruption": {
+                "consolidationPolicy": "WhenEmptyOrUnderutilized",
+                "consolidateAfter": "5s",
+                "budgets": [{"nodes": "100%"}],
+            },
+        },
+    }
+
+
+@contextmanager
+def a_karpenter_site(
+    api: Kube, folder: Path, *, nodes: int, quota: int, timeout: int
+) -> Iterator[KarpenterSite]:
+    name = f"karpenter-{next(_numbers)}"
+    api.create(node_pool(name, nodes=nodes))
+    api.wait("nodepools", name, None, is_ready)
+    create_growing_pool(api, name, max_nodes=100, quota=quota, timeout=timeout, taints=(TAINT,))
+    site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
+    try:
+        yield KarpenterSite(site=site, folder=folder)
+    finally:
+        delete_growing_pool(api, name)
+        api.delete("nodepools", name)
+
+
+@pytest.fixture
+def grow(api: Kube, karpenter: Path) -> Iterator[Callable[..., KarpenterSite]]:
+    """Makes the test's corner."""
+    with ExitStack() as stack:
+
+        def make(*, nodes: int = 100, quota: int = 256, timeout: int = 600) -> KarpenterSite:
+            return stack.enter_context(
+                a_karpenter_site(api, karpenter, nodes=nodes, quota=quota, timeout=timeout)
+            )
+
+        yield make

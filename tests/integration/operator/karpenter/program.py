@@ -1,0 +1,127 @@
+"""The real Karpenter with its kwok provider, which makes Nodes without a cloud.
+
+Built from its Go module once, into the cache, with two changes of its source: go.mod asks for no
+newer patch of Go than there is, and its two servers listen on loopback only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from pathlib import Path
+
+from tests.cluster.binaries import MissingToolError, Say, cache_dir, go_tool
+from tests.cluster.ports import ReservedPorts
+from tests.cluster.process import Process, log_path, spawn
+from tests.kube import Json
+
+VERSION = "1.15.0"
+MODULE = "sigs.k8s.io/karpenter"
+ROLE = "karpenter"
+CRDS = ("pkg/apis/crds", "kwok/apis/crds")
+
+
+def ensure_karpenter(*, say: Say) -> Path:
+    """The folder with the program `karpenter` and its CRDs in `crds`; built where it is missing.
+
+    Raises:
+        MissingToolError: no Go toolchain, or the build failed.
+    """
+    folder = cache_dir() / "bin" / f"karpenter-{VERSION}"
+    if folder.exists():
+        return folder
+    say(f"building Karpenter {VERSION} from its Go module: about 4 min, once")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
+        source = _unpack(Path(scratch))
+        made = Path(scratch) / "made"
+        _build(source, made / "karpenter")
+        (made / "crds").mkdir()
+        for crd in (path for crds in CRDS for path in (source / crds).glob("*.yaml")):
+            shutil.copy(crd, made / "crds")
+        made.rename(folder)
+    return folder
+
+
+def _unpack(scratch: Path) -> Path:
+    # the command fails where go.mod asks for a newer Go, and has loaded the archive all the same
+    listing = subprocess.run(
+        [go_tool(), "mod", "download", "-json", f"{MODULE}@v{VERSION}"],
+        env=_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    archive = json.loads(listing.stdout or "{}").get("Zip")
+    if archive is None:
+        raise MissingToolError(f"cannot download Go module {MODULE}: {listing.stderr}")
+    with zipfile.ZipFile(archive) as contents:
+        contents.extractall(scratch)
+    source = scratch / f"{MODULE}@v{VERSION}"
+    running = subprocess.check_output([go_tool(), "env", "GOVERSION"], text=True).strip()
+    _replace(source / "go.mod", r"(?m)^go .*$", f"go {running.removeprefix('go')}")
+    _replace(source / "pkg/operator/operator.go", r'":%d"', '"127.0.0.1:%d"')
+    return source
+
+
+def _replace(file: Path, pattern: str, replacement: str) -> None:
+    text, count = re.subn(pattern, replacement, file.read_text())
+    if not count:
+        raise MissingToolError(f"{file}: Karpenter {VERSION} has no {pattern} there")
+    file.write_text(text)
+
+
+def _build(source: Path, target: Path) -> None:
+    built = subprocess.run(
+        [go_tool(), "build", "-trimpath", "-ldflags", "-s -w", "-o", str(target), "./kwok"],
+        cwd=source,
+        env=_environment(),
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if built.returncode != 0:
+        raise MissingToolError(f"building Karpenter failed:\n{built.stderr[-3000:]}")
+
+
+def _environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "CGO_ENABLED": "0",
+        "GOTOOLCHAIN": "local",
+        "GOFLAGS": "-buildvcs=false",
+    }
+
+
+def start_karpenter(program: Path, *, folder: Path, kubeconfig: Path, types: list[Json]) -> Process:
+    """Start it as a process of the cluster in `folder`, with which it ends."""
+    file = folder / "instance-types.json"
+    file.write_text(json.dumps(types))
+    with ReservedPorts() as ports:
+        return spawn(
+            [program],
+            folder=folder,
+            role=ROLE,
+            env={
+                "KUBECONFIG": str(kubeconfig),
+                "DISABLE_LEADER_ELECTION": "true",
+                "METRICS_PORT": str(ports.take()),
+                "HEALTH_PROBE_PORT": str(ports.take()),
+                "KARPENTER_SERVICE": "karpenter",
+                "SYSTEM_NAMESPACE": "kube-system",
+                "LOG_LEVEL": "debug",
+                "INSTANCE_TYPES_FILE_PATH": str(file),
+            },
+        )
+
+
+def said(folder: Path, message: str) -> list[Json]:
+    """The lines of its log with that message."""
+    lines = log_path(folder, ROLE).read_text().splitlines()
+    entries = [json.loads(line) for line in lines if line.startswith("{")]
+    return [entry for entry in entries if entry.get("message") == message]
