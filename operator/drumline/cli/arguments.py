@@ -101,14 +101,9 @@ def parser(program: str) -> argparse.ArgumentParser:
     for name, overview in overview_arguments.COMMANDS.items():
         added = _add(commands, name, summary=overview.summary, description=overview.description)
         overview_arguments.add_arguments(added, name)
-    overview_arguments.add_ui(
-        _add(
-            commands,
-            "ui",
-            summary="the cluster as a page in the browser, with your own kubeconfig",
-            description=overview_arguments.UI_DESCRIPTION,
-        )
-    )
+    for name, live in overview_arguments.LIVE.items():
+        added = _add(commands, name, summary=live.summary, description=live.description)
+        overview_arguments.add_live(added, name)
     _add_report(commands)
     _add_decide(commands)
     _add_replay(commands)

@@ -1,4 +1,4 @@
-"""The grammar of `list`, `queue`, `why`, `nodes`, `share`, `usage` and `gantt`."""
+"""The grammar of `list`, `queue`, `why`, `nodes`, `share`, `usage`, `gantt`, `top` and `ui`."""
 
 from __future__ import annotations
 
@@ -67,14 +67,47 @@ whoever has it and reaches this machine's loopback acts as you.
 """
 
 
-def add_ui(command: argparse.ArgumentParser) -> None:
-    """Every option of `ui`."""
+LIVE: Final[Mapping[str, OverviewCommand]] = {
+    "top": OverviewCommand(
+        summary="the cluster on one screen of the terminal, drawn again every two seconds",
+        description="Draw pools, queues and jobs: who holds GPUs and how far each job is, who waits"
+        " and when it starts. q quits, p pauses, up and down scroll. Where the output is no"
+        " terminal, one screen is printed.",
+    ),
+    "ui": OverviewCommand(
+        summary="the cluster as a page in the browser, with your own kubeconfig",
+        description=UI_DESCRIPTION,
+    ),
+}
+
+
+def add_live(command: argparse.ArgumentParser, name: str) -> None:
+    """Every option of one of `LIVE`."""
+    if name == "top":
+        command.add_argument("-q", "--queue", help="only this queue and its jobs")
+        command.add_argument("--once", action="store_true", help="print one screen and end")
+        command.add_argument(
+            "--interval", type=_interval, default=2.0, metavar="SECONDS", help="default: 2"
+        )
+        add_source(command)
+        return
     command.add_argument(
         "--port", type=int, default=0, metavar="N", help="of loopback; default: a free one"
     )
     command.add_argument("--no-browser", action="store_true", help="only print the address")
     command.add_argument("--context", help="context of the kubeconfig")
     command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def _interval(text: str) -> float:
+    """Seconds between two reads: one at least, so that nobody floods an API server."""
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1.0 <= seconds <= 3600.0:
+        raise argparse.ArgumentTypeError(f"{text}: from 1 to 3600 seconds")
+    return seconds
 
 
 def add_arguments(command: argparse.ArgumentParser, name: str) -> None:

@@ -49,7 +49,7 @@ def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
             row.queue,
             row.phase,
             str(row.gpus),
-            _step(row),
+            step(row),
             row.loss or _NOTHING,
             _NOTHING if row.created_at is None else duration(now - row.created_at),
             _detail(row, now=now),
@@ -59,7 +59,8 @@ def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
     return _text([heads, *cells], left=(0, 1, 2, 7))
 
 
-def _step(row: JobRow) -> str:
+def step(row: JobRow) -> str:
+    """`120/400`: finished steps of all steps, as far as they are known."""
     if row.step is None:
         return _NOTHING
     return f"{row.step}/{row.total_steps}" if row.total_steps else str(row.step)

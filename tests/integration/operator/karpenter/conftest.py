@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -141,12 +141,12 @@ def karpenter(control_plane: Cluster, api: Kube) -> Path:
 
 
 def is_established(crd: Json | None) -> bool:
-    conditions = (crd or {}).get("status", {}).get("conditions") or []
+    conditions: list[Json] = (crd or {}).get("status", {}).get("conditions") or []
     return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def is_ready(pool: Json | None) -> bool:
-    conditions = (pool or {}).get("status", {}).get("conditions") or []
+    conditions: list[Json] = (pool or {}).get("status", {}).get("conditions") or []
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
@@ -185,7 +185,7 @@ def node_pool(name: str, *, nodes: int) -> Json:
 @contextmanager
 def a_karpenter_site(
     api: Kube, folder: Path, *, nodes: int, quota: int, timeout: int
-) -> Iterator[KarpenterSite]:
+) -> Generator[KarpenterSite]:
     name = f"karpenter-{next(_numbers)}"
     api.create(node_pool(name, nodes=nodes))
     api.wait("nodepools", name, None, is_ready)

@@ -1,0 +1,1 @@
+"""`drumline top`: the cluster on one screen."""

@@ -1,0 +1,175 @@
+"""One screen of a cluster: pools and queues as bars, and the jobs. Rows in, lines out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from drumline.cli.columns import columns
+from drumline.cli.formatting import count, duration, many
+from drumline.cli.overview import tables
+from drumline.overview.nodes import READY
+from drumline.overview.rows import JobRow, NodeRow, QueueRow
+
+_BAR: Final = 24
+_MOST_BARS: Final = 6
+_ENDED_SECONDS: Final = 900.0
+"""A job that ended is shown for that long."""
+_NOTHING: Final = "-"
+_KEYS: Final = "q quits, up and down scroll, p pauses"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopRows:
+    """What a screen shows.
+
+    Attributes:
+        as_of: when it was read, seconds since the epoch.
+        jobs: in the order of `job_rows`.
+        nodes: of all pools; empty where the reader may not list them.
+        queues: all.
+        remarks: what could not be read.
+    """
+
+    as_of: float
+    jobs: Sequence[JobRow]
+    nodes: Sequence[NodeRow]
+    queues: Sequence[QueueRow]
+    remarks: Sequence[str] = ()
+
+
+def render(
+    rows: TopRows, *, width: int, height: int | None = None, first: int = 0, note: str = ""
+) -> list[str]:
+    """Lines of at most `width` characters, `height` of them at most; None: all jobs.
+
+    Args:
+        rows: what was read.
+        width: of the screen.
+        height: of the screen.
+        first: how many jobs were scrolled past.
+        note: what to say in the last line instead of the keys.
+    """
+    bars = _bars(_pools(rows.nodes), _queues(rows.queues))
+    head = [_title(rows), *bars, *rows.remarks]
+    shown = [job for job in rows.jobs if _is_shown(job, now=rows.as_of)]
+    table = _jobs(shown, now=rows.as_of)
+    if height is None:
+        return [_clip(line, width) for line in (*head, "", *table)]
+    heading, lines = table[:1], table[1:]
+    room = max(1, height - len(head) - len(heading) - 2)
+    first = max(0, min(first, len(lines) - room))
+    below = max(0, len(lines) - first - room)
+    foot = note or (f"{_KEYS}; {count(below)} more below" if below else _KEYS)
+    body = [*head, "", *heading, *lines[first : first + room]][: height - 1]
+    return [_clip(line, width) for line in (*body, foot)]
+
+
+def _title(rows: TopRows) -> str:
+    runs = [job for job in rows.jobs if job.pool and job.finished_at is None]
+    waits = [job for job in rows.jobs if job.position is not None]
+    parts = ["drumline top"]
+    if rows.nodes:
+        held, gpus = sum(n.held_gpus for n in rows.nodes), sum(n.gpus for n in rows.nodes)
+        on = many(len(rows.nodes), "node")
+        parts.append(f"{count(held)} of {many(gpus, 'GPU')} held on {on}")
+    parts.append(f"{many(len(runs), 'job')} with GPUs")
+    parts.append(f"{many(len(waits), 'job')} in line for {many(_gpus(waits), 'GPU')}")
+    parts.append(datetime.fromtimestamp(rows.as_of, tz=UTC).strftime("%H:%M:%SZ"))
+    return "   ".join(parts)
+
+
+def _gpus(jobs: Iterable[JobRow]) -> int:
+    return sum(job.gpus for job in jobs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bar:
+    name: str
+    used: int
+    of: int
+    remark: str
+
+
+def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
+    for pool in sorted({node.pool for node in nodes}):
+        own = [node for node in nodes if node.pool == pool]
+        out = Counter(node.state for node in own if node.state != READY)
+        yield _Bar(
+            name=pool,
+            used=sum(node.held_gpus for node in own),
+            of=sum(node.gpus for node in own),
+            remark=", ".join(f"{count(number)} {state}" for state, number in sorted(out.items())),
+        )
+
+
+def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
+    for queue in sorted(queues, key=lambda each: (-each.waiting_gpus, each.queue)):
+        waits = f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else ""
+        yield _Bar(
+            name=f"queue {queue.queue}",
+            used=sum(quota.used_gpus for quota in queue.quotas),
+            of=sum(quota.nominal_gpus for quota in queue.quotas),
+            remark=waits,
+        )
+
+
+def _bars(*groups: Iterable[_Bar]) -> list[str]:
+    """Bars below each other, the first of each group, and how many more it has."""
+    cells: list[tuple[str, str, str, str]] = []
+    for group in map(list, groups):
+        cells += [
+            (each.name, _filled(each), f"{count(each.used)} of {count(each.of)}", each.remark)
+            for each in group[:_MOST_BARS]
+        ]
+        if len(group) > _MOST_BARS:
+            cells.append((f"and {count(len(group) - _MOST_BARS)} more", "", "", ""))
+    return columns(cells, left=(0, 1, 3)) if cells else []
+
+
+def _filled(bar: _Bar) -> str:
+    """What is held beyond a quota fills the bar and shows in its figures."""
+    share = min(1.0, bar.used / bar.of) if bar.of else float(bar.used > 0)
+    filled = min(_BAR - 1, max(1, round(share * _BAR))) if 0 < share < 1 else round(share * _BAR)
+    return "█" * filled + "░" * (_BAR - filled)
+
+
+def _is_shown(job: JobRow, *, now: float) -> bool:
+    return job.finished_at is None or now - job.finished_at < _ENDED_SECONDS
+
+
+def _jobs(jobs: Sequence[JobRow], *, now: float) -> list[str]:
+    heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "TOK/S", "RESTARTS", "WHEN", "WHY")
+    cells = [
+        (
+            f"{job.namespace}/{job.name}",
+            job.queue,
+            job.phase,
+            str(job.gpus),
+            tables.step(job),
+            job.loss or _NOTHING,
+            _NOTHING if job.tokens_per_second is None else count(job.tokens_per_second),
+            str(job.restarts or 0),
+            _when(job, now=now),
+            job.reason or _NOTHING,
+        )
+        for job in jobs
+    ]
+    return columns([heads, *cells], left=(0, 1, 2, 8, 9))
+
+
+def _when(job: JobRow, *, now: float) -> str:
+    if job.finished_at is not None:
+        return f"ended {duration(now - job.finished_at)} ago"
+    if job.position is not None:
+        return f"#{job.position}, starts {tables.starts(job, now=now)}"
+    if job.expected_end is not None:
+        return f"ends in {duration(job.expected_end - now)}"
+    return "for " + duration(now - job.admitted_at) if job.admitted_at is not None else _NOTHING
+
+
+def _clip(line: str, width: int) -> str:
+    return line if len(line) <= width else f"{line[: max(0, width - 1)]}…"
