@@ -101,6 +101,14 @@ def parser(program: str) -> argparse.ArgumentParser:
     for name, overview in overview_arguments.COMMANDS.items():
         added = _add(commands, name, summary=overview.summary, description=overview.description)
         overview_arguments.add_arguments(added, name)
+    overview_arguments.add_diff(
+        _add(
+            commands,
+            "diff",
+            summary="two jobs beside each other: what they asked for and came to",
+            description=overview_arguments.DIFF_DESCRIPTION,
+        )
+    )
     for name, live in overview_arguments.LIVE.items():
         added = _add(commands, name, summary=live.summary, description=live.description)
         overview_arguments.add_live(added, name)

@@ -67,6 +67,23 @@ whoever has it and reaches this machine's loopback acts as you.
 """
 
 
+DIFF_DESCRIPTION: Final = """\
+Put two jobs beside each other: the fields of their specs that differ, and what they came to (steps,
+loss, speed, restarts, goodput).
+"""
+
+
+def add_diff(command: argparse.ArgumentParser) -> None:
+    """Every option of `diff`."""
+    for side in ("left", "right"):
+        command.add_argument(side, metavar="JOB", help="name, or namespace/name")
+    command.add_argument("-n", "--namespace", help="default: that of the context")
+    command.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
+    )
+    add_source(command)
+
+
 LIVE: Final[Mapping[str, OverviewCommand]] = {
     "top": OverviewCommand(
         summary="the cluster on one screen of the terminal, drawn again every two seconds",

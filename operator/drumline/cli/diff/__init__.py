@@ -1,0 +1,1 @@
+"""`drumline diff`: what two jobs asked for and came to."""

@@ -1,0 +1,83 @@
+"""Two jobs beside each other: the fields of their specs that differ, and what they came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, cast
+
+from drumline.api.trainingjob import TrainingJob
+from drumline.cli.formatting import percent
+from drumline.cli.report.job_input import JobInput
+from drumline.cli.report.model import JobReport
+from drumline_trainer.contract import plain
+
+Section = Literal["spec", "outcome"]
+_MOST_FIELDS: Final = 10_000
+"""Of one spec: overrides are a tenant's text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """One line; None: that job has no such field, or nothing is known of it."""
+
+    section: Section
+    field: str
+    left: str | None
+    right: str | None
+
+
+def differences(
+    left: tuple[JobInput, JobReport], right: tuple[JobInput, JobReport]
+) -> tuple[Difference, ...]:
+    """Spec fields that differ, by name; then every line of the outcomes, equal ones too.
+
+    Fields that neither job sets to something else than their default are equal.
+    """
+    asked = [dict(_fields(each.job)) for each, _ in (left, right)]
+    became = [dict(_outcome(report)) for _, report in (left, right)]
+    fields = _beside(asked[0], asked[1], section="spec")
+    return (
+        *sorted((each for each in fields if each.left != each.right), key=lambda each: each.field),
+        *_beside(became[0], became[1], section="outcome"),
+    )
+
+
+def _beside(
+    left: Mapping[str, str], right: Mapping[str, str], *, section: Section
+) -> Iterator[Difference]:
+    for field in dict.fromkeys((*left, *right)):
+        yield Difference(section=section, field=field, left=left.get(field), right=right.get(field))
+
+
+def _fields(job: TrainingJob) -> Iterator[tuple[str, str]]:
+    dumped = job.spec.model_dump(by_alias=True, exclude_none=True, mode="json")
+    for number, (path, value) in enumerate(_leaves(dumped, path="")):
+        if number == _MOST_FIELDS:
+            return
+        yield plain(path), plain(value)
+
+
+def _leaves(value: Any, *, path: str) -> Iterator[tuple[str, str]]:
+    """`template.env.LR` and the like: entries of a list go by their name where they have one."""
+    match value:
+        case dict():
+            for key, below in cast("dict[str, Any]", value).items():
+                yield from _leaves(below, path=f"{path}.{key}" if path else key)
+        case list():
+            for index, below in enumerate(cast("list[Any]", value)):
+                name = (
+                    cast("dict[str, Any]", below).get("name") if isinstance(below, dict) else None
+                )
+                yield from _leaves(below, path=f"{path}.{name or index}")
+        case _:
+            yield path, str(value)
+
+
+def _outcome(report: JobReport) -> Iterator[tuple[str, str]]:
+    yield "phase", report.phase
+    for fact in report.facts:
+        yield fact.name.lower(), fact.value
+    if report.goodput is not None:
+        yield "goodput", percent(report.goodput)
+    yield "incidents", str(len(report.incidents))
