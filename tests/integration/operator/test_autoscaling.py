@@ -161,3 +161,21 @@ def test_a_new_leader_goes_on_with_what_was_asked(grow: Grow, operator: Operator
         NAMESPACE,
         lambda pods: not any("drumline.dev/node-demand" in p["metadata"]["labels"] for p in pods),
     )
+
+
+def test_after_three_times_a_job_says_when_its_nodes_will_be_there(grow: Grow) -> None:
+    growing = grow()
+    site, autoscaler = growing.site, growing.autoscaler
+    for number in range(3):
+        name = f"before-{number}"
+        site.submit(name, nodes=1, gpusPerNode=8)
+        job = site.wait(name, reason_is("WaitingForNodes"))
+        assert "expectedStart" not in job["status"]
+        autoscaler.wait_placeholders(1)
+        autoscaler.scale_up()
+        site.wait(name, phase_is("Running"))
+        autoscaler.wait_placeholders(0)
+    site.submit("next", nodes=1, gpusPerNode=8)
+    job = site.wait("next", lambda job: "expectedStart" in (job or {}).get("status", {}))
+    assert job["status"]["reason"] == "WaitingForNodes"
+    assert job["status"]["expectedStart"] <= job["status"]["expectedStartBy"]

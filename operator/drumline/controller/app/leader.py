@@ -151,14 +151,14 @@ class LeaderComponents:
             caught_up=self._caught_up,
             metrics=self._term.metrics.forecasts,
         )
+        node_requests = self._wire_node_requests()
         messages = WaitingMessages(
             state=self._state,
             writer=self._writer,
             job_events=self._job_events,
-            forecasts=forecasts,
+            expected=lambda uid: node_requests.expected(uid) or forecasts.of(uid),
             clock=self._clocks.wall,
         )
-        node_requests = self._wire_node_requests()
         scheduler = SchedulerLoop(
             state=self._state,
             committer=self._wire_committer(),

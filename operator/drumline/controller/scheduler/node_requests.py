@@ -5,7 +5,8 @@ made of placeholder pods. All of a demand are created at once, and deleted with 
 autoscaler then sees the whole gang or nothing of it. They are the only memory: a new leader takes
 over those that it finds, and sweeps those of no demand.
 
-A job's message says what the autoscaler last said of one of its placeholders.
+A job's message says what the autoscaler last said of one of its placeholders. When it is expected
+to start is by how long the last nodes of the pool took, since this process leads.
 """
 
 from __future__ import annotations
@@ -32,8 +33,10 @@ from drumline.kube.events import events_about
 from drumline.kube.kinds import GPU_POOLS, PODS
 from drumline.kube.views import EventView, PodView
 from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.node_demands import DemandEnd, NodeDemand, NodeDemands, demands_after
+from drumline.scheduling.node_times import NodeTimes
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.node_requests")
@@ -89,6 +92,7 @@ class NodeRequests:
         """By uid of the gang: what the autoscaler last said."""
         self._marked: set[str] = set()
         """Names of the placeholders that this leader has marked as unschedulable."""
+        self._times = NodeTimes()
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
         """The snapshot with the nodes that can be had by asking, and what was asked for."""
@@ -115,6 +119,9 @@ class NodeRequests:
             now=now,
         )
         for demand, end in after.ended:
+            if demand.started_at is not None:
+                took = demand.started_at - demand.asked_at
+                self._times = self._times.with_time(demand.pool, took)
             log.info(
                 "nodes_no_longer_asked",
                 job=demand.key,
@@ -133,6 +140,17 @@ class NodeRequests:
     def said(self, uid: str) -> str:
         """What the autoscaler last said of the nodes that this job waits for; '' for nothing."""
         return self._said.get(uid, "")
+
+    def expected(self, uid: str) -> ExpectedStart | None:
+        """When the nodes that this job waits for will probably be there, as far as is known."""
+        asked = self._demands.open if self._demands is not None else ()
+        for demand in asked:
+            if demand.uid == uid and demand.started_at is None:
+                start = self._times.start(demand.pool, asked_at=demand.asked_at, now=self._clock())
+                if start is not None:
+                    p50_at, p90_at = start
+                    return ExpectedStart(key=demand.key, uid=uid, p50_at=p50_at, p90_at=p90_at)
+        return None
 
     async def run(self) -> None:
         """Keep the placeholders as they should be; never returns.

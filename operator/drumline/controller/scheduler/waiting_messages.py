@@ -17,7 +17,6 @@ from typing import NamedTuple
 
 from drumline.api.conditions import Reason
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.waiting_text import HEAD, refresh_seconds
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
@@ -26,6 +25,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.waiting_messages")
@@ -62,7 +62,7 @@ class WaitingMessages:
         state: the caches.
         writer: how a status is written.
         job_events: the events that users read.
-        forecasts: when waiting jobs will probably start.
+        expected: when a waiting job, by its uid, will probably start, where that is known.
         clock: seconds since the epoch.
     """
 
@@ -72,13 +72,13 @@ class WaitingMessages:
         state: ClusterCache,
         writer: StatusWriter,
         job_events: JobEvents,
-        forecasts: Forecasts,
+        expected: Callable[[str], ExpectedStart | None],
         clock: Callable[[], float],
     ) -> None:
         self._state = state
         self._writer = writer
         self._job_events = job_events
-        self._forecasts = forecasts
+        self._expected = expected
         self._clock = clock
         self._due: dict[str, WaitingMessage] = {}
         self._written_at: dict[str, float] = {}
@@ -94,7 +94,7 @@ class WaitingMessages:
             position: waiting jobs of its queue before it.
         """
         before, now = job.status, self._clock()
-        expected = self._forecasts.of(job.uid)
+        expected = self._expected(job.uid)
         start = expected.p50_at if expected else None
         same = (before.reason, before.message) == (reason, message[:2048])
         if same and not _moved(before.expected_start, start, now=now):

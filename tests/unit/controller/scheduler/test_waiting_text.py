@@ -70,7 +70,11 @@ def test_a_message_that_means_the_same_is_refreshed_seldom(
 def messages_at(clock: list[float]) -> WaitingMessages:
     none: Any = type("Nothing", (), {"of": lambda *_: None})()
     return WaitingMessages(
-        state=none, writer=none, job_events=none, forecasts=none, clock=lambda: clock[0]
+        state=none,
+        writer=none,
+        job_events=none,
+        expected=lambda _: None,
+        clock=lambda: clock[0],
     )
 
 

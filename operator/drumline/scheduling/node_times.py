@@ -1,0 +1,40 @@
+"""How long a pool's nodes took to come when a gang waited for them, and so when one will start."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+MOST: Final = 20
+"""Of the times of a pool, the newest count: clouds change."""
+FEWEST: Final = 3
+"""With fewer, nothing is said."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTimes:
+    """Seconds from asking for nodes to the start of the gang, by pool, the newest last.
+
+    Only of gangs that got their nodes: how likely that is, nobody knows.
+    """
+
+    seconds: Mapping[str, tuple[float, ...]] = field(default_factory=dict[str, tuple[float, ...]])
+
+    def with_time(self, pool: str, seconds: float) -> NodeTimes:
+        """These, and one more."""
+        newest = (*self.seconds.get(pool, ()), max(0.0, seconds))[-MOST:]
+        return NodeTimes(seconds={**self.seconds, pool: newest})
+
+    def start(self, pool: str, *, asked_at: float, now: float) -> tuple[float, float] | None:
+        """The moments before which half, and nine in ten, of such gangs have started.
+
+        Of the times that are longer than it has been waited already; None where there are too few
+        times, or none is as long.
+        """
+        times = self.seconds.get(pool, ())
+        longer = sorted(each for each in times if asked_at + each >= now)
+        if len(times) < FEWEST or not longer:
+            return None
+        middle, late = (longer[int(share * (len(longer) - 1) + 0.5)] for share in (0.5, 0.9))
+        return asked_at + middle, asked_at + late
