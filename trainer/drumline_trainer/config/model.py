@@ -245,6 +245,8 @@ def _check_heads(model: ModelConfig) -> None:
             )
         if model.features_turned % 2:
             raise ConfigError(_odd_head(model))
+        if model.rope_scaling is not None:
+            model.rope_scaling.check_pairs(model.features_turned // 2)
         if model.query_key_norm_over_heads and not model.query_key_norm:
             raise ConfigError("model.query_key_norm_over_heads: set model.query_key_norm too")
     elif model.attention_bias is not AttentionBias.NONE:

@@ -36,7 +36,7 @@ class Decoder(nn.Module):
         self.embedding: TokenEmbedding | None = TokenEmbedding(
             config.vocab_size, config.hidden_size
         )
-        self.positions: nn.Module = Positions()
+        self.positions: Positions = Positions()
         self.layers = nn.ModuleDict(
             {str(index): layer(config, index) for index in range(config.layers)}
         )
@@ -52,6 +52,12 @@ class Decoder(nn.Module):
         """Positions of the tokens that attention sees: S in their windows, B S in documents."""
         places_S = self.positions(x_BSD)
         return places_S if documents is None else documents.positions(places_S)
+
+    def lengths(self, x_BSD: Tensor, documents: Documents | None) -> int | Tensor:
+        """Of the whole sequences, or B S of the document of each token that attention sees."""
+        if documents is None:
+            return self.positions.length(x_BSD)
+        return documents.lengths(self.positions(x_BSD))
 
     def embedded(self, tokens_BS: Tensor) -> Tensor:
         """The first hidden states, of shape B S D."""

@@ -65,6 +65,12 @@ class Documents:
         """Positions in their documents of the tokens at these places of the windows; B S."""
         return self.since_begin[:, places_S]
 
+    def lengths(self, places_S: Tensor) -> Tensor:
+        """Tokens of the documents that the tokens at these places of the windows are of; B S."""
+        sizes = self.ends.diff()
+        lengths = sizes.repeat_interleave(sizes, output_size=self.since_begin.numel())
+        return lengths.view_as(self.since_begin)[:, places_S]
+
     def runs(self) -> list[list[slice]]:
         """Of each window, where its documents lie."""
         begins = ([0, *(np.flatnonzero(np.diff(row)) + 1), len(row)] for row in self.ids)

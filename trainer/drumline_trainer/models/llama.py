@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.config.model import AttentionBias, NormPlacement
+from drumline_trainer.config.rope import RopeScalingKind
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward
@@ -129,14 +130,22 @@ class Llama(Decoder):
         With documents: each as if it were alone.
         """
         x_BSD = inputs if inputs.is_floating_point() else self.embedded(inputs)
-        rotary = self._rotary(self.places(x_BSD, documents), like=x_BSD)
+        rotary = self._rotary(x_BSD, documents)
         return self.logits(self.layer_loop(self.layers.values(), x_BSD, rotary, documents))
 
-    def _rotary(self, places: Tensor, *, like: Tensor) -> Rotary:
+    def _rotary(self, x_BSD: Tensor, documents: Documents | None) -> Rotary:
         config, turned = self.config, self.config.features_turned
+        places, scaling = self.places(x_BSD, documents), config.rope_scaling
+        by_length = scaling is not None and scaling.kind is RopeScalingKind.LONGROPE
         everywhere = rotary_tables(
-            places, turned, theta=config.rope_theta, scaling=config.rope_scaling, like=like
+            places,
+            turned,
+            theta=config.rope_theta,
+            scaling=scaling,
+            lengths=self.lengths(x_BSD, documents) if by_length else 0,
+            like=x_BSD,
         )
         if config.window_rope_theta is None:
             return everywhere
-        return everywhere + rotary_tables(places, turned, theta=config.window_rope_theta, like=like)
+        theta = config.window_rope_theta
+        return everywhere + rotary_tables(places, turned, theta=theta, like=x_BSD)

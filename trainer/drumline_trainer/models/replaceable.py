@@ -27,6 +27,10 @@ class Positions(nn.Module):
         """Positions of shape S, int64."""
         return torch.arange(x_BSD.shape[1], device=x_BSD.device)
 
+    def length(self, x_BSD: Tensor) -> int:
+        """Of the whole sequences that these tokens are of."""
+        return x_BSD.shape[1]
+
 
 class AttentionSinks(nn.Module):
     """A score of each head that takes a share of every softmax and gives nothing (GPT-OSS)."""

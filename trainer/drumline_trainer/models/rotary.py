@@ -22,27 +22,38 @@ def rotary_tables(
     *,
     theta: float,
     scaling: RopeScaling | None = None,
+    lengths: int | Tensor = 0,
     like: Tensor,
 ) -> tuple[Tensor, Tensor]:
     """Cosines and sines of R `turned` features of a head.
 
     Of shape S R/2 from positions of shape S, of shape B 1 S R/2 from B S.
+
+    Args:
+        positions: of the tokens.
+        turned: R.
+        theta: the base.
+        scaling: None: none.
+        lengths: of the sequence or, of shape B S, of the document of each token; longrope asks.
+        like: what has the type and the device of the tables.
     """
     pairs = torch.arange(0, turned, 2, dtype=torch.float64, device=like.device)
     speeds = theta ** (-pairs / turned)
     magnitude = 1.0
     if scaling is not None:
-        speeds = _slowed(speeds, scaling, theta=theta)
-        magnitude = scaling.magnitude
+        speeds = _slowed(speeds, scaling, theta=theta, lengths=lengths)
+        magnitude = scaling.multiplier
     angles = positions.double().unsqueeze(-1) * speeds
     if positions.dim() > 1:
         angles = angles.unsqueeze(1)  # the same for all heads
     return (angles.cos() * magnitude).to(like.dtype), (angles.sin() * magnitude).to(like.dtype)
 
 
-def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float) -> Tensor:
-    """Between `factor` times slower and unchanged."""
+def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float, lengths: int | Tensor) -> Tensor:
+    """Between `factor` times slower and unchanged, or each pair by its own factor."""
     match scaling.kind:
+        case RopeScalingKind.LONGROPE:
+            return speeds / _pair_factors(scaling, lengths, like=speeds)
         case RopeScalingKind.LINEAR:
             return speeds / scaling.factor
         case RopeScalingKind.LLAMA3:
@@ -52,6 +63,19 @@ def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float) -> Tensor:
         case RopeScalingKind.YARN:
             kept = _yarn_kept(len(speeds), scaling, theta=theta).to(speeds)
     return speeds * (kept + (1 - kept) / scaling.factor)
+
+
+def _pair_factors(scaling: RopeScaling, lengths: int | Tensor, *, like: Tensor) -> Tensor:
+    """Of every pair: R/2 for one sequence, B S R/2 for documents."""
+    short, long = (
+        torch.tensor(scaling.pair_factors(long=long), dtype=like.dtype).to(
+            like.device, non_blocking=True
+        )
+        for long in (False, True)
+    )
+    if isinstance(lengths, int):
+        return long if lengths > scaling.original_positions else short
+    return torch.where(lengths.unsqueeze(-1) > scaling.original_positions, long, short)
 
 
 def _yarn_kept(count: int, scaling: RopeScaling, *, theta: float) -> Tensor:

@@ -11,6 +11,13 @@ from drumline_trainer.config.decoding import decode
 from drumline_trainer.config.rope import RopeScaling
 from drumline_trainer.models.build import build_on_meta
 
+LONGROPE: dict[str, Any] = {
+    "kind": "longrope",
+    "factor": 4.0,
+    "short_factors": ",".join("12345678"),
+    "long_factors": ",".join("87654321"),
+}
+
 
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
@@ -61,6 +68,17 @@ from drumline_trainer.models.build import build_on_meta
             "high_frequency_factor: must be above low_frequency_factor 1.0, not 1.0",
         ),
         ({"rope_scaling": {"factor": 0.0}}, "rope_scaling.factor: must be greater than 0"),
+        (
+            {"rope_scaling": {"factor": 2.0, "short_factors": "1"}},
+            "short_factors: longrope has them, and no other kind",
+        ),
+        ({"rope_scaling": LONGROPE | {"long_factors": ""}}, "long_factors: longrope has them"),
+        ({"rope_scaling": LONGROPE | {"long_factors": "1,2"}}, "turns 8 pairs, and these are of 2"),
+        ({"rope_scaling": LONGROPE | {"short_factors": "1,x"}}, "must be numbers above 0"),
+        ({"rope_scaling": LONGROPE | {"short_factors": "1,nan"}}, "must be numbers above 0"),
+        ({"rope_scaling": LONGROPE | {"short_factors": "0," * 7 + "1"}}, "must be numbers above 0"),
+        ({"rope_scaling": LONGROPE | {"short_factors": "1," * 20_000}}, "at most 32768 characters"),
+        ({"rope_scaling": LONGROPE | {"original_positions": 1}}, "must be at least 2"),
         ({"max_positions": 0}, "model.max_positions: must be greater than 0"),
     ],
 )

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drumline_trainer.config import Family, ModelConfig, Recompute
+from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.documents import DocumentOverlap, Documents, document_overlaps
@@ -31,6 +32,16 @@ MODELS = {
     "llama, untied": replace(LLAMA, kv_heads=4, tied_embeddings=False),
     "gpt2": replace(LLAMA, family=Family.GPT2, kv_heads=4, query_key_norm=False, max_positions=12),
     "mixture": replace(LLAMA, experts=4),
+    "longrope": replace(
+        LLAMA,
+        rope_scaling=RopeScaling(
+            kind=RopeScalingKind.LONGROPE,
+            factor=2.0,
+            original_positions=6,
+            short_factors="1,1.5",
+            long_factors="1,8",
+        ),
+    ),
 }
 
 
@@ -83,6 +94,7 @@ def test_what_is_said_of_the_windows() -> None:
     assert DOCUMENTS.longest == 12
     places = torch.tensor([0, 5, 11])
     assert DOCUMENTS.positions(places).tolist() == [[0, 0, 5], [0, 5, 11], [0, 2, 8]]
+    assert DOCUMENTS.lengths(places).tolist() == [[5, 1, 6], [12, 12, 12], [3, 9, 9]]
 
 
 def test_queries_and_keys_meet_where_they_are_of_one_document() -> None:

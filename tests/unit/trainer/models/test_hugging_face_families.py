@@ -5,6 +5,7 @@ Each is saved by them, read by us, trained for three steps by both, and written 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.config.model import NormPlacement
+from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     export_hugging_face,
@@ -55,6 +57,12 @@ YARN = {
     "original_max_position_embeddings": 16,
     "beta_fast": 4.0,
     "beta_slow": 0.5,
+}
+LONGROPE: dict[str, Any] = {
+    "rope_type": "longrope",
+    "rope_theta": 1e4,
+    "short_factor": [1.0, 1.25, 1.5, 2.0],
+    "long_factor": [1.0, 2.5, 7.75, 30.0],
 }
 EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
 THEIRS: dict[str, dict[str, Any]] = {
@@ -95,6 +103,29 @@ THEIRS: dict[str, dict[str, Any]] = {
             "rope_type": "default",
             "rope_theta": 1e4,
             "partial_rotary_factor": 0.75,
+        },
+    },
+    "phi3 with longrope": {
+        "model_type": "phi3",
+        **SIZES,
+        "pad_token_id": 0,
+        "original_max_position_embeddings": 16,
+        "rope_parameters": LONGROPE,
+    },
+    "phi3 with longrope, short sequences": {
+        "model_type": "phi3",
+        **SIZES,
+        "pad_token_id": 0,
+        "original_max_position_embeddings": 24,
+        "rope_parameters": {**LONGROPE, "attention_factor": 1.5},
+    },
+    "llama with longrope": {
+        "model_type": "llama",
+        **SIZES,
+        "rope_parameters": {
+            **LONGROPE,
+            "factor": 4.0,
+            "original_max_position_embeddings": 16,
         },
     },
     "olmo2": {"model_type": "olmo2", **SIZES},
@@ -265,3 +296,48 @@ def test_without_a_folder_to_follow_the_first_type_that_computes_the_same_is_wri
     phi = {"model_type": "phi3", **SIZES, "partial_rotary_factor": 0.5}
     assert kind_of(to_ours(phi)).model_type == "llama"
     assert kind_of(to_ours(phi), like=phi).model_type == "phi3"
+
+
+def test_phi_trained_on_longer_sequences_keeps_its_magnitude(tmp_path: Path) -> None:
+    """It follows from the longest sequence where config.json does not say it."""
+    theirs = theirs_of(THEIRS["phi3 with longrope"])
+    theirs.save_pretrained(tmp_path / "theirs")
+    ours = imported(tmp_path / "theirs")
+    longer = replace(ours.config, max_positions=4096)
+    export_hugging_face(
+        dict(ours.named_parameters()), longer, tmp_path / "back", like=tmp_path / "theirs"
+    )
+    again = AutoModelForCausalLM.from_pretrained(tmp_path / "back", dtype=torch.float32)
+    assert again.config.max_position_embeddings == 4096
+    assert (again(TOKENS_BS).logits - theirs(TOKENS_BS).logits).abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("kind", ["su", "yarn", "longrope"])
+def test_longrope_of_phi_has_earlier_names(kind: str) -> None:
+    scaling = {"type": kind, **{key: LONGROPE[key] for key in ("short_factor", "long_factor")}}
+    raw = {"model_type": "phi3", **SIZES, "rope_scaling": scaling}
+    ours = to_ours({**raw, "original_max_position_embeddings": 16}).rope_scaling
+    assert ours == RopeScaling(
+        kind=RopeScalingKind.LONGROPE,
+        factor=4.0,
+        original_positions=16,
+        short_factors="1.0,1.25,1.5,2.0",
+        long_factors="1.0,2.5,7.75,30.0",
+    )
+    assert ours.multiplier == math.sqrt(1.5)  # 1 + ln 4 / ln 16
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"short_factor": "1,1,1,1"}, "short_factor of rope_scaling must be a list of numbers"),
+        ({"long_factor": [1, True, 1, 1]}, "long_factor of rope_scaling must be a list"),
+        ({"long_factor": [1.0, 2.0]}, "long_factors: a head turns 4 pairs, and these are of 2"),
+        ({"long_factor": None}, "rope_scaling lacks long_factor"),
+        ({"short_mscale": 1.2}, "short_mscale of rope_scaling is 1.2"),
+    ],
+)
+def test_longrope_that_cannot_be_is_refused(changed: dict[str, Any], sentence: str) -> None:
+    raw = {"model_type": "phi3", **SIZES, "original_max_position_embeddings": 16}
+    with pytest.raises(HuggingFaceError, match=sentence):
+        to_ours({**raw, "rope_scaling": {**LONGROPE, **changed}})

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 from drumline_trainer.config import ModelConfig
+from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.llama import Llama
@@ -85,6 +88,27 @@ def test_rotation_depends_on_distance_alone() -> None:
     k_SE = rotate(k.expand(12, 8), tables)
     scores = [q_SE[s] @ k_SE[s - 4] for s in range(4, 12)]
     torch.testing.assert_close(torch.stack(scores), scores[0].expand(8), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(("length", "factors"), [(8, (1.0, 2.0)), (9, (4.0, 16.0))])
+def test_longrope_slows_each_pair_by_the_length_of_the_whole_sequence(
+    length: int, factors: tuple[float, float]
+) -> None:
+    scaling = RopeScaling(
+        kind=RopeScalingKind.LONGROPE,
+        factor=8.0,
+        original_positions=8,
+        short_factors="1,2",
+        long_factors="4,16",
+    )
+    like = torch.zeros((), dtype=torch.float64)
+    positions = torch.tensor([3, 7])  # those of a part of it
+    cos, sin = rotary_tables(positions, 4, theta=100.0, scaling=scaling, lengths=length, like=like)
+    longer = math.sqrt(2)  # 1 + ln 8 / ln 8
+    for place, position in enumerate((3, 7)):
+        for pair, speed in enumerate((1 / factors[0], 0.1 / factors[1])):
+            assert float(cos[place, pair]) == pytest.approx(longer * math.cos(position * speed))
+            assert float(sin[place, pair]) == pytest.approx(longer * math.sin(position * speed))
 
 
 def test_tied_embeddings_are_one_parameter() -> None:

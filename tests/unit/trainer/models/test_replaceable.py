@@ -12,7 +12,7 @@ from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.models.build import build_on_meta, layer_modules
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.models.loss import token_losses_sum
-from drumline_trainer.models.replaceable import CoreAttention
+from drumline_trainer.models.replaceable import CoreAttention, Positions
 
 TIED = ModelConfig(layers=3, hidden_size=16, ffn_size=24)
 UNTIED = replace(TIED, tied_embeddings=False)
@@ -68,7 +68,7 @@ def test_a_window_is_what_a_mask_leaves(window: int) -> None:
     torch.testing.assert_close(attention(q_BHSE, k_BGSE, v_BGSE), expected_BHSE)
 
 
-class Elsewhere(nn.Module):
+class Elsewhere(Positions):
     """The tokens are a later part of a longer sequence."""
 
     def forward(self, x_BSD: Tensor) -> Tensor:
@@ -85,7 +85,7 @@ def test_the_positions_are_the_seam_s() -> None:
     assert (model(TOKENS_BS) - there).abs().max() > 1e-6
 
 
-class Spread(nn.Module):
+class Spread(Positions):
     """The tokens are every second one of a longer sequence."""
 
     def forward(self, x_BSD: Tensor) -> Tensor:

@@ -8,6 +8,8 @@ of all context ranks together are the whole sequence's.
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -17,7 +19,7 @@ from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import MixtureOfExperts
-from drumline_trainer.models.replaceable import CoreAttention
+from drumline_trainer.models.replaceable import CoreAttention, Positions
 from drumline_trainer.parallelism.context_parallel.ring_attention import ring_attention
 from drumline_trainer.sharding.world import World
 
@@ -38,7 +40,7 @@ def context_parallel(model: nn.Module, world: World) -> None:
             if isinstance(child, CoreAttention):
                 setattr(module, name, RingAttention(group=group, causal=child.causal))
     model.positions = ZigzagPositions(
-        model.get_submodule("positions"),
+        cast("Positions", model.get_submodule("positions")),
         size=world.size(Axis.CONTEXT),
         index=world.index(Axis.CONTEXT),
     )
@@ -61,10 +63,10 @@ class RingAttention(nn.Module):
         )
 
 
-class ZigzagPositions(nn.Module):
+class ZigzagPositions(Positions):
     """`models.seams.Positions` of the rank at `index`: places in its part become positions."""
 
-    def __init__(self, places: nn.Module, *, size: int, index: int) -> None:
+    def __init__(self, places: Positions, *, size: int, index: int) -> None:
         super().__init__()
         self.places = places
         self.size = size
@@ -77,6 +79,10 @@ class ZigzagPositions(nn.Module):
         first = self.index * chunk
         last = (2 * self.size - 1 - self.index) * chunk
         return places_S + torch.where(places_S < chunk, first, last - chunk)
+
+    def length(self, x_BSD: Tensor) -> int:
+        """Of the whole sequences, all ranks' parts together."""
+        return self.places.length(x_BSD) * self.size
 
 
 class SummedCounts(nn.Module):

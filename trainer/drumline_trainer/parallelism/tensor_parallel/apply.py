@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.models.mixture import Experts, MixtureOfExperts
-from drumline_trainer.models.replaceable import AttentionSinks
+from drumline_trainer.models.replaceable import AttentionSinks, Positions
 from drumline_trainer.parallelism.tensor_parallel.layers import (
     ColumnLinear,
     Region,
@@ -85,7 +85,7 @@ def tensor_parallel(model: nn.Module, world: World, *, sequence_parallel: bool) 
     return dict(_cuts(model, whole, region))
 
 
-class GatheredPositions(nn.Module):
+class GatheredPositions(Positions):
     """Positions of all tokens of a sequence that the ranks share out by position."""
 
     def __init__(self, region: Region) -> None:
@@ -94,7 +94,11 @@ class GatheredPositions(nn.Module):
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         """Positions of shape S · ranks, int64: what attention sees."""
-        return torch.arange(x_BSD.shape[1] * self.ranks, device=x_BSD.device)
+        return torch.arange(self.length(x_BSD), device=x_BSD.device)
+
+    def length(self, x_BSD: Tensor) -> int:
+        """Of the tokens that all ranks have together."""
+        return x_BSD.shape[1] * self.ranks
 
 
 def _replacement(name: str, module: nn.Module, region: Region) -> nn.Module:

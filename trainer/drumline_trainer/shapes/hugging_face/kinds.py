@@ -15,7 +15,7 @@ from drumline_trainer.shapes.hugging_face.parts import (
     heads,
     window,
 )
-from drumline_trainer.shapes.hugging_face.rope import GEMMA_3_ROPE, rope
+from drumline_trainer.shapes.hugging_face.rope import GEMMA_3_ROPE, phi_rope, rope
 
 _FIELDS = {
     "vocab_size": "vocab_size",
@@ -145,8 +145,7 @@ KINDS = (
         fixed={**_SILU, "attention_bias": False},
         meaning={**_MEANING, "rms_norm_eps": 1e-5},
         ours=_DENSE,
-        parts=(heads(), rope(), window(missing=None)),
-        ignored=frozenset({"original_max_position_embeddings"}),  # read with longrope only
+        parts=(heads(), phi_rope(), window(missing=None)),
     ),
     Kind(
         model_type="olmo2",

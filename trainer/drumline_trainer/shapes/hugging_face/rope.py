@@ -22,10 +22,17 @@ _FIELDS: dict[RopeScalingKind, dict[str, str]] = {
         "factor": "factor",
         "original_max_position_embeddings": "original_positions",
     },
+    RopeScalingKind.LONGROPE: {
+        "factor": "factor",
+        "original_max_position_embeddings": "original_positions",
+        "short_factor": "short_factors",
+        "long_factor": "long_factors",
+    },
 }
 """Their key -> our field; none may be missing."""
 _OF_YARN = {"beta_fast": "beta_fast", "beta_slow": "beta_slow", "truncate": "whole_pairs"}
 """These may."""
+_LISTS = ("short_factor", "long_factor")
 _MAGNITUDES = ("attention_factor", "mscale", "mscale_all_dim")
 _KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
 
@@ -64,6 +71,42 @@ def rope(*, theta: float = 10_000.0, required: bool = False) -> Part:
         return {"rope_theta": config.rope_theta, **share, **scaling}
 
     return Part(keys=_KEYS, read=read, write=write)
+
+
+_PHI_ORIGINAL = "original_max_position_embeddings"
+_EARLIER_NAMES = ("su", "yarn")
+"""Of longrope in the first config.json of Phi-3."""
+_PHI_LONGEST = 4096
+"""What both lengths mean there where they are missing."""
+
+
+def phi_rope() -> Part:
+    """One for all layers; the original length stands beside its section, which it overrules."""
+    plain = rope()
+
+    def read(raw: Raw) -> dict[str, Any]:
+        values = _values(raw)
+        kind = values.get("rope_type", values.get("type"))
+        if kind not in (RopeScalingKind.LONGROPE, *_EARLIER_NAMES):
+            return plain.read(raw)
+        original = raw.get(_PHI_ORIGINAL, _PHI_LONGEST)
+        scaling = {**values, "rope_type": RopeScalingKind.LONGROPE.value, _PHI_ORIGINAL: original}
+        if scaling.get("factor") is None:
+            longest = raw.get("max_position_embeddings", _PHI_LONGEST)
+            if not all(type(size) is int and size > 0 for size in (longest, original)):
+                raise HuggingFaceError(
+                    f"config.json: max_position_embeddings and {_PHI_ORIGINAL} must be positive"
+                )
+            scaling["factor"] = longest / original
+        return plain.read({**raw, "rope_parameters": scaling})
+
+    def write(config: ModelConfig) -> dict[str, Any]:
+        scaling, values = config.rope_scaling, plain.write(config)
+        if scaling is None or scaling.kind is not RopeScalingKind.LONGROPE:
+            return values
+        return {**values, _PHI_ORIGINAL: scaling.original_positions}
+
+    return Part(keys=_KEYS | {_PHI_ORIGINAL}, read=read, write=write)
 
 
 def _read_of_gemma_3(raw: Raw) -> dict[str, Any]:
@@ -133,7 +176,11 @@ def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
         raise HuggingFaceError(f"config.json: rope_scaling lacks {', '.join(sorted(missing))}")
     ours = {name: values[theirs] for theirs, name in _FIELDS[kind].items()}
     known |= _FIELDS[kind].keys()
-    if kind is RopeScalingKind.YARN:
+    if kind is RopeScalingKind.LONGROPE:
+        known.add("attention_factor")
+        ours |= {_FIELDS[kind][name]: _joined(values[name], name) for name in _LISTS}
+        ours["magnitude"] = values.get("attention_factor")
+    elif kind is RopeScalingKind.YARN:
         known |= {*_OF_YARN, *_MAGNITUDES}
         given = {theirs: values.get(theirs) for theirs in _OF_YARN}
         ours |= {_OF_YARN[theirs]: value for theirs, value in given.items() if value is not None}
@@ -142,6 +189,14 @@ def _scaling(values: Mapping[str, Any]) -> dict[str, Any] | None:
         known.add("original_max_position_embeddings")  # of no effect where it is not read
     _refuse_unknown(values, known)
     return {"kind": kind.value, **ours}
+
+
+def _joined(factors: object, name: str) -> str:
+    """A list of numbers as we write it: the same numbers come back of it."""
+    numbers = cast("list[object]", factors) if isinstance(factors, list) else []
+    if not numbers or not all(type(number) in {int, float} for number in numbers):
+        raise HuggingFaceError(f"config.json: {name} of rope_scaling must be a list of numbers")
+    return ",".join(repr(float(cast("float", number))) for number in numbers)
 
 
 def _magnitude(values: Mapping[str, Any]) -> float:
@@ -180,5 +235,9 @@ def _write_scaling(scaling: RopeScaling | None) -> dict[str, Any]:
     values = {theirs: getattr(scaling, ours) for theirs, ours in _FIELDS[scaling.kind].items()}
     if scaling.kind is RopeScalingKind.YARN:
         values |= {theirs: getattr(scaling, ours) for theirs, ours in _OF_YARN.items()}
-        values["attention_factor"] = scaling.magnitude
+        values["attention_factor"] = scaling.multiplier
+    if scaling.kind is RopeScalingKind.LONGROPE:
+        values |= {name: scaling.pair_factors(long=name == "long_factor") for name in _LISTS}
+        if scaling.magnitude is not None:
+            values["attention_factor"] = scaling.magnitude
     return {"rope_scaling": {"rope_type": scaling.kind.value, **values}}

@@ -78,11 +78,15 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
             same = not differences(to_ours(like), config)
         except HuggingFaceError:
             same = False
-        longest = values.get("max_position_embeddings")
+        longest, rope = values.get("max_position_embeddings"), values.get("rope_scaling")
         values |= like if same else {key: like[key] for key in WITHOUT_EFFECT & like.keys()}
         there = values.get("max_position_embeddings")
         if isinstance(longest, int) and isinstance(there, int):
             values["max_position_embeddings"] = max(longest, there)
+            if longest > there and rope is not None and rope["rope_type"] == "longrope":
+                # what is not said there would follow from the longer length
+                values.pop("rope_parameters", None)
+                values["rope_scaling"] = rope
     values.pop("dtype", None)
     return {**values, "torch_dtype": dtype}
 

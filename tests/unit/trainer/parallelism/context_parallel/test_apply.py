@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.layout import Layout
@@ -20,18 +20,24 @@ def test_a_rank_s_tokens_have_the_positions_that_it_was_given(size: int) -> None
     for index in range(size):
         positions = ZigzagPositions(Positions(), size=size, index=index)
         given = context_slices(24, size=size, index=index)
-        assert positions(torch.zeros(2, 24 // size, 5)).tolist() == given.tolist()
+        own = torch.zeros(2, 24 // size, 5)
+        assert positions(own).tolist() == given.tolist()
+        assert positions.length(own) == 24
 
 
 def test_what_gathers_tokens_before_attention_says_how_many_it_sees() -> None:
-    class Gathered(nn.Module):
+    class Gathered(Positions):
         """Two ranks of a tensor axis hold half of the tokens each."""
 
         def forward(self, x_BSD: Tensor) -> Tensor:
-            return torch.arange(2 * x_BSD.shape[1])
+            return torch.arange(self.length(x_BSD))
+
+        def length(self, x_BSD: Tensor) -> int:
+            return 2 * x_BSD.shape[1]
 
     positions = ZigzagPositions(Gathered(), size=2, index=1)
     assert positions(torch.zeros(1, 2, 5)).tolist() == [2, 3, 4, 5]
+    assert positions.length(torch.zeros(1, 2, 5)) == 8
 
 
 def test_a_model_alone_stays_as_it_is() -> None:
