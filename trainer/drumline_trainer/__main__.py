@@ -100,6 +100,9 @@ def export(arguments: list[str]) -> int:
     parser.add_argument(
         "--adapter", action="store_true", help="the adapters alone, as the library peft reads them"
     )
+    parser.add_argument(
+        "--average", action="store_true", help="the average of the weights (average_decay)"
+    )
     _add_configuration(parser)
     options = parser.parse_args(arguments)
     import torch  # noqa: PLC0415 - torch
@@ -120,7 +123,7 @@ def export(arguments: list[str]) -> int:
         )
         dtype = getattr(torch, options.dtype)
         write = export_adapters if options.adapter else export_checkpoint
-        write(options.checkpoint, config, options.target, dtype=dtype)
+        write(options.checkpoint, config, options.target, dtype=dtype, average=options.average)
     except CorruptCheckpointError as error:
         sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")
         return ExitCode.CORRUPT_CHECKPOINT

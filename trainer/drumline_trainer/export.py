@@ -31,6 +31,7 @@ from drumline_trainer.config.saved import refuse_other_model, saved_configuratio
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
 from drumline_trainer.models.initialize import initialize
+from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.sharding.boxes import Box
 
 _PREFIX = "model."
@@ -40,12 +41,34 @@ _PREFIX = "model."
 class CheckpointWeights(Mapping[str, Tensor]):
     """The weights of one checkpoint by name, each read at every access."""
 
-    def __init__(self, step_folder: Path) -> None:
-        """Verify all files. Raises CorruptCheckpointError."""
+    def __init__(self, step_folder: Path, *, average: bool = False) -> None:
+        """Verify all files.
+
+        Args:
+            step_folder: of the checkpoint.
+            average: read the average of the weights, not the weights.
+
+        Raises:
+            CorruptCheckpointError: one does not verify.
+            ConfigError: there is no average.
+        """
         self._folder = step_folder
+        self._prefix = f"{AVERAGE}." if average else _PREFIX
         self._manifest = _manifest(step_folder)
         for name, record in self._manifest.files.items():
             verify_file(step_folder / name, record)
+        if average:
+            self._check_average()
+
+    def _check_average(self) -> None:
+        match self.trainer.get("loss_scale"):
+            case {"skipped": int(skipped)}:
+                pass
+            case _:
+                skipped = 0
+        if not len(self) or self._manifest.step <= skipped:
+            why = "every step was skipped" if len(self) else "optimizer.average_decay was 0"
+            raise ConfigError(f"--average: the checkpoint holds none of the weights: {why}")
 
     @property
     def trainer(self) -> Mapping[str, Any]:
@@ -54,12 +77,12 @@ class CheckpointWeights(Mapping[str, Tensor]):
 
     def __getitem__(self, name: str) -> Tensor:
         """The weight, assembled from its pieces."""
-        record = self._manifest.tensors[_PREFIX + name]
+        record = self._manifest.tensors[self._prefix + name]
         everything = Box(offsets=(0,) * len(record.shape), shape=record.shape)
         whole: Tensor | None = None
         for piece in record.pieces:
             with open_tensors(self._folder / piece.file) as file:
-                part = file.get_tensor(_PREFIX + name)
+                part = file.get_tensor(self._prefix + name)
             if whole is None:
                 whole = torch.empty(record.shape, dtype=part.dtype)
             whole[piece.box.slices_within(everything)] = part
@@ -69,8 +92,8 @@ class CheckpointWeights(Mapping[str, Tensor]):
 
     def __iter__(self) -> Iterator[str]:
         """Names, without the optimizer's state."""
-        names = (name for name in self._manifest.tensors if name.startswith(_PREFIX))
-        return (name.removeprefix(_PREFIX) for name in names)
+        names = (name for name in self._manifest.tensors if name.startswith(self._prefix))
+        return (name.removeprefix(self._prefix) for name in names)
 
     def __len__(self) -> int:
         """Number of weights."""
@@ -87,12 +110,17 @@ def trained_with(step_folder: Path) -> dict[str, Any]:
 
 
 def export_checkpoint(
-    step_folder: Path, config: TrainerConfig, target: Path, *, dtype: torch.dtype = torch.float32
+    step_folder: Path,
+    config: TrainerConfig,
+    target: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    average: bool = False,
 ) -> None:
     """Write the weights of a committed checkpoint, a `step-...` folder, to `target`.
 
-    Where the run began from a folder (`model_from`), that one's tokenizer, chat template, special
-    tokens and generation settings go along.
+    With `average` that of the weights. Where the run began from a folder (`model_from`), that one's
+    tokenizer, chat template, special tokens and generation settings go along.
 
     Raises:
         CorruptCheckpointError: it does not verify.
@@ -100,19 +128,21 @@ def export_checkpoint(
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
-    weights = whole_weights(step_folder, config)
+    weights = whole_weights(step_folder, config, average=average)
     like = None if config.model_from is None else Path(config.model_from)
     export_hugging_face(weights, _long_enough(config), target, dtype=dtype, like=like)
 
 
-def whole_weights(step_folder: Path, config: TrainerConfig) -> Mapping[str, Tensor]:
-    """The weights of a committed checkpoint by our names, adapters folded in.
+def whole_weights(
+    step_folder: Path, config: TrainerConfig, *, average: bool = False
+) -> Mapping[str, Tensor]:
+    """The weights of a committed checkpoint, or their average, by our names, adapters folded in.
 
     Raises:
         CorruptCheckpointError: it does not verify.
         ConfigError: they are of another model, or the adapters were trained on another base.
     """
-    stored = CheckpointWeights(step_folder)
+    stored = CheckpointWeights(step_folder, average=average)
     refuse_other_model(stored.trainer, config.model)
     if config.lora is None:
         return stored
@@ -121,7 +151,12 @@ def whole_weights(step_folder: Path, config: TrainerConfig) -> Mapping[str, Tens
 
 
 def export_adapters(
-    step_folder: Path, config: TrainerConfig, target: Path, *, dtype: torch.dtype = torch.float32
+    step_folder: Path,
+    config: TrainerConfig,
+    target: Path,
+    *,
+    dtype: torch.dtype = torch.float32,
+    average: bool = False,
 ) -> None:
     """Write the adapters alone, as the library peft lays them out.
 
@@ -134,7 +169,7 @@ def export_adapters(
         raise ConfigError(
             "--adapter: only a run with lora and model_from has adapters of a base that others know"
         )
-    stored = CheckpointWeights(step_folder)
+    stored = CheckpointWeights(step_folder, average=average)
     refuse_other_model(stored.trainer, config.model)
     check_base(stored.trainer, config=config)
     write_peft(

@@ -19,6 +19,8 @@ from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.evaluation_record import EvaluationRecord
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.optimization.average import WeightAverage
+from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.parallelism.batch_shard import BatchShard, StepBatch
 from drumline_trainer.rank_protocol.heartbeat import Phase
 from drumline_trainer.sharding.world import World
@@ -38,6 +40,8 @@ class HeldOutLoss:
     world: World
     model: ParallelModel
     reporter: RunReporter
+    average: WeightAverage | None
+    """Measured in the weights' place; None: the weights are."""
 
     @classmethod
     def of(
@@ -48,6 +52,7 @@ class HeldOutLoss:
         model: ParallelModel,
         world: World,
         reporter: RunReporter,
+        optimizer: Optimizer,
     ) -> HeldOutLoss:
         """Reads the samples, in parts as `shard` has them of the training data."""
         config, count = reporter.config, 0 if dataset is None else dataset.count
@@ -55,6 +60,7 @@ class HeldOutLoss:
         if dataset is not None:
             own = replace(shard, dataset=dataset)
             batches = tuple(own.load(cursor) for cursor in range(0, count, own.batch))
+        averaged = config.evaluation is not None and config.evaluation.average
         return cls(
             every_steps=1 if config.evaluation is None else config.evaluation.every_steps,
             last_step=config.steps,
@@ -64,6 +70,7 @@ class HeldOutLoss:
             world=world,
             model=model,
             reporter=reporter,
+            average=optimizer if averaged and isinstance(optimizer, WeightAverage) else None,
         )
 
     def after(self, step: int, *, check_membership: Callable[[], None]) -> None:
@@ -76,13 +83,21 @@ class HeldOutLoss:
             return
         with self.reporter.excluded_from_step_time():
             self.reporter.enter(Phase.EVALUATION)
-            loss = self._measured()
+            loss = self._measured() if self.average is None else self._averaged(self.average)
             check_membership()
             record = EvaluationRecord(
                 step=step, loss=loss, samples=self.samples, targets=self.targets
             )
             self.reporter.print_line(record.line)
             self.reporter.instruments.publish(record)
+
+    def _averaged(self, average: WeightAverage) -> float:
+        """Of the average, which has the weights' place meanwhile."""
+        with average.as_weights():
+            self.model.weights.refresh_copies()
+            loss = self._measured()
+        self.model.weights.refresh_copies()
+        return loss
 
     @torch.no_grad()
     def _measured(self) -> float:

@@ -19,6 +19,7 @@ from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.assembly.workers import SynchronizedStep, Workers
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.data.held_out import HeldOutDataset
 from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.run_data import open_run_data
 from drumline_trainer.forward_backward import forward_backward
@@ -76,10 +77,8 @@ def train(
     parallel_model = assemble(workers.config, workers.world, plan=plan)
     optimizer = workers.optimizer(parallel_model)
     shard = BatchShard.of(dataset, config=config, world=world)
-    evaluation = HeldOutLoss.of(
-        held_out, shard=shard, model=parallel_model, world=world, reporter=reporter
-    )
     updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
+    evaluation = updater.evaluation(held_out, shard=shard)
     kept = optimizer.slices()
     reporter.assembled(layout, stages=parallel_model.stages, state=[part.tensor for part in kept])
     reporter.enter(Phase.RESTORING)
@@ -140,6 +139,17 @@ class Updater:
         self.optimizer.set_finished_steps(start.step - loss_scale_of(start, config=config).skipped)
         self.model.weights.refresh_copies()
         return start
+
+    def evaluation(self, dataset: HeldOutDataset | None, *, shard: BatchShard) -> HeldOutLoss:
+        """Of the weights, or of the average that the optimizer keeps of them."""
+        return HeldOutLoss.of(
+            dataset,
+            shard=shard,
+            model=self.model,
+            world=self.workers.whole,
+            reporter=self.reporter,
+            optimizer=self.optimizer,
+        )
 
     def update(
         self, loss: Tensor, *, step: int, scale: LossScale, checkpointer: TieredCheckpointer

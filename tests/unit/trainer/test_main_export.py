@@ -28,7 +28,9 @@ CONFIG = TrainerConfig.from_dict(
 )
 
 
-def stored(folder: Path, *, config: TrainerConfig = CONFIG) -> dict[str, torch.Tensor]:
+def stored(
+    folder: Path, *, config: TrainerConfig = CONFIG, average: float = 0.0, skipped: int = 0
+) -> dict[str, torch.Tensor]:
     """Weights in a checkpoint of two ranks, each with half the rows; and a moment."""
     folder.mkdir()
     random = torch.Generator().manual_seed(1)
@@ -38,6 +40,8 @@ def stored(folder: Path, *, config: TrainerConfig = CONFIG) -> dict[str, torch.T
     }
     tensors = {f"model.{name}": weight for name, weight in weights.items()}
     tensors["optimizer.exp_avg.norm.weight"] = torch.zeros(8)
+    if average:
+        tensors |= {f"average.{name}": average * weight for name, weight in weights.items()}
     records = {
         name: TensorRecord(dtype="F32", shape=tuple(tensor.shape), pieces=())
         for name, tensor in tensors.items()
@@ -62,7 +66,10 @@ def stored(folder: Path, *, config: TrainerConfig = CONFIG) -> dict[str, torch.T
         attempt=0,
         files=files,
         tensors=records,
-        trainer={"config": config.to_dict()},
+        trainer={
+            "config": config.to_dict(),
+            "loss_scale": {"value": None, "steady": 0, "skipped": skipped},
+        },
     )
     (folder / MANIFEST_FILE).write_bytes(manifest.encode())
     (folder / MANIFEST_DIGEST_FILE).write_bytes(digest_line(manifest.encode()))
@@ -113,3 +120,25 @@ def test_what_does_not_verify_is_not_exported(
     assert main(command(tmp_path)) == ExitCode.CORRUPT_CHECKPOINT
     assert name in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_the_average_is_written_where_asked_and_there_is_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = stored(tmp_path / "step-3", average=0.5)
+    assert main([*command(tmp_path), "--average"]) == ExitCode.OK
+    result = dict(import_hugging_face(tmp_path / "out")[1])
+    assert all(torch.equal(result[name], 0.5 * weights[name]) for name in weights)
+    stored(tmp_path / "without")
+    arguments = ["export", str(tmp_path / "without"), str(tmp_path / "none"), "--average"]
+    assert main(arguments) == ExitCode.CONFIG
+    assert "optimizer.average_decay was 0" in capsys.readouterr().err
+
+
+def test_an_average_of_no_update_is_not_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stored(tmp_path / "step-3", average=0.5, skipped=3)
+    assert main([*command(tmp_path), "--average"]) == ExitCode.CONFIG
+    assert "every step was skipped" in capsys.readouterr().err
+    assert main(command(tmp_path)) == ExitCode.OK

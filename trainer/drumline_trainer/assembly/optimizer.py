@@ -1,4 +1,7 @@
-"""The optimizer of a configuration: its rule, and offloaded where the configuration asks for it."""
+"""The optimizer of a configuration: its rule, with an average of the weights, offloaded.
+
+Each where the configuration asks for it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from drumline_trainer.config import MemoryConfig, Offload, OptimizerConfig, Opti
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.memory.offloaded_optimizer import OffloadedOptimizer
 from drumline_trainer.optimization.adamw import ShardedAdamW
+from drumline_trainer.optimization.average import WeightAverage
 from drumline_trainer.optimization.muon import Muon
 from drumline_trainer.optimization.optimizer import Optimizer
 from drumline_trainer.optimization.sgd import ShardedSGD
@@ -28,7 +32,7 @@ def build_optimizer(
     Raises:
         ConfigError: its state is to be offloaded to a folder that has too little room.
     """
-    build = functools.partial(_of_kind, config=config, world=world)
+    build = functools.partial(_averaged, config=config, world=world)
     if memory is None or memory.offload_optimizer is Offload.NONE:
         return build(slices)
     if memory.offload_optimizer is Offload.CPU and memory.offload_parameters is not Offload.NONE:
@@ -41,6 +45,13 @@ def build_optimizer(
         ),
         world=world,
     )
+
+
+def _averaged(slices: Sequence[TensorSlice], *, config: OptimizerConfig, world: World) -> Optimizer:
+    inner = _of_kind(slices, config=config, world=world)
+    if not config.average_decay:
+        return inner
+    return WeightAverage(inner, slices, decay=config.average_decay)
 
 
 def _of_kind(slices: Sequence[TensorSlice], *, config: OptimizerConfig, world: World) -> Optimizer:

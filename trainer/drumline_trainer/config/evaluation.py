@@ -25,6 +25,8 @@ class EvaluationConfig:
     """Files of the folder, as `data.pattern`. None: the same as there."""
     samples: Batch = 1024
     """At most so many sequences are measured on each time."""
+    average: bool = False
+    """Measure the average of the weights, not the weights: set `optimizer.average_decay`."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""

@@ -64,6 +64,10 @@ class OptimizerConfig:
     otherwise apart from it (decoupled)."""
     max_gradient_norm: float = 1.0
     """Gradients whose norm over all weights is larger are scaled down to it."""
+    average_decay: float = 0.0
+    """Share of an exponential moving average of the weights that each update keeps, 0.999 say,
+    reached over the first updates. It is saved beside the weights, for `evaluation.average` and
+    `export --average`. 0: none is kept."""
     loss_scale: float = 65536.0
     """fp16 only: what the loss is multiplied by at first; a power of 2. Halved, and the step
     skipped, when gradients overflow."""
@@ -94,7 +98,7 @@ class OptimizerConfig:
                 "optimizer.weight_decay": self.weight_decay,
             }
         )
-        for name in ("beta1", "beta2", "momentum"):
+        for name in ("beta1", "beta2", "momentum", "average_decay"):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ConfigError(f"optimizer.{name}: must be at least 0 and below 1, not {value}")

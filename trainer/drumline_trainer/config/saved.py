@@ -58,6 +58,23 @@ def refuse_other_model(saved: Mapping[str, Any], model: ModelConfig) -> None:
         )
 
 
+def refuse_other_average(saved: Mapping[str, Any], *, average_decay: float) -> None:
+    """Raise ConfigError where one of a checkpoint and a run averages weights, and one does not."""
+    match saved_configuration(saved):
+        case {"optimizer": {"average_decay": float() | int() as there}}:
+            pass
+        case None:
+            return
+        case _:
+            there = 0.0  # it is older than averages
+    if bool(there) is not bool(average_decay):
+        holds = "holds an" if there else "holds no"
+        raise ConfigError(
+            f"optimizer.average_decay: the checkpoint {holds} average of the weights; go on with"
+            f" {there:g}, or begin anew from an export"
+        )
+
+
 def changed_settings(saved: Mapping[str, Any], config: TrainerConfig) -> str:
     """What a run does otherwise than the one that saved, for its log; empty where nothing is."""
     stored = saved_configuration(saved)

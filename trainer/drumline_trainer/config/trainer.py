@@ -103,6 +103,8 @@ class TrainerConfig:
             self._check_compiled()
         if self.parallelism.independent:
             self._check_independent()
+        if self.evaluation is not None and self.evaluation.average:
+            self._check_measured_average()
         servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
         if servers and self.optimizer.kind is OptimizerKind.MUON:
             raise ConfigError(
@@ -137,7 +139,21 @@ class TrainerConfig:
         if named is not None:
             raise ConfigError(f"compile: not with {named}; leave one of the two out")
 
+    def _check_measured_average(self) -> None:
+        if not self.optimizer.average_decay:
+            raise ConfigError("evaluation.average: none is kept; set optimizer.average_decay")
+        if {self.memory.offload_optimizer, self.memory.offload_parameters} != {Offload.NONE}:
+            raise ConfigError(
+                "evaluation.average: not with memory.offload_optimizer or offload_parameters, as"
+                " the average is not on the device; export --average and measure that"
+            )
+
     def _check_independent(self) -> None:
+        if self.optimizer.average_decay:
+            raise ConfigError(
+                "optimizer.average_decay: copies that train alone (local_sgd, asynchronous servers)"
+                " have no weights in common to average after every step; leave it out"
+            )
         if self.optimizer.max_skipped_steps:
             raise ConfigError(
                 "optimizer.max_skipped_steps: copies that train alone (local_sgd, asynchronous"

@@ -122,6 +122,7 @@ def outline(goal: Goal, outer: Outer) -> TrainingSetup:
         precision=config.precision,
         fp8=config.fp8,
         optimizer=config.optimizer.kind,
+        averages=config.optimizer.average_decay > 0,
         lora=config.lora,
         software=goal.software,
     )

@@ -6,7 +6,12 @@ from dataclasses import dataclass, replace
 
 from drumline_trainer.planner.memory import Bill, Line
 
-_STATE = frozenset({"parameters", "gradients", "optimizer state", "packed parameters", "adapters"})
+_STATE = frozenset(
+    {
+        *("parameters", "packed parameters", "adapters", "gradients"),
+        *("optimizer state", "average of weights"),
+    }
+)
 _FIXED = frozenset({"CUDA context", "communication buffers"})
 """What no rehearsal measures; all other lines come and go in a step."""
 

@@ -267,12 +267,14 @@ def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
     elif on_host.offload_optimizer is not Offload.NONE:
         state = 0.0
         weights = 0.0 if low and kind is not DataParallel.FSDP else weights
+    averaged = state / moments if setup.averages else 0.0
     shards = f"over {dense_ranks} ranks" if dense_ranks > 1 else "on every rank"
     return [
         Line(name="parameters", size=weights, note=f"fp32, {shards}"),
         Line(name="gathered weights", size=copy, note=f"{setup.precision}, in use or copied"),
         Line(name="gradients", size=gradients, note=f"fp32{note}"),
         Line(name="optimizer state", size=state, note=f"{setup.optimizer}, {shards}"),
+        Line(name="average of weights", size=4 * averaged, note=f"fp32, {shards}"),
     ]
 
 
@@ -296,12 +298,14 @@ def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
     assert setup.lora is not None  # noqa: S101 - the caller looked
     trained, packed = trained_by_lora(setup), packed_weights(setup)
     ranks = setup.shard_ranks
+    averaged = trained / ranks if setup.averages else 0.0
     bits = DOUBLY_PACKED_BYTES if setup.lora.double_quantization else PACKED_BYTES
     rest = setup.width * max(0.0, whole - packed) / (ranks if setup.sharded else 1)
     return [
         Line(name="parameters", size=rest, note=f"frozen, {setup.precision}"),
         Line(name="packed parameters", size=bits * packed, note="frozen, 4 bits, on every rank"),
         Line(name="adapters", size=(4 + 4 + 8) * trained / ranks, note="fp32 with Adam's state"),
+        Line(name="average of weights", size=4 * averaged, note="fp32, of the adapters"),
         Line(
             name="gathered weights",
             size=_gathered_frozen(setup, whole - packed) if setup.sharded and ranks > 1 else 0.0,
@@ -364,11 +368,7 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
             ends += activations.head_kept(setup)
             logits = activations.loss_peak(setup)
     return [
-        Line(
-            name="activations",
-            size=kept,
-            note=note,
-        ),
+        Line(name="activations", size=kept, note=note),
         Line(
             name="recomputed layer",
             size=activations.recompute_peak(setup, most),

@@ -127,6 +127,8 @@ class TrainingSetup:
     precision: Precision = Precision.BF16
     fp8: bool = False
     optimizer: OptimizerKind = OptimizerKind.ADAMW
+    averages: bool = False
+    """An average of the weights is kept beside the optimizer's state."""
     lora: LoraConfig | None = None
     software: Software = DRUMLINE
 
@@ -148,6 +150,7 @@ class TrainingSetup:
             precision=config.precision,
             fp8=config.fp8,
             optimizer=config.optimizer.kind,
+            averages=config.optimizer.average_decay > 0,
             lora=config.lora,
             software=software,
         )

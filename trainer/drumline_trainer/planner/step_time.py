@@ -362,7 +362,8 @@ def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
     if setup.lora is not None:
         dense, experts = trained_by_lora(setup), 0.0
     moments = 16.0 if setup.optimizer is OptimizerKind.ADAMW else 8.0
-    size = (dense + experts) / setup.shard_ranks * (moments + 18.0)
+    average = 12.0 if setup.averages else 0.0
+    size = (dense + experts) / setup.shard_ranks * (moments + average + 18.0)
     places = {setup.memory.offload_optimizer, setup.memory.offload_parameters} - {Offload.NONE}
     slowest = min(map(host_bandwidth, places), default=0.8 * cluster.gpu.memory_bandwidth)
     return size / slowest

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.config.saved import refuse_other_model
+from drumline_trainer.config.saved import refuse_other_average, refuse_other_model
 from drumline_trainer.optimization.loss_scale import LossScale
 
 _MOST_SAMPLES: Final = 1 << 62
@@ -17,12 +17,13 @@ def check_state(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
     """Check before a tensor is read; a pure function, so all ranks decide alike.
 
     Raises:
-        ConfigError: the weights are of another model.
+        ConfigError: the weights are of another model, or one has an average that the other has not.
         CorruptCheckpointError: intact, and not of this program.
     """
     saved_cursor(saved)
     saved_loss_scale(saved, config=config)
     refuse_other_model(saved, config.model)
+    refuse_other_average(saved, average_decay=config.optimizer.average_decay)
 
 
 def saved_cursor(saved: Mapping[str, Any]) -> int:

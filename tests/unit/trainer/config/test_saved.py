@@ -8,7 +8,12 @@ import pytest
 
 from drumline_trainer.config import ConfigError, ModelConfig, TrainerConfig, merge
 from drumline_trainer.config.model import RopeScaling
-from drumline_trainer.config.saved import changed_settings, model_digest, refuse_other_model
+from drumline_trainer.config.saved import (
+    changed_settings,
+    model_digest,
+    refuse_other_average,
+    refuse_other_model,
+)
 
 CONFIG = TrainerConfig.from_dict({"global_batch_size": 8, "steps": 100})
 
@@ -82,3 +87,16 @@ def test_many_changes_are_counted_and_not_all_named() -> None:
 def test_the_digest_is_of_what_a_model_computes() -> None:
     assert model_digest(CONFIG.model) == model_digest(ModelConfig(head_size=16, dropout=0.2))
     assert model_digest(CONFIG.model) != model_digest(ModelConfig(rope_theta=3.0))
+
+
+def test_an_average_begins_and_ends_with_a_run() -> None:
+    averaged = saved(optimizer={"average_decay": 0.9})
+    refuse_other_average(averaged, average_decay=0.99)
+    refuse_other_average(saved(), average_decay=0.0)
+    refuse_other_average({"config": {}}, average_decay=0.0)
+    refuse_other_average({}, average_decay=0.9)
+    with pytest.raises(ConfigError, match=r"holds an average of the weights; go on with 0\.9"):
+        refuse_other_average(averaged, average_decay=0.0)
+    for older in (saved(), {"config": {}}):
+        with pytest.raises(ConfigError, match="holds no average of the weights; go on with 0,"):
+            refuse_other_average(older, average_decay=0.9)

@@ -78,7 +78,7 @@ def trained(optimizer: Optimizer, slices: Sequence[TensorSlice]) -> dict[str, Te
 def test_bits_are_those_of_the_optimizer_alone(
     kind: Kind, where: Offload, separate: bool, tmp_path: Path
 ) -> None:
-    config = OptimizerConfig(kind=kind)
+    config = OptimizerConfig(kind=kind, average_decay=0.9)
     slices = weights()
     plain = trained(build_optimizer(slices, config, ALONE), slices)
     memory = MemoryConfig(offload_optimizer=where, offload_folder=str(tmp_path))

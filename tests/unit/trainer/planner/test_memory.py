@@ -62,6 +62,20 @@ def test_the_state_is_what_each_kind_s_module_says(kind: DataParallel, each: flo
     assert sum(line(of, name) for name in names) == pytest.approx(each * weights(SMALL))
 
 
+@pytest.mark.parametrize(
+    ("kind", "ranks"), [(DataParallel.DDP, 1), (DataParallel.ZERO1, 8), (DataParallel.FSDP, 8)]
+)
+def test_an_average_is_four_bytes_more_shared_out_as_the_state(
+    kind: DataParallel, ranks: int
+) -> None:
+    copies = {"shard": 8} if kind is DataParallel.FSDP else {"replicate": 8}
+    of = setup(layout=Layout(data_parallel=kind, **copies))
+    averaged = replace(of, averages=True)
+    name = "average of weights"
+    assert line(averaged, name) == pytest.approx(4 * weights(SMALL) / ranks)
+    assert memory_total(averaged) - memory_total(of) == pytest.approx(line(averaged, name))
+
+
 def test_fsdp_shards_sixteen_bytes_but_keeps_whole_gradients_between_micro_batches() -> None:
     names = ("parameters", "gradients", "optimizer state")
     once, often = setup(micro_batches=1), setup(micro_batches=2)
