@@ -34,14 +34,13 @@ def forward_backward(
         inputs, targets, documents = zip(*loaded, strict=True)
         reporter.enter(Phase.FORWARD)
         return parallel_model.pipeline.forward_backward(inputs, targets, documents)
-    (model,) = parallel_model.stages
     total = torch.zeros((), device=device)
     for number, micro_batch in enumerate(batch.micro_batches):
         if number:
             reporter.enter(Phase.DATA, micro_batch=number)
         inputs_BS, targets_BS, documents = micro_batch.on(device)
         reporter.enter(Phase.FORWARD)
-        loss = parallel_model.loss(model(inputs_BS, *documents), targets_BS)
+        loss = parallel_model.micro_batch_loss(inputs_BS, targets_BS, documents)
         reporter.enter(Phase.BACKWARD)
         loss.backward()  # pyright: ignore[reportUnknownMemberType] - untyped in torch
         total += loss.detach()

@@ -50,6 +50,7 @@ class ViolationReason(StrEnum):
     SERVERS = "TooManyServers"
     EVALUATION = "EvaluationInPipelines"
     COMPILED = "CompiledLayersAreWhole"
+    PREFERENCES = "PreferencesNeedWholeLogits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,8 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     yield from _experts(layout, config.model)
     if config.compile is not Compile.NONE:
         yield from _compiled(layout)
+    if config.dpo is not None:
+        yield from _preferences(layout)
     if layout.pipeline > 1:
         yield from _pipeline(layout, config)
         if config.global_batch_size >= layout.batch_ranks:  # else `_batch` has said what is wrong
@@ -168,6 +171,17 @@ def _compiled(layout: Layout) -> Iterator[Violation]:
             reason=ViolationReason.COMPILED,
             text=f"compile: {layout.schedule} walks each stage twice backward, and a compiled layer"
             " goes backward as a whole; use 1f1b, or leave compile out",
+        )
+
+
+def _preferences(layout: Layout) -> Iterator[Violation]:
+    axes = {"tensor": layout.tensor, "context": layout.context, "pipeline": layout.pipeline}
+    cut = next((axis for axis, degree in axes.items() if degree > 1), None)
+    if cut is not None:
+        yield Violation(
+            reason=ViolationReason.PREFERENCES,
+            text=f"dpo: compares whole answers, and {cut} {axes[cut]} cuts them or their logits;"
+            f" set parallelism.{cut} to 1, and share out the weights with fsdp",
         )
 
 

@@ -169,6 +169,12 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             {"parallelism": {"data_parallel": SERVER, "server": {"copies_per_node": 3}}},
         ),
         (
+            ViolationReason.PREFERENCES,
+            "dpo: compares whole answers, and context 2 cuts them",
+            2,
+            {"parallelism": {"context": 2}, "lora": {}, "dpo": {}},
+        ),
+        (
             ViolationReason.SERVERS,
             "there are 2",
             4,

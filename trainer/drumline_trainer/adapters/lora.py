@@ -16,7 +16,8 @@ Shapes: B batch, S sequence, I and O this rank's input and output features, R ra
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 import torch
 import torch.nn.functional as F
@@ -85,13 +86,16 @@ class LoraLinear(ReplacedLinear):
         super().__init__(linear)
         self.name, self.cut = name, cut
         self.scale, self.group = config.scale, group
+        self.applied = True
         features_out, features_in = linear.weight.shape
         empty = linear.weight.detach().new_empty
         self.lora_a = nn.Parameter(empty(config.rank, features_in))
         self.lora_b = nn.Parameter(empty(features_out, config.rank))
 
     def product(self, x_BSI: Tensor) -> Tensor:
-        """With the base's weight, and with the adapter's two."""
+        """With the base's weight, and with the adapter's two while it is applied."""
+        if not self.applied:
+            return self.of_base(x_BSI)
         a_RI, b_OR = self.lora_a, self.lora_b
         if self.group is not None and self.row:
             b_OR = copy_to_region(b_OR, self.group)
@@ -175,6 +179,19 @@ class PackedLoraLinear(LoraLinear):
         self.scales.copy_(packed.scales)
         if self.steps is not None and packed.steps is not None:
             self.steps.copy_(packed.steps)
+
+
+@contextmanager
+def without_adapters(stage: nn.Module) -> Generator[None]:
+    """The stage as it is without its adapters."""
+    layers = [module for module in stage.modules() if isinstance(module, LoraLinear)]
+    for layer in layers:
+        layer.applied = False
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.applied = True
 
 
 def merge_adapters(

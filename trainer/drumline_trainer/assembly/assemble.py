@@ -80,6 +80,7 @@ def assemble(
         weights=weights,
         slices=weights.slices,
         loss=MeanLoss(_summed_loss(config, world)),
+        beta=None if config.dpo is None else config.dpo.beta,
         siblings=max(1, len(world.siblings)),
     )
     if world.layout.pipeline == 1:

@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
+from drumline_trainer.adapters.lora import without_adapters
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import set_loss_scale
+from drumline_trainer.models.preferences import answer_log_probabilities, preference_losses_sum
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.pipeline_parallel.tied import TiedGroup, sum_tied_gradients
 from drumline_trainer.sharding.slices import TensorSlice
@@ -54,6 +57,8 @@ class ParallelModel:
     pipeline: PipelineSchedule | None = None
     tied: TiedGroup | None = None
     """The two ranks that hold a tied embedding at the ends of a pipeline."""
+    beta: float | None = None
+    """Of preferences; None: every target is learned."""
     siblings: int = 1
     """Models like this that share the global batch but not the update (`workers`)."""
 
@@ -68,6 +73,21 @@ class ParallelModel:
         self.loss.divisor = own_targets / scale
         for stage in self.stages:
             set_loss_scale(stage, scale / own_targets)
+
+    def micro_batch_loss(
+        self, inputs: Tensor, targets: Tensor, documents: Sequence[Documents]
+    ) -> Tensor:
+        """Of a model that is whole: a micro-batch's part of the mean over the global batch."""
+        (model,) = self.stages
+        if self.beta is None:
+            return self.loss(model(inputs, *documents), targets)
+        (separate,) = documents
+        model.eval()
+        with torch.no_grad(), without_adapters(model):
+            reference = answer_log_probabilities(model(inputs, separate), targets, separate)
+        model.train()
+        answers = answer_log_probabilities(model(inputs, separate), targets, separate)
+        return preference_losses_sum(answers, reference, beta=self.beta) / self.loss.divisor
 
     def gradients(self) -> list[Tensor]:
         """Of the slices, summed over all ranks, after the backward passes of all micro-batches."""

@@ -10,6 +10,7 @@ from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.compilation import Compile
 from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import merge
+from drumline_trainer.config.dpo import DpoConfig
 from drumline_trainer.config.errors import ConfigError
 from drumline_trainer.config.evaluation import EvaluationConfig
 from drumline_trainer.config.hardware import HardwareConfig
@@ -37,6 +38,7 @@ __all__ = [
     "ConfigError",
     "DataConfig",
     "DataParallel",
+    "DpoConfig",
     "EvaluationConfig",
     "Family",
     "Fp8Scaling",

@@ -11,6 +11,7 @@ from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.compilation import Compile
 from drumline_trainer.config.data import DataConfig, Packing
 from drumline_trainer.config.decoding import decode, differing
+from drumline_trainer.config.dpo import DpoConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.evaluation import EvaluationConfig
 from drumline_trainer.config.hardware import HardwareConfig
@@ -73,6 +74,8 @@ class TrainerConfig:
     """With fp8: what shares a scale."""
     lora: LoraConfig | None = None
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
+    dpo: DpoConfig | None = None
+    """With lora: learn which of two answers is preferred. None: learn what the samples say."""
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
     evaluation: EvaluationConfig | None = None
@@ -115,6 +118,8 @@ class TrainerConfig:
             raise ConfigError("fp8_scaling: is for products in fp8; set fp8 too")
         if self.lora is not None and self.lora.adapters_from and self.model_from is None:
             raise ConfigError("lora.adapters_from: adapters belong on a model; set model_from too")
+        if self.dpo is not None:
+            self._check_preferences()
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
 
@@ -138,6 +143,22 @@ class TrainerConfig:
         named = next((name for name, used in broken.items() if used), None)
         if named is not None:
             raise ConfigError(f"compile: not with {named}; leave one of the two out")
+
+    def _check_preferences(self) -> None:
+        """What the reference, the model without its adapters, or the loss of pairs lacks."""
+        if self.lora is None or self.lora.adapters_from is not None:
+            raise ConfigError(
+                "dpo: the model without adapters is what it is compared with; set lora, without"
+                " adapters_from (export that model whole and name it in model_from)"
+            )
+        lacking = {
+            "evaluation": self.evaluation is not None,
+            "model.balance_weight": self.model.balance_weight > 0,
+            "local_sgd or asynchronous servers": self.parallelism.independent,
+        }
+        named = next((name for name, used in lacking.items() if used), None)
+        if named is not None:
+            raise ConfigError(f"dpo: not with {named}; leave one of the two out")
 
     def _check_measured_average(self) -> None:
         if not self.optimizer.average_decay:

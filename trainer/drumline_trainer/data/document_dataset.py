@@ -141,10 +141,7 @@ def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> 
     ends = text.document_ends()
     starts = np.concatenate([np.zeros(1, dtype=np.int64), ends[:-1]])
     lengths = np.minimum(ends - starts, sequence_length + 1)
-    if text.learned is None:
-        targets = lengths - 1
-    else:
-        targets = text.learned.before(starts + lengths) - text.learned.before(starts + 1)
+    targets = learned_targets(text, starts, lengths)
     useful = targets > 0
     if not useful.any():
         raise ConfigError(
@@ -165,3 +162,12 @@ def window_table(text: TokenStream, *, sequence_length: int, together: bool) -> 
         cut=cut,
         left_out=len(ends) - int(useful.sum()),
     )
+
+
+def learned_targets(
+    text: TokenStream, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64]
+) -> npt.NDArray[np.int64]:
+    """How many tokens but the first are learned of each of these documents."""
+    if text.learned is None:
+        return lengths - 1
+    return text.learned.before(starts + lengths) - text.learned.before(starts + 1)

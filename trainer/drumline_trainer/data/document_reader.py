@@ -53,8 +53,8 @@ def read_documents(
         if path.suffix in RECORD_SUFFIXES:
             offset = start.offset if number == start.file else 0
             for stored in read_records(path, offset=offset):
-                text = _rendered(stored, renderer)
-                yield TextDocument(text, DocumentPosition(number, stored.after))
+                for text in _rendered(stored, renderer):
+                    yield TextDocument(text, DocumentPosition(number, stored.after))
         else:
             text = LearnedText(decoded(path.read_bytes(), path, at=0))
             yield TextDocument(text, DocumentPosition(number + 1))
@@ -75,13 +75,14 @@ def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
                     f"data.source: the first record of {path}, with the fields"
                     f" {', '.join(map(repr, stored.record)) or 'none'}, has neither a text in"
                     f" {field!r} (data.field) nor 'messages', 'conversations', 'prompt' and"
-                    " 'completion', or 'instruction' and 'output'"
+                    " 'completion', 'instruction' and 'output', or 'chosen' and 'rejected' with a"
+                    " 'prompt'"
                 )
             return kind
     return RecordKind.TEXT
 
 
-def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> LearnedText:
+def _rendered(stored: StoredRecord, renderer: RecordRenderer) -> tuple[LearnedText, ...]:
     try:
         return renderer.render(stored.record)
     except ValueError as error:

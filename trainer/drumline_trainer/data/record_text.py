@@ -50,6 +50,8 @@ class MemoryText:
     learned: LearnedSpans | None
     vocabulary: int
     tokenizer_sha256: str | None
+    paired: bool = False
+    """Documents are pairs, of which the first is preferred."""
 
     @property
     def size(self) -> int:
@@ -139,11 +141,11 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: Path) ->
         document
         for batch in _batched(texts)
         for document in tokenizer.encode(batch)
-        if document.tokens
+        if document.tokens or renderer.kind.paired
     ]
     if not documents:
         raise ConfigError(f"data.source: the records under {corpus.folder} make no token")
-    return _joined(documents, end=end, tokenizer=tokenizer)
+    return _joined(documents, end=end, tokenizer=tokenizer, paired=renderer.kind.paired)
 
 
 def renderer_for(
@@ -161,7 +163,7 @@ def renderer_for(
     kind = first_kind(corpus, field=config.field)
     special = special_tokens(tokenizer_config_of(folder))
     template = None
-    if kind is RecordKind.CONVERSATION:
+    if kind.of_each is RecordKind.CONVERSATION:
         template = chat_template_of(folder, file=config.chat_template, ends=tokenizer.special)
     return RecordRenderer(
         kind=kind,
@@ -187,7 +189,11 @@ def _batched(texts: Iterable[LearnedText]) -> Iterator[list[LearnedText]]:
 
 
 def _joined(
-    documents: list[EncodedDocument], *, end: int | None, tokenizer: LoadedTokenizer
+    documents: list[EncodedDocument],
+    *,
+    end: int | None,
+    tokenizer: LoadedTokenizer,
+    paired: bool,
 ) -> MemoryText:
     closing = [] if end is None else [end]
     ends = list(accumulate(len(document.tokens) + len(closing) for document in documents))
@@ -201,4 +207,5 @@ def _joined(
         learned=LearnedSpans.of(moved(spans, [0, *ends[:-1]])) if spans else None,
         vocabulary=tokenizer.vocabulary,
         tokenizer_sha256=tokenizer.sha256,
+        paired=paired,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.held_out import (
     HeldOutDataset,
@@ -13,6 +13,7 @@ from drumline_trainer.data.held_out import (
     held_out_part,
     withhold,
 )
+from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.vocabulary import check_vocabulary
 
@@ -33,6 +34,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
     folder = None if config.model_from is None else Path(config.model_from)
     training = open_dataset(config.data, seed=config.seed, model_folder=folder)
     check_vocabulary(training, config)
+    _check_paired(training, config)
     evaluation = config.evaluation
     if evaluation is None:
         return RunData(training=training, held_out=None)
@@ -43,3 +45,14 @@ def open_run_data(config: TrainerConfig) -> RunData:
     other = open_dataset(elsewhere, seed=config.seed, model_folder=folder)
     check_vocabulary(other, config)
     return RunData(training=training, held_out=held_out_part(other, evaluation))
+
+
+def _check_paired(training: Dataset, config: TrainerConfig) -> None:
+    """Pairs of answers are learned from by their own loss, and nothing else is."""
+    paired = isinstance(training, PreferenceDataset)
+    if paired is (config.dpo is not None):
+        return
+    training.close()
+    if paired:
+        raise ConfigError("dpo: data.source holds pairs, 'chosen' and 'rejected'; set dpo.beta")
+    raise ConfigError("dpo: data.source holds no pairs, records with 'chosen' and 'rejected'")

@@ -16,7 +16,8 @@ from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.image_dataset import holds_images, open_images
 from drumline_trainer.data.mixture import MixtureDataset, dealt
-from drumline_trainer.data.record_text import open_records, records_of
+from drumline_trainer.data.preference_dataset import PreferenceDataset
+from drumline_trainer.data.record_text import MemoryText, open_records, records_of
 from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import INDEX_FILE
@@ -58,6 +59,10 @@ def _open_mixture(
             text = _open_text(each, model_folder=model_folder)
             opened.callback(text.close)
             texts.append(text)
+        if any(isinstance(text, MemoryText) and text.paired for text in texts):
+            raise ConfigError(
+                "data.mixture: pairs of answers are not mixed; put them into one folder"
+            )
         packing = _packing(config, texts)
         parts = tuple(
             _windows(text, each, seed=seed + number, packing=packing)
@@ -78,7 +83,9 @@ def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:
 
 def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packing) -> Dataset:
     if packing in (Packing.WHOLE, Packing.PADDED):
-        return DocumentDataset.of(
+        paired = isinstance(text, MemoryText) and text.paired
+        kind = PreferenceDataset if paired else DocumentDataset
+        return kind.of(
             text,
             sequence_length=config.sequence_length,
             seed=seed,

@@ -92,6 +92,10 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
     corpus = open_corpus(source)
     tokenizer = LoadedTokenizer.of(options.tokenizer)
     renderer = renderer_for(corpus, tokenizer, config=source, folder=options.tokenizer.parent)
+    if renderer.kind.paired:
+        raise ConfigError(
+            "source: shards hold no pairs of answers; name the records themselves in data.source"
+        )
     header = _header(options, corpus, tokenizer, renderer)
     encoder = _Encoder(corpus=corpus, tokenizer=tokenizer, renderer=renderer, header=header)
     options.output.mkdir(parents=True, exist_ok=True)

@@ -28,6 +28,11 @@ def token_losses_sum(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
 
     A classifier's logits of shape B C and targets of shape B are summed over the samples.
     """
+    return token_losses(logits_BSV, targets_BS).sum()
+
+
+def token_losses(logits_BSV: Tensor, targets_BS: Tensor) -> Tensor:
+    """The same of each of the N positions, 0 where there is no target."""
     logits_NV, targets_N = logits_BSV.flatten(0, -2), targets_BS.flatten()
     return cast("Tensor", _ChunkedCrossEntropy.apply(logits_NV, targets_N))
 
@@ -49,7 +54,7 @@ class _ChunkedCrossEntropy(Function):
             sums_N[rows] = part_CV.exp_().sum(dim=-1)
             losses_N[rows] = sums_N[rows].log() - of_target_C
         ctx.save_for_backward(logits_NV, largest_N, sums_N, words_N1, counted_N)
-        return losses_N.masked_fill_(~counted_N, 0).sum()
+        return losses_N.masked_fill_(~counted_N, 0)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from drumline_trainer.adapters.four_bit import pack
-from drumline_trainer.adapters.lora import A, B, merge_adapters
+from drumline_trainer.adapters.lora import A, B, merge_adapters, without_adapters
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.initialize import initialize
@@ -70,6 +70,17 @@ def test_a_model_begins_as_its_base() -> None:
     parallel_model = begun(configured())
     assert torch.equal(logits(parallel_model), plain_model(configured())(TOKENS))
     assert all(part.tensor.any() == part.name.endswith(A) for part in parallel_model.slices)
+
+
+@pytest.mark.parametrize("bits", [16, 4])
+def test_without_its_adapters_a_model_is_its_base_again(bits: int) -> None:
+    config = configured(lora={"base_bits": bits})
+    base, parallel_model = logits(begun(config)), taught(begun(config))
+    learned = logits(parallel_model)
+    assert (learned - base).abs().max() > 1e-3
+    with without_adapters(parallel_model.stages[0]):
+        assert torch.equal(logits(parallel_model), base)
+    assert torch.equal(logits(parallel_model), learned)
 
 
 def test_only_adapters_have_gradients_and_optimizer_state() -> None:

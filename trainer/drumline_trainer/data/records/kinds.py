@@ -5,6 +5,8 @@
 {"conversations": [{"from": "human", "value": "..."}, {"from": "gpt", "value": "..."}]}
 {"instruction": "...", "input": "...", "output": "..."}
 {"prompt": "...", "completion": "..."}, both texts or both lists of messages
+{"prompt": "...", "chosen": "...", "rejected": "..."}, all texts or all lists of messages; or
+                    without a prompt, or with a text that is one: two whole lists of messages
 """
 
 from __future__ import annotations
@@ -28,10 +30,32 @@ class RecordKind(StrEnum):
     """By the chat template; what the assistant says is learned."""
     COMPLETION = "completion"
     """One text after the other; the second is learned."""
+    PREFERRED_CONVERSATION = "preferred conversation"
+    """Two conversations, of which the first is preferred."""
+    PREFERRED_COMPLETION = "preferred completion"
+    """Two completions of a prompt, of which the first is preferred."""
+
+    @property
+    def of_each(self) -> RecordKind:
+        """What a record, or each side of a pair, is."""
+        return _SIDES.get(self, self)
+
+    @property
+    def paired(self) -> bool:
+        """Whether a record is two texts."""
+        return self in _SIDES
+
+
+_SIDES: Final = {
+    RecordKind.PREFERRED_CONVERSATION: RecordKind.CONVERSATION,
+    RecordKind.PREFERRED_COMPLETION: RecordKind.COMPLETION,
+}
 
 
 def kind_of(record: Record, *, field: str) -> RecordKind | None:
     """The kind that these fields are of; None: of none."""
+    if {"chosen", "rejected"} <= record.keys():
+        return _kind_of_pair(record)
     if isinstance(record.get(field), str):
         return RecordKind.TEXT
     if isinstance(record.get("prompt"), str) and isinstance(record.get("completion"), str):
@@ -40,6 +64,29 @@ def kind_of(record: Record, *, field: str) -> RecordKind | None:
     if named or {"instruction", "output"} <= record.keys() or _both_lists(record):
         return RecordKind.CONVERSATION
     return None
+
+
+def sides_of(record: Record) -> tuple[Record, Record]:
+    """The chosen and the rejected side of a pair, each a record of its own."""
+    chosen, rejected = (_side(record, name) for name in ("chosen", "rejected"))
+    return chosen, rejected
+
+
+def _kind_of_pair(record: Record) -> RecordKind | None:
+    pair = [record["chosen"], record["rejected"]]
+    if all(isinstance(answer, list) for answer in pair):
+        return RecordKind.PREFERRED_CONVERSATION
+    if all(isinstance(answer, str) for answer in (*pair, record.get("prompt"))):
+        return RecordKind.PREFERRED_COMPLETION
+    return None
+
+
+def _side(record: Record, name: str) -> Record:
+    tools = {"tools": record["tools"]} if "tools" in record else {}
+    whole = isinstance(record[name], list) and not isinstance(record.get("prompt"), list)
+    if whole:  # its begin is the prompt, and what is learned of it is the same on both sides
+        return {"messages": record[name], **tools}
+    return {"prompt": record["prompt"], "completion": record[name], **tools}
 
 
 def messages_of(record: Record) -> list[Message]:

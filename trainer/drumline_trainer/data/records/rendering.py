@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline_trainer.data.records.chat_template import ChatTemplate
-from drumline_trainer.data.records.kinds import Record, RecordKind, kind_of, messages_of
+from drumline_trainer.data.records.kinds import Record, RecordKind, kind_of, messages_of, sides_of
 from drumline_trainer.data.records.learned_text import LearnedText
 
 
@@ -23,8 +23,8 @@ class RecordRenderer:
     end: str = ""
     """Written after a completion, and learned: the token that texts end with."""
 
-    def render(self, record: Record) -> LearnedText:
-        """The record as text.
+    def render(self, record: Record) -> tuple[LearnedText, ...]:
+        """The record as one text, or of a pair as the chosen one and the rejected one.
 
         Raises:
             ValueError: it is of another kind, or no template can write it.
@@ -32,14 +32,18 @@ class RecordRenderer:
         kind = kind_of(record, field=self.field)
         if kind is not self.kind:
             raise ValueError(f"{self._wanted()}; it has {', '.join(map(repr, record)) or 'none'}")
-        match self.kind:
+        sides = sides_of(record) if self.kind.paired else (record,)
+        return tuple(self._text(side, self.kind.of_each) for side in sides)
+
+    def _text(self, record: Record, kind: RecordKind) -> LearnedText:
+        match kind:
             case RecordKind.TEXT:
                 return LearnedText(record[self.field])
             case RecordKind.COMPLETION:
                 prompt, answer = f"{self.begin}{record['prompt']}", record["completion"] + self.end
                 learned = (len(prompt), len(prompt) + len(answer))
                 return LearnedText(prompt + answer, (learned,))
-            case RecordKind.CONVERSATION:
+            case _:
                 if self.template is None:
                     raise ValueError("a conversation needs a chat template")
                 return self.template.render(messages_of(record), tools=record.get("tools"))
@@ -54,4 +58,12 @@ class RecordRenderer:
                 return (
                     "no conversation, as the first one is: an object with 'messages',"
                     " 'conversations' or 'instruction' and 'output'"
+                )
+            case RecordKind.PREFERRED_CONVERSATION:
+                return (
+                    "no pair, as the first one is: an object with messages in 'chosen', 'rejected'"
+                )
+            case RecordKind.PREFERRED_COMPLETION:
+                return (
+                    "no object with the texts 'prompt', 'chosen', 'rejected', as the first one is"
                 )

@@ -1,0 +1,86 @@
+"""Adapters learn which answer is preferred, in every kind of data parallelism alike."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline_trainer.config import merge
+from drumline_trainer.metrics.losses import read_losses
+from tests.gloo.gang import GangStarter
+from tests.gloo.jobs import train_rank
+from tests.gloo.stored import same_bits, whole_tensors
+from tests.gloo.tuned import tuned, write_tiny_llama
+from tests.unit.trainer.data.records.conversations import CAPITALS, write_lines
+
+STEPS = 12
+PREFERRING: dict[str, Any] = {
+    "dpo": {"beta": 0.5},
+    "lora": {"rank": 4},
+    "evaluation": None,
+    "optimizer": {"learning_rate": 0.002, "schedule": "constant"},
+    "checkpoint": {"every_steps": STEPS // 2},
+    "data": {"sequence_length": 160},
+    "steps": STEPS,
+}
+
+
+def pairs() -> list[dict[str, Any]]:
+    """The right capital is preferred to that of the next country."""
+    names = list(CAPITALS)
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"What is the capital of {name}?"}],
+            "chosen": [{"role": "assistant", "content": f"It is {CAPITALS[name]}."}],
+            "rejected": [{"role": "assistant", "content": f"I do not know {CAPITALS[other]}."}],
+        }
+        for name, other in zip(names * 4, names[1:] + names * 3 + names[:1], strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    folder = tmp_path_factory.mktemp("preferences")
+    write_lines(folder / "data" / "train.jsonl", pairs())
+    return write_tiny_llama(folder / "model"), folder / "data"
+
+
+def train(
+    gangs: GangStarter,
+    folders: tuple[Path, Path],
+    folder: Path,
+    *,
+    ranks: int = 1,
+    **changes: Any,
+) -> list[float]:
+    """Every loss."""
+    config = tuned(*folders, **merge(PREFERRING, changes))
+    gangs.run(train_rank, config, None, world_size=ranks, checkpoint_folder=folder)
+    return list(read_losses(folder / "metrics.jsonl").values())
+
+
+def test_the_preferred_answer_gains_and_a_resume_leaves_no_trace(
+    gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path
+) -> None:
+    losses = train(gangs, folders, tmp_path / "whole")
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-6)  # the adapters add nothing yet
+    assert losses[-1] < 0.5 * losses[0]
+    train(gangs, folders, tmp_path / "parts", steps=STEPS // 2)
+    train(gangs, folders, tmp_path / "parts")
+    last = f"step-{STEPS:08d}"
+    whole, parts = (whole_tensors(tmp_path / name / last) for name in ("whole", "parts"))
+    assert same_bits(whole, parts)
+
+
+@pytest.mark.parametrize("kind", ["ddp", "zero2", "fsdp"])
+def test_every_kind_of_data_parallelism_learns_the_same(
+    gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path, kind: str
+) -> None:
+    short = {"steps": 3}
+    alone = train(gangs, folders, tmp_path / "alone", **short, micro_batch_size=1)
+    asked = {"parallelism": {"data_parallel": kind}, "memory": {"recompute": "full"}}
+    shared = train(gangs, folders, tmp_path / kind, ranks=2, **merge(short, asked))
+    assert shared == pytest.approx(alone, rel=1e-4)

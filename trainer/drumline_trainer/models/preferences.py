@@ -1,0 +1,41 @@
+"""Direct preference optimization (Rafailov et al. 2023): the loss of pairs of answers.
+
+Of each pair the chosen answer shall gain on the rejected one, beside a reference:
+
+    gained(answer) = log p(answer) - log r(answer)
+    loss = -log sigmoid(beta · (gained(chosen) - gained(rejected)))
+
+p is the model, r the reference; the probability of an answer is the product of its tokens'. Both
+answers of a pair are neighbouring documents of a window (`models.documents`): so each is seen as if
+alone, and pairs of all lengths share windows. Only the answers' tokens are targets.
+
+Shapes: B batch, S sequence, V vocabulary, P pairs.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.loss import token_losses
+
+
+def answer_log_probabilities(
+    logits_BSV: Tensor, targets_BS: Tensor, documents: Documents
+) -> Tensor:
+    """Of the chosen and the rejected answer of each pair, of shape P 2, in fp32."""
+    losses_BS = token_losses(logits_BSV, targets_BS).view_as(targets_BS)
+    sums = [
+        losses_S[run].sum()
+        for losses_S, runs in zip(losses_BS.unbind(), documents.runs(), strict=True)
+        for run in runs[: len(runs) // 2 * 2]  # an odd one at the end is padding
+    ]
+    return -torch.stack(sums).view(-1, 2)
+
+
+def preference_losses_sum(model_P2: Tensor, reference_P2: Tensor, *, beta: float) -> Tensor:
+    """Summed over the pairs."""
+    gained_P2 = model_P2 - reference_P2
+    return -F.logsigmoid(beta * (gained_P2[:, 0] - gained_P2[:, 1])).sum()
