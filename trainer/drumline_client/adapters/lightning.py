@@ -3,7 +3,8 @@
     trainer.fit(model, ckpt_path=drumline.newest_checkpoint())
 
 Optimizer steps and losses are reported. When a node leaves or the job is preempted, all ranks save
-into the folder at the agreed step, and the Trainer stops if the pods are given back.
+into the folder at the agreed step, and the Trainer stops if the pods are given back. Callbacks that
+log a step come before this one: the process may be stopped once the step is saved.
 """
 
 # The library is in the images of users, not in this repository's environment: the tests run in

@@ -51,14 +51,18 @@ class Model(lightning.LightningModule):
     def training_step(self, batch: torch.Tensor) -> torch.Tensor:
         return (self.layers(batch) - batch.sum(1, keepdim=True)).square().mean()
 
-    def on_train_batch_end(self, *arguments: Any) -> None:
-        journal.finished(self.trainer.global_step, float(arguments[0]["loss"]))
-
     def configure_optimizers(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(self.parameters(), lr=0.01)
 
     def train_dataloader(self) -> Rows:
         return Rows()
+
+
+class Journal(lightning.Callback):
+    """Before ours: a script may be stopped once it has saved, in the middle of the later hooks."""
+
+    def on_train_batch_end(self, trainer: Any, _: Any, outputs: Any, *__: Any) -> None:
+        journal.finished(trainer.global_step, float(outputs["loss"]))
 
 
 def newest() -> Path | None:
@@ -69,13 +73,14 @@ def newest() -> Path | None:
 def main() -> None:
     SAVES.mkdir(exist_ok=True)
     callbacks: list[Any] = [
+        Journal(),
         ModelCheckpoint(
             dirpath=SAVES,
             filename="step-{step}",
             auto_insert_metric_name=False,
             every_n_train_steps=journal.EVERY,
             save_top_k=-1,
-        )
+        ),
     ]
     if journal.LEVEL != "L0":
         from drumline_client.adapters.lightning import DrumlineCallback  # noqa: PLC0415 - L1
