@@ -152,6 +152,25 @@ def test_a_template_whose_program_acknowledges_saves_is_asked_before_it_moves() 
     assert "saved step 42" in (status.message or "")
 
 
+def test_half_of_a_short_notice_is_for_a_save_that_is_acknowledged() -> None:
+    """30 s, of which SIGTERM would take all, with the margin."""
+    template = {**TEMPLATE, "command": ["run"], "launch": "PerGpu"}
+    job, short = a_running_job(template=template), reclaim(deadline=T0 + 40)
+
+    def seen(**rest: Any) -> Observed:
+        return seen_on(job, short, acknowledges_saves=True, **rest)
+
+    job = with_status(job, decided(job, seen(), now=T0 + 10))
+    [asked] = planned(job, seen(), now=T0 + 11).actions
+    assert isinstance(asked, Notify)
+    status = decided(job, seen(notice=answer_of(job)), now=T0 + 12)
+    assert status.disruption is not None
+    assert status.disruption.movable
+    silent = seen(notified=notice_of(job))
+    assert planned(job, silent, now=T0 + 24.9).status is None
+    assert decided(job, silent, now=T0 + 25).reason == Reason.NODE_DISRUPTED
+
+
 # --- what is announced -----------------------------------------------------------------------
 
 

@@ -120,7 +120,7 @@ def leave_nodes(situation: Situation) -> JobPlan | None:
         status = _announced_status(situation, announced, affected, renewed=True)
         return JobPlan(status=status)
     certain = disruption.deadline is not None
-    late = situation.now >= _leave_at(job, disruption)
+    late = situation.now >= _leave_at(situation, disruption)
     saved = _is_settled(situation, disruption)
     match next_step(workload_of(situation), certain=certain, saved=saved, late=late):
         case Step.LEAVE:
@@ -138,7 +138,7 @@ def due_at(situation: Situation) -> float | None:
     disruption = situation.job.status.disruption
     if disruption is None or disruption.deadline is None:
         return None
-    leave_at = _leave_at(situation.job, disruption)
+    leave_at = _leave_at(situation, disruption)
     times = (leave_at - LAST_SAVE_SECONDS, leave_at)
     return min((at for at in times if at > situation.now), default=leave_at)
 
@@ -195,13 +195,20 @@ def _over(situation: Situation, disruption: DisruptionStatus | None) -> JobPlan 
     return JobPlan(status=status)
 
 
-def _leave_at(job: Job, disruption: DisruptionStatus) -> float:
-    """When members without another node leave: a template's pods need their grace period."""
+def _leave_at(situation: Situation, disruption: DisruptionStatus) -> float:
+    """When members without another node leave: a template's pods need their grace period.
+
+    A program that acknowledges saves has half of a short notice to do so, before SIGTERM has what
+    is left: with 30 s, a grace period of 20 s and the margin, it would never be asked.
+    """
     deadline = save_deadline(disruption)
-    template = job.spec.template
+    template = situation.job.spec.template
     if template is None:
         return deadline
-    return deadline - template.termination_grace_period_seconds - LEAVE_MARGIN_SECONDS
+    leave_at = deadline - template.termination_grace_period_seconds - LEAVE_MARGIN_SECONDS
+    if not situation.saves_on_request:
+        return leave_at
+    return max(leave_at, (parse_timestamp(disruption.requested_at) + deadline) / 2)
 
 
 def _saves_again(situation: Situation, disruption: DisruptionStatus) -> bool:
