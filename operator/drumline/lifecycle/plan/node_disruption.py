@@ -108,7 +108,7 @@ def leave_nodes(situation: Situation) -> JobPlan | None:
 
     The gang is complete and runs.
     """
-    job, disruption = situation.job, situation.job.status.disruption
+    disruption = situation.job.status.disruption
     announced = _announced(situation)
     if not announced:
         return _over(situation, disruption)
