@@ -77,10 +77,18 @@ def admitted(
     nodes: tuple[str, ...] = ("node-a", "node-b"),
     at: float = T0,
     image: str = "trainer:1",
+    agent_image: str | None = None,
 ) -> Job:
     """The job with its places."""
     status = transitions.admitted(
-        job, pool="h100", nodes=nodes, epoch=EPOCH, image=image, priority=0, now=at
+        job,
+        pool="h100",
+        nodes=nodes,
+        epoch=EPOCH,
+        image=image,
+        agent_image=agent_image,
+        priority=0,
+        now=at,
     )
     return with_status(job, status)
 

@@ -83,6 +83,9 @@ class TrainingJobStatus(ApiModel):
     image: Annotated[str | None, Field(max_length=512)] = None
     """Image of its pods, with the digest that the first of them ran; replacements and resumes use
     it too, until the job names another one."""
+    agent_image: Annotated[str | None, Field(max_length=512)] = None
+    """Image of the agent that its pods bring into the template's image (template.launch), as it was
+    when the job last got its GPUs: no replacement has another agent than its peers."""
     code_digest: Annotated[str | None, Field(max_length=71)] = None
     """Of the code that its pods unpacked when it last got its GPUs, replacements too
     (template.code). Absent: the image has the code."""

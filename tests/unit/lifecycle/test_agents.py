@@ -11,7 +11,7 @@ from drumline.api.conditions import DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle import transitions
-from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pod_settings import PodSettings, new_agent_image
 from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
@@ -153,6 +153,18 @@ def test_the_agent_s_image_may_be_another_than_the_operator_s() -> None:
     gpus = PoolGpus(resource="nvidia.com/gpu")
     (install,) = pod_manifest(job, index=0, gpus=gpus, settings=settings)["spec"]["initContainers"]
     assert install["image"] == "a:1"
+
+
+def test_a_replaced_pod_has_the_agent_of_its_peers_over_an_upgrade() -> None:
+    """Admitted by an operator whose agent is a:1; the next operator brings a:2."""
+    gpus, before = PoolGpus(resource="nvidia.com/gpu"), replace(SETTINGS, agent_image="a:1")
+    waiting, after = a_supervised_job(), replace(SETTINGS, agent_image="a:2")
+    job = admitted(waiting, nodes=NODES, agent_image=new_agent_image(waiting, before))
+    (install,) = pod_manifest(job, index=0, gpus=gpus, settings=after)["spec"]["initContainers"]
+    assert install["image"] == "a:1"
+    again = admitted(job, nodes=NODES, agent_image=new_agent_image(job, after))
+    assert again.status.agent_image == "a:2"
+    assert new_agent_image(a_job(), after) is None
 
 
 def test_both_containers_are_restricted() -> None:

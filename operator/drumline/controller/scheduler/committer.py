@@ -27,7 +27,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
-from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
+from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
@@ -152,6 +152,7 @@ class Committer:
             nodes=placed.assignment,
             epoch=self._epoch,
             image=image_of(job, self._pods),
+            agent_image=new_agent_image(job, self._pods),
             priority=self._priority_of(job),
             now=now,
             signing_key=self._signing_key if job.has_agents else None,

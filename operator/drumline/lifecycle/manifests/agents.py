@@ -14,7 +14,7 @@ from drumline.api.code import CodeSource
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.supervision import EndNoticeDelivery
 from drumline.lifecycle.manifests.code import code_mount, code_volumes, parts_mount
-from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pod_settings import PodSettings, agent_image_of
 from drumline.lifecycle.manifests.volumes import scratch_volume, token_mount, token_volume
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
@@ -206,7 +206,7 @@ def _install_container(
         member,
         name=INSTALL_CONTAINER,
         program="install",
-        image=settings.agent_image or settings.join_image,
+        image=agent_image_of(job, settings),
         mounts=[
             {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
             {"name": "drumline-gang", "mountPath": GANG_FOLDER},

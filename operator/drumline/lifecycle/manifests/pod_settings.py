@@ -46,6 +46,16 @@ def image_of(job: Job, settings: PodSettings) -> str:
     return named or settings.trainer_image
 
 
+def new_agent_image(job: Job, settings: PodSettings) -> str | None:
+    """What a job that gets GPUs now takes its agent from; None: its own image has it, or none."""
+    return None if job.launch is None else settings.agent_image or settings.join_image
+
+
+def agent_image_of(job: Job, settings: PodSettings) -> str:
+    """Where a pod takes its agent from: as its peers do, over an upgrade of the operator, too."""
+    return job.status.agent_image or settings.agent_image or settings.join_image
+
+
 def _named_image(job: Job) -> str | None:
     if job.spec.template is not None:
         return job.spec.template.image

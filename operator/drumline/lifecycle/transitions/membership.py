@@ -44,6 +44,7 @@ def admitted(
     priority: int,
     now: float,
     signing_key: str | None = None,
+    agent_image: str | None = None,
 ) -> TrainingJobStatus:
     """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes.
 
@@ -56,6 +57,7 @@ def admitted(
         priority: the one that it was ordered by; later ones count up to this.
         now: seconds since the epoch.
         signing_key: name of the key that its token follows from, where it has agents.
+        agent_image: what its pods take their agent from, where that is another image.
     """
     generation = (job.status.generation or 0) + 1
     members = [
@@ -72,9 +74,8 @@ def admitted(
         expected_start=None,
         expected_start_by=None,
         image=image,
-        code_digest=job.spec.template.code.digest
-        if job.spec.template is not None and job.spec.template.code is not None
-        else None,
+        agent_image=agent_image,
+        code_digest=_code_digest(job),
         priority=priority,
         signing_key=signing_key,
         queued_at=job.status.queued_at or timestamp(job.created_at),
@@ -93,6 +94,11 @@ def admitted(
             status, job, ConditionType.RUNNING, "False", Reason.STARTING_PODS, "", now
         )
     return with_summary(status, Phase.STARTING, Reason.STARTING_PODS, "")
+
+
+def _code_digest(job: Job) -> str | None:
+    code = job.spec.template.code if job.spec.template is not None else None
+    return code.digest if code is not None else None
 
 
 def members_lost(
