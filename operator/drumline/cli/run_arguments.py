@@ -99,6 +99,12 @@ def add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--no-code", action="store_true", help="the image has the code")
     run.add_argument(
+        "--requirements",
+        type=Path,
+        metavar="FILE",
+        help="packages that the image lacks: pip installs them in each pod before its ranks start",
+    )
+    run.add_argument(
         "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     run.add_argument(
@@ -116,6 +122,14 @@ def add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
     run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    _add_chain(run)
+    run.add_argument("--dry-run", action="store_true", help="print the objects, change nothing")
+    run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
+    add_cluster(run)
+
+
+def _add_chain(run: argparse.ArgumentParser) -> None:
+    """Of jobs that belong together."""
     run.add_argument(
         "--after",
         action="append",
@@ -134,9 +148,6 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--max-parallel", type=int, metavar="N", help="of a sweep so many jobs at a time; all"
     )
-    run.add_argument("--dry-run", action="store_true", help="print the objects, change nothing")
-    run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
-    add_cluster(run)
 
 
 def add_convert(convert: argparse.ArgumentParser) -> None:

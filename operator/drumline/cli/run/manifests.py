@@ -12,6 +12,7 @@ from typing import Any, Final
 from drumline.api.base import GROUP, VERSION
 from drumline.cli.jobs.clone import SHARED_CODE
 from drumline.cli.run.pack import PackedFolder
+from drumline.cli.run.requirements import with_requirements
 from drumline_trainer.contract import CODE_PART_KEY, MAX_CODE_PART_BYTES
 
 Json = dict[str, Any]
@@ -46,6 +47,8 @@ class RunRequest:
     resources: tuple[tuple[str, str], ...] = ()
     options: Json = field(default_factory=dict[str, Any])
     """Further fields of the spec."""
+    requirements: str = ""
+    """Packages that the image lacks, as a requirements file."""
     parameters: str = ""
     """Of a job of a sweep, for people: `lr=3e-4 seed=1`."""
 
@@ -88,6 +91,8 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
             {"name": f"claim-{number}", "mountPath": folder}
             for number, (_, folder) in enumerate(request.claims)
         ]
+    if request.requirements:
+        template = with_requirements(template, request.requirements, env=template.get("env", []))
     spec: Json = {
         "queue": request.queue,
         "nodes": request.nodes,

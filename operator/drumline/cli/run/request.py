@@ -9,6 +9,7 @@ from typing import Final, get_args
 from drumline.api.after import AfterSpec
 from drumline.cli.errors import BadInput
 from drumline.cli.run.manifests import RunRequest, job_stem, launch_of
+from drumline.cli.run.requirements import read_requirements
 
 _CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
@@ -63,6 +64,7 @@ def run_request(
             option="--resources",
             form="cpu=8,memory=64Gi",
         ),
+        requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
         options={name: value for name, value in options.items() if value},
     )
 

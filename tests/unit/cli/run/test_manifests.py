@@ -58,8 +58,10 @@ def test_the_short_form_is_a_whole_job() -> None:
 
 def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("print(1)\n")
+    (tmp_path / "requirements.txt").write_text("tidy==1.0\n")
     packed = pack(tmp_path, ["train.py"])
     made = manifest(
+        *("--requirements", str(tmp_path / "requirements.txt")),
         *("--name", "llama", "--image", "mine:1", "--launch", "PerPod", "-e", "A=b=c"),
         *("--claim", "corpus=/data", "--claim", "runs=/runs", "--pool", "h100"),
         *("--priority", "high", "--resources", "cpu=8,memory=64Gi"),
@@ -77,14 +79,21 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
     ]
     assert spec.template is not None
     assert (spec.template.image, spec.template.launch) == ("mine:1", "PerPod")
-    assert [(each.name, each.value) for each in spec.template.env or []] == [("A", "b=c")]
+    assert [(each.name, each.value) for each in spec.template.env or []] == [
+        ("PYTHONPATH", "/requirements/packages"),
+        ("A", "b=c"),
+    ]
+    [install] = spec.template.init_containers or []
+    assert install.image is None  # the job's
     claims = {
         volume.name: volume.persistent_volume_claim.claim_name
         for volume in spec.template.volumes or []
         if volume.persistent_volume_claim is not None
     }
-    mounts = [(claims[mount.name], mount.mount_path) for mount in spec.template.volume_mounts or []]
-    assert mounts == [("corpus", "/data"), ("runs", "/runs")]
+    mounts = [
+        (claims.get(mount.name), mount.mount_path) for mount in spec.template.volume_mounts or []
+    ]
+    assert mounts == [("corpus", "/data"), ("runs", "/runs"), (None, "/requirements")]
     assert spec.template.code is not None
     assert spec.template.code.digest == packed.digest
     (part,) = code_manifests(packed, namespace="team")
