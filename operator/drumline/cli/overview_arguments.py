@@ -84,6 +84,12 @@ def add_diff(command: argparse.ArgumentParser) -> None:
     add_source(command)
 
 
+MCP_DESCRIPTION: Final = """\
+Offer the commands that change nothing (list, queue, why, report, nodes, share, usage, diff) to an
+agent as tools, by the Model Context Protocol on standard input and output. It reads with the rights
+of your kubeconfig, as you would.
+"""
+
 LIVE: Final[Mapping[str, OverviewCommand]] = {
     "top": OverviewCommand(
         summary="the cluster on one screen of the terminal, drawn again every two seconds",
@@ -94,6 +100,10 @@ LIVE: Final[Mapping[str, OverviewCommand]] = {
     "ui": OverviewCommand(
         summary="the cluster as a page in the browser, with your own kubeconfig",
         description=UI_DESCRIPTION,
+    ),
+    "mcp": OverviewCommand(
+        summary="the read-only commands as tools for an agent",
+        description=MCP_DESCRIPTION,
     ),
 }
 
@@ -108,12 +118,17 @@ def add_live(command: argparse.ArgumentParser, name: str) -> None:
         )
         add_source(command)
         return
+    if name == "ui":
+        _add_page(command)
+    command.add_argument("--context", help="context of the kubeconfig")
+    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def _add_page(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--port", type=int, default=0, metavar="N", help="of loopback; default: a free one"
     )
     command.add_argument("--no-browser", action="store_true", help="only print the address")
-    command.add_argument("--context", help="context of the kubeconfig")
-    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
 
 
 def _interval(text: str) -> float:

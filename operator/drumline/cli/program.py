@@ -74,6 +74,12 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.ui import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen, environment)
+        case "mcp":
+            from drumline.cli.mcp import command  # noqa: PLC0415 - rarely wanted
+
+            return command.run(
+                chosen, environment, parse=parser("drumline").parse_args, execute=_run
+            )
         case "doctor":
             from drumline.cli.doctor import command  # noqa: PLC0415 - 0.7 s that --help saves
 

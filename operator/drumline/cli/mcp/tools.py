@@ -1,0 +1,165 @@
+"""The tools: read-only commands of the command line, with checked arguments.
+
+A tool's call becomes a command line, so that an agent sees what its user would, with the same
+rights. Values are names or moments by pattern and stand behind `=`: none of them can be an option.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+Json = dict[str, Any]
+
+_NAME: Final = r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolArgument:
+    """One argument of a tool."""
+
+    name: str
+    option: str
+    """Of the command line; empty: it stands alone."""
+    meaning: str
+    pattern: str = _NAME
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOnlyTool:
+    """A command that changes nothing."""
+
+    name: str
+    description: str
+    command: tuple[str, ...]
+    arguments: tuple[ToolArgument, ...] = ()
+
+    def schema(self) -> Json:
+        """As `tools/list` shows it."""
+        return {
+            "name": self.name,
+            "description": self.description,
+            "inputSchema": {
+                "type": "object",
+                "properties": {
+                    each.name: {
+                        "type": "string",
+                        "description": each.meaning,
+                        "pattern": f"^{each.pattern}$",
+                    }
+                    for each in self.arguments
+                },
+                "required": [each.name for each in self.arguments if each.required],
+                "additionalProperties": False,
+            },
+            "annotations": {"readOnlyHint": True, "openWorldHint": False},
+        }
+
+    def command_line(self, given: Mapping[str, Any]) -> list[str]:
+        """The command line of a call.
+
+        Raises:
+            ValueError: an argument is missing, unknown, or not of its form; says which.
+        """
+        known = {each.name: each for each in self.arguments}
+        if unknown := given.keys() - known.keys():
+            raise ValueError(f"{self.name} has no argument {min(unknown)!r}")
+        options: list[str] = []
+        alone: list[str] = []
+        for each in self.arguments:
+            value = given.get(each.name)
+            if value is None:
+                if each.required:
+                    raise ValueError(f"{self.name} needs the argument {each.name!r}")
+                continue
+            if not isinstance(value, str) or re.fullmatch(each.pattern, value) is None:
+                raise ValueError(f"{each.name} must match {each.pattern}")
+            if each.option:
+                options.append(f"{each.option}={value}")
+            else:
+                alone.append(value)
+        return [*self.command, *options, *alone]
+
+
+_QUEUE: Final = ToolArgument(name="queue", option="--queue", meaning="only jobs of this queue")
+_NAMESPACE: Final = ToolArgument(
+    name="namespace", option="--namespace", meaning="of the job; default: that of the kubeconfig"
+)
+_JOB: Final = ToolArgument(name="job", option="", meaning="name of the TrainingJob", required=True)
+_AS_JSON: Final = ("-o", "json")
+
+TOOLS: Final[Sequence[ReadOnlyTool]] = (
+    ReadOnlyTool(
+        name="list_jobs",
+        description="All training jobs that the user may see: who holds GPUs and how far each is,"
+        " who waits at which place in line and when it probably starts, what has ended.",
+        command=("list", "-A", *_AS_JSON),
+        arguments=(_QUEUE,),
+    ),
+    ReadOnlyTool(
+        name="show_queues",
+        description="Queues with their quota and use, and the jobs that wait in them in the"
+        " operator's order, each with its reason and the band of its expected start.",
+        command=("queue", *_AS_JSON),
+        arguments=(ToolArgument(name="queue", option="", meaning="only this queue"),),
+    ),
+    ReadOnlyTool(
+        name="why_does_it_wait",
+        description="Why one job waits: the reason with figures, the jobs before it, who holds the"
+        " GPUs it needs and until when, and what to do about it.",
+        command=("why", *_AS_JSON),
+        arguments=(_NAMESPACE, _JOB),
+    ),
+    ReadOnlyTool(
+        name="report_job",
+        description="What a job does and what happened to it: incidents with root cause and the"
+        " duration of each recovery stage, goodput, restarts left, what to do next.",
+        command=("report", *_AS_JSON),
+        arguments=(_NAMESPACE, _JOB),
+    ),
+    ReadOnlyTool(
+        name="list_nodes",
+        description="GPU nodes by pool and place in the network: the jobs that hold them, to whom"
+        " they are promised, what keeps pods off them.",
+        command=("nodes", *_AS_JSON),
+        arguments=(ToolArgument(name="pool", option="--pool", meaning="only this GpuPool"),),
+    ),
+    ReadOnlyTool(
+        name="compare_shares",
+        description="What each queue of a cohort is due by its weight, had, and is owed.",
+        command=("share", *_AS_JSON),
+    ),
+    ReadOnlyTool(
+        name="add_up_usage",
+        description="GPU-hours in a period, and what they were held for.",
+        command=("usage", *_AS_JSON),
+        arguments=(
+            ToolArgument(
+                name="since",
+                option="--since",
+                meaning="a length such as 12h or 30d; default: everything",
+                pattern=r"\d{1,6}[mhd]",
+            ),
+            ToolArgument(
+                name="by",
+                option="--by",
+                meaning="groups, such as queue,user; default: queue",
+                pattern=r"[a-z]{1,20}(,[a-z]{1,20}){0,4}",
+            ),
+        ),
+    ),
+    ReadOnlyTool(
+        name="compare_jobs",
+        description="Two jobs beside each other: the fields of their specs that differ, and what"
+        " they came to.",
+        command=("diff", *_AS_JSON),
+        arguments=(
+            _NAMESPACE,
+            ToolArgument(name="left", option="", meaning="name of a job", required=True),
+            ToolArgument(name="right", option="", meaning="name of another job", required=True),
+        ),
+    ),
+)
