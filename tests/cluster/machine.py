@@ -1,4 +1,4 @@
-"""PID 1 of one node: makes its mounts, starts its daemons, collects the dead.
+"""PID 1 of one node: makes its mounts, starts its daemons and starts them again, collects the dead.
 
 A node is a set of namespaces (process, mount, network) over this machine's own root filesystem,
 with a /run, /var/lib and /var/log of its own. So every daemon finds its default paths, several
@@ -15,9 +15,11 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 _CONTAINERD = "/run/containerd/containerd.sock"
+_RESTART_SECONDS = 1.0
+"""As systemd would: a kubelet ends where containerd listens already and is not initialized yet."""
 
 
 def main(plan_file: Path) -> None:
@@ -28,12 +30,20 @@ def main(plan_file: Path) -> None:
     for source, target in plan["binds"].items():
         mount("--bind", source, target)
     containerd, *daemons = plan["daemons"]
-    start(containerd)
+    running = {start(containerd): containerd}
     wait_for_socket(_CONTAINERD)
-    for daemon in daemons:
-        start(daemon)
+    running |= {start(daemon): daemon for daemon in daemons}
+    stay(running)
+
+
+def stay(running: dict[subprocess.Popen[bytes], dict[str, Any]]) -> NoReturn:
+    """Collect whatever ends, and start daemons among it again."""
     while True:
-        os.wait()
+        ended, _ = os.wait()
+        for process in [process for process in running if process.pid == ended]:
+            daemon = running.pop(process)
+            time.sleep(_RESTART_SECONDS)
+            running[start(daemon)] = daemon
 
 
 def mount(*arguments: str) -> None:
@@ -41,10 +51,10 @@ def mount(*arguments: str) -> None:
     subprocess.run(["mount", *arguments], check=True)
 
 
-def start(daemon: dict[str, Any]) -> None:
+def start(daemon: dict[str, Any]) -> subprocess.Popen[bytes]:
     """Start one daemon with its role in its environment and its own log."""
     with Path(daemon["log"]).open("ab") as log:
-        subprocess.Popen(
+        return subprocess.Popen(
             daemon["argv"],
             env={**os.environ, **daemon["env"]},
             stdin=subprocess.DEVNULL,
