@@ -96,16 +96,25 @@ class Diary:
         return max(0, min(reached) - recovery[0]), max(0, max(reached) - recovery[0])
 
     def stale_steps(self) -> list[Line]:
-        """Steps that ranks of a membership finished after a newer one had begun to train."""
+        """Steps that ranks of a membership trained after a newer one had begun to.
+
+        A rank that was stopped between the last exchange of a step and its bookkeeping writes the
+        step down when it wakes up. Its gang had trained that step: a peer had finished it, which
+        takes what every rank gives. Only a step beyond those is trained by who was replaced.
+        """
         begun: dict[Membership, float] = {}
         for line in self.lines:
             if line.entry is Entry.BEGINS:
                 begun.setdefault(line.membership, line.time)
-        return [
-            line
-            for line in self._steps()
-            if any(line.membership < newer and line.time > at for newer, at in begun.items())
-        ]
+        stale: list[Line] = []
+        trained: dict[Membership, int] = {}
+        for line in self._steps():
+            is_late = any(line.membership < newer and line.time > at for newer, at in begun.items())
+            if not is_late:
+                trained[line.membership] = max(line.step, trained.get(line.membership, 0))
+            elif line.step > trained.get(line.membership, 0):
+                stale.append(line)
+        return stale
 
     def recovery(self, mark: Mark) -> tuple[int, float] | None:
         """(step it went on from, when a step was finished again): the first that came to a step."""

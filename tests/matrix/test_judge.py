@@ -114,9 +114,8 @@ def verdict_on(seen: Observation, *, cell: Cell = CELL) -> Result:
 
 def changed(seen: Observation, *, when: Any, **changes: Any) -> Diary:
     """The diary with some lines changed."""
-    return Diary(
-        lines=tuple(replace(line, **changes) if when(line) else line for line in seen.diary.lines)
-    )
+    output = [replace(line, **changes) if when(line) else line for line in seen.diary.lines]
+    return Diary(lines=tuple(sorted(output, key=lambda line: line.time)))
 
 
 def test_a_recovery_that_keeps_its_promises_is_green_with_its_figures() -> None:
@@ -207,6 +206,19 @@ def test_a_rank_that_trains_on_after_it_was_replaced_is_red() -> None:
     diary = Diary(lines=tuple(sorted([*seen.diary.lines, *late], key=lambda line: line.time)))
     failings = verdict_on(replace(seen, diary=diary)).failings
     assert "rank 2 trained step 8 when it had been replaced" in failings
+
+
+def test_a_step_that_the_gang_had_trained_is_not_stale() -> None:
+    """Its rank was stopped between the last exchange of the step and writing it down."""
+    seen = recovered()
+    steps = [line for line in seen.diary.lines if line.membership == (1, 0) and line.step == 7]
+    assert {line.rank for line in steps} > {2}
+    diary = changed(
+        seen,
+        when=lambda line: (line.rank, line.membership, line.step) == (2, (1, 0), 7),
+        time=RECOVERED_AT + 0.5,
+    )
+    assert verdict_on(replace(seen, diary=diary)).verdict is Verdict.GREEN
 
 
 @pytest.mark.parametrize(
