@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
+
+from drumline.scheduling.forecast import ExpectedStart
 
 Side = Literal["early", "band", "late"]
 
@@ -16,9 +18,22 @@ class StartForecast:
     made_at: float
     expected_at: float
     """The p50."""
-    latest_at: float
-    """The p90."""
+    latest_at: float | None
+    """The p90; None: no such time was in sight, and no start is later than that."""
     started_at: float
+
+    @classmethod
+    def of(cls, expected: ExpectedStart, *, made_at: float, started_at: float) -> Self | None:
+        """None where nothing was expected, or the start was known when it was made."""
+        if expected.p50_at is None or started_at <= made_at:
+            return None
+        return cls(
+            uid=expected.uid,
+            made_at=made_at,
+            expected_at=expected.p50_at,
+            latest_at=expected.p90_at,
+            started_at=started_at,
+        )
 
     @property
     def error_ratio(self) -> float:
@@ -34,4 +49,6 @@ class StartForecast:
         """Before the p50 (half of all, if forecasts are good), up to the p90, or later."""
         if self.started_at < self.expected_at:
             return "early"
-        return "band" if self.started_at <= self.latest_at else "late"
+        if self.latest_at is None or self.started_at <= self.latest_at:
+            return "band"
+        return "late"

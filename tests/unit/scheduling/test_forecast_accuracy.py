@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.forecast_accuracy import Side, StartForecast
 
 
@@ -22,3 +23,16 @@ def test_sides_and_errors(started_at: float, side: Side, error: float) -> None:
     )
     assert forecast.side == side
     assert forecast.error_ratio == pytest.approx(error)
+
+
+def test_no_start_is_late_where_no_latest_time_was_in_sight() -> None:
+    expected = ExpectedStart(key="team/a", uid="1", p50_at=150.0, p90_at=None)
+    forecast = StartForecast.of(expected, made_at=100.0, started_at=9_999.0)
+    assert forecast is not None
+    assert forecast.side == "band"
+
+
+@pytest.mark.parametrize(("p50_at", "started_at"), [(None, 150.0), (150.0, 100.0)])
+def test_what_cannot_be_compared(p50_at: float | None, started_at: float) -> None:
+    expected = ExpectedStart(key="team/a", uid="1", p50_at=p50_at, p90_at=None)
+    assert StartForecast.of(expected, made_at=100.0, started_at=started_at) is None

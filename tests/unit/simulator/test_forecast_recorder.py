@@ -32,7 +32,7 @@ def in_fifty(**request: Any) -> list[ExpectedStart]:
 
 def a_forecast(uid: str, at: float, expected: float, started: float) -> StartForecast:
     return StartForecast(
-        uid=uid, made_at=at, expected_at=expected, latest_at=expected, started_at=started
+        uid=uid, made_at=at, expected_at=expected, latest_at=None, started_at=started
     )
 
 

@@ -76,7 +76,7 @@ class Forecasts:
         self._newest: Forecast | None = None
         self._starts: Mapping[str, ExpectedStart] = {}
         self._first: dict[str, tuple[float, ExpectedStart]] = {}
-        """Of each job that waits since: when it was made, and what it said."""
+        """Of each job that waits since: when its first p50 was worked out, and what it was."""
 
     def of(self, uid: str) -> ExpectedStart | None:
         """When this job will probably start, if that was worked out."""
@@ -126,7 +126,8 @@ class Forecasts:
         self._newest = Forecast(inputs=inputs, made_at=now, starts=tuple(starts), repeats=repeats)
         self._starts = {start.uid: start for start in starts}
         for start in starts:
-            self._first.setdefault(start.uid, (now, start))
+            if start.p50_at is not None:
+                self._first.setdefault(start.uid, (now, start))
         self._wake()
 
     def _compare(self, snapshot: Snapshot, pending: Sequence[Gang]) -> None:
@@ -138,15 +139,9 @@ class Forecasts:
         started = {held.gang.uid: held.admitted_at for held in snapshot.admitted}
         for uid in left:
             made_at, start = self._first.pop(uid)
-            started_at = started.get(uid, made_at)
-            if started_at <= made_at or start.p50_at is None:
+            if uid not in started:
                 continue
-            forecast = StartForecast(
-                uid=uid,
-                made_at=made_at,
-                expected_at=start.p50_at,
-                latest_at=start.p50_at if start.p90_at is None else start.p90_at,
-                started_at=started_at,
-            )
-            self._metrics.error.observe(forecast.error_ratio)
-            self._metrics.starts.labels(start=forecast.side).inc()
+            forecast = StartForecast.of(start, made_at=made_at, started_at=started[uid])
+            if forecast is not None:
+                self._metrics.error.observe(forecast.error_ratio)
+                self._metrics.starts.labels(start=forecast.side).inc()

@@ -41,18 +41,9 @@ class ForecastRecorder:
         Args:
             starts: the first start of each job by uid.
         """
-        forecasts: list[StartForecast] = []
-        for made_at, answer in self._answers:
-            started_at = starts[answer.uid]
-            if started_at is None or started_at <= made_at or answer.p50_at is None:
-                continue
-            forecasts.append(
-                StartForecast(
-                    uid=answer.uid,
-                    made_at=made_at,
-                    expected_at=answer.p50_at,
-                    latest_at=answer.p90_at if answer.p90_at is not None else answer.p50_at,
-                    started_at=started_at,
-                )
-            )
-        return tuple(forecasts)
+        forecasts = (
+            StartForecast.of(answer, made_at=made_at, started_at=started_at)
+            for made_at, answer in self._answers
+            if (started_at := starts[answer.uid]) is not None
+        )
+        return tuple(forecast for forecast in forecasts if forecast is not None)

@@ -205,9 +205,14 @@ def start_forecasts(outcome: Outcome) -> Figure:
     """Expected and actual starts of waiting jobs."""
     figure, axes = _axes("Expected and actual starts", height=4.4)
     median = [_minutes(start.expected_at - start.made_at) for start in outcome.forecasts]
-    late = [_minutes(start.latest_at - start.made_at) for start in outcome.forecasts]
     real = [_minutes(start.started_at - start.made_at) for start in outcome.forecasts]
-    axes.vlines(real, median, late, color=_COLOURS[0], alpha=0.18, linewidth=1)
+    bands = [
+        (_minutes(at - start.made_at) for at in (start.started_at, start.expected_at, latest_at))
+        for start in outcome.forecasts
+        if (latest_at := start.latest_at) is not None
+    ]
+    for started, expected, latest in bands:
+        axes.vlines(started, expected, latest, color=_COLOURS[0], alpha=0.18, linewidth=1)
     axes.plot(real, median, ".", color=_COLOURS[0], markersize=4, alpha=0.6, label="p50; line: p90")
     ends = (0.1, max([1.0, *median, *real]))
     axes.plot(ends, ends, color=_INK, linewidth=0.8, linestyle=":")

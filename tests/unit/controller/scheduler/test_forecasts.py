@@ -12,6 +12,7 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast_inputs import OLDEST_SECONDS
 from drumline.scheduling.model import Policy
 from drumline.telemetry.metrics import Metrics
 from tests.builders import T0
@@ -188,6 +189,37 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
     assert counted(metrics, "drumline_forecast_error_ratio_count") == 1
     assert counted(metrics, "drumline_forecast_error_ratio_sum") == 0.1
     assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
+
+
+async def test_the_first_forecast_with_a_p50_is_the_first() -> None:
+    """A job at the end of a long line is out of sight at first; it is counted all the same."""
+    state, metrics = a_full_node(), Metrics()
+    now = [NOW]
+
+    def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
+        p50_at = None if now == NOW else NOW + 6000
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=p50_at, p90_at=None),)
+
+    forecasts = Forecasts(
+        state=state,
+        usage=QueueUsageHistory(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: now[0],
+        wake=lambda: None,
+        caught_up=no_wait,
+        metrics=metrics.forecasts,
+        forecaster=expect,
+    )
+    await forecasts.forecast()
+    now[0] = NOW + OLDEST_SECONDS
+    await forecasts.forecast()
+    status = {**assignment("node-0"), "phase": "Running", "admittedAt": timestamp(NOW + 5000)}
+    started = job_view("waits", uid="2", status=status, nodes=1, gpusPerNode=8)
+    state.on_job(job_view("waits", uid="2", nodes=1, gpusPerNode=8), started)
+    now[0] = NOW + 5060
+    await forecasts.forecast()
+    error = (6000 - 5000) / (5000 - OLDEST_SECONDS)
+    assert counted(metrics, "drumline_forecast_error_ratio_sum") == error
 
 
 async def test_a_forecast_of_a_job_that_went_away_is_not_counted() -> None:
