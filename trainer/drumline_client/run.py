@@ -171,6 +171,8 @@ class Run(AbstractContextManager["Run"]):
 
     def saving(self, step: int) -> None:
         """This rank goes on while its part of the checkpoint of a step is written: say `saved`."""
+        if self._agent is None:
+            return
         self._deliver(PartBegun(step=int(step)))
 
     def saved(self, step: int, path: str | os.PathLike[str] = "", *, error: str = "") -> None:
@@ -180,6 +182,8 @@ class Run(AbstractContextManager["Run"]):
         schedule. The checkpoint is complete when no rank's part is missing; a rank that has
         gone on to a later step without `saving` has no part.
         """
+        if self._agent is None:
+            return
         if self._phase == "saving":
             self._phase = "training"
         self._deliver(PartSaved(step=int(step), path=str(path), error=error))

@@ -98,6 +98,19 @@ def test_outside_drumline_every_call_does_nothing() -> None:
     )
 
 
+def test_outside_drumline_no_message_is_built() -> None:
+    """A path is read where there is an agent to send it to."""
+
+    class Path:
+        def __fspath__(self) -> str:
+            raise AssertionError("read")
+
+        __str__ = __fspath__
+
+    run = Run(None, place=PLACE)
+    run.saved(3, Path())
+
+
 def test_the_agent_hears_who_joins_and_how_far_it_is(agent: PlayedAgent) -> None:
     run = Run(agent.path, place=PLACE)
     run.expect(100)

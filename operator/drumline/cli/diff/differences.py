@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from drumline.api.trainingjob import TrainingJob
-from drumline.cli.formatting import percent
+from drumline.cli.formatting import duration, percent
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.report.model import JobReport
 from drumline_trainer.contract import plain
@@ -35,7 +35,7 @@ def differences(
     Fields that neither job sets to something else than their default are equal.
     """
     asked = [dict(_fields(each.job)) for each, _ in (left, right)]
-    became = [dict(_outcome(report)) for _, report in (left, right)]
+    became = [dict(_outcome(each.job, report)) for each, report in (left, right)]
     fields = _beside(asked[0], asked[1], section="spec")
     return (
         *sorted((each for each in fields if each.left != each.right), key=lambda each: each.field),
@@ -74,10 +74,14 @@ def _leaves(value: Any, *, path: str) -> Iterator[tuple[str, str]]:
             yield path, str(value)
 
 
-def _outcome(report: JobReport) -> Iterator[tuple[str, str]]:
+def _outcome(job: TrainingJob, report: JobReport) -> Iterator[tuple[str, str]]:
     yield "phase", report.phase
+    if report.timeline:
+        since, until = report.timeline[0].begins_at, report.timeline[-1].ends_at
+        yield "duration", duration(until - since)
     for fact in report.facts:
         yield fact.name.lower(), fact.value
     if report.goodput is not None:
         yield "goodput", percent(report.goodput)
+    yield "restarts", str((job.status and job.status.restarts) or 0)
     yield "incidents", str(len(report.incidents))

@@ -1,22 +1,23 @@
 """Draws screens in a terminal until the user quits.
 
-The cluster is read in a thread, so that keys answer while an API server is slow. What it last said
-stays on the screen when it does not answer, with how old it is.
+The cluster is read in a thread, so that keys answer while an API server is slow, and who quits does
+not wait for it. What it last said stays on the screen when it does not answer, with how old it is.
 """
 
 from __future__ import annotations
 
 import curses
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import Thread
 from time import monotonic
 from typing import Final
 
 from drumline.cli.errors import CommandError
 from drumline.cli.formatting import duration
-from drumline.cli.top.screen import TopRows, render
+from drumline.cli.top.screen import TopRows, render, shown_jobs
 
 _KEY_MILLISECONDS: Final = 100
 """How long to wait for a key before looking whether the cluster has answered."""
@@ -43,8 +44,25 @@ class TopView:
 def draw(rows: TopRows, read: Callable[[], TopRows], *, every_seconds: float) -> None:
     """Draw `rows`, and what `read` returns from then on; returns when the user quits."""
     view = TopView(rows=rows, read_at=monotonic())
-    with ThreadPoolExecutor(1) as reader, suppress(KeyboardInterrupt):
-        curses.wrapper(_loop, view, lambda: reader.submit(read), every_seconds)
+    with suppress(KeyboardInterrupt):
+        curses.wrapper(_loop, view, lambda: ask(read), every_seconds)
+
+
+def ask(read: Callable[[], TopRows]) -> Future[TopRows]:
+    """What `read` returns or raises, from a thread that the end of the process does not wait for.
+
+    Those of a `ThreadPoolExecutor` are joined at the interpreter's exit.
+    """
+    asked: Future[TopRows] = Future()
+
+    def answer() -> None:
+        try:
+            asked.set_result(read())
+        except Exception as error:  # noqa: BLE001 - raised where the result is taken
+            asked.set_exception(error)
+
+    Thread(target=answer, daemon=True).start()
+    return asked
 
 
 def _loop(
@@ -87,7 +105,7 @@ def obey(key: int, view: TopView) -> bool:
             view.paused = not view.paused
         case curses.KEY_DOWN | curses.KEY_NPAGE:
             down = 1 if key == curses.KEY_DOWN else 10
-            view.first = min(view.first + down, len(view.rows.jobs))
+            view.first = min(view.first + down, len(shown_jobs(view.rows)))
         case curses.KEY_UP | curses.KEY_PPAGE:
             view.first = max(0, view.first - (1 if key == curses.KEY_UP else 10))
         case _:

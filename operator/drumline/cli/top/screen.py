@@ -55,8 +55,7 @@ def render(
     """
     bars = _bars(_pools(rows.nodes), _queues(rows.queues))
     head = [_title(rows), *bars, *rows.remarks]
-    shown = [job for job in rows.jobs if _is_shown(job, now=rows.as_of)]
-    table = _jobs(shown, now=rows.as_of)
+    table = _jobs(shown_jobs(rows), now=rows.as_of)
     if height is None:
         return [_clip(line, width) for line in (*head, "", *table)]
     heading, lines = table[:1], table[1:]
@@ -137,8 +136,13 @@ def _filled(bar: _Bar) -> str:
     return "█" * filled + "░" * (_BAR - filled)
 
 
-def _is_shown(job: JobRow, *, now: float) -> bool:
-    return job.finished_at is None or now - job.finished_at < _ENDED_SECONDS
+def shown_jobs(rows: TopRows) -> list[JobRow]:
+    """Without those that ended a while ago."""
+    return [
+        job
+        for job in rows.jobs
+        if job.finished_at is None or rows.as_of - job.finished_at < _ENDED_SECONDS
+    ]
 
 
 def _jobs(jobs: Sequence[JobRow], *, now: float) -> list[str]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from drumline.cli.program import main
-from tests.unit.cli.manifests import a_manifest, a_running_status, as_yaml
+from tests.unit.cli.manifests import AS_OF, a_manifest, a_running_status, as_yaml, moment
 
 TRAINER = {"steps": 20_000, "globalBatchSize": 256, "sequenceLength": 2048}
 ENVIRONMENT = [{"name": "LR", "value": "1e-4"}]
@@ -20,7 +21,7 @@ def dump(tmp_path: Path) -> str:
     file = tmp_path / "jobs.yaml"
     slower = a_running_status(step=1200, tokensPerSecond=401_000)
     manifests = (
-        a_manifest(),
+        a_manifest(status=a_running_status(restarts=2)),
         a_manifest(name="halved", status=slower, nodes=2, trainer={**TRAINER, "seed": 7}),
         a_manifest(name="left", trainer=None, template={**TEMPLATE, "env": ENVIRONMENT}),
         a_manifest(
@@ -30,6 +31,7 @@ def dump(tmp_path: Path) -> str:
         ),
     )
     file.write_text(as_yaml(*manifests))
+    os.utime(file, (moment(AS_OF), moment(AS_OF)))
     return str(file)
 
 
@@ -47,9 +49,11 @@ def test_fields_that_differ_come_first_and_then_what_became_of_them(
     spec, outcome = rest[: rest.index([])], rest[rest.index([]) + 1 :]
     assert spec == [["nodes", "4", "2"], ["trainer.seed", "0", "7"]]
     assert outcome[0] == ["phase", "Running", "Running"]
-    assert outcome[5] == ["loss", "2.4365", "2.4365"]
-    assert outcome[6][0] == "tokens/s"
-    assert len(outcome) == 12
+    assert outcome[6] == ["loss", "2.4365", "2.4365"]
+    assert outcome[7][0] == "tokens/s"
+    assert outcome[1] == ["duration", *(2 * ["1", "h", "55", "min"])]
+    assert ["restarts", "2", "0"] in outcome
+    assert len(outcome) == 14
 
 
 def test_entries_of_a_list_are_known_by_their_names(

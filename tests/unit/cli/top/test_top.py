@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import termios
+import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
@@ -19,7 +20,7 @@ import pytest
 
 from drumline.cli.errors import NotAnswered
 from drumline.cli.program import main
-from drumline.cli.top.live import TopView, obey, take
+from drumline.cli.top.live import TopView, ask, obey, take
 from drumline.cli.top.screen import TopRows, render
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
@@ -140,6 +141,30 @@ def test_an_interval_that_would_flood_an_api_server_is_refused(
 
 def a_view(rows: TopRows) -> TopView:
     return TopView(rows=rows, read_at=0.0)
+
+
+def test_scrolling_ends_with_the_jobs_that_are_shown(rows: TopRows) -> None:
+    """Of four jobs the oldest is shown no more."""
+    view = a_view(rows)
+    for _ in range(10):
+        obey(curses.KEY_DOWN, view)
+    assert view.first == 3
+
+
+def test_who_quits_does_not_wait_for_an_api_server(rows: TopRows) -> None:
+    begun, answers = threading.Event(), threading.Event()
+
+    def slow() -> TopRows:
+        begun.set()
+        answers.wait()
+        return rows
+
+    asked = ask(slow)
+    assert begun.wait(60)
+    reader = next(thread for thread in threading.enumerate() if "answer" in thread.name)
+    assert reader.daemon
+    answers.set()
+    assert asked.result(60) is rows
 
 
 def test_keys_scroll_pause_and_quit(rows: TopRows) -> None:
