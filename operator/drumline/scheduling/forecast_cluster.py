@@ -27,6 +27,8 @@ has so many left."""
 class ForecastCluster:
     """What runs and what waits, at a moment that is moved from end to end.
 
+    Foreign pods that queues pay for hold their places for as long as is looked ahead.
+
     Args:
         snapshot: the present; see `promised`.
         pending: who waits.
@@ -48,6 +50,8 @@ class ForecastCluster:
         self._comes_back: set[str] = set()
         """Uids of those that leave before their work is done."""
         for held in snapshot.admitted:
+            if held.is_foreign and not held.leaving:
+                continue
             if held.is_residual:
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
             elif held.leaving:

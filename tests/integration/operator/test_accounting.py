@@ -20,6 +20,11 @@ def overlaps(pool: Json | None) -> bool:
     return any(each["type"] == "Overlapping" and each["status"] == "True" for each in conditions)
 
 
+def used(queue: Json | None) -> int | None:
+    usage = (queue or {}).get("status", {}).get("usage", [])
+    return usage[0]["usedGpus"] if usage else None
+
+
 def status_nodes(pool: Json | None) -> int | None:
     return (pool or {}).get("status", {}).get("nodes")
 
@@ -41,6 +46,35 @@ def test_no_job_starts_on_quota_whose_pods_still_run(silent_site: Site) -> None:
     assert f"held by {site.namespace}/first (8)" in job["status"]["message"]
     site.kube.delete("pods", "first-0-g1", site.namespace, grace=0)  # its kubelet would
     site.kube.wait("pods", "second-0-g1", site.namespace, lambda pod: pod is not None)
+
+
+def test_a_queue_pays_for_a_foreign_pod_that_names_it(silent_site: Site) -> None:
+    """They run on a node of the pool; the job needs quota that they take, not their GPUs."""
+    site = silent_site
+    limit_queue(site, 8)
+    container = {
+        "name": "notebook",
+        "image": "any:1",
+        "resources": {"limits": {"nvidia.com/gpu": "2"}},
+    }
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": "notebook",
+                "namespace": site.namespace,
+                "labels": {"drumline.dev/queue": site.queue},
+            },
+            "spec": {"nodeName": site.nodes[0], "containers": [container]},
+        }
+    )
+    site.kube.wait("trainingqueues", site.queue, None, lambda queue: used(queue) == 2)
+    site.submit("next", gpusPerNode=8)
+    job = site.wait("next", reason_is("QuotaExhausted"))
+    assert f"held by {site.namespace}/pods/notebook (2)" in job["status"]["message"]
+    site.kube.delete("pods", "notebook", site.namespace, grace=0)
+    site.kube.wait("pods", "next-0-g1", site.namespace, lambda pod: pod is not None)
 
 
 def test_a_class_that_a_running_job_names_later_does_not_keep_it_from_giving_way(

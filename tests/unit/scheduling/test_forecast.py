@@ -77,6 +77,14 @@ def unknown(*ages: float) -> ExpectedStart:
     return starts(snapshot, gang("a", nodes=len(ages), gpus=2), samples=151)["a"]
 
 
+def test_nobody_expects_the_places_of_a_foreign_pod_until_it_leaves() -> None:
+    pod = replace(runs("pods/notebook", "n0", limit=None), is_residual=True, is_foreign=True)
+    stays = cluster(node("n0", "rack-0"), running=[pod])
+    assert starts(stays, gang("a", gpus=2))["a"].p50_at is None
+    leaves = cluster(node("n0", "rack-0"), running=[replace(pod, leaving=True)])
+    assert starts(leaves, gang("a", gpus=2))["a"].p50_at == NOW + 60
+
+
 def test_behind_a_gang_that_has_just_started_the_band_is_wide() -> None:
     result = unknown(0.0)
     assert USUAL_SECONDS / 2 < result.p50_at - NOW < USUAL_SECONDS * 2

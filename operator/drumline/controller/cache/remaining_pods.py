@@ -1,6 +1,7 @@
-"""Pods of jobs that still hold a node although their job gave the place up.
+"""Pods that a queue pays for beside the members of its jobs.
 
-They are charged to their job's queue until they are gone: a job that is preempted, suspended,
+First, pods of jobs that still hold a node although their job gave the place up. They are charged to
+their job's queue until they are gone: a job that is preempted, suspended,
 deleted or finished pays as long as its pods run, as Kubernetes counts a terminating pod on its
 node. Which queue that is was seen when the job was admitted. Labels decide nothing that their
 writer gains by: a pod counts as a job's if its controller and its name are the job's, it counts as
@@ -14,6 +15,10 @@ out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
     job j (n0, n1) is suspended     j-0-g1 and j-1-g1 run on  -> both charged, both leaving
     j is evicted and placed on n2   the same until they end, and j holds n2 besides
     j-1 starts again on n1          the old pod's GPUs are those that the new pod waits for
+
+Second, foreign pods (a notebook, inference) whose label `drumline.dev/queue` names a queue that is
+open to their namespace. They count until they have ended, are never victims, and their pods were
+placed by another scheduler: they may take a queue above its quota. Its jobs wait then.
 """
 
 from __future__ import annotations
@@ -100,13 +105,20 @@ class RemainingPods:
         """
         orphans: dict[str, list[PodView]] = defaultdict(list)
         terminating: list[PodView] = []
+        foreign: list[PodView] = []
         for pod in pods:
-            facts = self._pods.facts(pod) if is_owned(pod) else None
+            facts = self._facts(pod)
             if facts is None:
-                terminating.extend([pod] if pod.terminating else [])
+                foreign.append(pod)
             elif not self._is_member(pod, facts):
                 orphans[pod.owner_uid].append(pod)
         charged: list[ChargedPod] = []
+        for pod in foreign:
+            # a pod that stays is looked at again whenever its queue is: that may be closed or open
+            if pod.terminating and not (ready and self.account(pod)):
+                terminating.append(pod)
+            elif LABEL_QUEUE in pod.labels:
+                charged.append(ChargedPod(pod=pod, leaving=pod.terminating))
         for of_job in orphans.values():
             of_job.sort(key=lambda pod: pod.name)
             job = self._job_of(of_job[0])
@@ -122,7 +134,9 @@ class RemainingPods:
         return PodsByRole(charged=tuple(charged), terminating=tuple(terminating))
 
     def account(self, pod: PodView) -> Account | None:
-        """What pays for a pod that remains; None: no queue does."""
+        """What pays for a pod that remains or is foreign; None: no queue does."""
+        if self._facts(pod) is None:
+            return self._account_of_foreign(pod)
         known = self._accounts.get(pod.owner_uid)
         if known is not None:
             return known
@@ -130,12 +144,26 @@ class RemainingPods:
         if job is not None:
             return account_of(job)
         queue = pod.labels.get(LABEL_QUEUE, "")
-        spec = self._queues.get(queue)
-        is_open = spec is not None and (spec.namespaces is None or pod.namespace in spec.namespaces)
-        if not pod.terminating or not is_open:
+        if not pod.terminating or not self._is_open(queue, pod.namespace):
             return None
         key = f"{pod.namespace}/{pod.labels[LABEL_JOB]}"
         return Account(key=key, uid=pod.owner_uid, queue=queue)
+
+    def _account_of_foreign(self, pod: PodView) -> Account | None:
+        queue = pod.labels.get(LABEL_QUEUE, "")
+        if not self._is_open(queue, pod.namespace):
+            return None
+        # no job has such a key or uid
+        key, uid = f"{pod.namespace}/pods/{pod.name}", f"pods/{pod.uid}"
+        return Account(key=key, uid=uid, queue=queue, is_foreign=True)
+
+    def _is_open(self, queue: str, namespace: str) -> bool:
+        spec = self._queues.get(queue)
+        return spec is not None and (spec.namespaces is None or namespace in spec.namespaces)
+
+    def _facts(self, pod: PodView) -> PodFacts | None:
+        """What the lifecycle knows of a job's pod; None for a foreign pod."""
+        return self._pods.facts(pod) if is_owned(pod) else None
 
     def _is_member(self, pod: PodView, facts: PodFacts) -> bool:
         job = self._job_of(pod)

@@ -7,7 +7,7 @@ an unchanged `Admitted` by identity (`scheduling.snapshot_cache`).
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -16,6 +16,7 @@ from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
+from drumline.controller.cache.held_by_pods import HeldByPods
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods, is_owned
@@ -29,15 +30,12 @@ from drumline.controller.conversion.admitted import (
     positions_of,
 )
 from drumline.controller.conversion.held import (
-    Account,
-    RemainingPod,
     account_of,
     held_by_lost_writes,
-    held_by_pods,
     unchanged,
 )
 from drumline.controller.conversion.jobs import added_requests, effective_priority, gang_of
-from drumline.controller.conversion.nodes import pool_of, resources_of
+from drumline.controller.conversion.nodes import pool_of
 from drumline.controller.conversion.queues import queue_of
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.chains import Standing
@@ -124,7 +122,10 @@ class SnapshotBuilder:
             queues=sources.queues,
             positions_of=self._positions_of,
         )
-        self._held: dict[str, Admitted] = {}
+        self._by_pods = HeldByPods(
+            remaining=self._remaining, nodes=sources.nodes, pools=sources.pools
+        )
+        self._in_doubt: dict[str, Admitted] = {}
         """By uid: what jobs held beside their places when the last snapshot was made."""
         self.backoffs: dict[str, Backoff] = {}
         """By uid of the job."""
@@ -278,35 +279,14 @@ class SnapshotBuilder:
         return admitted
 
     def _held_beside(self) -> Iterable[Admitted]:
-        """What jobs hold beside their places. O(jobs in doubt + pods that remain)."""
-        self._remaining.tidy()
-        held = [*self._held_by_pods(), *self._held_in_doubt()]
-        held = [unchanged(each, before=self._held.get(each.gang.uid)) for each in held]
-        self._held = {each.gang.uid: each for each in held}
-        return held
+        """What jobs and foreign pods hold beside the jobs' places.
 
-    def _held_by_pods(self) -> Iterable[Admitted]:
-        """To be asked after the nodes, which say which pods remain."""
-        pods: dict[str, list[RemainingPod]] = defaultdict(list)
-        accounts: dict[str, Account] = {}
-        for node, charged in self._sources.nodes.charged():
-            spec, account = self._sources.pools.get(node.pool), self._remaining.account(charged.pod)
-            if spec is None or account is None:
-                continue
-            accounts[account.uid] = account
-            pods[account.uid].append(
-                RemainingPod(
-                    name=charged.pod.name,
-                    node=node.name,
-                    pool=node.pool,
-                    requests=resources_of(
-                        charged.pod.requests, gpu_resource=spec.gpu_resource, pods=1
-                    ),
-                    leaving=charged.leaving,
-                )
-            )
-        for uid, account in accounts.items():
-            yield from held_by_pods(account, pods[uid])
+        O(jobs in doubt + pods that remain + foreign pods that name a queue).
+        """
+        self._remaining.tidy()
+        in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
+        self._in_doubt = in_doubt
+        return [*self._by_pods.held(), *in_doubt.values()]
 
     def _held_in_doubt(self) -> Iterable[Admitted]:
         for doubt in self._sources.jobs.in_doubt():

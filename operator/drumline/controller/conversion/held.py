@@ -1,13 +1,14 @@
-"""Capacity that a job holds beside its members: pods that still run, writes whose answer was lost.
+"""Capacity that a queue pays for beside the members of its jobs.
 
-Either becomes an `Admitted` gang of its own, so that nodes and quota count it like any other gang.
-It is never a victim, and its uid is that of the job with a suffix: the job itself may wait.
+Pods that remain of a job, foreign pods that name the queue, and writes whose answer was lost: each
+becomes an `Admitted` gang of its own, so that nodes and quota count it like any other gang. It is
+never a victim, and its uid is that of the job with a suffix: the job itself may wait.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drumline.api.jobstatus import TrainingJobStatus
@@ -18,18 +19,20 @@ from drumline.scheduling.resources import Resources
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """Which job, queue and user pay for capacity."""
+    """Which job, or foreign pod, holds capacity, and which queue and user pay for it."""
 
     key: str
-    """`namespace/name` of the job."""
+    """`namespace/name` of the job, `namespace/pods/name` of the pod."""
     uid: str
     queue: str
     user: str = ""
+    is_foreign: bool = False
+    """Whether it is a pod that is no job's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemainingPod:
-    """A pod that still runs although its job gave up its place there."""
+    """A pod that still runs although its job gave up its place there, or a foreign pod."""
 
     name: str
     node: str
@@ -57,6 +60,7 @@ def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitte
             leaving=leaving,
             preemptible=False,
             is_residual=True,
+            is_foreign=account.is_foreign,
         )
         for number, ((pool, leaving, requests), nodes) in enumerate(alike.items())
     ]
@@ -103,8 +107,15 @@ def held_by_lost_writes(
     return held
 
 
-def unchanged(held: Admitted, *, before: Admitted | None) -> Admitted:
-    """The earlier object if it says the same: the scheduler knows it by identity."""
+def unchanged(held: Iterable[Admitted], *, before: Mapping[str, Admitted]) -> dict[str, Admitted]:
+    """By uid of the gang: the earlier object where it says the same.
+
+    The scheduler knows it by identity.
+    """
+    return {each.gang.uid: _unchanged(each, before=before.get(each.gang.uid)) for each in held}
+
+
+def _unchanged(held: Admitted, *, before: Admitted | None) -> Admitted:
     if before is None:
         return held
     if before.gang == held.gang:

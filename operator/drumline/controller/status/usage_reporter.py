@@ -229,9 +229,11 @@ class UsageReporter:
 
     def _queue_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         used: dict[str, Counter[str]] = defaultdict(Counter)
+        foreign: dict[str, Counter[str]] = defaultdict(Counter)
         admitted: Counter[str] = Counter()
         for held in snapshot.admitted:
             used[held.gang.queue][held.pool] += held.gpus
+            foreign[held.gang.queue][held.pool] += held.gpus if held.is_foreign else 0
             admitted[held.gang.queue] += not held.is_residual
         pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
         statuses: dict[tuple[str, str], Json] = {}
@@ -243,6 +245,8 @@ class UsageReporter:
                 usage.append({"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount})
                 gauge = self._metrics.scheduling.queue_gpus
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="used").set(amount)
+                theirs = foreign[queue.name][pool]
+                gauge.labels(queue=queue.name, gpu_pool=pool, kind="foreign").set(theirs)
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="nominal").set(nominal)
             statuses[TRAINING_QUEUES.plural, queue.name] = {
                 "admittedJobs": admitted[queue.name],

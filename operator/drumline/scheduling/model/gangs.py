@@ -256,7 +256,10 @@ class Admitted:
     is_residual: bool = False
     """Not a job, but what one holds beside its places, under a uid of its own: pods that still run
     where it gave its places up, or places of a write whose answer was lost. It pays for them until
-    they are free."""
+    they are free. Or a foreign pod that the queue pays for."""
+    is_foreign: bool = False
+    """That foreign pod. Unless it is leaving nobody expects its places back: it ends when its owner
+    says so."""
 
     def __post_init__(self) -> None:
         """Reject an assignment of a size that the gang cannot have.

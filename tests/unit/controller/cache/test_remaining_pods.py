@@ -10,6 +10,7 @@ from msgspec import structs
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
+from drumline.kube.views import PodPhase
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
@@ -28,6 +29,7 @@ from tests.unit.controller.views import (
 
 KEY = "team/llama"
 NOW = 1_800_000_000.0
+NAMES_RESEARCH = {"drumline.dev/queue": "research"}
 
 
 @pytest.fixture
@@ -219,3 +221,91 @@ def test_no_job_waits_for_a_pod_whose_grace_period_lasts_for_years(
     placed.on_pod(pod_view(index=0), pod_view(index=0, **late))
     (held,) = residual(placed)
     assert (held.gpus, held.leaving) == (2, expected)
+
+
+@pytest.mark.parametrize(
+    ("queue", "namespaces", "pays"),
+    [
+        ("research", None, True),
+        ("research", ["other"], True),
+        ("research", ["team"], False),
+        ("nobody-s", None, False),
+        ("", None, False),
+    ],
+)
+def test_an_open_queue_pays_for_a_foreign_pod_that_names_it(
+    state: ClusterCache, *, queue: str, namespaces: list[str] | None, pays: bool
+) -> None:
+    spec = queue_view().spec | ({} if namespaces is None else {"namespaces": namespaces})
+    state.on_queue(None, structs.replace(queue_view(), spec=spec))
+    labels = {"drumline.dev/queue": queue} if queue else {}
+    state.on_pod(None, foreign_pod("notebook", gpus=3, labels=labels))
+    assert node(state).used.gpus == 3
+    assert held_gpus(state) == (3 if pays else 0)
+    if pays:
+        (held,) = residual(state)
+        assert (held.gang.key, held.assignment) == ("other/pods/notebook", ("node-0",))
+        assert (held.preemptible, held.is_foreign, held.leaving) == (False, True, False)
+
+
+def test_jobs_wait_for_the_quota_that_foreign_pods_take(state: ClusterCache) -> None:
+    """The job needs 4 of 4 GPUs of quota; 14 are free."""
+    notebook = foreign_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
+    state.on_pod(None, notebook)
+    state.on_job(None, job_view())
+    snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    (blocked,) = decisions.blocked
+    assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
+    assert "other/pods/notebook" in blocked.message
+    assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
+    state.on_pod(notebook, structs.replace(notebook, phase=PodPhase.SUCCEEDED))
+    snapshot = state.scheduling.snapshot(now=NOW)
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    assert [start.key for start in decisions.placed] == [KEY]
+
+
+def test_a_queue_that_opens_pays_from_then_on(state: ClusterCache) -> None:
+    """The pod and its node have no event then."""
+    closed = structs.replace(queue_view(), spec=queue_view().spec | {"namespaces": ["team"]})
+    state.on_queue(queue_view(), closed)
+    state.on_pod(None, foreign_pod("notebook", labels=NAMES_RESEARCH))
+    assert held_gpus(state) == 0
+    state.on_queue(closed, queue_view())
+    assert held_gpus(state) == 1
+    state.on_queue(queue_view(), closed)
+    assert held_gpus(state) == 0
+
+
+def test_a_foreign_pod_that_ends_is_capacity_to_come(state: ClusterCache) -> None:
+    """Of its queue, or of none where its kubelet is silent."""
+    pod = foreign_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
+    state.on_pod(None, pod)
+    state.on_pod(pod, structs.replace(pod, terminating=True))
+    (held,) = residual(state)
+    assert (held.leaving, going(state)) == (True, [0, 0])
+    state.nodes.on_node(node_view(), node_view(version=2, ready=False))
+    assert (residual(state), going(state)) == ([], [2, 0])
+
+
+def test_what_a_foreign_pod_holds_is_the_same_object_until_it_changes(state: ClusterCache) -> None:
+    """The scheduler counts again what is another object."""
+    pod = foreign_pod("notebook", labels=NAMES_RESEARCH)
+    state.on_pod(None, pod)
+    (before,) = residual(state)
+    state.on_pod(None, foreign_pod("other", labels=NAMES_RESEARCH))
+    again = structs.replace(pod, resource_version="2", ready=True)
+    state.on_pod(pod, again)
+    assert any(held is before for held in residual(state))
+    state.on_pod(again, structs.replace(again, labels={}))
+    assert [held.gang.key for held in residual(state)] == ["other/pods/other"]
+
+
+def test_a_foreign_pod_cannot_be_charged_to_a_job(placed: ClusterCache) -> None:
+    """It may name any owner, and a job's labels."""
+    job = placed.jobs.get(KEY)
+    assert job is not None
+    pod = foreign_pod("llama", owner_uid=job.uid, labels=NAMES_RESEARCH)
+    placed.on_pod(None, structs.replace(pod, namespace="team"))
+    (held,) = residual(placed)
+    assert (held.gang.key, held.gang.uid) == ("team/pods/llama", "pods/llama/pods-0")

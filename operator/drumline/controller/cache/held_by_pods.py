@@ -1,0 +1,92 @@
+"""What pods hold that a queue pays for beside the members of its jobs (`remaining_pods`)."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import NamedTuple
+
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.pods import ChargedPod
+from drumline.controller.cache.remaining_pods import RemainingPods
+from drumline.controller.cache.specs import SpecCache
+from drumline.controller.conversion.held import Account, RemainingPod, held_by_pods, unchanged
+from drumline.controller.conversion.nodes import resources_of
+from drumline.kube.views import PodView
+from drumline.scheduling.model import Admitted, Node
+
+
+class _KnownForeign(NamedTuple):
+    """What a foreign pod holds, and what that was made of."""
+
+    pod: PodView
+    made_of: tuple[object, ...]
+    held: tuple[Admitted, ...]
+
+
+class HeldByPods:
+    """Keeps the values of pods that are as they were in the last snapshot.
+
+    Args:
+        remaining: which account pays for a pod.
+        nodes: the pods on them.
+        pools: of the nodes.
+    """
+
+    def __init__(
+        self, *, remaining: RemainingPods, nodes: NodeCache, pools: SpecCache[GpuPoolSpec]
+    ) -> None:
+        self._remaining = remaining
+        self._nodes = nodes
+        self._pools = pools
+        self._of_jobs: dict[str, Admitted] = {}
+        """By uid of the gang."""
+        self._foreign: dict[str, _KnownForeign] = {}
+        """By uid of the pod."""
+
+    def held(self) -> list[Admitted]:
+        """What pods hold now. O(pods that remain + foreign pods that name a queue).
+
+        To be asked after the nodes, which say which pods these are.
+        """
+        accounts: dict[str, Account] = {}
+        pods: dict[str, list[RemainingPod]] = defaultdict(list)
+        foreign: dict[str, _KnownForeign] = {}
+        for node, charged in self._nodes.charged():
+            pool, account = self._pools.get(node.pool), self._remaining.account(charged.pod)
+            if pool is None or account is None:
+                continue
+            if account.is_foreign:
+                foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
+            else:
+                accounts[account.uid] = account
+                pods[account.uid].append(_remaining(node, charged, pool))
+        of_jobs = [
+            held for uid, account in accounts.items() for held in held_by_pods(account, pods[uid])
+        ]
+        self._of_jobs = unchanged(of_jobs, before=self._of_jobs)
+        self._foreign = foreign
+        of_foreign = (held for known in foreign.values() for held in known.held)
+        return [*self._of_jobs.values(), *of_foreign]
+
+    def _of_foreign(
+        self, node: Node, charged: ChargedPod, account: Account, pool: GpuPoolSpec
+    ) -> _KnownForeign:
+        """There may be thousands: what a pod holds is made once for each of its versions."""
+        made_of = (node.pool, pool.gpu_resource, charged.leaving, account)
+        known = self._foreign.get(charged.pod.uid)
+        if known is not None and known.pod is charged.pod and known.made_of == made_of:
+            return known
+        before = {each.gang.uid: each for each in known.held} if known is not None else {}
+        held = unchanged(held_by_pods(account, [_remaining(node, charged, pool)]), before=before)
+        return _KnownForeign(pod=charged.pod, made_of=made_of, held=tuple(held.values()))
+
+
+def _remaining(node: Node, charged: ChargedPod, pool: GpuPoolSpec) -> RemainingPod:
+    return RemainingPod(
+        name=charged.pod.name,
+        node=node.name,
+        pool=node.pool,
+        requests=resources_of(charged.pod.requests, gpu_resource=pool.gpu_resource, pods=1),
+        leaving=charged.leaving,
+    )
