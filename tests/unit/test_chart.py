@@ -753,3 +753,28 @@ def test_a_job_s_user_is_who_sends_it_where_the_owner_wants_that(
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     (_, exception) = policy["spec"]["matchConditions"]
     assert f'["{trusted}"].exists(' in exception["expression"]
+
+
+def test_foreign_pods_name_a_queue_where_the_owner_wants_that(
+    render: Render, defaults: list[Json]
+) -> None:
+    def policies(objects: list[Json]) -> dict[str, Json]:
+        names = ("drumline-operator-foreign-pods", "drumline-operator-closed-queues")
+        return {
+            each["metadata"]["name"]: each
+            for each in objects
+            if each["kind"] == "ValidatingAdmissionPolicy" and each["metadata"]["name"] in names
+        }
+
+    assert policies(defaults) == {}
+    values = {"enabled": True, "gpuResources": ["amd.com/gpu"], "exemptNamespaces": ["tools"]}
+    rendered = policies(render(foreignPods=values))
+    assert len(rendered) == 2
+    for policy in rendered.values():
+        (names,) = policy["spec"]["matchConstraints"]["namespaceSelector"]["matchExpressions"]
+        assert names["operator"] == "NotIn"
+        assert "tools" in names["values"]
+        assert len(names["values"]) == 2
+        assert "system:serviceaccount:" in policy["spec"]["matchConditions"][0]["expression"]
+    gpus = rendered["drumline-operator-foreign-pods"]["spec"]["variables"][1]
+    assert '["amd.com/gpu"].exists(' in gpus["expression"]

@@ -79,8 +79,9 @@ def schedulers(
             yield Warned(
                 message=f"{pool.name}: {many(held, 'GPU')} are held by pods that Drumline did not"
                 f" place: {some(f'{pod.namespace}/{pod.name}' for pod in holders)} (by"
-                f" {some(by_whom)}). They are counted as used and charged to no queue; a race for"
-                " the same GPU ends in a pod that its kubelet refuses",
+                f" {some(by_whom)}). They are counted as used, and the queue that their label"
+                " drumline.dev/queue names pays for them, if any (docs/sharing.md); a race for the"
+                " same GPU ends in a pod that its kubelet refuses",
                 fix="taint the pool's nodes, kubectl taint node -l KEY=VALUE"
                 " drumline.dev/pool=true:NoSchedule, and let training pods tolerate it:"
                 ' --set-json trainerPod.tolerations=\'[{"key":"drumline.dev/pool"}]\'',
