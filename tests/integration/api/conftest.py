@@ -31,6 +31,7 @@ PLURALS = {"TrainingJob": "trainingjobs", "TrainingQueue": "trainingqueues", "Gp
 
 Json = dict[str, Any]
 Kubectl = Callable[..., str]
+Helm = Callable[..., str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,24 @@ def kubectl(control_plane: Cluster) -> Kubectl:
     folders = [f"--filename={folder}" for folder in CHART_FILES]
     run("apply", "--server-side", "--force-conflicts", *folders)
     run("wait", "--for=condition=Established", "--timeout=60s", folders[0])
+    return run
+
+
+@pytest.fixture(scope="session")
+def helm(control_plane: Cluster) -> Helm:
+    """`helm` against the session's control plane; its output."""
+    program = ensure_binaries(["helm"], say=print)["helm"]
+
+    def run(*arguments: str | Path) -> str:
+        done = subprocess.run(
+            [program, f"--kubeconfig={control_plane.kubeconfig}", *arguments],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
     return run
 
 

@@ -4,39 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 import yaml
 
-from tests.cluster import Cluster
-from tests.cluster.binaries import ensure_binaries
-from tests.integration.api.conftest import ROOT, Kubectl, Server
+from tests.integration.api.conftest import ROOT, Helm, Kubectl, Server
 from tests.integration.api.manifests import Json, manifest
 
 CHART = ROOT / "helm/drumline"
-Helm = Callable[..., str]
-
-
-@pytest.fixture(scope="module")
-def helm(control_plane: Cluster) -> Helm:
-    program = ensure_binaries(["helm"], say=print)["helm"]
-
-    def run(*arguments: str | Path) -> str:
-        done = subprocess.run(
-            [program, f"--kubeconfig={control_plane.kubeconfig}", *arguments],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    return run
 
 
 @pytest.fixture(scope="module")
@@ -116,83 +94,6 @@ def test_with_the_user_policy_a_job_s_user_is_its_sender(
         assert server.create(own, dry_run=True).code == 201
     finally:
         kubectl("delete", "-f", "-", stdin=both)
-
-
-def notebook(*, queue: str = "", gpus: int = 1) -> str:
-    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
-    labels = {"drumline.dev/queue": queue} if queue else {}
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "notebook", "labels": labels},
-        "spec": {"containers": [{"name": "c", "image": "any:1", "resources": {"limits": limits}}]},
-    }
-    return json.dumps(pod)
-
-
-def queues_of(namespace: str) -> dict[str, Json]:
-    """A queue that is open to all, to this namespace, and to another."""
-    opens: dict[str, Json] = {
-        "all": {},
-        "ours": {"namespaces": [namespace]},
-        "theirs": {"namespaces": ["another"]},
-    }
-    return {
-        name: {
-            "apiVersion": "drumline.dev/v1alpha1",
-            "kind": "TrainingQueue",
-            "metadata": {"name": f"{namespace}-{name}"},
-            "spec": {"quotas": [{"gpuPool": "any", "nominalGpus": 8}], **spec},
-        }
-        for name, spec in opens.items()
-    }
-
-
-def test_with_the_policy_of_foreign_pods_an_open_queue_pays_for_gpus(
-    helm: Helm, kubectl: Kubectl, namespace: str
-) -> None:
-    def refusal(pod: str, *options: str) -> str:
-        try:
-            kubectl("create", "-n", namespace, *options, "-f", "-", stdin=pod)
-        except AssertionError as error:
-            return str(error)
-        return ""
-
-    def wait_for_refusal(pod: str) -> str:
-        """The API server takes policies in without saying when."""
-        deadline = time.monotonic() + 60
-        while not (text := refusal(pod, "--dry-run=server")):
-            assert time.monotonic() < deadline, "the policy has no effect"
-        return text
-
-    template = ("template", namespace, CHART, "-n", "elsewhere", "--set=foreignPods.enabled=true")
-    policies = [
-        each
-        for each in yaml.safe_load_all(helm(*template))
-        if each and each["metadata"]["name"].endswith(("-foreign-pods", "-closed-queues"))
-    ]
-    here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
-    for policy in policies:
-        if policy["kind"] == "ValidatingAdmissionPolicyBinding":
-            policy["spec"]["matchResources"] = {"namespaceSelector": here}
-    queues = queues_of(namespace)
-    names = {name: queue["metadata"]["name"] for name, queue in queues.items()}
-    manifests = yaml.safe_dump_all([*queues.values(), *policies])
-    kubectl("apply", "-f", "-", stdin=manifests)
-    try:
-        assert "needs the label drumline.dev/queue" in wait_for_refusal(notebook())
-        closed = wait_for_refusal(notebook(queue=names["theirs"]))
-        assert f"{names['theirs']} is not open to namespace {namespace}" in closed
-        assert refusal(notebook(gpus=0), "--dry-run=server") == ""
-        assert refusal(notebook(queue=names["all"]), "--dry-run=server") == ""
-        assert refusal(notebook(queue=names["ours"])) == ""
-        other = json.dumps({"metadata": {"labels": {"drumline.dev/queue": names["all"]}}})
-        with pytest.raises(AssertionError, match="stays as it is"):
-            kubectl("patch", "pod", "notebook", "-n", namespace, "-p", other)
-        kubectl("label", "pod", "notebook", "-n", namespace, "other=label")
-    finally:
-        kubectl("delete", "pod", "notebook", "-n", namespace, "--force", "--ignore-not-found")
-        kubectl("delete", "-f", "-", stdin=manifests)
 
 
 @pytest.fixture(scope="module")
