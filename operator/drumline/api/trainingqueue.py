@@ -105,7 +105,9 @@ class PoolUsage(ApiModel):
     nominal_gpus: int
     """GPUs the quota allows."""
     used_gpus: int
-    """GPUs held by admitted jobs."""
+    """GPUs held by admitted jobs, and by foreign pods that name the queue."""
+    foreign_gpus: int | None = None
+    """How many of them foreign pods hold, which are no TrainingJob's. Absent: none."""
 
 
 class TrainingQueueStatus(ApiModel):

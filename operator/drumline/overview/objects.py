@@ -162,6 +162,7 @@ class UsedOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
     gpu_pool: str
     nominal_gpus: int = 0
     used_gpus: int = 0
+    foreign_gpus: int = 0
 
 
 class QueueSpec(_ObjectPart, frozen=True, rename="camel", gc=False):

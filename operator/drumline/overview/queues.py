@@ -51,8 +51,14 @@ def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[Quot
     )
     usage = [] if queue is None else queue.status.usage or []
     used = {**held, **{each.gpu_pool: each.used_gpus for each in usage}}
+    foreign = {each.gpu_pool: each.foreign_gpus for each in usage}
     return tuple(
-        QuotaRow(pool=plain(pool), nominal_gpus=quotas.get(pool, 0), used_gpus=used.get(pool, 0))
+        QuotaRow(
+            pool=plain(pool),
+            nominal_gpus=quotas.get(pool, 0),
+            used_gpus=used.get(pool, 0),
+            foreign_gpus=foreign.get(pool, 0),
+        )
         for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
     )
 

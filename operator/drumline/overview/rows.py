@@ -81,12 +81,15 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
     Attributes:
         pool: the GpuPool.
         nominal_gpus: its quota.
-        used_gpus: what its jobs hold, what they hold beside their places included.
+        used_gpus: what its jobs hold, what they hold beside their places included, and foreign
+            pods.
+        foreign_gpus: what of it foreign pods hold, which are no TrainingJob's.
     """
 
     pool: str
     nominal_gpus: int
     used_gpus: int
+    foreign_gpus: int = 0
 
 
 class QueueRow(OverviewRow, frozen=True, kw_only=True):

@@ -20,9 +20,10 @@ def overlaps(pool: Json | None) -> bool:
     return any(each["type"] == "Overlapping" and each["status"] == "True" for each in conditions)
 
 
-def used(queue: Json | None) -> int | None:
+def used(queue: Json | None) -> tuple[int, int] | None:
+    """GPUs in use, and those of them that foreign pods hold."""
     usage = (queue or {}).get("status", {}).get("usage", [])
-    return usage[0]["usedGpus"] if usage else None
+    return (usage[0]["usedGpus"], usage[0].get("foreignGpus", 0)) if usage else None
 
 
 def status_nodes(pool: Json | None) -> int | None:
@@ -69,12 +70,13 @@ def test_a_queue_pays_for_a_foreign_pod_that_names_it(silent_site: Site) -> None
             "spec": {"nodeName": site.nodes[0], "containers": [container]},
         }
     )
-    site.kube.wait("trainingqueues", site.queue, None, lambda queue: used(queue) == 2)
+    site.kube.wait("trainingqueues", site.queue, None, lambda queue: used(queue) == (2, 2))
     site.submit("next", gpusPerNode=8)
     job = site.wait("next", reason_is("QuotaExhausted"))
     assert f"held by {site.namespace}/pods/notebook (2)" in job["status"]["message"]
     site.kube.delete("pods", "notebook", site.namespace, grace=0)
     site.kube.wait("pods", "next-0-g1", site.namespace, lambda pod: pod is not None)
+    site.kube.wait("trainingqueues", site.queue, None, lambda queue: used(queue) == (8, 0))
 
 
 def test_a_class_that_a_running_job_names_later_does_not_keep_it_from_giving_way(

@@ -38,7 +38,14 @@ def test_the_operators_figure_counts_pods_beside_the_places() -> None:
     usage = [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": 12}]
     cluster = a_cluster(a_queue("research", status={"usage": usage}), a_job("x", status=running()))
     ((quota,),) = (row.quotas for row in queue_rows(cluster))
-    assert quota.used_gpus == 12
+    assert (quota.used_gpus, quota.foreign_gpus) == (12, 0)
+
+
+def test_what_foreign_pods_hold_of_it_is_said_apart() -> None:
+    usage = [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": 12, "foreignGpus": 4}]
+    cluster = a_cluster(a_queue("research", status={"usage": usage}), a_job("x", status=running()))
+    (row,) = queue_rows(cluster)
+    assert [(quota.used_gpus, quota.foreign_gpus) for quota in row.quotas] == [(12, 4)]
 
 
 def test_borrowed_is_what_is_beyond_the_quota_of_each_pool() -> None:

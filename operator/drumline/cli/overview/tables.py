@@ -89,7 +89,8 @@ def _queue_head(row: QueueRow) -> str:
 
 
 def _quota(quota: QuotaRow) -> str:
-    return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held"
+    foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
+    return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held{foreign}"
 
 
 def _line(waiting: Sequence[JobRow], *, now: float) -> str:

@@ -107,12 +107,16 @@ def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
 
 def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
     for queue in sorted(queues, key=lambda each: (-each.waiting_gpus, each.queue)):
-        waits = f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else ""
+        foreign = sum(quota.foreign_gpus for quota in queue.quotas)
+        remarks = (
+            f"{count(foreign)} by foreign pods" if foreign else "",
+            f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else "",
+        )
         yield _Bar(
             name=f"queue {queue.queue}",
             used=sum(quota.used_gpus for quota in queue.quotas),
             of=sum(quota.nominal_gpus for quota in queue.quotas),
-            remark=waits,
+            remark=", ".join(filter(None, remarks)),
         )
 
 

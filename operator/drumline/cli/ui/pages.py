@@ -139,7 +139,8 @@ def _quota(quota: QuotaRow) -> Markup:
     whole = max(quota.nominal_gpus, quota.used_gpus, 1)
     own = min(quota.used_gpus, quota.nominal_gpus) / whole * 100
     beyond = max(0, quota.used_gpus - quota.nominal_gpus) / whole * 100
-    text = f"{quota.pool}: {quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} held"
+    foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
+    text = f"{quota.pool}: {quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} held{foreign}"
     bar = element(
         "svg",
         element("rect", width=own, height=1),

@@ -242,10 +242,11 @@ class UsageReporter:
             usage: list[Json] = []
             for pool, nominal in queue.nominal.items():
                 amount = used[queue.name][pool]
-                usage.append({"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount})
+                theirs = foreign[queue.name][pool]
+                figures = {"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount}
+                usage.append({**figures, "foreignGpus": theirs} if theirs else figures)
                 gauge = self._metrics.scheduling.queue_gpus
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="used").set(amount)
-                theirs = foreign[queue.name][pool]
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="foreign").set(theirs)
                 gauge.labels(queue=queue.name, gpu_pool=pool, kind="nominal").set(nominal)
             statuses[TRAINING_QUEUES.plural, queue.name] = {

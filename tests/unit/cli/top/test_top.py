@@ -17,6 +17,7 @@ from fcntl import ioctl
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace as replace_row
 
 from drumline.cli.errors import NotAnswered
 from drumline.cli.program import main
@@ -86,6 +87,13 @@ def test_pools_queues_and_jobs_are_on_it(rows: TopRows) -> None:
     assert "ends in 1 h 23 min" in jobs[0]
     assert "#1, starts in 10 min to 1 h 30 min" in jobs[1]
     assert "ended 60.0 s ago" in jobs[2]
+
+
+def test_what_foreign_pods_hold_stands_beside_the_bar_of_their_queue(rows: TopRows) -> None:
+    (queue,) = rows.queues
+    quotas = (replace_row(queue.quotas[0], foreign_gpus=3),)
+    screen = render(replace(rows, queues=[replace_row(queue, quotas=quotas)]), width=200)
+    assert screen[2].endswith("3 by foreign pods, 1 job in line")
 
 
 @pytest.mark.parametrize(("width", "height"), [(40, 8), (80, 24), (10, 3), (1, 1)])
