@@ -42,6 +42,8 @@ _KEPT = frozenset(
         torch.ops.aten.addmm.default,
         torch.ops.aten.bmm.default,
         torch.ops.aten.baddbmm.default,
+        torch.ops.aten._grouped_mm.default,  # noqa: SLF001 - of experts; the only names
+        torch.ops.aten._scaled_mm.default,  # noqa: SLF001 - in fp8; the only names
         torch.ops.aten._scaled_dot_product_flash_attention.default,  # noqa: SLF001 - the only names
         torch.ops.aten._scaled_dot_product_efficient_attention.default,  # noqa: SLF001 - the only names
         torch.ops.aten._scaled_dot_product_cudnn_attention.default,  # noqa: SLF001 - the only names

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from drumline_trainer.config import ModelConfig, Recompute
+from drumline_trainer.config import Fp8Scaling, ModelConfig, Recompute
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta, layer_modules
+from drumline_trainer.numerics import fp8
+from drumline_trainer.numerics.fp8 import multiply_in_fp8
 from tests.unit.trainer.memory.alive import Alive
 
 LAYERS, RUN, TOKENS = 16, 4, 64
@@ -19,8 +26,10 @@ INPUT = 4 * TOKENS * MODEL.hidden_size
 """Bytes of one layer's input."""
 
 
-def model_with(mode: Recompute, *, every: int | None = None) -> nn.Module:
-    model = build_on_meta(MODEL).to_empty(device="cpu")
+def model_with(
+    mode: Recompute, *, every: int | None = None, config: ModelConfig = MODEL
+) -> nn.Module:
+    model = build_on_meta(config).to_empty(device="cpu")
     generator = torch.Generator().manual_seed(0)
     for parameter in model.parameters():
         nn.init.normal_(parameter, std=0.2, generator=generator)
@@ -62,6 +71,52 @@ def test_each_keeps_less_than_the_one_before() -> None:
     assert none > selective > full > blocks
     inputs_kept = LAYERS / RUN + RUN - 1
     assert full - blocks == pytest.approx((LAYERS - inputs_kept) * INPUT, rel=0.01)
+
+
+class Counted(TorchDispatchMode):
+    """How often each operation runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.times[func.name()] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def products(model: nn.Module) -> Counter[str]:
+    """Matrix products of a forward and backward pass, by kind."""
+    with Counted() as counted:
+        model.to(torch.bfloat16)(torch.arange(TOKENS).unsqueeze(0)).square().mean().backward()
+    kinds = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_grouped_mm", "aten::_scaled_mm")
+    return Counter({kind: counted.times[kind] for kind in kinds if counted.times[kind]})
+
+
+def test_selective_computes_no_product_of_experts_again() -> None:
+    mixture = replace(MODEL, layers=2, experts=4, experts_per_token=2)
+    plain, selective, full = (
+        products(model_with(mode, config=mixture))
+        for mode in (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    )
+    assert selective == plain
+    assert full["aten::_grouped_mm"] == plain["aten::_grouped_mm"] + 2 * 3
+
+
+def test_selective_computes_no_product_in_fp8_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fp8, "_has_fp8", lambda _: True)
+
+    def products_in_fp8(mode: Recompute) -> Counter[str]:
+        model = model_with(mode, config=replace(MODEL, layers=2))
+        multiply_in_fp8(model, scaling=Fp8Scaling.TENSORWISE)
+        return products(model)
+
+    plain, selective, full = map(
+        products_in_fp8, (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    )
+    assert plain["aten::_scaled_mm"] > 0
+    assert selective == plain
+    assert full["aten::_scaled_mm"] > plain["aten::_scaled_mm"]
 
 
 @pytest.mark.parametrize(
