@@ -12,7 +12,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from drumline_trainer.config import DataParallel, ParallelismConfig, Precision
+from drumline_trainer.config import DataParallel, MemoryConfig, ParallelismConfig, Precision
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.optimization.gradients import clip_gradients
 from drumline_trainer.parallelism.data_parallel.apply import data_parallel
@@ -43,6 +43,7 @@ class Case:
     precision: Precision = Precision.FP32
     expert: int = 1
     experts: int = EXPERTS
+    shard_gradients: bool = False
 
     def layout(self, world_size: int) -> Layout:
         parallelism = ParallelismConfig(
@@ -178,6 +179,7 @@ def prepared(case: Case, world: World, *, alone: bool = False) -> tuple[Toy, Dat
         precision=case.precision,
         backwards=case.backwards,
         bucket_bytes=1000,
+        memory=MemoryConfig(shard_gradients=case.shard_gradients),
     )
     fill(model.slices)
     model.refresh_copies()

@@ -35,13 +35,22 @@ TRAINING = [
     for backwards in (1, 4)
     for precision in (Precision.FP32, LOSSY)
 ]
+TRAINING += [
+    Case(kind=FSDP, replicate=replicate, backwards=4, precision=precision, shard_gradients=True)
+    for replicate in (1, 2)
+    for precision in (Precision.FP32, LOSSY)
+]
 AGAIN = [case for case in TRAINING if case.backwards == 4 and case.precision is LOSSY]
-ORDER = [Case(kind=kind, replicate=replicate, backwards=2) for kind, replicate in KINDS]
+ORDER = [
+    *(Case(kind=kind, replicate=replicate, backwards=2) for kind, replicate in KINDS),
+    *(Case(kind=FSDP, replicate=n, backwards=2, shard_gradients=True) for n in (1, 2)),
+]
 SHARED_EXPERTS = [
     *(Case(kind=kind, replicate=replicate, backwards=2, expert=2) for kind, replicate in KINDS),
     Case(kind=FSDP, expert=4),
     # one expert for two ranks: they share its rows
     *(Case(kind=kind, expert=2, experts=2) for kind in (ZERO1, ZERO2, FSDP)),
+    Case(kind=FSDP, backwards=2, expert=2, shard_gradients=True),
 ]
 UNEVEN = [Case(kind=kind, backwards=n) for kind in (DDP, ZERO1, ZERO2) for n in (1, 3)]
 
@@ -174,13 +183,29 @@ def test_the_same_ranks_give_the_same_bits(four_ranks: dict[str, Outcomes]) -> N
 
 def test_sums_start_while_backward_runs(four_ranks: dict[str, Outcomes]) -> None:
     for case, got in four_ranks["order"]:
-        every = case.kind is ZERO2  # and others after the last micro-batch only
+        every = (
+            case.kind is ZERO2 or case.shard_gradients
+        )  # and others after the last micro-batch only
         for noted in got:
             passes = " ".join(noted).split("layer 2")[1:]  # each begins with the last layer
             before_the_first_layer = [
                 "sum" in each_pass.split("layer 0")[0] for each_pass in passes
             ]
             assert before_the_first_layer == [every] * (case.backwards - 1) + [True], case
+
+
+def test_replicas_add_up_once_what_shard_groups_sum_after_each_micro_batch(
+    four_ranks: dict[str, Outcomes],
+) -> None:
+    sums = {
+        (case.replicate, case.shard_gradients): got[0].count("sum")
+        for case, got in four_ranks["order"]
+        if case.kind is FSDP
+    }
+    units = sums[1, False]
+    assert sums[1, True] == 2 * units
+    assert sums[2, False] == 2 * units  # one in the shard group, one over the replicas
+    assert sums[2, True] == 3 * units
 
 
 def test_experts_are_summed_over_the_ranks_that_hold_the_same(

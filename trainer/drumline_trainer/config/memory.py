@@ -42,6 +42,10 @@ class MemoryConfig:
     recompute: Recompute = Recompute.NONE
     recompute_every: Layers | None = None
     """With blocks: the layers of a run. None: the square root of a stage's layers."""
+    shard_gradients: bool = False
+    """With fsdp: gradients are summed over the ranks after each micro-batch, so that a rank holds
+    its slice alone. Otherwise whole ones, 4 bytes a parameter, wait for the last micro-batch, and
+    are sent once. Over replicas they are summed once in either case."""
     offload_optimizer: Offload = Offload.NONE
     """The optimizer's moments, and fp32 weights where the model computes with a copy of them."""
     offload_parameters: Offload = Offload.NONE
@@ -72,6 +76,16 @@ class MemoryConfig:
     ) -> None:
         """Validate against these sections. Raises ConfigError."""
         kind = parallelism.data_parallel
+        if self.shard_gradients and kind is not DataParallel.FSDP:
+            raise ConfigError(
+                f"memory.shard_gradients: is for fsdp, not {kind}; zero2 always sums them after"
+                " each micro-batch"
+            )
+        if self.shard_gradients and (parallelism.pipeline or 1) > 1:
+            raise ConfigError(
+                "memory.shard_gradients: a pipeline sums gradients with the last micro-batch;"
+                " leave it out"
+            )
         weights = {self.offload_optimizer, self.offload_parameters} != {Offload.NONE}
         if weights and kind is DataParallel.PARAMETER_SERVER:
             raise ConfigError(

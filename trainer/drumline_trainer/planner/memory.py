@@ -250,7 +250,7 @@ def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
     copy, note = 0.0, ""
     if kind is DataParallel.FSDP:
         weights, gradients, state = 4 * shared, 4 * shared, moments * shared
-        if dense_ranks > 1 and setup.micro_batches > 1:
+        if dense_ranks > 1 and setup.micro_batches > 1 and not setup.memory.shard_gradients:
             gradients, note = 4 * whole, ", whole until the last micro-batch"
         copy = _gathered(setup, whole)
     elif kind in (DataParallel.ZERO1, DataParallel.ZERO2):

@@ -129,12 +129,21 @@ def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, 
         size //= 2
         yield {"micro_batch_size": str(size)}
         least["micro_batch_size"] = "1"
+    accumulates = (
+        config.parallelism.data_parallel is DataParallel.FSDP and micro.layout.pipeline == 1
+    )
+    slices: dict[str, str] = {}
+    if accumulates and not config.memory.shard_gradients:
+        slices = {"memory.shard_gradients": "true"}
+        yield slices
     if config.memory.recompute in (Recompute.NONE, Recompute.SELECTIVE):
         if config.memory.recompute is Recompute.NONE:
             yield {"memory.recompute": Recompute.SELECTIVE.value}
         yield {"memory.recompute": Recompute.FULL.value}
         least["memory.recompute"] = Recompute.FULL.value
         yield least
+    if slices:
+        yield least | slices
     if config.parallelism.data_parallel is not DataParallel.FSDP:
         sharded = {"parallelism.data_parallel": DataParallel.FSDP.value}
         yield sharded
@@ -157,6 +166,8 @@ def _with(config: TrainerConfig, fields: dict[str, str]) -> TrainerConfig:
                 micro_batch = int(value)
             case "memory.recompute":
                 memory = replace(memory, recompute=Recompute(value))
+            case "memory.shard_gradients":
+                memory = replace(memory, shard_gradients=value == "true")
             case "memory.offload_optimizer":
                 memory = replace(memory, offload_optimizer=Offload(value))
             case "parallelism.data_parallel":

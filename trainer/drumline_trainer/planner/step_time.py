@@ -330,10 +330,12 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, backward: float) -> float
     whole = setup.width * (dense + experts)
     match layout.data_parallel:
         case DataParallel.FSDP:
-            summing = axes.shard.all_gather(size)
+            each = summing = axes.shard.all_gather(size)
             if layout.replicate > 1:
                 summing += axes.replicate.all_reduce(size / setup.shard_ranks)
-            return max(0.02 * summing, summing - hidden) + _tied(setup, axes, dense)
+            before = setup.micro_batches - 1 if setup.memory.shard_gradients else 0
+            exposed = before * max(0.02 * each, each - hidden)
+            return exposed + max(0.02 * summing, summing - hidden) + _tied(setup, axes, dense)
         case DataParallel.ZERO1:
             summing, sharing = axes.data.all_gather(size), axes.data.all_gather(whole)
         case DataParallel.ZERO2:

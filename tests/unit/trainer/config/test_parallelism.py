@@ -28,6 +28,17 @@ LOCAL = {"data_parallel": "ddp", "local_sgd": {"every_steps": 20}}
             "hold the state already",
             {"parallelism": {"data_parallel": SERVER}, "memory": {"offload_optimizer": "cpu"}},
         ),
+        (
+            "is for fsdp, not ddp",
+            {"memory": {"shard_gradients": True}, "parallelism": {"data_parallel": "ddp"}},
+        ),
+        (
+            "a pipeline sums gradients",
+            {
+                "memory": {"shard_gradients": True},
+                "parallelism": {"data_parallel": "fsdp", "pipeline": 2},
+            },
+        ),
         ("servers: must be greater", {"parallelism": {"server": {"servers": 0}}}),
         ("max_staleness: must not", {"parallelism": {"server": {"max_staleness": -1}}}),
         ("outer_momentum: must be", {"parallelism": {"local_sgd": {"outer_momentum": 1.0}}}),

@@ -59,6 +59,13 @@ def test_what_fits_needs_no_change() -> None:
             {"memory.recompute": "selective"},
             64,
         ),
+        # whole gradients of a rank are 32 GB
+        (
+            replace(EIGHT_B, memory=MemoryConfig(recompute=Recompute.FULL)),
+            2,
+            {"memory.shard_gradients": "true"},
+            2,
+        ),
         # both
         (
             replace(EIGHT_B, micro_batch_size=None, memory=MemoryConfig()),

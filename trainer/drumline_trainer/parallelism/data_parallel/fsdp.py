@@ -86,6 +86,7 @@ class FsdpModel:
         self.stage_done = None
         self._backwards = backwards
         self._forwards = 0
+        self._sums_each = memory.shard_gradients
         if world.layout.pipeline == 1:  # torch's pipeline schedules say themselves when to reduce
             for stage in model.stages:
                 stage.register_forward_pre_hook(self._reduce_after_the_last)
@@ -111,11 +112,17 @@ class FsdpModel:
             parameter.grad = None
 
     def _reduce_after_the_last(self, stage: nn.Module, _: Any) -> None:
-        """Keep whole gradients on this rank until the last micro-batch's backward pass."""
+        """Keep gradients on this rank until the last micro-batch's backward pass.
+
+        Whole ones, or the sums of the shard group, which only replicas still have to add up.
+        """
         if torch.is_grad_enabled():
             self._forwards += 1
             last = self._forwards == self._backwards
-            cast("FSDPModule", stage).set_requires_gradient_sync(last)
+            if self._sums_each:
+                cast("FSDPModule", stage).set_requires_all_reduce(last)
+            else:
+                cast("FSDPModule", stage).set_requires_gradient_sync(last)
 
 
 def _allocate_offloaded(
