@@ -99,6 +99,15 @@ def add_run(run: argparse.ArgumentParser) -> None:
     )
     run.add_argument("--no-code", action="store_true", help="the image has the code")
     run.add_argument(
+        "--code-from",
+        metavar="PLACE",
+        help="instead of packing a folder: claim:NAME[/FOLDER]; git, the commit of the folder, from"
+        " its origin; or git:ADDRESS@COMMIT",
+    )
+    run.add_argument(
+        "--git-image", metavar="IMAGE", help="with git, to fetch the commit; default: the job's"
+    )
+    run.add_argument(
         "--requirements",
         type=Path,
         metavar="FILE",

@@ -91,7 +91,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 
 def _packed(chosen: argparse.Namespace, environment: Mapping[str, str]) -> PackedFolder | None:
-    if chosen.no_code:
+    if chosen.no_code or chosen.code_from:
         return None
     return pack(chosen.folder, source_files(chosen.folder, environment))
 

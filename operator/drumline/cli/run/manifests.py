@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from drumline.api.base import GROUP, VERSION
 from drumline.cli.jobs.clone import SHARED_CODE
+from drumline.cli.run.code_from import CodeFrom
 from drumline.cli.run.pack import PackedFolder
 from drumline.cli.run.requirements import with_requirements
 from drumline_trainer.contract import CODE_PART_KEY, MAX_CODE_PART_BYTES
@@ -47,6 +48,8 @@ class RunRequest:
     resources: tuple[tuple[str, str], ...] = ()
     options: Json = field(default_factory=dict[str, Any])
     """Further fields of the spec."""
+    code_from: CodeFrom | None = None
+    """Where the code is if it is not packed."""
     requirements: str = ""
     """Packages that the image lacks, as a requirements file."""
     parameters: str = ""
@@ -91,6 +94,8 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
             {"name": f"claim-{number}", "mountPath": folder}
             for number, (_, folder) in enumerate(request.claims)
         ]
+    if request.code_from is not None:
+        template = request.code_from.within(template)
     if request.requirements:
         template = with_requirements(template, request.requirements, env=template.get("env", []))
     spec: Json = {

@@ -31,8 +31,9 @@ _GZIP: Final = 31
 """zlib's `wbits` for gzip; without a name or a time in it."""
 _LARGEST_NAMED: Final = 3
 _INSTEAD: Final = (
-    "leave files out with .drumlineignore, read data from a claim (--claim NAME=/data), or build an"
-    " image with the code and give --no-code"
+    "leave files out with .drumlineignore, read data from a claim (--claim NAME=/data), have pods"
+    " fetch the code (--code-from git) or find it on a claim (--code-from claim:NAME/FOLDER), or"
+    " build an image with the code and give --no-code"
 )
 
 

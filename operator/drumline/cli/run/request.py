@@ -8,6 +8,7 @@ from typing import Final, get_args
 
 from drumline.api.after import AfterSpec
 from drumline.cli.errors import BadInput
+from drumline.cli.run.code_from import CodeFrom, code_from
 from drumline.cli.run.manifests import RunRequest, job_stem, launch_of
 from drumline.cli.run.requirements import read_requirements
 
@@ -64,8 +65,24 @@ def run_request(
             option="--resources",
             form="cpu=8,memory=64Gi",
         ),
+        code_from=_code_from(chosen, environment),
         requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
         options={name: value for name, value in options.items() if value},
+    )
+
+
+def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> CodeFrom | None:
+    if not chosen.code_from:
+        if chosen.git_image:
+            raise BadInput("--git-image goes with --code-from git")
+        return None
+    if chosen.no_code:
+        raise BadInput("--no-code and --code-from: the code is in the image, or it is fetched")
+    return code_from(
+        chosen.code_from,
+        folder=chosen.folder,
+        image=chosen.git_image or "",
+        environment=environment,
     )
 
 

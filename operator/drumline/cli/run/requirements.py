@@ -81,12 +81,13 @@ def with_requirements(template: Json, requirements: str, *, env: Sequence[Json])
         **template,
         "env": [path, *(each for each in env if each["name"] != _PATH)],
         "initContainers": [
+            *template.get("initContainers", []),
             {
                 "name": "requirements",
                 "command": ["python3", "-c", INSTALL, _FOLDER],
                 "env": [{"name": "REQUIREMENTS", "value": requirements.replace("$(", "$$(")}, *env],
                 "volumeMounts": [mount],
-            }
+            },
         ],
         "volumes": [*template.get("volumes", []), {"name": _VOLUME, "emptyDir": {}}],
         "volumeMounts": [*template.get("volumeMounts", []), mount],

@@ -159,10 +159,10 @@ def test_three_layers_of_activations_stay_while_the_others_go_to_the_host() -> N
 
 
 def test_gradients_that_are_summed_after_each_micro_batch_are_sharded() -> None:
-    one, several = (setup(layout=Layout(shard=8), micro_batches=count) for count in (1, 4))
+    single, several = (setup(layout=Layout(shard=8), micro_batches=count) for count in (1, 4))
     each = replace(several, memory=MemoryConfig(shard_gradients=True))
-    assert line(several, "gradients") == pytest.approx(8 * line(one, "gradients"))
-    assert line(each, "gradients") == line(one, "gradients")
+    assert line(several, "gradients") == pytest.approx(8 * line(single, "gradients"))
+    assert line(each, "gradients") == line(single, "gradients")
 
 
 def test_every_offload_and_adapters_cost_less() -> None:

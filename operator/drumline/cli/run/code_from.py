@@ -1,0 +1,178 @@
+"""Code that is packed from no folder: a folder of a claim, or a commit that pods fetch.
+
+For code that is too large for ConfigMaps, or that has to be a certain commit. A claim's folder is
+what it is when a pod starts: whoever edits it edits the code of the next restart. A commit is
+fetched by an init container in each pod, by its hash, so a replaced pod has the same files.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from drumline.cli.errors import BadInput
+from drumline_trainer.contract import CODE_FOLDER, plain
+
+Json = dict[str, Any]
+
+FORMS: Final = "claim:NAME[/FOLDER], git, or git:https://HOST/REPOSITORY@COMMIT"
+FETCH: Final = """\
+git init -q "$1"
+cd "$1"
+git fetch -q --depth 1 "$2" "$3" || git fetch -q "$2"
+git -c advice.detachedHead=false checkout -q "$3"
+"""
+"""For `sh -ec`, with folder, address and commit; a server that gives no single commit gives all."""
+_VOLUME: Final = "code"
+_REPOSITORY: Final = f"{CODE_FOLDER}/repository"
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_SSH: Final = re.compile(r"(?:ssh://)?(?:\w+@)?([\w.-]+)[:/](.+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeOnClaim:
+    """A folder of a PersistentVolumeClaim of the job's namespace."""
+
+    claim: str
+    folder: str = ""
+
+    def within(self, template: Json) -> Json:
+        """The template with the folder at /code, where the command starts."""
+        mount: Json = {"name": _VOLUME, "mountPath": CODE_FOLDER}
+        if self.folder:
+            mount["subPath"] = self.folder
+        volume = {"name": _VOLUME, "persistentVolumeClaim": {"claimName": self.claim}}
+        return {
+            **template,
+            "workingDir": CODE_FOLDER,
+            "volumes": [*template.get("volumes", []), volume],
+            "volumeMounts": [*template.get("volumeMounts", []), mount],
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeInGit:
+    """A commit that pods can fetch."""
+
+    address: str
+    commit: str
+    folder: str = ""
+    """Within the repository, where the command starts."""
+    image: str = ""
+    """With git and a shell; empty: the job's."""
+
+    def within(self, template: Json) -> Json:
+        """The template with an init container that fetches the commit."""
+        mount = {"name": _VOLUME, "mountPath": CODE_FOLDER}
+        fetch: Json = {
+            "name": "code",
+            "command": ["sh", "-ec", FETCH, "sh", _REPOSITORY, self.address, self.commit],
+            "env": [{"name": "GIT_TERMINAL_PROMPT", "value": "0"}, *template.get("env", [])],
+            "volumeMounts": [mount],
+        }
+        if self.image:
+            fetch["image"] = self.image
+        return {
+            **template,
+            "workingDir": str(PurePosixPath(_REPOSITORY) / self.folder),
+            "initContainers": [*template.get("initContainers", []), fetch],
+            "volumes": [*template.get("volumes", []), {"name": _VOLUME, "emptyDir": {}}],
+            "volumeMounts": [*template.get("volumeMounts", []), mount],
+        }
+
+
+CodeFrom = CodeOnClaim | CodeInGit
+
+
+def code_from(text: str, *, folder: Path, image: str, environment: Mapping[str, str]) -> CodeFrom:
+    """Where the code comes from.
+
+    Args:
+        text: of `--code-from`.
+        folder: whose repository and commit it is, for `git` alone.
+        image: that has git; empty: the job's.
+        environment: of this process.
+
+    Raises:
+        BadInput: it is of no such form, or the commit is not one that pods can fetch.
+    """
+    kind, _, rest = text.partition(":")
+    if kind == "claim" and rest:
+        claim, _, inside = rest.partition("/")
+        if not _NAME.fullmatch(claim) or ".." in PurePosixPath(inside).parts:
+            raise BadInput(f"--code-from {plain(text)}: write claim:NAME or claim:NAME/FOLDER")
+        return CodeOnClaim(claim=claim, folder=inside.strip("/"))
+    if text == "git":
+        return _commit_here(folder, image=image, environment=environment)
+    if kind == "git":
+        address, _, commit = rest.rpartition("@")
+        return CodeInGit(address=_fetchable(address), commit=_full(commit), image=image)
+    raise BadInput(f"--code-from {plain(text)}: write {FORMS}")
+
+
+def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) -> CodeInGit:
+    """The commit that a folder has checked out, if a remote has it, too."""
+
+    def git(*arguments: str) -> str:
+        return _git(folder, arguments, environment)
+
+    if changed := git("status", "--porcelain").splitlines():
+        raise BadInput(
+            f"--code-from git: {len(changed)} files of {folder} are not committed, the first is"
+            f" {plain(changed[0][3:])}; commit and push them, or leave --code-from out"
+        )
+    commit = git("rev-parse", "HEAD")
+    if not git("branch", "--remotes", "--contains", commit):
+        raise BadInput(
+            f"--code-from git: commit {commit[:12]} is on no branch of a remote; push it first"
+        )
+    return CodeInGit(
+        address=_fetchable(git("remote", "get-url", "origin")),
+        commit=commit,
+        folder=git("rev-parse", "--show-prefix").strip("/"),
+        image=image,
+    )
+
+
+def _fetchable(address: str) -> str:
+    """An address that needs no key of the user's."""
+    if address.startswith(("https://", "http://", "file://")):
+        return address
+    ssh = _SSH.fullmatch(address)
+    instead = f"https://{ssh[1]}/{ssh[2]}" if ssh else "https://HOST/REPOSITORY"
+    raise BadInput(
+        f"--code-from git: pods have no key for {plain(address)!r}; write"
+        f" --code-from git:{plain(instead)}@COMMIT"
+    )
+
+
+def _full(commit: str) -> str:
+    if not _COMMIT.fullmatch(commit):
+        raise BadInput(
+            f"--code-from git: {plain(commit)!r} is no whole commit, and branches and tags move"
+            " while a job runs; write the 40 digits of git rev-parse HEAD"
+        )
+    return commit
+
+
+def _git(folder: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> str:
+    clean = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            env=clean | {"LC_ALL": "C"},
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+    except FileNotFoundError:
+        raise BadInput(f"--code-from git: git is not installed here; write {FORMS}") from None
+    if done.returncode:
+        raise BadInput(f"--code-from git: git refuses in {folder}: {plain(done.stderr[:500])}")
+    return done.stdout.strip("\n")

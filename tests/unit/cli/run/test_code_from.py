@@ -1,0 +1,156 @@
+"""Code that is not packed: on a claim, or a commit that is fetched, here by real git."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from drumline.api.trainingjob import TrainingJobSpec
+from drumline.cli.arguments import parser
+from drumline.cli.errors import BadInput
+from drumline.cli.run.code_from import FETCH, CodeInGit, CodeOnClaim, code_from
+from drumline.cli.run.manifests import job_manifest
+from drumline.cli.run.request import run_request
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+HERE = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+
+
+def git(folder: Path, *arguments: str) -> str:
+    author = ("-c", "user.name=a", "-c", "user.email=a@example.com")
+    command = ["git", "-C", str(folder), *author, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+@pytest.fixture
+def remote(tmp_path: Path) -> Path:
+    folder = tmp_path / "remote.git"
+    subprocess.run(["git", "init", "-q", "--bare", "-b", "main", str(folder)], check=True)
+    return folder
+
+
+@pytest.fixture
+def clone(tmp_path: Path, remote: Path) -> Path:
+    """With one commit that is pushed: a script in a folder."""
+    folder = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", f"file://{remote}", str(folder)], check=True)
+    (folder / "llm").mkdir()
+    (folder / "llm" / "train.py").write_text("print('first')\n")
+    git(folder, "add", ".")
+    git(folder, "commit", "-q", "-m", "first")
+    git(folder, "push", "-q", "origin", "HEAD:main")
+    git(folder, "fetch", "-q")
+    return folder
+
+
+def asked(text: str, *, folder: Path = Path(), image: str = "") -> Any:
+    return code_from(text, folder=folder, image=image, environment=HERE)
+
+
+def spec_of(*arguments: str) -> TrainingJobSpec:
+    """Of the job that `drumline run` makes, read by the API's own model."""
+    options = parser("drumline").parse_args(["run", "--image", "any:1", *arguments])
+    options.command_line = ["python", "train.py"]
+    request = run_request(options, HERE, queue="q", namespace=None, letters="abcd")
+    return TrainingJobSpec.model_validate(job_manifest(request, None)["spec"])
+
+
+def test_a_folder_of_a_claim_is_where_the_command_starts() -> None:
+    assert asked("claim:code") == CodeOnClaim(claim="code")
+    template = spec_of("--code-from", "claim:code/team/llm", "--claim", "corpus=/data").template
+    assert template is not None
+    assert template.working_dir == "/code"
+    mounts = {mount.name: mount for mount in template.volume_mounts or []}
+    assert (mounts["code"].mount_path, mounts["code"].sub_path) == ("/code", "team/llm")
+    claims = [volume.persistent_volume_claim for volume in template.volumes or []]
+    assert [claim.claim_name for claim in claims if claim] == ["corpus", "code"]
+
+
+def test_the_commit_of_a_folder_is_fetched_before_packages_are_installed(
+    clone: Path, remote: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "requirements.txt").write_text("tidy==1.0\n")
+    template = spec_of(
+        *("--code-from", "git", "--folder", str(clone / "llm"), "--git-image", "git:1"),
+        *("--requirements", str(tmp_path / "requirements.txt")),
+    ).template
+    assert template is not None
+    assert template.working_dir == "/code/repository/llm"
+    fetch, install = template.init_containers or []
+    assert (fetch.name, fetch.image, install.name) == ("code", "git:1", "requirements")
+    assert fetch.command[-2:] == [f"file://{remote}", git(clone, "rev-parse", "HEAD")]
+
+
+@pytest.mark.parametrize("gives_single_commits", ["true", "false"])
+def test_what_the_init_container_fetches_is_the_commit_and_not_what_came_later(
+    clone: Path, remote: Path, tmp_path: Path, gives_single_commits: str
+) -> None:
+    code = asked("git", folder=clone)
+    (clone / "llm" / "train.py").write_text("print('later')\n")
+    git(clone, "commit", "-q", "-a", "-m", "later")
+    git(clone, "push", "-q", "origin", "HEAD:main")
+    git(remote, "config", "uploadpack.allowAnySHA1InWant", gives_single_commits)
+    git(remote, "config", "uploadpack.allowReachableSHA1InWant", gives_single_commits)
+    (fetch,) = code.within({"command": []})["initContainers"]
+    folder = tmp_path / "pod" / "repository"
+    command = [str(folder) if part == "/code/repository" else part for part in fetch["command"]]
+    assert command[:3] == ["sh", "-ec", FETCH]
+    for _ in range(2):  # a container that is started again finds what it left
+        subprocess.run(command, check=True, env=HERE)
+        assert (folder / "llm" / "train.py").read_text() == "print('first')\n"
+
+
+def test_an_address_and_a_whole_commit() -> None:
+    code = asked(f"git:https://git.example.com/team/llm.git@{COMMIT}")
+    assert code == CodeInGit(address="https://git.example.com/team/llm.git", commit=COMMIT)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("s3://bucket", "write claim:NAME"),
+        ("claim:", "write claim:NAME"),
+        ("claim:Upper", "write claim:NAME or claim:NAME/FOLDER"),
+        ("claim:a/../b", "write claim:NAME or claim:NAME/FOLDER"),
+        ("git:https://git.example.com/a.git@main", "'main' is no whole commit"),
+        (
+            f"git:git@git.example.com:team/llm.git@{COMMIT}",
+            r"write --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
+        ),
+        (f"git:--upload-pack=x@{COMMIT}", "pods have no key"),
+    ],
+)
+def test_what_no_pod_could_fetch_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        asked(text)
+
+
+def test_a_commit_that_only_this_machine_has_is_refused(clone: Path) -> None:
+    (clone / "llm" / "new.py").write_text("")
+    with pytest.raises(BadInput, match=r"1 files of .* not committed, the first is llm/new\.py"):
+        asked("git", folder=clone)
+    git(clone, "add", ".")
+    git(clone, "commit", "-q", "-m", "here alone")
+    with pytest.raises(BadInput, match="is on no branch of a remote; push it first"):
+        asked("git", folder=clone)
+
+
+def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="not a git repository"):
+        asked("git", folder=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--code-from", "claim:a", "--no-code"), "--no-code and --code-from"),
+        (("--git-image", "git:1"), "--git-image goes with --code-from git"),
+    ],
+)
+def test_options_that_contradict_each_other(arguments: tuple[str, ...], sentence: str) -> None:
+    with pytest.raises(BadInput, match=sentence):
+        spec_of(*arguments)
