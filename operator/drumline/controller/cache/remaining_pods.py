@@ -1,12 +1,12 @@
 """Pods that a queue pays for beside the members of its jobs.
 
 First, pods of jobs that still hold a node although their job gave the place up. They are charged to
-their job's queue until they are gone: a job that is preempted, suspended,
-deleted or finished pays as long as its pods run, as Kubernetes counts a terminating pod on its
-node. Which queue that is was seen when the job was admitted. Labels decide nothing that their
-writer gains by: a pod counts as a job's if its controller and its name are the job's, it counts as
-*leaving* only if its deletion was requested or Drumline will request it, and of a job that was
-never seen only a terminating pod is charged, to a queue that is open to its namespace.
+their job's queue until they are gone: a job that is preempted, suspended, deleted or finished pays
+as long as its pods run, as Kubernetes counts a terminating pod on its node. Which queue that is was
+seen when the job was admitted. Labels decide nothing that their writer gains by: a pod counts as a
+job's if its controller and its name are the job's, it counts as *leaving* only if its deletion was
+requested or Drumline will request it, and of a job that was never seen only a terminating pod is
+charged, to a queue that is open to its namespace.
 
 Pods that are to go from a node that is not ready are charged to no queue: their kubelet is silent,
 perhaps for days, and no job could have their GPUs. The quota of pods in Kubernetes leaves such pods
@@ -17,8 +17,10 @@ out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
     j-1 starts again on n1          the old pod's GPUs are those that the new pod waits for
 
 Second, foreign pods (a notebook, inference) whose label `drumline.dev/queue` names a queue that is
-open to their namespace. They count until they have ended, are never victims, and their pods were
-placed by another scheduler: they may take a queue above its quota. Its jobs wait then.
+open to their namespace. They count until they have ended, are never victims, and were placed by
+another scheduler: they may take a queue above its quota, whose jobs wait then. Whoever may create
+pods may bind them to any node and ask for any number of GPUs; its kubelet rejects what it does not
+have. So those on a node that is not ready are charged to no queue.
 """
 
 from __future__ import annotations
@@ -117,7 +119,7 @@ class RemainingPods:
             # a pod that stays is looked at again whenever its queue is: that may be closed or open
             if pod.terminating and not (ready and self.account(pod)):
                 terminating.append(pod)
-            elif LABEL_QUEUE in pod.labels:
+            elif ready and LABEL_QUEUE in pod.labels:
                 charged.append(ChargedPod(pod=pod, leaving=pod.terminating))
         for of_job in orphans.values():
             of_job.sort(key=lambda pod: pod.name)

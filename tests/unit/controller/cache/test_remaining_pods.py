@@ -301,6 +301,15 @@ def test_what_a_foreign_pod_holds_is_the_same_object_until_it_changes(state: Clu
     assert [held.gang.key for held in residual(state)] == ["other/pods/other"]
 
 
+def test_no_queue_pays_for_foreign_pods_that_no_kubelet_has_accepted(state: ClusterCache) -> None:
+    """Anybody may bind a pod to a dead node, and ask for more than a cohort has."""
+    state.nodes.on_node(node_view(), node_view(version=2, ready=False))
+    state.on_pod(None, foreign_pod("forged", gpus=1 << 62, labels=NAMES_RESEARCH))
+    assert held_gpus(state) == 0
+    state.on_pod(None, foreign_pod("real", node="node-1", labels=NAMES_RESEARCH))
+    assert held_gpus(state) == 1
+
+
 def test_a_foreign_pod_cannot_be_charged_to_a_job(placed: ClusterCache) -> None:
     """It may name any owner, and a job's labels."""
     job = placed.jobs.get(KEY)
