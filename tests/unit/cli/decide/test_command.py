@@ -171,14 +171,29 @@ def a_pod_that_ends(job: str, *, node: str) -> Json:
     }
 
 
-def test_pods_of_a_deleted_job_are_charged_here_and_in_a_replay(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def a_notebook(*, node: str) -> Json:
+    """A foreign pod that names the queue."""
+    pod = a_pod_that_ends("notebook", node=node)
+    labels = {"drumline.dev/queue": "q"}
+    metadata = {"name": "notebook", "namespace": "team", "uid": "notebook", "labels": labels}
+    return {**pod, "metadata": metadata}
+
+
+@pytest.mark.parametrize(
+    ("pod", "holder"),
+    [
+        (a_pod_that_ends("gone", node="n1"), "team/gone"),
+        (a_notebook(node="n1"), "team/pods/notebook"),
+    ],
+)
+def test_pods_of_a_deleted_job_and_foreign_ones_are_charged_here_and_in_a_replay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], pod: Json, holder: str
 ) -> None:
     small = (a_node("n1"), a_node("n2"), a_pool(), a_queue(8))
-    file = written(tmp_path, *small, a_pod_that_ends("gone", node="n1"), a_job("next"))
+    file = written(tmp_path, *small, pod, a_job("next"))
     (waits,) = verdicts(capsys, "-f", file).values()
     assert (waits["verdict"], waits["reason"]) == ("Waits", "QuotaExhausted")
-    assert "held by team/gone (8)" in waits["message"]
+    assert f"held by {holder} (8)" in waits["message"]
     world = cluster.read(read_manifests([file]))
     arguments: Json = {"snapshot": world.snapshot, "pending": world.pending, "policy": Policy()}
     decisions = decide(**arguments, now=world.as_of)
