@@ -151,7 +151,7 @@ class Runner:
 async def _watching_jobs(runner: Runner) -> AsyncGenerator[None]:
     """Tell the runner of every pod and job."""
     here = Selection(namespace=load.NAMESPACE)
-    jobs = Informer(runner.client, TRAINING_JOBS, decode=codec.custom_object, selection=here)
+    jobs = Informer(runner.client, TRAINING_JOBS, decode=codec.training_job, selection=here)
     pods = Informer(runner.client, PODS, decode=codec.pod, selection=here)
     jobs.subscribe(runner.take_job)
     pods.subscribe(runner.take_pod)
@@ -182,10 +182,13 @@ async def _measure(cluster: Cluster, folder: Path, *, part: int) -> list[Row]:
                         await asyncio.wait_for(runner.all_ended.wait(), SAY_SECONDS)
                     placed = len(runner.admitted)
                     print(f"of {jobs} jobs {placed} were placed, {len(runner.ended)} are over")
-            return _rows(stand, runner, before=before, seconds=time.perf_counter() - began)
+            seconds = time.perf_counter() - began
+            return _rows(stand, runner, before=before, seconds=seconds, is_whole=part == 100)
 
 
-def _rows(stand: Stand, runner: Runner, *, before: dict[str, float], seconds: float) -> list[Row]:
+def _rows(
+    stand: Stand, runner: Runner, *, before: dict[str, float], seconds: float, is_whole: bool
+) -> list[Row]:
     waits: dict[str, list[float]] = defaultdict(list)
     for job, moment in runner.admitted.items():
         waits[job.partition("-")[0]].append(moment - runner.submitted[job])
@@ -194,9 +197,9 @@ def _rows(stand: Stand, runner: Runner, *, before: dict[str, float], seconds: fl
             name=f"{runner.jobs} jobs of one pod in 30 queues, all over",
             value=seconds,
             unit="s",
-            goal="<= 130",
-            met=seconds <= 130,
-            peer="Kueue 351-374 s, without pods",
+            goal="<= 130" if is_whole else "",
+            met=seconds <= 130 if is_whole else None,
+            peer="Kueue 351-374 s, without pods" if is_whole else "",
         ),
         *(
             Row(name=f"  mean wait of {name} jobs", value=mean(values), unit="s")
