@@ -31,6 +31,7 @@ _VOLUME: Final = "code"
 _REPOSITORY: Final = f"{CODE_FOLDER}/repository"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+_WITH_USER: Final = re.compile(r"https?://[^/]*@")
 _SSH: Final = re.compile(r"(?:ssh://)?(?:\w+@)?([\w.-]+)[:/](.+)")
 
 
@@ -140,7 +141,13 @@ def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) ->
 
 
 def _fetchable(address: str) -> str:
-    """An address that needs no key of the user's."""
+    """An address that needs no key of the user's, and carries none."""
+    if _WITH_USER.match(address):
+        raise BadInput(
+            "--code-from git: the address has a user or a token in it, which whoever may read the"
+            " job would read; leave it out, and give git in the pod what it needs by variables"
+            " from a Secret"
+        )
     if address.startswith(("https://", "http://", "file://")):
         return address
     ssh = _SSH.fullmatch(address)

@@ -122,6 +122,7 @@ def test_an_address_and_a_whole_commit() -> None:
             r"write --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
         ),
         (f"git:--upload-pack=x@{COMMIT}", "pods have no key"),
+        (f"git:https://t0ken@git.example.com/a.git@{COMMIT}", "has a user or a token in it"),
     ],
 )
 def test_what_no_pod_could_fetch_is_refused(text: str, sentence: str) -> None:
@@ -137,6 +138,13 @@ def test_a_commit_that_only_this_machine_has_is_refused(clone: Path) -> None:
     git(clone, "commit", "-q", "-m", "here alone")
     with pytest.raises(BadInput, match="is on no branch of a remote; push it first"):
         asked("git", folder=clone)
+
+
+def test_a_token_in_the_address_of_origin_goes_into_no_job(clone: Path) -> None:
+    git(clone, "remote", "set-url", "origin", "https://user:t0ken@git.example.com/a.git")
+    with pytest.raises(BadInput) as refused:
+        asked("git", folder=clone)
+    assert "t0ken" not in str(refused.value)
 
 
 def test_a_folder_that_is_no_repository_is_refused(tmp_path: Path) -> None:
