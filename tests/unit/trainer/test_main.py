@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -80,3 +83,22 @@ def test_ranks_are_counted_by_the_launcher_or_by_the_command_line(
     assert started_as(None) == started_as(8) == detect_launcher(os.environ)
     with pytest.raises(ConfigError, match=r"--ranks 4: Open MPI \(mpirun\) has started 8"):
         started_as(4)
+
+
+def test_a_process_ends_with_its_output_and_without_the_interpreters_clean_up() -> None:
+    """Which would end threads that are inside of torch, and abort some runs whose work is done."""
+    program = (
+        "import atexit, runpy, sys; atexit.register(print, 'cleaned up');"
+        " sys.argv = ['drumline_trainer', *sys.argv[1:]];"
+        " runpy.run_module('drumline_trainer', run_name='__main__')"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", program, *arguments]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = run("config", "--set", "steps=7")
+    assert (done.returncode, json.loads(done.stdout)["steps"], done.stderr) == (0, 7, "")
+    refused = run("config", "--set", "steps=0")
+    assert (refused.returncode, refused.stdout) == (ExitCode.CONFIG, "")
+    assert "steps" in refused.stderr
