@@ -71,7 +71,7 @@ def test_our_launcher_and_torchrun_train_the_same_model(gangs: GangStarter, tmp_
     assert bottleneck.startswith("bottleneck: ")
     assert figures == f"figures: {tmp_path / 'ours' / 'metrics'}"
     theirs = ran(torchrun, *THEIRS, gangs=gangs, config=config, folder=tmp_path / "theirs")
-    assert theirs.code == 0, theirs.errors
+    assert theirs.code == 0, f"{theirs.output}\n{theirs.errors}"
     folders = [tmp_path / name / "step-00000010" for name in ("ours", "theirs")]
     assert same_bits(*map(whole_tensors, folders))
 
