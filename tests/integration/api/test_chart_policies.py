@@ -27,8 +27,8 @@ def namespace(kubectl: Kubectl) -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-def notebook(*, queue: str = "", gpus: int = 1) -> str:
-    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {}
+def notebook(*, queue: str = "", gpus: int | None = 1) -> str:
+    limits = {} if gpus is None else {"nvidia.com/gpu": str(gpus)}
     labels = {"drumline.dev/queue": queue} if queue else {}
     pod = {
         "apiVersion": "v1",
@@ -118,6 +118,7 @@ def test_with_the_policy_of_foreign_pods_an_open_queue_pays_for_gpus(
         assert "needs the label drumline.dev/queue" in user.wait_for_refusal(notebook())
         closed = user.wait_for_refusal(notebook(queue=names["theirs"]))
         assert f"{names['theirs']} is not open to namespace {namespace}" in closed
+        assert user.refusal(notebook(gpus=None)) == ""
         assert user.refusal(notebook(gpus=0)) == ""
         assert user.refusal(notebook(queue=names["all"])) == ""
 

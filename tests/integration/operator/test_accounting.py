@@ -49,9 +49,8 @@ def test_no_job_starts_on_quota_whose_pods_still_run(silent_site: Site) -> None:
     site.kube.wait("pods", "second-0-g1", site.namespace, lambda pod: pod is not None)
 
 
-def test_a_queue_pays_for_a_foreign_pod_that_names_it(silent_site: Site) -> None:
-    """They run on a node of the pool; the job needs quota that they take, not their GPUs."""
-    site = silent_site
+def test_a_queue_pays_for_a_foreign_pod_that_names_it(site: Site) -> None:
+    """It runs on a node of the pool; the job needs quota that it takes, not its GPUs."""
     limit_queue(site, 8)
     container = {
         "name": "notebook",

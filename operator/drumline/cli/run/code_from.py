@@ -23,7 +23,7 @@ FORMS: Final = "claim:NAME[/FOLDER], git, or git:https://HOST/REPOSITORY@COMMIT"
 FETCH: Final = """\
 git init -q "$1"
 cd "$1"
-git fetch -q --depth 1 "$2" "$3" || git fetch -q "$2"
+git fetch -q --depth 1 "$2" "$3" || git fetch -q "$2" '+refs/*:refs/remotes/all/*'
 git -c advice.detachedHead=false checkout -q "$3"
 """
 """For `sh -ec`, with folder, address and commit; a server that gives no single commit gives all."""
@@ -31,8 +31,8 @@ _VOLUME: Final = "code"
 _REPOSITORY: Final = f"{CODE_FOLDER}/repository"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
-_WITH_USER: Final = re.compile(r"https?://[^/]*@")
-_SSH: Final = re.compile(r"(?:ssh://)?(?:\w+@)?([\w.-]+)[:/](.+)")
+_WITH_USER: Final = re.compile(r"https?://([^/]*@|.*[?#])")
+_SSH: Final = re.compile(r"(?:ssh://)?(?:\w+@)?(\w[\w.-]*)(?::\d+)?[:/](.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,9 +128,9 @@ def _commit_here(folder: Path, *, image: str, environment: Mapping[str, str]) ->
             f" {plain(changed[0][3:])}; commit and push them, or leave --code-from out"
         )
     commit = git("rev-parse", "HEAD")
-    if not git("branch", "--remotes", "--contains", commit):
+    if not git("branch", "--remotes", "--list", "origin/*", "--contains", commit):
         raise BadInput(
-            f"--code-from git: commit {commit[:12]} is on no branch of a remote; push it first"
+            f"--code-from git: commit {commit[:12]} is on no branch of origin; push it first"
         )
     return CodeInGit(
         address=_fetchable(git("remote", "get-url", "origin")),
@@ -144,9 +144,8 @@ def _fetchable(address: str) -> str:
     """An address that needs no key of the user's, and carries none."""
     if _WITH_USER.match(address):
         raise BadInput(
-            "--code-from git: the address has a user or a token in it, which whoever may read the"
-            " job would read; leave it out, and give git in the pod what it needs by variables"
-            " from a Secret"
+            "--code-from git: the address may have a user or a token in it, which whoever may"
+            " read the job would read; name one that needs none, or put the code on a claim"
         )
     if address.startswith(("https://", "http://", "file://")):
         return address

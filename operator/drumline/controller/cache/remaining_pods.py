@@ -19,8 +19,8 @@ out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
 Second, foreign pods (a notebook, inference) whose label `drumline.dev/queue` names a queue that is
 open to their namespace. They count until they have ended, are never victims, and were placed by
 another scheduler: they may take a queue above its quota, whose jobs wait then. Whoever may create
-pods may bind them to any node and ask for any number of GPUs; its kubelet rejects what it does not
-have. So those on a node that is not ready are charged to no queue.
+pods may bind them to any node and ask for any number of GPUs, which its kubelet rejects. So a pod
+that no kubelet has accepted, or on a node that is not ready, is charged to no queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from drumline.controller.conversion.admitted import (
     holds_assignment,
 )
 from drumline.controller.conversion.held import Account, account_of
-from drumline.kube.views import PodView
+from drumline.kube.views import PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.acceptance import is_ours
@@ -110,16 +110,17 @@ class RemainingPods:
         foreign: list[PodView] = []
         for pod in pods:
             facts = self._facts(pod)
-            if facts is None:
+            if facts is None or self._is_stranger(pod):
                 foreign.append(pod)
             elif not self._is_member(pod, facts):
                 orphans[pod.owner_uid].append(pod)
         charged: list[ChargedPod] = []
         for pod in foreign:
+            pays = ready and _is_accepted(pod) and LABEL_QUEUE in pod.labels
             # a pod that stays is looked at again whenever its queue is: that may be closed or open
-            if pod.terminating and not (ready and self.account(pod)):
+            if pod.terminating and not (pays and self.account(pod)):
                 terminating.append(pod)
-            elif ready and LABEL_QUEUE in pod.labels:
+            elif pays:
                 charged.append(ChargedPod(pod=pod, leaving=pod.terminating))
         for of_job in orphans.values():
             of_job.sort(key=lambda pod: pod.name)
@@ -137,17 +138,17 @@ class RemainingPods:
 
     def account(self, pod: PodView) -> Account | None:
         """What pays for a pod that remains or is foreign; None: no queue does."""
-        if self._facts(pod) is None:
+        if self._facts(pod) is None or self._is_stranger(pod):
             return self._account_of_foreign(pod)
         known = self._accounts.get(pod.owner_uid)
         if known is not None:
             return known
         job = self._job_of(pod)
+        queue = job.spec.queue if job is not None else pod.labels.get(LABEL_QUEUE, "")
+        if not self._is_open(queue, pod.namespace):
+            return None
         if job is not None:
             return account_of(job)
-        queue = pod.labels.get(LABEL_QUEUE, "")
-        if not pod.terminating or not self._is_open(queue, pod.namespace):
-            return None
         key = f"{pod.namespace}/{pod.labels[LABEL_JOB]}"
         return Account(key=key, uid=pod.owner_uid, queue=queue)
 
@@ -155,9 +156,14 @@ class RemainingPods:
         queue = pod.labels.get(LABEL_QUEUE, "")
         if not self._is_open(queue, pod.namespace):
             return None
-        # no job has such a key or uid
+        # no job has such a key, uid or user: a user's name has no spaces
         key, uid = f"{pod.namespace}/pods/{pod.name}", f"pods/{pod.uid}"
-        return Account(key=key, uid=uid, queue=queue, is_foreign=True)
+        return Account(key=key, uid=uid, queue=queue, user="foreign pods", is_foreign=True)
+
+    def _is_stranger(self, pod: PodView) -> bool:
+        """Whether it stays, and the job of its labels was never seen: anybody can write them."""
+        known = pod.owner_uid in self._accounts or self._job_of(pod) is not None
+        return not known and not pod.terminating
 
     def _is_open(self, queue: str, namespace: str) -> bool:
         spec = self._queues.get(queue)
@@ -186,6 +192,11 @@ class RemainingPods:
             vacant = _vacant(positions, self._pods.of(job.namespace, job.uid))
             known = self._vacant[job.uid] = (stamp, vacant)
         return known[1]
+
+
+def _is_accepted(pod: PodView) -> bool:
+    """Whether a kubelet has begun with it: users do not write the status of pods."""
+    return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)
 
 
 def _vacant(positions: MemberPositions, pods: Iterable[PodFacts]) -> Counter[str]:

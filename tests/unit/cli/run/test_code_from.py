@@ -85,6 +85,37 @@ def test_the_commit_of_a_folder_is_fetched_before_packages_are_installed(
     assert fetch.command[-2:] == [f"file://{remote}", git(clone, "rev-parse", "HEAD")]
 
 
+def test_an_old_server_gives_a_commit_of_another_branch_that_is_no_tip(
+    clone: Path, remote: Path, tmp_path: Path
+) -> None:
+    git(clone, "checkout", "-q", "-b", "feature")
+    for number in (1, 2):
+        (clone / "llm" / "train.py").write_text(f"print({number})\n")
+        git(clone, "commit", "-q", "-a", "-m", str(number))
+    git(clone, "push", "-q", "origin", "feature")
+    commit = git(clone, "rev-parse", "HEAD~1")
+    folder = tmp_path / "repository"
+    arguments = [str(folder), f"file://{remote}", commit]
+    old = {
+        "GIT_CONFIG_COUNT": "1",
+        "GIT_CONFIG_KEY_0": "protocol.version",
+        "GIT_CONFIG_VALUE_0": "0",
+    }
+    subprocess.run(["sh", "-ec", FETCH, "sh", *arguments], check=True, env={**HERE, **old})
+    assert (folder / "llm" / "train.py").read_text() == "print(1)\n"
+
+
+def test_a_commit_that_another_remote_has_is_not_origin_s(clone: Path, tmp_path: Path) -> None:
+    fork = tmp_path / "fork.git"
+    subprocess.run(["git", "init", "-q", "--bare", str(fork)], check=True)
+    git(clone, "remote", "add", "fork", f"file://{fork}")
+    git(clone, "commit", "-q", "--allow-empty", "-m", "of the fork")
+    git(clone, "push", "-q", "fork", "HEAD:main")
+    git(clone, "fetch", "-q", "fork")
+    with pytest.raises(BadInput, match="on no branch of origin"):
+        asked("git", folder=clone)
+
+
 @pytest.mark.parametrize("gives_single_commits", ["true", "false"])
 def test_what_the_init_container_fetches_is_the_commit_and_not_what_came_later(
     clone: Path, remote: Path, tmp_path: Path, gives_single_commits: str
@@ -122,7 +153,12 @@ def test_an_address_and_a_whole_commit() -> None:
             r"write --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
         ),
         (f"git:--upload-pack=x@{COMMIT}", "pods have no key"),
-        (f"git:https://t0ken@git.example.com/a.git@{COMMIT}", "has a user or a token in it"),
+        (f"git:https://t0ken@git.example.com/a.git@{COMMIT}", "may have a user or a token"),
+        (f"git:https://git.example.com/a?private_token=t0ken@{COMMIT}", "may have a user or a"),
+        (
+            f"git:ssh://git@git.example.com:2222/team/llm.git@{COMMIT}",
+            r"write --code-from git:https://git\.example\.com/team/llm\.git@COMMIT",
+        ),
     ],
 )
 def test_what_no_pod_could_fetch_is_refused(text: str, sentence: str) -> None:
@@ -136,7 +172,7 @@ def test_a_commit_that_only_this_machine_has_is_refused(clone: Path) -> None:
         asked("git", folder=clone)
     git(clone, "add", ".")
     git(clone, "commit", "-q", "-m", "here alone")
-    with pytest.raises(BadInput, match="is on no branch of a remote; push it first"):
+    with pytest.raises(BadInput, match="is on no branch of origin; push it first"):
         asked("git", folder=clone)
 
 

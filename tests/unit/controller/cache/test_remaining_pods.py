@@ -10,7 +10,7 @@ from msgspec import structs
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.kube.views import PodPhase
+from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
@@ -40,6 +40,11 @@ def state() -> ClusterCache:
     for name in ("node-0", "node-1"):
         state.nodes.on_node(None, node_view(name))
     return state
+
+
+def running_pod(name: str, **rest: Any) -> PodView:
+    """A foreign pod that its kubelet has accepted."""
+    return foreign_pod(name, phase=PodPhase.RUNNING, **rest)
 
 
 def node(state: ClusterCache, name: str = "node-0") -> Node:
@@ -142,7 +147,7 @@ def test_no_queue_pays_for_pods_to_go_from_a_node_whose_kubelet_is_silent(
 
 @pytest.mark.parametrize("terminating", [False, True])
 @pytest.mark.parametrize("namespaces", [None, ["team"], ["other"]], ids=str)
-def test_of_a_job_that_was_never_seen_an_open_queue_pays_for_terminating_pods(
+def test_of_a_job_that_was_never_seen_an_open_queue_pays_for_pods(
     state: ClusterCache, *, terminating: bool, namespaces: list[str] | None
 ) -> None:
     spec = queue_view().spec | ({} if namespaces is None else {"namespaces": namespaces})
@@ -151,7 +156,7 @@ def test_of_a_job_that_was_never_seen_an_open_queue_pays_for_terminating_pods(
     state.on_pod(
         None, structs.replace(pod, labels={**pod.labels, "drumline.dev/queue": "research"})
     )
-    charged = terminating and namespaces != ["other"]
+    charged = namespaces != ["other"]
     assert held_gpus(state) == (2 if charged else 0)
     assert going(state)[0] == (2 if terminating and not charged else 0)
     assert node(state).used.gpus == 2
@@ -239,7 +244,7 @@ def test_an_open_queue_pays_for_a_foreign_pod_that_names_it(
     spec = queue_view().spec | ({} if namespaces is None else {"namespaces": namespaces})
     state.on_queue(None, structs.replace(queue_view(), spec=spec))
     labels = {"drumline.dev/queue": queue} if queue else {}
-    state.on_pod(None, foreign_pod("notebook", gpus=3, labels=labels))
+    state.on_pod(None, running_pod("notebook", gpus=3, labels=labels))
     assert node(state).used.gpus == 3
     assert held_gpus(state) == (3 if pays else 0)
     if pays:
@@ -250,7 +255,7 @@ def test_an_open_queue_pays_for_a_foreign_pod_that_names_it(
 
 def test_jobs_wait_for_the_quota_that_foreign_pods_take(state: ClusterCache) -> None:
     """The job needs 4 of 4 GPUs of quota; 14 are free."""
-    notebook = foreign_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
+    notebook = running_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
     state.on_pod(None, notebook)
     state.on_job(None, job_view())
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
@@ -269,7 +274,7 @@ def test_a_queue_that_opens_pays_from_then_on(state: ClusterCache) -> None:
     """The pod and its node have no event then."""
     closed = structs.replace(queue_view(), spec=queue_view().spec | {"namespaces": ["team"]})
     state.on_queue(queue_view(), closed)
-    state.on_pod(None, foreign_pod("notebook", labels=NAMES_RESEARCH))
+    state.on_pod(None, running_pod("notebook", labels=NAMES_RESEARCH))
     assert held_gpus(state) == 0
     state.on_queue(closed, queue_view())
     assert held_gpus(state) == 1
@@ -279,7 +284,7 @@ def test_a_queue_that_opens_pays_from_then_on(state: ClusterCache) -> None:
 
 def test_a_foreign_pod_that_ends_is_capacity_to_come(state: ClusterCache) -> None:
     """Of its queue, or of none where its kubelet is silent."""
-    pod = foreign_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
+    pod = running_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
     state.on_pod(None, pod)
     state.on_pod(pod, structs.replace(pod, terminating=True))
     (held,) = residual(state)
@@ -290,10 +295,10 @@ def test_a_foreign_pod_that_ends_is_capacity_to_come(state: ClusterCache) -> Non
 
 def test_what_a_foreign_pod_holds_is_the_same_object_until_it_changes(state: ClusterCache) -> None:
     """The scheduler counts again what is another object."""
-    pod = foreign_pod("notebook", labels=NAMES_RESEARCH)
+    pod = running_pod("notebook", labels=NAMES_RESEARCH)
     state.on_pod(None, pod)
     (before,) = residual(state)
-    state.on_pod(None, foreign_pod("other", labels=NAMES_RESEARCH))
+    state.on_pod(None, running_pod("other", labels=NAMES_RESEARCH))
     again = structs.replace(pod, resource_version="2", ready=True)
     state.on_pod(pod, again)
     assert any(held is before for held in residual(state))
@@ -305,16 +310,53 @@ def test_no_queue_pays_for_foreign_pods_that_no_kubelet_has_accepted(state: Clus
     """Anybody may bind a pod to a dead node, and ask for more than a cohort has."""
     state.nodes.on_node(node_view(), node_view(version=2, ready=False))
     state.on_pod(None, foreign_pod("forged", gpus=1 << 62, labels=NAMES_RESEARCH))
+    state.on_pod(None, foreign_pod("bound", node="node-1", gpus=1 << 62, labels=NAMES_RESEARCH))
     assert held_gpus(state) == 0
-    state.on_pod(None, foreign_pod("real", node="node-1", labels=NAMES_RESEARCH))
+    pulls = (ContainerView(name="c", waiting_reason="ContainerCreating"),)
+    accepted = foreign_pod("pulls", node="node-1", labels=NAMES_RESEARCH, containers=pulls)
+    state.on_pod(None, accepted)
     assert held_gpus(state) == 1
+    state.on_pod(accepted, None)
+    state.on_pod(None, running_pod("real", node="node-1", labels=NAMES_RESEARCH))
+    assert held_gpus(state) == 1
+
+
+def test_a_pod_with_the_labels_of_a_job_that_never_was_is_a_foreign_one(
+    state: ClusterCache,
+) -> None:
+    """Its owner may be any object of the same namespace."""
+    pod = pod_view(phase=PodPhase.RUNNING)
+    state.on_pod(None, structs.replace(pod, labels={**pod.labels, **NAMES_RESEARCH}))
+    (held,) = residual(state)
+    assert (held.gang.key, held.is_foreign) == ("team/pods/llama-0-g1", True)
+
+
+def test_a_job_that_a_closed_queue_refuses_cannot_charge_it_by_a_pod(state: ClusterCache) -> None:
+    closed = structs.replace(queue_view(), spec=queue_view().spec | {"namespaces": ["prod"]})
+    state.on_queue(queue_view(), closed)
+    state.on_job(None, job_view())
+    state.on_pod(None, pod_view(index=7, phase=PodPhase.RUNNING))
+    assert held_gpus(state) == 0
+
+
+def test_foreign_pods_take_nothing_of_what_a_user_may_hold(state: ClusterCache) -> None:
+    limited = structs.replace(
+        queue_view(gpus=8), spec=queue_view(gpus=8).spec | {"userLimitGpus": 4}
+    )
+    state.on_queue(queue_view(gpus=4), limited)
+    state.on_pod(None, running_pod("notebook", gpus=2, labels=NAMES_RESEARCH))
+    state.on_job(None, job_view())
+    snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    assert [start.key for start in decisions.placed] == [KEY]
+    assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
 
 
 def test_a_foreign_pod_cannot_be_charged_to_a_job(placed: ClusterCache) -> None:
     """It may name any owner, and a job's labels."""
     job = placed.jobs.get(KEY)
     assert job is not None
-    pod = foreign_pod("llama", owner_uid=job.uid, labels=NAMES_RESEARCH)
+    pod = running_pod("llama", owner_uid=job.uid, labels=NAMES_RESEARCH)
     placed.on_pod(None, structs.replace(pod, namespace="team"))
     (held,) = residual(placed)
     assert (held.gang.key, held.gang.uid) == ("team/pods/llama", "pods/llama/pods-0")
