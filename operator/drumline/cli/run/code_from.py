@@ -23,7 +23,7 @@ FORMS: Final = "claim:NAME[/FOLDER], git, or git:https://HOST/REPOSITORY@COMMIT"
 FETCH: Final = """\
 git init -q "$1"
 cd "$1"
-git fetch -q --depth 1 "$2" "$3" || git fetch -q "$2" '+refs/*:refs/remotes/all/*'
+git fetch -q --depth 1 "$2" "$3" || git fetch -q "$2" '+refs/heads/*:refs/remotes/origin/*'
 git -c advice.detachedHead=false checkout -q "$3"
 """
 """For `sh -ec`, with folder, address and commit; a server that gives no single commit gives all."""
