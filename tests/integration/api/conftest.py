@@ -106,8 +106,24 @@ def kubectl(control_plane: Cluster) -> Kubectl:
 
     folders = [f"--filename={folder}" for folder in CHART_FILES]
     run("apply", "--server-side", "--force-conflicts", *folders)
-    run("wait", "--for=condition=Established", "--timeout=60s", folders[0])
+    wait_until_established(run)
     return run
+
+
+def wait_until_established(kubectl: Kubectl) -> None:
+    """Until all CRDs are served.
+
+    `kubectl wait` fails on a CRD that has no conditions yet, as in the moment after its creation.
+    """
+    deadline = time.monotonic() + 60
+    while not all(map(_is_established, json.loads(kubectl("get", "crds", "-o", "json"))["items"])):
+        assert time.monotonic() < deadline, "a CRD is not established"
+        time.sleep(0.2)
+
+
+def _is_established(crd: Json) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 @pytest.fixture(scope="session")
@@ -159,6 +175,6 @@ def alone(as_installed: Server, kubectl: Kubectl) -> Iterator[Server]:
     crd["spec"]["group"] = ALONE
     del crd["spec"]["names"]["shortNames"]  # `tj` stays the served kind
     kubectl("apply", "--server-side", "-f", "-", stdin=json.dumps(crd))
-    kubectl("wait", "--for=condition=Established", "crd", crd["metadata"]["name"])
+    wait_until_established(kubectl)
     yield Server(as_installed.api, as_installed.namespace, ALONE)
     kubectl("delete", "crd", crd["metadata"]["name"], "--wait=false")
