@@ -8,13 +8,14 @@ fetched by an init container in each pod, by its hash, so a replaced pod has the
 from __future__ import annotations
 
 import re
-import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from drumline.cli.errors import BadInput
+from drumline.cli.run.git import ask_git
+from drumline.cli.run.template import with_init_container, with_volume
 from drumline_trainer.contract import CODE_FOLDER, plain
 
 Json = dict[str, Any]
@@ -48,12 +49,7 @@ class CodeOnClaim:
         if self.folder:
             mount["subPath"] = self.folder
         volume = {"name": _VOLUME, "persistentVolumeClaim": {"claimName": self.claim}}
-        return {
-            **template,
-            "workingDir": CODE_FOLDER,
-            "volumes": [*template.get("volumes", []), volume],
-            "volumeMounts": [*template.get("volumeMounts", []), mount],
-        }
+        return with_volume({**template, "workingDir": CODE_FOLDER}, volume, mount=mount)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,13 +74,9 @@ class CodeInGit:
         }
         if self.image:
             fetch["image"] = self.image
-        return {
-            **template,
-            "workingDir": str(PurePosixPath(_REPOSITORY) / self.folder),
-            "initContainers": [*template.get("initContainers", []), fetch],
-            "volumes": [*template.get("volumes", []), {"name": _VOLUME, "emptyDir": {}}],
-            "volumeMounts": [*template.get("volumeMounts", []), mount],
-        }
+        begun = {**template, "workingDir": str(PurePosixPath(_REPOSITORY) / self.folder)}
+        scratch = {"name": _VOLUME, "emptyDir": {}}
+        return with_volume(with_init_container(begun, fetch), scratch, mount=mount)
 
 
 CodeFrom = CodeOnClaim | CodeInGit
@@ -167,18 +159,8 @@ def _full(commit: str) -> str:
 
 
 def _git(folder: Path, arguments: tuple[str, ...], environment: Mapping[str, str]) -> str:
-    clean = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
-            env=clean | {"LC_ALL": "C"},
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-        )
-    except FileNotFoundError:
-        raise BadInput(f"--code-from git: git is not installed here; write {FORMS}") from None
-    if done.returncode:
-        raise BadInput(f"--code-from git: git refuses in {folder}: {plain(done.stderr[:500])}")
-    return done.stdout.strip("\n")
+    missing = f"--code-from git: git is not installed here; write {FORMS}"
+    answer = ask_git(arguments, at=folder, environment=environment, missing=missing)
+    if answer.code:
+        raise BadInput(f"--code-from git: git refuses in {folder}: {plain(answer.error[:500])}")
+    return answer.output.decode(errors="replace").strip("\n")

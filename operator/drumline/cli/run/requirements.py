@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from drumline.cli.errors import BadInput
+from drumline.cli.run.template import with_init_container, with_volume
 
 Json = dict[str, Any]
 
@@ -77,18 +78,12 @@ def with_requirements(template: Json, requirements: str, *, env: Sequence[Json])
     packages = f"{_FOLDER}/packages"
     own = next((each["value"] for each in env if each["name"] == _PATH), "")
     path = {"name": _PATH, "value": f"{packages}:{own}" if own else packages}
-    return {
-        **template,
-        "env": [path, *(each for each in env if each["name"] != _PATH)],
-        "initContainers": [
-            *template.get("initContainers", []),
-            {
-                "name": "requirements",
-                "command": ["python3", "-c", INSTALL, _FOLDER],
-                "env": [{"name": "REQUIREMENTS", "value": requirements.replace("$(", "$$(")}, *env],
-                "volumeMounts": [mount],
-            },
-        ],
-        "volumes": [*template.get("volumes", []), {"name": _VOLUME, "emptyDir": {}}],
-        "volumeMounts": [*template.get("volumeMounts", []), mount],
+    install: Json = {
+        "name": "requirements",
+        "command": ["python3", "-c", INSTALL, _FOLDER],
+        "env": [{"name": "REQUIREMENTS", "value": requirements.replace("$(", "$$(")}, *env],
+        "volumeMounts": [mount],
     }
+    begun = {**template, "env": [path, *(each for each in env if each["name"] != _PATH)]}
+    scratch = {"name": _VOLUME, "emptyDir": {}}
+    return with_volume(with_init_container(begun, install), scratch, mount=mount)

@@ -7,26 +7,22 @@ repository is asked about with an empty one beside it.
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from drumline.cli.errors import BadInput
+from drumline.cli.run.git import GitAnswer, ask_git
 from drumline_trainer.contract import plain
 
 IGNORE_FILE: Final = ".drumlineignore"
 _LISTED: Final = ("ls-files", "-z", "--cached", "--others", "--exclude-standard")
 _UNTRACKED: Final = ("ls-files", "-z", "--others", "--exclude-standard")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Answer:
-    code: int
-    output: bytes
-    error: str
+_MISSING: Final = (
+    "git is not installed: it says which files of a folder are its code; install it, or give"
+    " --no-code where the image has the code"
+)
 
 
 def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
@@ -41,13 +37,11 @@ def source_files(folder: Path, environment: Mapping[str, str]) -> list[str]:
     """
     if not folder.is_dir():
         raise BadInput(f"{folder}: no such folder")
-    clean = {name: value for name, value in environment.items() if not name.startswith("GIT_")}
-    clean["LC_ALL"] = "C"
     with tempfile.TemporaryDirectory(prefix="drumline-") as scratch:
         empty = Path(scratch)
-        _checked(_git(["init", "--quiet"], at=empty, environment=clean), at=empty)
-        listed = _listed(folder, empty=empty, environment=clean)
-        ignored = _ignored(folder, listed, empty=empty, environment=clean)
+        _checked(_git(["init", "--quiet"], at=empty, environment=environment), at=empty)
+        listed = _listed(folder, empty=empty, environment=environment)
+        ignored = _ignored(folder, listed, empty=empty, environment=environment)
     return sorted(set(listed) - ignored)
 
 
@@ -86,25 +80,11 @@ def _ignored(
 
 def _git(
     arguments: Sequence[str], *, at: Path, environment: Mapping[str, str], given: str = ""
-) -> _Answer:
-    try:
-        done = subprocess.run(
-            ["git", "-C", str(at), *arguments],
-            input=os.fsencode(given),
-            env=dict(environment),
-            capture_output=True,
-            check=False,
-        )
-    except FileNotFoundError:
-        raise BadInput(
-            "git is not installed: it says which files of a folder are its code; install it, or"
-            " give --no-code where the image has the code"
-        ) from None
-    error = done.stderr.decode(errors="replace")
-    return _Answer(code=done.returncode, output=done.stdout, error=error)
+) -> GitAnswer:
+    return ask_git(arguments, at=at, environment=environment, missing=_MISSING, given=given)
 
 
-def _checked(answer: _Answer, *, at: Path) -> bytes:
+def _checked(answer: GitAnswer, *, at: Path) -> bytes:
     if answer.code:
         raise BadInput(f"git refuses to list {at}: {plain(answer.error[:500])}")
     return answer.output

@@ -110,7 +110,7 @@ class RemainingPods:
         foreign: list[PodView] = []
         for pod in pods:
             facts = self._facts(pod)
-            if facts is None or self._is_stranger(pod):
+            if facts is None:
                 foreign.append(pod)
             elif not self._is_member(pod, facts):
                 orphans[pod.owner_uid].append(pod)
@@ -138,7 +138,7 @@ class RemainingPods:
 
     def account(self, pod: PodView) -> Account | None:
         """What pays for a pod that remains or is foreign; None: no queue does."""
-        if self._facts(pod) is None or self._is_stranger(pod):
+        if self._facts(pod) is None:
             return self._account_of_foreign(pod)
         known = self._accounts.get(pod.owner_uid)
         if known is not None:
@@ -171,7 +171,9 @@ class RemainingPods:
 
     def _facts(self, pod: PodView) -> PodFacts | None:
         """What the lifecycle knows of a job's pod; None for a foreign pod."""
-        return self._pods.facts(pod) if is_owned(pod) else None
+        if not is_owned(pod) or self._is_stranger(pod):
+            return None
+        return self._pods.facts(pod)
 
     def _is_member(self, pod: PodView, facts: PodFacts) -> bool:
         job = self._job_of(pod)

@@ -126,7 +126,7 @@ class SnapshotBuilder:
             remaining=self._remaining, nodes=sources.nodes, pools=sources.pools
         )
         self._in_doubt: dict[str, Admitted] = {}
-        """By uid: what jobs held beside their places when the last snapshot was made."""
+        """By uid: what writes whose answer was lost may have taken, in the last snapshot."""
         self.backoffs: dict[str, Backoff] = {}
         """By uid of the job."""
         self.left_out: dict[str, str] = {}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.lifecycle.model.timestamps import timestamp
@@ -158,6 +159,26 @@ def counted(metrics: Metrics, name: str) -> float:
     return float(value)
 
 
+def counting(
+    state: ClusterCache,
+    metrics: Metrics,
+    *,
+    now: list[float],
+    forecaster: Callable[..., tuple[ExpectedStart, ...]],
+) -> Forecasts:
+    """Forecasts by a clock that the test moves, and what is counted of them."""
+    return Forecasts(
+        state=state,
+        usage=QueueUsageHistory(half_life=3600.0),
+        policy=Policy(),
+        clock=lambda: now[0],
+        wake=lambda: None,
+        caught_up=no_wait,
+        metrics=metrics.forecasts,
+        forecaster=forecaster,
+    )
+
+
 async def test_a_first_forecast_is_compared_with_the_start() -> None:
     """Expected 900 s ahead, nine in ten within 1,200; started after 1,000: off by a tenth."""
     state, metrics = a_full_node(), Metrics()
@@ -167,16 +188,7 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
         start = NOW + 900 if now == NOW else now + 1.0  # later ones are easy
         return (ExpectedStart(key="team/waits", uid="2", p50_at=start, p90_at=start + 300),)
 
-    forecasts = Forecasts(
-        state=state,
-        usage=QueueUsageHistory(half_life=3600.0),
-        policy=Policy(),
-        clock=lambda: now[0],
-        wake=lambda: None,
-        caught_up=no_wait,
-        metrics=metrics.forecasts,
-        forecaster=expect,
-    )
+    forecasts = counting(state, metrics, now=now, forecaster=expect)
     await forecasts.forecast()
     now[0] = NOW + 950
     await forecasts.forecast()
@@ -200,16 +212,7 @@ async def test_the_first_forecast_with_a_p50_is_the_first() -> None:
         p50_at = None if now == NOW else NOW + 6000
         return (ExpectedStart(key="team/waits", uid="2", p50_at=p50_at, p90_at=None),)
 
-    forecasts = Forecasts(
-        state=state,
-        usage=QueueUsageHistory(half_life=3600.0),
-        policy=Policy(),
-        clock=lambda: now[0],
-        wake=lambda: None,
-        caught_up=no_wait,
-        metrics=metrics.forecasts,
-        forecaster=expect,
-    )
+    forecasts = counting(state, metrics, now=now, forecaster=expect)
     await forecasts.forecast()
     now[0] = NOW + OLDEST_SECONDS
     await forecasts.forecast()
