@@ -146,7 +146,10 @@ class FakeAgent:
         self.change(generation=record.generation, phase=AgentPhase.RUNNING)
 
     def _take_notice(self, notice: Notice) -> None:
+        known = bool(self.notices) and self.notices[-1] == notice
         self.notices.append(notice)
+        if known:  # an operator that has just started may ask again; the answer stands
+            return
         if notice.withdraw:
             self.change(notice=None)
         elif self.saves is None:

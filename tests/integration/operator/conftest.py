@@ -19,6 +19,8 @@ from tests.cluster.rest import ApiStatusError
 from tests.kube import Kube
 from tests.operator_process import OperatorProcess, prepare
 
+LOG_LINES = 80
+"""Of the operator, shown where a test fails."""
 _numbers = itertools.count()
 _first_node = itertools.count(start=10_000, step=1000)
 
@@ -54,11 +56,18 @@ def session_operator(
 
 
 @pytest.fixture
-def operator(session_operator: OperatorProcess) -> OperatorProcess:
-    """The operator, running; a test may kill it."""
+def operator(
+    session_operator: OperatorProcess, request: pytest.FixtureRequest
+) -> Iterator[OperatorProcess]:
+    """The operator, running; a test may kill it. Where the test fails, its log is shown."""
     if session_operator.process is None or session_operator.process.poll() is not None:
         session_operator.start()
-    return session_operator
+    log = session_operator.folder / "operator.log"
+    known_bytes, failed_before = log.stat().st_size, request.session.testsfailed
+    yield session_operator
+    if request.session.testsfailed > failed_before:
+        lines = log.read_bytes()[known_bytes:].decode(errors="replace").splitlines()
+        print(*lines[-LOG_LINES:], sep="\n")
 
 
 @pytest.fixture

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from drumline.controller.agents import allowance as allowances
+from drumline.controller.agents import client as clients
 from drumline.controller.agents import watch as watches
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.watch import AgentWatch, GangReport, MemberAddress, WatchedGang
@@ -269,8 +270,10 @@ def hostile_gang(uid: str, agent: HostileAgent) -> WatchedGang:
 
 
 async def test_silent_gangs_delay_no_report_of_a_healthy_one(
-    eye: Eye, agents: list[FakeAgent]
+    eye: Eye, agents: list[FakeAgent], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for name in ("CONNECT_SECONDS", "TIMEOUT_SECONDS"):  # no silent gang is given up meanwhile
+        monkeypatch.setattr(clients, name, 3600.0)
     async with HostileAgent("127.0.0.2", silent, port=agents[0].port) as mute:
         for number in range(64):
             eye.watch.follow(hostile_gang(f"mute-{number}", mute))
