@@ -1,4 +1,7 @@
-"""The program: `python -m drumline` runs the operator, `drumline report JOB` is a CLI command."""
+"""The program: `python -m drumline` runs the operator, `drumline report JOB` is a CLI command.
+
+`python -m drumline archiver` runs the archiver.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,16 @@ import sys
 from collections.abc import Sequence
 
 OPERATOR = "operator"
+ARCHIVER = "archiver"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `operator`, or any other command line as a command of `cli`; returns the exit status."""
+    """Run `operator`, `archiver`, or a command of `cli`; returns the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == [OPERATOR]:
         return run_operator()
+    if given == [ARCHIVER]:
+        return run_archiver()
     from drumline.cli.program import main as command  # noqa: PLC0415 - the operator needs no CLI
 
     return command(given)
@@ -41,6 +47,35 @@ def run_operator() -> int:
         credentials=lambda: discover(os.environ),
         identity=settings.identity,
     )
+    return 0
+
+
+def run_archiver() -> int:
+    """Run the archiver until it is asked to stop; returns the exit status."""
+    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
+
+    try:
+        settings = from_environment(os.environ)
+    except SettingsError as error:
+        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
+        return 2
+    if not settings.archive:
+        problem = "DRUMLINE_ARCHIVE is not set: it is the URL of the archive"
+        print(f"drumline: {problem}", file=sys.stderr)  # noqa: T201 - there is no logger yet
+        return 2
+    import asyncio  # noqa: PLC0415 - as above
+
+    from drumline.archive import process  # noqa: PLC0415 - as above
+    from drumline.archive.store import ArchiveError  # noqa: PLC0415 - as above
+    from drumline.kube.credentials import discover  # noqa: PLC0415 - as above
+    from drumline.telemetry import logs  # noqa: PLC0415 - as above
+
+    logs.configure(level=settings.log_level, log_format=settings.log_format)
+    try:
+        asyncio.run(process.run(settings, credentials=discover(os.environ)))
+    except ArchiveError as error:
+        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - the process ends with it
+        return 1
     return 0
 
 

@@ -57,6 +57,10 @@ class Settings:
     """DRUMLINE_HTTP_HOST: address of /healthz, /readyz and /metrics."""
     http_port: int = 8080
     """DRUMLINE_HTTP_PORT."""
+    archive: str = ""
+    """DRUMLINE_ARCHIVE: URL of the archive that the archiver writes; the operator has none."""
+    archive_days: int = 365
+    """DRUMLINE_ARCHIVE_DAYS: documents of jobs that ended earlier are deleted."""
     trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
     """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations, tolerations and
     imagePullSecrets added to pods of the bundled trainer."""
@@ -102,6 +106,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
         http_host=read.text("HTTP_HOST", defaults.http_host),
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
+        archive=read.text("ARCHIVE", defaults.archive),
+        archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
         trainer_pod=read.trainer_pod(),
         metrics_from=read.metrics_from(),
     )

@@ -417,6 +417,52 @@ def test_helm_test_runs_the_doctor_beside_the_operator_and_reads_alone(
     assert render(tests=True, doctor={"enabled": False}) == defaults
 
 
+def test_the_archiver_reads_alone_and_writes_where_it_is_told(
+    render: Render, defaults: list[Json]
+) -> None:
+    objects = [
+        entry
+        for entry in render(archive={"enabled": True, "url": "s3://bucket/jobs", "days": 30})
+        if entry not in defaults
+    ]
+    assert sorted(entry["kind"] for entry in objects) == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "Deployment",
+        "NetworkPolicy",
+        "ServiceAccount",
+    ]
+    role = only(objects, "ClusterRole")
+    assert {verb for rule in role["rules"] for verb in rule["verbs"]} == {"list", "watch"}
+    template = pod_of(objects)
+    selector = only(defaults, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= template["metadata"]["labels"].items()
+    own = only(objects, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert own.items() <= template["metadata"]["labels"].items()
+    settings = from_environment(environment(objects))
+    assert (settings.archive, settings.archive_days) == ("s3://bucket/jobs", 30)
+    (container,) = template["spec"]["containers"]
+    operator = pod_of(defaults)["spec"]
+    assert container["command"][2:] == ["drumline", "archiver"]
+    assert container["securityContext"] == operator["containers"][0]["securityContext"]
+    assert template["spec"]["securityContext"] == operator["securityContext"]
+
+
+def test_the_archive_may_be_a_claim(render: Render) -> None:
+    objects = render(archive={"enabled": True, "existingClaim": "jobs"})
+    (archiver,) = [
+        each
+        for each in objects
+        if each["kind"] == "Deployment" and each["metadata"]["name"] == "drumline-archiver"
+    ]
+    pod = archiver["spec"]["template"]["spec"]
+    (volume,) = pod["volumes"]
+    assert volume["persistentVolumeClaim"] == {"claimName": "jobs"}
+    (container,) = pod["containers"]
+    assert container["volumeMounts"] == [{"name": volume["name"], "mountPath": "/archive"}]
+    assert container["env"][0] == {"name": "DRUMLINE_ARCHIVE", "value": "file:///archive"}
+
+
 def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
     result = only(defaults, "PriorityClass")
     assert (result["value"], result["preemptionPolicy"]) == (1_000_000_000, "Never")
@@ -617,6 +663,9 @@ def test_places_for_additions_of_ones_own(render: Render) -> None:
         ({"trainingPriorityClass": {"value": 2_000_000_000}}, "value"),
         ({"metrics": {"service": False, "serviceMonitor": {"enabled": True}}}, "metrics.service"),
         ({"serviceAccount": {"create": False}}, "serviceAccount.name"),
+        ({"archive": {"enabled": True}}, "archive.url"),
+        ({"archive": {"enabled": True, "url": "s3://b", "existingClaim": "c"}}, "not both"),
+        ({"archive": {"url": "ftp://b"}}, "url"),
     ],
 )
 def test_bad_values_are_refused_by_name(render: Render, values: Json, names: str) -> None:

@@ -30,6 +30,8 @@ EVERYTHING = {
     "DRUMLINE_LOG_FORMAT": "console",
     "DRUMLINE_HTTP_HOST": "127.0.0.1",
     "DRUMLINE_HTTP_PORT": "0",
+    "DRUMLINE_ARCHIVE": "s3://archive/jobs",
+    "DRUMLINE_ARCHIVE_DAYS": "30",
     "DRUMLINE_TRAINER_POD": '{"env": [{"name": "A", "value": "1"}]}',
     "DRUMLINE_METRICS_FROM": '[{"podSelector": {}}]',
 }
@@ -58,6 +60,8 @@ def test_every_variable_arrives() -> None:
         log_format="console",
         http_host="127.0.0.1",
         http_port=0,
+        archive="s3://archive/jobs",
+        archive_days=30,
         trainer_pod={"env": [{"name": "A", "value": "1"}]},
         metrics_from=[{"podSelector": {}}],
     )

@@ -6,6 +6,7 @@ Nothing heavier is imported here, so that `--help` and a mistyped option are ans
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -98,34 +99,12 @@ def parser(program: str) -> argparse.ArgumentParser:
     )
     commands = whole.add_subparsers(title="commands", dest="command", required=True)
     _add_jobs(commands)
-    for name, overview in overview_arguments.COMMANDS.items():
-        added = _add(commands, name, summary=overview.summary, description=overview.description)
-        overview_arguments.add_arguments(added, name)
-    overview_arguments.add_diff(
-        _add(
-            commands,
-            "diff",
-            summary="two jobs beside each other: what they asked for and came to",
-            description=overview_arguments.DIFF_DESCRIPTION,
-        )
-    )
-    for name, live in overview_arguments.LIVE.items():
-        added = _add(commands, name, summary=live.summary, description=live.description)
-        overview_arguments.add_live(added, name)
+    overview_arguments.add_commands(partial(_add, commands))
     _add_report(commands)
     _add_decide(commands)
     _add_replay(commands)
     _add_upgrade(commands)
     _add_simulate(commands)
-    overview_arguments.add_export_trace(
-        _add(
-            commands,
-            "export-trace",
-            summary="the cluster's jobs as a trace for simulate",
-            description=overview_arguments.EXPORT_DESCRIPTION,
-            epilog=overview_arguments.EXPORT_EXAMPLES,
-        )
-    )
     _add_doctor(commands)
     _add_completion(commands)
     run_arguments.add_convert(

@@ -1,4 +1,4 @@
-"""The grammar of `list`, `queue`, `why`, `nodes`, `share`, `usage`, `gantt`, `top` and `ui`."""
+"""The grammar of the commands that show the cluster and the archive: `list` to `history`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
+ARCHIVE_VARIABLE: Final = "DRUMLINE_ARCHIVE"
 GROUPS: Final = ("queue", "user", "namespace", "phase", "job")
 
 
@@ -48,8 +49,9 @@ COMMANDS: Final[Mapping[str, OverviewCommand]] = {
     ),
     "usage": OverviewCommand(
         summary="GPU-hours by queue and user, and what they were held for",
-        description="Add up what jobs held in a period. Only jobs that still exist are counted; of"
-        " those that were created before the period, a part in proportion to time.",
+        description="Add up what jobs held in a period. Jobs that were deleted are counted where an"
+        " archive is named; of those that were created before the period, a part in proportion to"
+        " time.",
     ),
     "gantt": OverviewCommand(
         summary="jobs over time: who waited, who held GPUs, and what is planned",
@@ -73,7 +75,7 @@ loss, speed, restarts, goodput).
 """
 
 
-def add_diff(command: argparse.ArgumentParser) -> None:
+def _add_diff(command: argparse.ArgumentParser) -> None:
     """Every option of `diff`."""
     for side in ("left", "right"):
         command.add_argument(side, metavar="JOB", help="name, or namespace/name")
@@ -81,7 +83,7 @@ def add_diff(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "-o", "--output", choices=("text", "json"), default="text", help="default: text"
     )
-    add_source(command)
+    _add_source(command)
 
 
 MCP_DESCRIPTION: Final = """\
@@ -108,7 +110,7 @@ LIVE: Final[Mapping[str, OverviewCommand]] = {
 }
 
 
-def add_live(command: argparse.ArgumentParser, name: str) -> None:
+def _add_live(command: argparse.ArgumentParser, name: str) -> None:
     """Every option of one of `LIVE`."""
     if name == "top":
         command.add_argument("-q", "--queue", help="only this queue and its jobs")
@@ -116,7 +118,7 @@ def add_live(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument(
             "--interval", type=_interval, default=2.0, metavar="SECONDS", help="default: 2"
         )
-        add_source(command)
+        _add_source(command)
         return
     if name == "ui":
         _add_page(command)
@@ -142,7 +144,7 @@ def _interval(text: str) -> float:
     return seconds
 
 
-def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
+def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Every option of one of `COMMANDS`."""
     if name == "why":
         command.add_argument("job", metavar="JOB", help="name of the TrainingJob")
@@ -157,6 +159,7 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument(
             "--by", default="queue", metavar="GROUPS", help=f"of {','.join(GROUPS)}; default: queue"
         )
+        _add_archive(command)
     if name == "gantt":
         command.add_argument(
             "--since", default="12h", metavar="12h", help="a length or a day; default: 12h"
@@ -175,10 +178,10 @@ def add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     command.add_argument(
         "-o", "--output", choices=("table", "json"), default="table", help="default: table"
     )
-    add_source(command)
+    _add_source(command)
 
 
-def add_source(command: argparse.ArgumentParser) -> None:
+def _add_source(command: argparse.ArgumentParser) -> None:
     """Where the cluster is read."""
     command.add_argument(
         "-f",
@@ -191,6 +194,47 @@ def add_source(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--context", help="context of the kubeconfig")
     command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+HISTORY_DESCRIPTION: Final = """\
+List the jobs that have ended, from the archive: also those whose object, pods or namespace are
+gone. With JOB, report what the last job of this name was and came to. No cluster is asked.
+"""
+HISTORY_EXAMPLES: Final = """\
+examples:
+  export DRUMLINE_ARCHIVE=s3://training-archive/production
+  drumline history --since 7d --queue research
+  drumline history llama -n research
+  kubectl exec -n drumline-system deploy/drumline-archiver -- python3 -m drumline history
+"""
+
+
+def _add_history(command: argparse.ArgumentParser) -> None:
+    """Every option of `history`."""
+    command.add_argument("job", nargs="?", metavar="JOB", help="name of a job: its report")
+    command.add_argument("-n", "--namespace", help="only jobs of this namespace")
+    command.add_argument("-q", "--queue", help="only jobs of this queue")
+    command.add_argument("-u", "--user", help="only jobs of this user (spec.user)")
+    command.add_argument(
+        "--since", metavar="30d", help="a length (90m, 12h, 30d) or a day; default: all"
+    )
+    command.add_argument("--limit", type=int, metavar="N", help="only the last N")
+    _add_archive(command)
+    command.add_argument(
+        "-o",
+        "--output",
+        choices=("table", "json", "html"),
+        default="table",
+        help="html: of the report; default: table",
+    )
+
+
+def _add_archive(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--archive",
+        metavar="URL",
+        help="file:///FOLDER, s3://BUCKET/PREFIX, gs:// or az://; default: $DRUMLINE_ARCHIVE",
+    )
 
 
 EXPORT_DESCRIPTION: Final = """\
@@ -206,7 +250,7 @@ examples:
 """
 
 
-def add_export_trace(command: argparse.ArgumentParser) -> None:
+def _add_export_trace(command: argparse.ArgumentParser) -> None:
     """Every option of `export-trace`."""
     command.add_argument("trace", metavar="FILE", type=Path, help="the CSV that is written")
     command.add_argument(
@@ -214,4 +258,46 @@ def add_export_trace(command: argparse.ArgumentParser) -> None:
         action="store_true",
         help="number jobs, users and queues instead of naming them, to share the trace",
     )
-    add_source(command)
+    _add_source(command)
+
+
+class AddCommand(Protocol):
+    """Adds a command to the grammar."""
+
+    def __call__(
+        self, name: str, *, summary: str, description: str, epilog: str = ""
+    ) -> argparse.ArgumentParser:
+        """The parser of the new command."""
+        ...
+
+
+def add_commands(add: AddCommand) -> None:
+    """Every command of this file."""
+    for name, overview in COMMANDS.items():
+        command = add(name, summary=overview.summary, description=overview.description)
+        _add_arguments(command, name)
+    _add_diff(
+        add(
+            "diff",
+            summary="two jobs beside each other: what they asked for and came to",
+            description=DIFF_DESCRIPTION,
+        )
+    )
+    _add_history(
+        add(
+            "history",
+            summary="the jobs that have ended, from the archive, or the report of one",
+            description=HISTORY_DESCRIPTION,
+            epilog=HISTORY_EXAMPLES,
+        )
+    )
+    for name, live in LIVE.items():
+        _add_live(add(name, summary=live.summary, description=live.description), name)
+    _add_export_trace(
+        add(
+            "export-trace",
+            summary="the cluster's jobs as a trace for simulate",
+            description=EXPORT_DESCRIPTION,
+            epilog=EXPORT_EXAMPLES,
+        )
+    )

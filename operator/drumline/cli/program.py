@@ -58,6 +58,10 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.overview import command  # noqa: PLC0415 - 0.5 s that --help saves
 
             return command.run(chosen, environment)
+        case "history":
+            from drumline.cli.history import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+            return command.run(chosen, environment)
         case "diff":
             from drumline.cli.diff import command  # noqa: PLC0415 - 0.7 s that --help saves
 

@@ -19,13 +19,22 @@ Check = Callable[[], str | None]
 
 @asynccontextmanager
 async def serve(
-    *, host: str, port: int, metrics: Metrics, healthy: Check, ready: Check
+    *, host: str, port: int, metrics: Metrics | None, healthy: Check, ready: Check
 ) -> AsyncGenerator[int]:
-    """Serve until the context ends; yields the port (useful when 0 was asked for)."""
+    """Serve until the context ends; yields the port (useful when 0 was asked for).
+
+    Args:
+        host: address to listen on.
+        port: 0 lets the system choose.
+        metrics: what /metrics shows; None: there is none.
+        healthy: for /healthz.
+        ready: for /readyz.
+    """
     app = web.Application()
     app.router.add_get("/healthz", _probe(healthy))
     app.router.add_get("/readyz", _probe(ready))
-    app.router.add_get("/metrics", _metrics(metrics))
+    if metrics is not None:
+        app.router.add_get("/metrics", _metrics(metrics))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from drumline.cli.errors import BadInput
 from drumline.cli.gantt import html, text
@@ -17,18 +14,17 @@ from drumline.cli.output import Output
 from drumline.cli.overview import tables
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.json_output import as_json
+from drumline.cli.overview.period import Length, begin_of, period_of
 from drumline.cli.overview.read import WantedKinds, only_job
+from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
 from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
-from drumline.overview.objects import ClusterObjects
+from drumline.overview.objects import ClusterObjects, JobObject
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import GanttRow, JobRow
 from drumline.overview.usage import GROUPS, usage_rows
 from drumline.overview.why import why_card
-
-_LENGTH: Final = re.compile(r"(\d{1,6})([mhd])")
-_SECONDS: Final = {"m": 60, "h": 3600, "d": 86_400}
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -80,14 +76,14 @@ def _wanted_jobs(
 
 
 def _gantt(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    since, ahead = _since(chosen.since), _since(chosen.ahead)
-    if not isinstance(ahead, _Length):
+    ahead = period_of(chosen.ahead)
+    if not isinstance(ahead, Length):
         raise BadInput(f"--ahead {chosen.ahead}: write a length such as 90m, 12h or 2d")
     if chosen.save is not None and chosen.save.suffix not in {".png", ".html"}:
         raise BadInput(f"--save {chosen.save}: name a file that ends with .png or .html")
     cluster, jobs = _wanted_jobs(chosen, environment)
     now = cluster.as_of
-    begins = now - since.seconds if isinstance(since, _Length) else since or now
+    begins = begin_of(chosen.since, now=now) or now
     if begins >= now:
         raise BadInput(f"--since {chosen.since}: this is not before now")
     ends = now + ahead.seconds
@@ -138,29 +134,30 @@ def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     by = [name.strip() for name in chosen.by.split(",")]
     if unknown := [name for name in by if name not in GROUPS]:
         raise BadInput(f"--by {unknown[0]}: group by {', '.join(GROUPS)}")
-    length = _since(chosen.since)
     cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None))
-    since = cluster.as_of - length.seconds if isinstance(length, _Length) else length
-    rows = usage_rows(cluster.jobs, by=by, since=since, now=cluster.as_of)
+    since = begin_of(chosen.since, now=cluster.as_of)
+    jobs, remarks = _with_archived(cluster.jobs, chosen, environment, since=since)
+    cluster = replace(cluster, remarks=(*cluster.remarks, *remarks))
+    rows = usage_rows(jobs, by=by, since=since, now=cluster.as_of)
     return _output(chosen, cluster, rows, table=tables.usage(rows, by=by))
 
 
-@dataclass(frozen=True, slots=True)
-class _Length:
-    seconds: float
+def _with_archived(
+    jobs: Sequence[JobObject],
+    chosen: argparse.Namespace,
+    environment: Mapping[str, str],
+    *,
+    since: float | None,
+) -> tuple[Sequence[JobObject], tuple[str, ...]]:
+    """The jobs of the cluster and those of the archive that are in it no more; remarks."""
+    if not (chosen.archive or environment.get(ARCHIVE_VARIABLE)):
+        return jobs, ()
+    from drumline.cli.archived_jobs import archived_jobs  # noqa: PLC0415 - 0.1 s without need
 
-
-def _since(text: str | None) -> _Length | float | None:
-    """A length before now, or a moment; None: everything."""
-    if text is None:
-        return None
-    if length := _LENGTH.fullmatch(text):
-        return _Length(float(int(length[1]) * _SECONDS[length[2]]))
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise BadInput(f"--since {text}: write a length such as 30d or 12h, or a day") from None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    archived = archived_jobs(chosen.archive, environment, since=since)
+    present = {job.metadata.uid for job in jobs}
+    ended = [each.job for each in archived.jobs if each.job.metadata.uid not in present]
+    return (*jobs, *ended), archived.remarks
 
 
 def _output(

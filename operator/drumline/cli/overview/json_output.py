@@ -38,6 +38,7 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
     "share": ShareRow,
     "usage": UsageRow,
     "gantt": GanttRow,
+    "history": JobRow,
 }
 """By command: what its rows are."""
 _DESCRIBED: Final = {
@@ -59,18 +60,18 @@ def as_json(command: str, rows: Sequence[OverviewRow], cluster: ClusterObjects) 
 
 def schema() -> dict[str, Any]:
     """JSON Schema (2020-12) of the output of every command."""
-    references, definitions = msgspec.json.schema_components(
-        tuple(KINDS.values()), ref_template="#/$defs/{name}"
-    )
+    kinds = tuple(dict.fromkeys(KINDS.values()))
+    references, definitions = msgspec.json.schema_components(kinds, ref_template="#/$defs/{name}")
     for name, definition in definitions.items():
         _describe(definition, _DESCRIBED[name])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Output of drumline list, queue, why, nodes, share, usage and gantt with -o json",
+        "title": "Output of drumline list, queue, why, nodes, share, usage, gantt and"
+        " history with -o json",
         "oneOf": [
             {
                 "type": "object",
-                "description": f"drumline {command} -o json",
+                "description": _commands(kind),
                 "properties": {
                     "kind": {"const": kind.__name__},
                     "asOf": {"type": "number", "description": "When the cluster was read."},
@@ -83,10 +84,14 @@ def schema() -> dict[str, Any]:
                 },
                 "required": ["kind", "asOf", "rows", "remarks"],
             }
-            for (command, kind), reference in zip(KINDS.items(), references, strict=True)
+            for kind, reference in zip(kinds, references, strict=True)
         ],
         "$defs": definitions,
     }
+
+
+def _commands(kind: type[OverviewRow]) -> str:
+    return ", ".join(f"drumline {name} -o json" for name, its in KINDS.items() if its is kind)
 
 
 def _describe(definition: dict[str, Any], kind: type[OverviewRow]) -> None:

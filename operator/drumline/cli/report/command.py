@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import sys
 from collections.abc import Mapping
 
 from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
-from drumline.cli.report import from_files, html, text
+from drumline.cli.report import from_files
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.job_input import JobInput
-from drumline.cli.report.json_output import as_json
-from drumline.cli.report.model import JobReport
+from drumline.cli.report.rendering import render
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -24,7 +22,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """
     job_input = _from_files(chosen) if chosen.file else _from_cluster(chosen, environment)
     report = build_report(job_input)
-    return Output(text=_render(report, output=chosen.output, environment=environment))
+    return Output(text=render(report, output=chosen.output, environment=environment))
 
 
 def _from_files(chosen: argparse.Namespace) -> JobInput:
@@ -43,14 +41,3 @@ def _from_cluster(chosen: argparse.Namespace, environment: Mapping[str, str]) ->
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
     return asyncio.run(from_cluster.read(credentials, job=chosen.job, namespace=chosen.namespace))
-
-
-def _render(report: JobReport, *, output: str, environment: Mapping[str, str]) -> str:
-    match output:
-        case "html":
-            return html.render(report)
-        case "json":
-            return as_json(report)
-        case _:
-            colours = sys.stdout.isatty() and "NO_COLOR" not in environment
-            return text.render(report, colours=colours)

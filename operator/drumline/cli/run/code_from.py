@@ -75,7 +75,7 @@ class CodeInGit:
         if self.image:
             fetch["image"] = self.image
         begun = {**template, "workingDir": str(PurePosixPath(_REPOSITORY) / self.folder)}
-        scratch = {"name": _VOLUME, "emptyDir": {}}
+        scratch: Json = {"name": _VOLUME, "emptyDir": {}}
         return with_volume(with_init_container(begun, fetch), scratch, mount=mount)
 
 

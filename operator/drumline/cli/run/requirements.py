@@ -85,5 +85,5 @@ def with_requirements(template: Json, requirements: str, *, env: Sequence[Json])
         "volumeMounts": [mount],
     }
     begun = {**template, "env": [path, *(each for each in env if each["name"] != _PATH)]}
-    scratch = {"name": _VOLUME, "emptyDir": {}}
+    scratch: Json = {"name": _VOLUME, "emptyDir": {}}
     return with_volume(with_init_container(begun, install), scratch, mount=mount)

@@ -178,7 +178,7 @@ def test_an_unknown_field_of_another_version_is_no_error_of_the_schema() -> None
 
 def test_the_grammar_has_the_groups_that_there_are() -> None:
     assert set(overview_arguments.GROUPS) == set(GROUPS)
-    assert set(overview_arguments.COMMANDS) == set(KINDS)
+    assert {*overview_arguments.COMMANDS, "history"} == set(KINDS)
 
 
 def test_what_cannot_be_read_is_said_below_the_table(

@@ -1,0 +1,117 @@
+"""The archiver's process: reads TrainingJobs and events, writes to the archive, serves probes.
+
+A process of its own, with rights to read and none to write: a storage that is slow or away, and the
+credentials of a bucket, are no matter of the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import time
+from collections.abc import Sequence
+
+from drumline.archive.archiver import Archiver
+from drumline.archive.documents import ArchivableJob, Json, archivable_job
+from drumline.archive.store import ArchiveError, ArchiveStore
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.informer import Informer, Quarantined
+from drumline.kube.kinds import EVENTS, TRAINING_JOBS
+from drumline.kube.reads import LARGE_OBJECTS_PAGE
+from drumline.settings import Settings
+from drumline.telemetry import http, logs
+
+log = logs.get("drumline.archive.process")
+
+EVENTS_OF_A_JOB = 200
+FLUSH_SECONDS = 20.0
+STALE_SECONDS = 180.0
+"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
+
+
+async def run(settings: Settings, *, credentials: Credentials) -> None:
+    """Archive until SIGTERM.
+
+    Raises:
+        ArchiveError: the archive cannot be opened.
+    """
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    store = ArchiveStore.at(settings.archive, create=True)
+    async with KubeClient(credentials, user_agent="drumline-archiver") as client:
+        informer = Informer(
+            client,
+            TRAINING_JOBS,
+            decode=archivable_job,
+            on_quarantine=_warn,
+            page_limit=LARGE_OBJECTS_PAGE,
+        )
+
+        async def read_events(job: ArchivableJob) -> Sequence[Json]:
+            return await _events(client, job)
+
+        archiver = Archiver(store, read_events=read_events, keep_days=settings.archive_days)
+        informer.subscribe(archiver.on_event)
+        async with http.serve(
+            host=settings.http_host,
+            port=settings.http_port,
+            metrics=None,
+            healthy=lambda: _stale(informer),
+            ready=lambda: archiver.problem,
+        ) as port:
+            log.info("archiver_started", archive=settings.archive, port=port)
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(informer.run()),
+                    group.create_task(_archive(archiver, informer)),
+                ]
+                await stop.wait()
+                for task in tasks:
+                    task.cancel()
+            await _flush(archiver)
+    log.info("archiver_stopped")
+
+
+async def _archive(archiver: Archiver, informer: Informer[ArchivableJob]) -> None:
+    await informer.wait_synced()
+    await archiver.run(lambda: tuple(informer.values()))
+
+
+async def _flush(archiver: Archiver) -> None:
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await archiver.flush()
+    except (ArchiveError, TimeoutError) as error:
+        log.warning("archive_not_flushed", why=str(error))
+
+
+async def _events(client: KubeClient, job: ArchivableJob) -> Sequence[Json]:
+    """The events about a job; none where its namespace is gone or they may not be read."""
+    try:
+        page = await reads.first_page(
+            client,
+            EVENTS,
+            namespace=job.namespace,
+            field_selector=f"regarding.uid={job.uid}",
+            limit=EVENTS_OF_A_JOB,
+        )
+    except errors.KubeError as error:
+        log.warning("events_not_read", job=f"{job.namespace}/{job.name}", why=str(error))
+        return ()
+    return [json.loads(item) for item in page.items]
+
+
+def _stale(informer: Informer[ArchivableJob]) -> str | None:
+    if not informer.has_synced:
+        return None
+    age = informer.freshness_seconds(time.monotonic())
+    return f"the watch of trainingjobs is silent for {age:.0f} s" if age > STALE_SECONDS else None
+
+
+def _warn(document: Quarantined) -> None:
+    key = "/".join(document.key) if document.key else None
+    log.warning("object_left_out", key=key, why=document.reason)

@@ -1,0 +1,62 @@
+"""The archive that the arguments or the environment name."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date
+
+from drumline.archive.layout import day_of
+from drumline.archive.reading import EndedJob, read_ended
+from drumline.archive.store import FORMS, ArchiveError, ArchiveStore
+from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.formatting import many
+from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
+from drumline_trainer.contract import plain
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedJobs:
+    """The jobs, and what could not be read, as sentences."""
+
+    jobs: tuple[EndedJob, ...]
+    remarks: tuple[str, ...] = ()
+
+
+def archived_jobs(
+    url: str | None,
+    environment: Mapping[str, str],
+    *,
+    since: float | None,
+    namespace: str | None = None,
+    name: str | None = None,
+) -> ArchivedJobs:
+    """The jobs that ended, the last first.
+
+    Args:
+        url: of the archive; None: that of the environment.
+        environment: of the process.
+        since: moments before it need not be read, in seconds since the epoch; None: all.
+        namespace: only of this one.
+        name: only of this name.
+
+    Raises:
+        BadInput: no archive is named, or it is none.
+        NotAnswered: it cannot be read.
+    """
+    named = url or environment.get(ARCHIVE_VARIABLE)
+    if not named:
+        raise BadInput(f"which archive? --archive URL, or {ARCHIVE_VARIABLE}: {FORMS}")
+    try:
+        store = ArchiveStore.at(named)
+    except ArchiveError as error:
+        raise BadInput(plain(str(error))) from None
+    first: date | None = None if since is None else day_of(since)
+    try:
+        read = asyncio.run(read_ended(store, since=first, namespace=namespace, name=name))
+    except ArchiveError as error:
+        raise NotAnswered(plain(str(error))) from None
+    documents = many(read.unreadable, "document")
+    remarks = (f"{documents} of the archive cannot be read by this version.",)
+    return ArchivedJobs(jobs=read.jobs, remarks=remarks if read.unreadable else ())

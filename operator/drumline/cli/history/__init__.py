@@ -1,0 +1,1 @@
+"""`drumline history`: jobs that have ended, from the archive."""

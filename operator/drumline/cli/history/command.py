@@ -1,0 +1,92 @@
+"""Runs `drumline history`: the jobs of the archive as rows, or the report of one."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from drumline.api.load import ApiError
+from drumline.archive.reading import EndedJob
+from drumline.cli.archived_jobs import archived_jobs
+from drumline.cli.errors import NotAnswered
+from drumline.cli.formatting import clock, many, moment
+from drumline.cli.history.table import table
+from drumline.cli.output import Output
+from drumline.cli.overview.json_output import as_json
+from drumline.cli.overview.period import begin_of
+from drumline.cli.report.builder import build_report
+from drumline.cli.report.job_input import job_input
+from drumline.cli.report.rendering import render
+from drumline.overview.jobs import job_row
+from drumline.overview.objects import ClusterObjects
+from drumline_trainer.contract import plain
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The rows, or the report.
+
+    Raises:
+        CommandError: the archive cannot be read, there is no such job in it, or an argument cannot
+            be used.
+    """
+    now = time.time()
+    since = begin_of(chosen.since, now=now)
+    archived = archived_jobs(
+        chosen.archive, environment, since=since, namespace=chosen.namespace, name=chosen.job
+    )
+    if chosen.job is not None:
+        return _report(archived.jobs, chosen, environment)
+    ended = [
+        each.job
+        for each in archived.jobs
+        if chosen.queue in {None, each.job.spec.queue} and chosen.user in {None, each.job.spec.user}
+    ]
+    rows = [job_row(job, now=now, position=None) for job in ended]
+    rows = [row for row in rows if since is None or (row.finished_at or 0.0) >= since]
+    rows = rows if chosen.limit is None else rows[: chosen.limit]
+    if chosen.output == "json":
+        cluster = ClusterObjects(as_of=now, remarks=archived.remarks)
+        return Output(text=as_json("history", rows, cluster))
+    return Output(text=table(rows) + "".join(f"{remark}\n" for remark in archived.remarks))
+
+
+def _report(
+    ended: Sequence[EndedJob], chosen: argparse.Namespace, environment: Mapping[str, str]
+) -> Output:
+    """The report of the last job of this name, as it was when it ended."""
+    if not ended:
+        raise NotAnswered(f"no job {chosen.job!r} has ended, as far as the archive goes back")
+    namespaces = sorted({each.path.namespace for each in ended})
+    if len(namespaces) > 1:
+        raise NotAnswered(
+            f"jobs {chosen.job!r} of several namespaces have ended: say -n, of"
+            f" {', '.join(map(plain, namespaces))}"
+        )
+    last = ended[0]
+    remarks = [f"From the archive, as it was at {_clock(last.archived_at)}."]
+    if last.deleted_at is not None:
+        remarks.append(f"It was deleted before it ended, at {_clock(last.deleted_at)}.")
+    if len(ended) > 1:
+        remarks.append(f"{many(len(ended) - 1, 'earlier job')} of this name ended before.")
+    job, *events = (msgspec.json.decode(item) for item in last.items)
+    try:
+        read = job_input(
+            job,
+            events=events,
+            as_of=moment(last.deleted_at or last.archived_at) or time.time(),
+            remarks=tuple(remarks),
+        )
+    except ApiError as error:
+        raise NotAnswered(
+            f"{last.path} is not one that this version of drumline can read: {plain(str(error))}"
+        ) from None
+    output = "text" if chosen.output == "table" else chosen.output
+    return Output(text=render(build_report(read), output=output, environment=environment))
+
+
+def _clock(text: str) -> str:
+    at = moment(text)
+    return plain(text) if at is None else clock(at)

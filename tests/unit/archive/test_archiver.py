@@ -1,0 +1,220 @@
+"""What is written when, and what becomes of it when the storage is away."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from obstore.store import MemoryStore
+
+from drumline.archive import archiver as archivers
+from drumline.archive.archiver import REFRESH_SECONDS, SETTLE_SECONDS, Archiver
+from drumline.archive.documents import ArchivableJob, Json
+from drumline.archive.reading import read_ended
+from drumline.archive.store import ArchiveError, ArchiveStore
+from tests.unit.archive.jobs import added, deleted, job, modified
+
+BEGIN = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
+FINISHED = {"phase": "Succeeded", "finishedAt": "2026-11-23T11:59:00Z"}
+EVENT: Json = {"kind": "Event", "reason": "Finished"}
+ENDED = "ended/2026-11-23/research/llama/u-1.json"
+
+
+class Flaky(ArchiveStore):
+    """An archive in memory whose storage can be away."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore(), name="memory")
+        self.away = False
+        self.puts: list[str] = []
+
+    async def put(self, path: str, body: bytes) -> None:
+        if self.away:
+            raise ArchiveError("away")
+        self.puts.append(path)
+        await super().put(path, body)
+
+    async def read(self, path: str) -> dict[str, Any]:
+        return json.loads(await self.get(path))
+
+    async def paths(self) -> list[str]:
+        return sorted(
+            [file.path for prefix in ("live/", "ended/") for file in await self.list(prefix)]
+        )
+
+
+class Desk:
+    """An archiver and its clock."""
+
+    def __init__(self, store: Flaky, *, keep_days: int = 30) -> None:
+        self.now = BEGIN
+        self.store = store
+        self.present: list[ArchivableJob] = []
+        self.archiver = Archiver(
+            store, read_events=self._events, keep_days=keep_days, clock=lambda: self.now
+        )
+
+    async def _events(self, job: ArchivableJob) -> Sequence[Json]:
+        assert job.uid == "u-1"
+        return [EVENT]
+
+    async def after(self, seconds: float) -> None:
+        self.now += seconds
+        await self.archiver.step(lambda: self.present)
+
+
+@pytest.fixture
+def store() -> Flaky:
+    return Flaky()
+
+
+@pytest.fixture
+def desk(store: Flaky) -> Desk:
+    return Desk(store)
+
+
+async def test_a_job_that_ends_is_archived_with_its_events(desk: Desk, store: Flaky) -> None:
+    runs = job()
+    desk.archiver.on_event(added(runs))
+    await desk.after(SETTLE_SECONDS)
+    assert await store.paths() == ["live/u-1.json"]
+    desk.archiver.on_event(modified(runs, job(version=2, **FINISHED)))
+    await desk.after(SETTLE_SECONDS)
+    assert await store.paths() == [ENDED]
+    kept = await store.read(ENDED)
+    assert kept["items"][0]["status"]["phase"] == "Succeeded"
+    assert kept["items"][1] == EVENT
+
+
+async def test_what_has_ended_is_written_once(desk: Desk, store: Flaky) -> None:
+    ended = job(**FINISHED)
+    desk.archiver.on_event(added(ended))
+    await desk.after(SETTLE_SECONDS)
+    desk.archiver.on_event(deleted(ended))
+    await desk.after(SETTLE_SECONDS)
+    again = Desk(store)
+    again.archiver.on_event(added(ended))
+    await again.after(SETTLE_SECONDS)
+    assert store.puts == [ENDED]
+    assert "deletedAt" not in (await store.read(ENDED))["archive"]
+
+
+async def test_a_burst_of_changes_is_one_write(desk: Desk, store: Flaky) -> None:
+    last = job()
+    desk.archiver.on_event(added(last))
+    for version in range(2, 50):
+        new = job(version=version, reason=f"R{version}")
+        desk.archiver.on_event(modified(last, new))
+        last = new
+    await desk.after(SETTLE_SECONDS)
+    assert store.puts == ["live/u-1.json"]
+    assert (await store.read("live/u-1.json"))["items"][0]["status"]["reason"] == "R49"
+
+
+async def test_figures_of_a_running_job_wait_for_their_turn(desk: Desk, store: Flaky) -> None:
+    first, second = job(step=1), job(version=2, step=2)
+    desk.archiver.on_event(added(first))
+    await desk.after(SETTLE_SECONDS)
+    desk.archiver.on_event(modified(first, second))
+    await desk.after(REFRESH_SECONDS - 1)
+    assert len(store.puts) == 1
+    await desk.after(1)
+    assert (await store.read("live/u-1.json"))["items"][0]["status"]["step"] == 2
+
+
+async def test_a_job_that_is_deleted_while_it_runs_is_archived_as_deleted(
+    desk: Desk, store: Flaky
+) -> None:
+    desk.archiver.on_event(added(job()))
+    await desk.after(SETTLE_SECONDS)
+    desk.archiver.on_event(deleted(job(step=7)))
+    await desk.after(SETTLE_SECONDS)
+    assert await store.paths() == [ENDED]
+    kept = await store.read(ENDED)
+    assert kept["archive"]["deletedAt"] == "2026-11-23T12:00:05Z"
+    assert kept["items"][0]["status"]["step"] == 7
+
+
+async def test_a_job_that_went_while_nobody_watched_is_archived_at_the_next_start(
+    desk: Desk, store: Flaky
+) -> None:
+    desk.archiver.on_event(added(job()))
+    await desk.after(SETTLE_SECONDS)
+    await Desk(store).after(0)
+    (ended,) = (await read_ended(store, since=None)).jobs
+    assert ended.deleted_at is not None
+    assert ended.job.status.phase == "Deleted"
+    assert [path for path in await store.paths() if path.startswith("live/")] == []
+
+
+async def test_a_job_that_is_still_there_after_a_restart_is_left_alone(
+    desk: Desk, store: Flaky
+) -> None:
+    desk.archiver.on_event(added(job()))
+    await desk.after(SETTLE_SECONDS)
+    again = Desk(store)
+    again.present = [job()]
+    await again.after(0)
+    assert await store.paths() == ["live/u-1.json"]
+
+
+async def test_nothing_is_lost_while_the_storage_is_away(desk: Desk, store: Flaky) -> None:
+    store.away = True
+    for number in range(20):
+        desk.archiver.on_event(added(job(uid=f"u-{number}")))
+    with pytest.raises(ArchiveError):
+        await desk.after(SETTLE_SECONDS)
+    store.away = False
+    await desk.after(0)
+    assert len(await store.paths()) == 20
+
+
+async def test_a_storage_that_is_away_is_tried_again_and_said(
+    store: Flaky, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archivers, "_FIRST_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(archivers, "SETTLE_SECONDS", 0.0)
+    desk = Desk(store)
+    store.away = True
+    desk.archiver.on_event(added(job(**FINISHED)))
+    task = asyncio.create_task(desk.archiver.run(lambda: desk.present))
+    while desk.archiver.problem is None:  # noqa: ASYNC110 - as a probe reads it
+        await asyncio.sleep(0)
+    assert desk.archiver.problem == "away"
+    store.away = False
+    while desk.archiver.problem is not None:  # noqa: ASYNC110 - as above
+        await asyncio.sleep(0)
+    assert await store.paths() == [ENDED]
+    task.cancel()
+
+
+async def test_the_last_changes_are_written_when_the_process_ends(desk: Desk, store: Flaky) -> None:
+    desk.archiver.on_event(added(job(**FINISHED)))
+    await desk.archiver.flush()
+    assert await store.paths() == [ENDED]
+
+
+async def test_old_documents_are_deleted_and_not_written_again(store: Flaky) -> None:
+    old = job(phase="Succeeded", finishedAt="2026-10-20T00:00:00Z")
+    generous = Desk(store, keep_days=365)
+    generous.archiver.on_event(added(old))
+    await generous.after(SETTLE_SECONDS)
+    assert await store.paths() == ["ended/2026-10-20/research/llama/u-1.json"]
+    strict = Desk(store, keep_days=30)
+    await strict.after(0)
+    assert await store.paths() == []
+    again = Desk(store, keep_days=30)
+    again.archiver.on_event(added(old))
+    await again.after(SETTLE_SECONDS)
+    assert await store.paths() == []
+
+
+async def test_a_document_that_cannot_be_read_stops_nothing(desk: Desk, store: Flaky) -> None:
+    await store.put("live/broken.json", b"{")
+    desk.archiver.on_event(added(job(**FINISHED)))
+    await desk.after(SETTLE_SECONDS)
+    assert await store.paths() == [ENDED, "live/broken.json"]

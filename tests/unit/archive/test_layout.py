@@ -1,0 +1,36 @@
+"""Paths of the archive, there and back."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+
+from drumline.archive.layout import EndedPath, day_of, live_path, live_uid
+
+
+def test_the_path_of_an_ended_job_is_read_back() -> None:
+    path = EndedPath(day=date(2026, 11, 23), namespace="research", name="llama.2", uid="u-1")
+    assert str(path) == "ended/2026-11-23/research/llama.2/u-1.json"
+    assert EndedPath.parse(str(path)) == path
+
+
+def test_the_path_of_a_live_job_is_read_back() -> None:
+    assert live_uid(live_path("u-1")) == "u-1"
+
+
+@pytest.mark.parametrize(
+    "path", ["ended/x/a/b/c.json", "ended/2026-11-23/a/b.json", "live/u.json", "notes.txt", ""]
+)
+def test_files_of_others_are_no_ended_jobs(path: str) -> None:
+    assert EndedPath.parse(path) is None
+
+
+@pytest.mark.parametrize("path", ["live/a/b.json", "live/a", "ended/a.json", "a.json"])
+def test_files_of_others_are_no_live_jobs(path: str) -> None:
+    assert live_uid(path) is None
+
+
+def test_days_are_those_of_utc() -> None:
+    assert day_of(86_399.0) == date(1970, 1, 1)
+    assert day_of(86_400.0) == date(1970, 1, 2)
