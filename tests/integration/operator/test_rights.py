@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
-from tests.cluster.binaries import ensure_binaries
-from tests.cluster.rest import Api, ApiStatusError
+from tests.integration.operator.chart_rights import token_of
 from tests.integration.operator.conftest import (
     Site,
     a_claim,
@@ -18,51 +15,17 @@ from tests.integration.operator.conftest import (
     with_claim,
 )
 from tests.integration.operator.proxy import Proxy
-from tests.kube import Json, Kube, phase_is
-from tests.operator_process import ROOT, OperatorProcess
+from tests.kube import Kube, phase_is
+from tests.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("no_operator")
-
-NAMESPACE = "drumline-system"
-CORE, RBAC = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"
-PATHS = {
-    "ServiceAccount": f"{CORE}/namespaces/{NAMESPACE}/serviceaccounts",
-    "ClusterRole": f"{RBAC}/clusterroles",
-    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
-}
-"""What of the chart decides rights, and where it is created."""
-
-
-def chart() -> list[Json]:
-    helm = ensure_binaries(["helm"], say=print)["helm"]
-    command = [helm, "template", "drumline", ROOT / "helm/drumline", f"--namespace={NAMESPACE}"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 @pytest.fixture
 def token(api: Kube) -> Iterator[str]:
     """A token of the chart's service account, bound to the chart's roles."""
-    made = [document for document in chart() if document["kind"] in PATHS]
-    with Api(api.kubeconfig) as server:
-        for manifest in made:
-            try:
-                server.request("POST", PATHS[manifest["kind"]], manifest)
-            except ApiStatusError as error:
-                if error.code != 409:
-                    raise
-        accounts = PATHS["ServiceAccount"]
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
-        }
-        answer = server.request("POST", f"{accounts}/drumline-operator/token", request)
-        yield answer["status"]["token"]
-        for manifest in made:
-            server.request("DELETE", f"{PATHS[manifest['kind']]}/{manifest['metadata']['name']}")
+    with token_of(api, "drumline-operator") as token:
+        yield token
 
 
 def test_a_whole_life_needs_no_more_than_the_chart_grants(

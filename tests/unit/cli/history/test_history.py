@@ -131,6 +131,15 @@ def test_a_job_that_was_deleted_says_so(archive: str, capsys: pytest.CaptureFixt
     assert "It was deleted before it ended, at 2026-11-23 11:59:00Z." in text
 
 
+@pytest.mark.usefixtures("archive")
+def test_other_commands_read_a_document_that_was_copied_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = str(tmp_path / "ended/2026-11-23/research/llama/u-1.json")
+    assert "research/llama" in shown(capsys, "report", "-f", file)
+    assert "400/400" in shown(capsys, "list", "-A", "-f", file)
+
+
 def test_usage_counts_jobs_that_are_gone_and_none_twice(
     archive: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,0 +1,61 @@
+"""The rights that the chart grants to a service account of it, on the tests' API server."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import yaml
+
+from tests.cluster.binaries import ensure_binaries
+from tests.cluster.rest import Api, ApiStatusError
+from tests.kube import Json, Kube
+from tests.operator_process import ROOT
+
+NAMESPACE = "drumline-system"
+CORE, RBAC = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"
+PATHS = {
+    "ServiceAccount": f"{CORE}/namespaces/{NAMESPACE}/serviceaccounts",
+    "ClusterRole": f"{RBAC}/clusterroles",
+    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
+    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+}
+"""What of the chart decides rights, and where it is created."""
+
+
+@contextmanager
+def token_of(api: Kube, account: str, *settings: str) -> Iterator[str]:
+    """A token of one of the chart's service accounts, bound to the chart's roles.
+
+    Args:
+        api: where the chart's rights are granted meanwhile.
+        account: its name.
+        settings: of the chart, as `helm --set` takes them.
+    """
+    made = [document for document in _chart(settings) if document["kind"] in PATHS]
+    with Api(api.kubeconfig) as server:
+        for manifest in made:
+            try:
+                server.request("POST", PATHS[manifest["kind"]], manifest)
+            except ApiStatusError as error:
+                if error.code != 409:
+                    raise
+        request = {
+            "apiVersion": "authentication.k8s.io/v1",
+            "kind": "TokenRequest",
+            "spec": {"expirationSeconds": 3600},
+        }
+        path = f"{PATHS['ServiceAccount']}/{account}/token"
+        yield server.request("POST", path, request)["status"]["token"]
+        for manifest in made:
+            server.request("DELETE", f"{PATHS[manifest['kind']]}/{manifest['metadata']['name']}")
+
+
+def _chart(settings: tuple[str, ...]) -> list[Json]:
+    helm = ensure_binaries(["helm"], say=print)["helm"]
+    command = [helm, "template", "drumline", ROOT / "helm/drumline", f"--namespace={NAMESPACE}"]
+    command += [f"--set={setting}" for setting in settings]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
