@@ -61,6 +61,8 @@ class Settings:
     """DRUMLINE_ARCHIVE: URL of the archive that the archiver writes; the operator has none."""
     archive_days: int = 365
     """DRUMLINE_ARCHIVE_DAYS: documents of jobs that ended earlier are deleted."""
+    archive_logs: bool = False
+    """DRUMLINE_ARCHIVE_LOGS: whether the last lines of the pods are kept: true or false."""
     trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
     """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations, tolerations and
     imagePullSecrets added to pods of the bundled trainer."""
@@ -108,6 +110,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
         archive=read.text("ARCHIVE", defaults.archive),
         archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
+        archive_logs=read.choice("ARCHIVE_LOGS", "false", ("true", "false")) == "true",
         trainer_pod=read.trainer_pod(),
         metrics_from=read.metrics_from(),
     )

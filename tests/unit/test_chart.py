@@ -448,6 +448,20 @@ def test_the_archiver_reads_alone_and_writes_where_it_is_told(
     assert template["spec"]["securityContext"] == operator["securityContext"]
 
 
+def test_the_archiver_reads_logs_where_they_are_wanted(render: Render) -> None:
+    def readable(**archive: Any) -> set[str]:
+        objects = render(archive={"enabled": True, "url": "s3://bucket", **archive})
+        (role,) = [
+            each
+            for each in objects
+            if each["kind"] == "ClusterRole" and each["metadata"]["name"] == "drumline-archiver"
+        ]
+        return {kind for rule in role["rules"] for kind in rule["resources"]}
+
+    assert readable() == {"trainingjobs", "events"}
+    assert readable(logs=True) == {"trainingjobs", "events", "pods", "pods/log"}
+
+
 def test_the_archive_may_be_a_claim(render: Render) -> None:
     objects = render(archive={"enabled": True, "existingClaim": "jobs"})
     (archiver,) = [

@@ -32,6 +32,7 @@ EVERYTHING = {
     "DRUMLINE_HTTP_PORT": "0",
     "DRUMLINE_ARCHIVE": "s3://archive/jobs",
     "DRUMLINE_ARCHIVE_DAYS": "30",
+    "DRUMLINE_ARCHIVE_LOGS": "true",
     "DRUMLINE_TRAINER_POD": '{"env": [{"name": "A", "value": "1"}]}',
     "DRUMLINE_METRICS_FROM": '[{"podSelector": {}}]',
 }
@@ -62,6 +63,7 @@ def test_every_variable_arrives() -> None:
         http_port=0,
         archive="s3://archive/jobs",
         archive_days=30,
+        archive_logs=True,
         trainer_pod={"env": [{"name": "A", "value": "1"}]},
         metrics_from=[{"podSelector": {}}],
     )

@@ -16,7 +16,15 @@ from datetime import date, datetime, timedelta
 from typing import Final
 
 from drumline.archive.documents import ArchivableJob, Json, document, with_deletion
-from drumline.archive.layout import ENDED, LIVE, EndedPath, day_of, live_path, live_uid
+from drumline.archive.layout import (
+    ENDED,
+    LIVE,
+    EndedPath,
+    day_of,
+    ended_day,
+    live_path,
+    live_uid,
+)
 from drumline.archive.store import ArchiveError, ArchiveStore, StoredFile
 from drumline.kube.codec import Undecodable
 from drumline.kube.store import Change, Event
@@ -34,6 +42,7 @@ _LONGEST_PAUSE_SECONDS: Final = 60.0
 _WRITES_AT_ONCE: Final = 8
 
 ReadEvents = Callable[[ArchivableJob], Awaitable[Sequence[Json]]]
+ReadLogs = Callable[[ArchivableJob], Awaitable[bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +65,7 @@ class Archiver:
     Args:
         store: where documents go.
         read_events: the events about a job; none where they cannot be read.
+        read_logs: the last lines of its pods; None: they are not kept.
         keep_days: documents of jobs that ended earlier are deleted.
         clock: seconds since the epoch.
     """
@@ -65,11 +75,13 @@ class Archiver:
         store: ArchiveStore,
         *,
         read_events: ReadEvents,
+        read_logs: ReadLogs | None = None,
         keep_days: int,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._read_events = read_events
+        self._read_logs = read_logs
         self._keep = timedelta(days=keep_days)
         self._clock = clock
         self._due: dict[str, _Due] = {}
@@ -206,6 +218,8 @@ class Archiver:
             day = day_of(ended_at)
             path = EndedPath(day=day, namespace=job.namespace, name=job.name, uid=uid)
             events = await self._read_events(job)
+            if self._read_logs is not None and (lines := await self._read_logs(job)):
+                await self._store.put(path.logs, lines)
             await self._store.put(str(path), self._document(due, events=events))
             await self._store.delete([live_path(uid)])
             self._ended.add(uid)
@@ -228,11 +242,11 @@ class Archiver:
         old = [
             file.path
             for file in await self._store.list(ENDED)
-            if (path := EndedPath.parse(file.path)) is not None and path.day < oldest
+            if (day := ended_day(file.path)) is not None and day < oldest
         ]
         await self._store.delete(old)
         if old:
-            log.info("archive_pruned", documents=len(old), before=oldest.isoformat())
+            log.info("archive_pruned", files=len(old), before=oldest.isoformat())
 
     def _oldest_day(self) -> date:
         return day_of(self._clock()) - self._keep

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from drumline.archive.archiver import Archiver
 from drumline.archive.documents import ArchivableJob, Json, archivable_job
+from drumline.archive.pod_logs import last_lines
 from drumline.archive.store import ArchiveError, ArchiveStore
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
@@ -54,7 +55,15 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
         async def read_events(job: ArchivableJob) -> Sequence[Json]:
             return await _events(client, job)
 
-        archiver = Archiver(store, read_events=read_events, keep_days=settings.archive_days)
+        async def read_logs(job: ArchivableJob) -> bytes:
+            return await last_lines(client, job)
+
+        archiver = Archiver(
+            store,
+            read_events=read_events,
+            read_logs=read_logs if settings.archive_logs else None,
+            keep_days=settings.archive_days,
+        )
         informer.subscribe(archiver.on_event)
         async with http.serve(
             host=settings.http_host,

@@ -30,6 +30,10 @@ class ArchiveError(Exception):
     """The archive cannot be opened, read or written; `str()` is a sentence."""
 
 
+class NotArchived(ArchiveError):  # noqa: N818 - read as a sentence: raise NotArchived
+    """There is no such file in the archive."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredFile:
     """One file of the archive."""
@@ -91,11 +95,14 @@ class ArchiveStore:
         """The content of a file.
 
         Raises:
+            NotArchived: there is none.
             ArchiveError: it cannot be read.
         """
         try:
             answer = await obstore.get_async(self._store, path)
             return bytes(await answer.bytes_async())
+        except FileNotFoundError:
+            raise NotArchived(f"there is no {path} in the archive {self._name}") from None
         except (BaseError, OSError) as error:
             raise self._refused("read", path, error) from None
 

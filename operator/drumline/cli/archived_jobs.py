@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import date
 
-from drumline.archive.layout import day_of
+from drumline.archive.layout import EndedPath, day_of
 from drumline.archive.reading import EndedJob, read_ended
-from drumline.archive.store import FORMS, ArchiveError, ArchiveStore
+from drumline.archive.store import FORMS, ArchiveError, ArchiveStore, NotArchived
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.formatting import many
 from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
@@ -45,13 +45,7 @@ def archived_jobs(
         BadInput: no archive is named, or it is none.
         NotAnswered: it cannot be read.
     """
-    named = url or environment.get(ARCHIVE_VARIABLE)
-    if not named:
-        raise BadInput(f"which archive? --archive URL, or {ARCHIVE_VARIABLE}: {FORMS}")
-    try:
-        store = ArchiveStore.at(named)
-    except ArchiveError as error:
-        raise BadInput(plain(str(error))) from None
+    store = _store(url, environment)
     first: date | None = None if since is None else day_of(since)
     try:
         read = asyncio.run(read_ended(store, since=first, namespace=namespace, name=name))
@@ -60,3 +54,32 @@ def archived_jobs(
     documents = many(read.unreadable, "document")
     remarks = (f"{documents} of the archive cannot be read by this version.",)
     return ArchivedJobs(jobs=read.jobs, remarks=remarks if read.unreadable else ())
+
+
+def archived_logs(url: str | None, environment: Mapping[str, str], path: EndedPath) -> bytes:
+    """The last lines of the pods of a job.
+
+    Raises:
+        BadInput: no archive is named, or it is none.
+        NotAnswered: they were not kept, or cannot be read.
+    """
+    store = _store(url, environment)
+    try:
+        return asyncio.run(store.get(path.logs))
+    except NotArchived:
+        raise NotAnswered(
+            f"the archive has no lines of the pods of {plain(path.namespace)}/{plain(path.name)}:"
+            " archive.logs of the chart was off, or the pods were gone"
+        ) from None
+    except ArchiveError as error:
+        raise NotAnswered(plain(str(error))) from None
+
+
+def _store(url: str | None, environment: Mapping[str, str]) -> ArchiveStore:
+    named = url or environment.get(ARCHIVE_VARIABLE)
+    if not named:
+        raise BadInput(f"which archive? --archive URL, or {ARCHIVE_VARIABLE}: {FORMS}")
+    try:
+        return ArchiveStore.at(named)
+    except ArchiveError as error:
+        raise BadInput(plain(str(error))) from None

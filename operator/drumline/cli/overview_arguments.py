@@ -219,6 +219,9 @@ def _add_history(command: argparse.ArgumentParser) -> None:
         "--since", metavar="30d", help="a length (90m, 12h, 30d) or a day; default: all"
     )
     command.add_argument("--limit", type=int, metavar="N", help="only the last N")
+    command.add_argument(
+        "--logs", action="store_true", help="with JOB: the last lines of its pods, where kept"
+    )
     _add_archive(command)
     command.add_argument(
         "-o",

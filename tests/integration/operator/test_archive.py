@@ -33,6 +33,7 @@ class ArchiverProcess:
             "KUBECONFIG": str(kubeconfig),
             "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}",
             "DRUMLINE_ARCHIVE": self.url,
+            "DRUMLINE_ARCHIVE_LOGS": "true",
             "DRUMLINE_HTTP_HOST": "127.0.0.1",
             "DRUMLINE_HTTP_PORT": "0",
         }
@@ -71,10 +72,13 @@ class ArchiverProcess:
         raise AssertionError("".join(seen))
 
 
+SETTINGS = ("archive.enabled=true", "archive.url=s3://any", "archive.logs=true")
+
+
 @pytest.fixture
 def archiver(api: Kube, tmp_path: Path) -> Iterator[ArchiverProcess]:
     with (
-        token_of(api, "drumline-archiver", "archive.enabled=true", "archive.url=s3://any") as token,
+        token_of(api, "drumline-archiver", *SETTINGS) as token,
         Proxy(api.kubeconfig, tmp_path, token=token) as proxy,
     ):
         archiver = ArchiverProcess(proxy.kubeconfig, tmp_path / "archive")
@@ -120,6 +124,8 @@ def test_jobs_are_read_when_they_and_their_namespace_are_gone(
     report = history(archiver, capsys, "done", "-n", site.namespace)
     assert "Succeeded" in report
     assert "Z  Completed:" in report  # an event
+    lines = history(archiver, capsys, "done", "-n", site.namespace, "--logs")
+    assert lines.startswith("==> done-0-g1 on ")
 
 
 def test_probes_say_that_it_is_ready(archiver: ArchiverProcess) -> None:

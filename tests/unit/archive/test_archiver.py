@@ -55,12 +55,20 @@ class Desk:
         self.store = store
         self.present: list[ArchivableJob] = []
         self.archiver = Archiver(
-            store, read_events=self._events, keep_days=keep_days, clock=lambda: self.now
+            store,
+            read_events=self._events,
+            read_logs=self._logs,
+            keep_days=keep_days,
+            clock=lambda: self.now,
         )
+        self.lines = b""
 
     async def _events(self, job: ArchivableJob) -> Sequence[Json]:
         assert job.uid == "u-1"
         return [EVENT]
+
+    async def _logs(self, _job: ArchivableJob) -> bytes:
+        return self.lines
 
     async def after(self, seconds: float) -> None:
         self.now += seconds
@@ -88,6 +96,16 @@ async def test_a_job_that_ends_is_archived_with_its_events(desk: Desk, store: Fl
     kept = await store.read(ENDED)
     assert kept["items"][0]["status"]["phase"] == "Succeeded"
     assert kept["items"][1] == EVENT
+
+
+async def test_the_last_lines_of_its_pods_are_kept_beside_it(desk: Desk, store: Flaky) -> None:
+    desk.lines = b"==> llama-0-g1 on a <==\nstep 400\n"
+    desk.archiver.on_event(added(job(**FINISHED)))
+    await desk.after(SETTLE_SECONDS)
+    assert await store.get(ENDED.replace(".json", ".log")) == desk.lines
+    desk.now += 31 * 86_400
+    await Desk(store, keep_days=30).after(31 * 86_400)
+    assert await store.paths() == []
 
 
 async def test_what_has_ended_is_written_once(desk: Desk, store: Flaky) -> None:

@@ -6,13 +6,15 @@ from datetime import date
 
 import pytest
 
-from drumline.archive.layout import EndedPath, day_of, live_path, live_uid
+from drumline.archive.layout import EndedPath, day_of, ended_day, live_path, live_uid
 
 
 def test_the_path_of_an_ended_job_is_read_back() -> None:
     path = EndedPath(day=date(2026, 11, 23), namespace="research", name="llama.2", uid="u-1")
     assert str(path) == "ended/2026-11-23/research/llama.2/u-1.json"
     assert EndedPath.parse(str(path)) == path
+    assert path.logs == "ended/2026-11-23/research/llama.2/u-1.log"
+    assert (EndedPath.parse(path.logs), ended_day(path.logs)) == (None, path.day)
 
 
 def test_the_path_of_a_live_job_is_read_back() -> None:

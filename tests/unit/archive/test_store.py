@@ -11,7 +11,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
-from drumline.archive.store import ArchiveError, ArchiveStore
+from drumline.archive.store import ArchiveError, ArchiveStore, NotArchived
 
 KEYS = {"aws_access_key_id": "id", "aws_secret_access_key": "which-no-message-may-hold"}
 
@@ -54,7 +54,7 @@ async def test_what_is_written_is_listed_read_replaced_and_deleted(url: str) -> 
     await again.delete(["live/a.json", "live/never.json"])
     assert [file.path for file in await again.list("live/")] == ["live/b.json"]
     assert await again.list("ended/") == []
-    with pytest.raises(ArchiveError, match=r"cannot read live/a\.json"):
+    with pytest.raises(NotArchived, match=r"there is no live/a\.json in the archive"):
         await again.get("live/a.json")
 
 

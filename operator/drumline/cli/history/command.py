@@ -10,8 +10,8 @@ import msgspec
 
 from drumline.api.load import ApiError
 from drumline.archive.reading import EndedJob
-from drumline.cli.archived_jobs import archived_jobs
-from drumline.cli.errors import NotAnswered
+from drumline.cli.archived_jobs import archived_jobs, archived_logs
+from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.formatting import clock, many, moment
 from drumline.cli.history.table import table
 from drumline.cli.output import Output
@@ -22,7 +22,7 @@ from drumline.cli.report.job_input import job_input
 from drumline.cli.report.rendering import render
 from drumline.overview.jobs import job_row
 from drumline.overview.objects import ClusterObjects
-from drumline_trainer.contract import plain
+from drumline_trainer.contract import plain, plain_lines
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -38,7 +38,13 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         chosen.archive, environment, since=since, namespace=chosen.namespace, name=chosen.job
     )
     if chosen.job is not None:
-        return _report(archived.jobs, chosen, environment)
+        last = _last(archived.jobs, name=chosen.job)
+        if chosen.logs:
+            lines = archived_logs(chosen.archive, environment, last.path)
+            return Output(text=plain_lines(lines.decode(errors="replace")))
+        return _report(last, chosen, environment, earlier=len(archived.jobs) - 1)
+    if chosen.logs:
+        raise BadInput("--logs are those of a job: drumline history JOB --logs")
     ended = [
         each.job
         for each in archived.jobs
@@ -53,24 +59,28 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     return Output(text=table(rows) + "".join(f"{remark}\n" for remark in archived.remarks))
 
 
-def _report(
-    ended: Sequence[EndedJob], chosen: argparse.Namespace, environment: Mapping[str, str]
-) -> Output:
-    """The report of the last job of this name, as it was when it ended."""
+def _last(ended: Sequence[EndedJob], *, name: str) -> EndedJob:
+    """The last job of a name that ended."""
     if not ended:
-        raise NotAnswered(f"no job {chosen.job!r} has ended, as far as the archive goes back")
+        raise NotAnswered(f"no job {name!r} has ended, as far as the archive goes back")
     namespaces = sorted({each.path.namespace for each in ended})
     if len(namespaces) > 1:
         raise NotAnswered(
-            f"jobs {chosen.job!r} of several namespaces have ended: say -n, of"
+            f"jobs {name!r} of several namespaces have ended: say -n, of"
             f" {', '.join(map(plain, namespaces))}"
         )
-    last = ended[0]
+    return ended[0]
+
+
+def _report(
+    last: EndedJob, chosen: argparse.Namespace, environment: Mapping[str, str], *, earlier: int
+) -> Output:
+    """The report of a job, as it was when it ended."""
     remarks = [f"From the archive, as it was at {_clock(last.archived_at)}."]
     if last.deleted_at is not None:
         remarks.append(f"It was deleted before it ended, at {_clock(last.deleted_at)}.")
-    if len(ended) > 1:
-        remarks.append(f"{many(len(ended) - 1, 'earlier job')} of this name ended before.")
+    if earlier:
+        remarks.append(f"{many(earlier, 'earlier job')} of this name ended before.")
     job, *events = (msgspec.json.decode(item) for item in last.items)
     try:
         read = job_input(

@@ -131,6 +131,19 @@ def test_a_job_that_was_deleted_says_so(archive: str, capsys: pytest.CaptureFixt
     assert "It was deleted before it ended, at 2026-11-23 11:59:00Z." in text
 
 
+def test_the_last_lines_of_pods_are_shown_fit_for_a_terminal(
+    archive: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = b"==> llama-0-g1 on node-a <==\nstep 400\x1b[2J\xff\n"
+    (tmp_path / "ended/2026-11-23/research/llama/u-1.log").write_bytes(lines)
+    text = shown(capsys, "history", "llama", "--logs", "--archive", archive)
+    assert text.startswith("==> llama-0-g1 on node-a <==\nstep 400")
+    assert "\x1b" not in text
+    error = shown(capsys, "history", "gone", "--logs", "--archive", archive, code=1)
+    assert "has no lines of the pods of research/gone" in error
+    assert "JOB --logs" in shown(capsys, "history", "--logs", "--archive", archive, code=2)
+
+
 @pytest.mark.usefixtures("archive")
 def test_other_commands_read_a_document_that_was_copied_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
