@@ -44,4 +44,5 @@ def _ran(row: JobRow) -> str:
     """From its first start to its end."""
     if row.started_at is None or row.finished_at is None:
         return _NOTHING
-    return duration(row.finished_at - row.started_at)
+    ran = row.finished_at - row.started_at
+    return duration(ran) if ran >= 1.0 else "< 1 s"  # statuses have whole seconds

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -191,6 +194,17 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     known = () if code == 2 and "--since" not in arguments else ("--archive", archive)
     assert words in shown(capsys, *arguments, *known, code=code)
+
+
+def test_the_process_ends_in_peace(archive: str) -> None:
+    """Threads of the storage library that outlived the interpreter's end aborted every second."""
+    command = [sys.executable, "-m", "drumline", "history", "nobody", "--archive", archive]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    codes = [
+        subprocess.run(command, env=environment, check=False, capture_output=True).returncode
+        for _ in range(5)
+    ]
+    assert codes == [1] * 5
 
 
 def test_jobs_of_several_namespaces_are_told_apart(
