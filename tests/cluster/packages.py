@@ -72,16 +72,30 @@ def _install(packages: Sequence[str], *, progress: Progress) -> None:
     if not packages:
         return
     with progress.step(f"installing {', '.join(packages)}"):
-        lists = Path("/var/lib/apt/lists")
-        if not any(lists.glob("*_Packages*")):
-            _apt("update")
-        _apt("install", "--yes", "--no-install-recommends", *packages)
+        apt("install", "--yes", "--no-install-recommends", *packages)
 
 
-def _apt(*arguments: str) -> None:
+def apt(command: str, *arguments: str, folder: Path | None = None) -> None:
+    """Run a command of apt-get, after `update` where no package is known yet.
+
+    Args:
+        command: of apt-get.
+        arguments: of the command.
+        folder: where it is run; None: here.
+
+    Raises:
+        ClusterError: it failed; the message has its last words.
+    """
+    if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
+        _apt("update", folder=None)
+    _apt(command, *arguments, folder=folder)
+
+
+def _apt(*arguments: str, folder: Path | None) -> None:
     done = subprocess.run(
         ["apt-get", "-q", "-o", f"DPkg::Lock::Timeout={LOCK_SECONDS}", *arguments],
         env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"},
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,

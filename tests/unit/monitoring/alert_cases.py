@@ -1,0 +1,326 @@
+"""For each alert, samples a minute apart that fire it, and others near them that do not.
+
+Values are written as promtool takes them: `0+2x3` is 0 2 4 6, `5x2` is 5 5 5, `_` is no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Samples = Mapping[str, str]
+"""By series: its values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlertCase:
+    """One alert.
+
+    Attributes:
+        fires: samples that fire it.
+        at_minutes: when both are looked at.
+        labels: of the alert that fires, beside its severity.
+        summary: its sentence.
+        silent: samples that do not fire it.
+    """
+
+    fires: Samples
+    at_minutes: int
+    summary: str
+    silent: Samples
+    labels: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+_JOB = {"namespace": "research", "training_job": "llama", "queue": "nlp"}
+
+
+def _of_job(metric: str, **more: str) -> str:
+    labels = ",".join(f'{name}="{value}"' for name, value in (_JOB | more).items())
+    return f"{metric}{{{labels}}}"
+
+
+def _buckets(metric: str, counts: Mapping[str, str], **labels: str) -> Samples:
+    """The series of a histogram: by `le`, their values."""
+    shared = "".join(f',{name}="{value}"' for name, value in labels.items())
+    return {f'{metric}_bucket{{le="{bound}"{shared}}}': values for bound, values in counts.items()}
+
+
+CASES: Mapping[str, AlertCase] = {
+    "DrumlineNoLeader": AlertCase(
+        fires={'drumline_leader{instance="a"}': "0x10", 'drumline_leader{instance="b"}': "0x10"},
+        at_minutes=3,
+        summary="No process of the operator leads: nothing is placed, no lost pod is replaced."
+        " Jobs train on.",
+        silent={'drumline_leader{instance="a"}': "0x10", 'drumline_leader{instance="b"}': "1x10"},
+    ),
+    "DrumlineTwoLeaders": AlertCase(
+        fires={'drumline_leader{instance="a"}': "1x10", 'drumline_leader{instance="b"}': "1x10"},
+        at_minutes=3,
+        summary="2 processes say that they lead. Only the holder of the Lease can write.",
+        silent={  # one took over from the other
+            'drumline_leader{instance="a"}': "1 1 0x8",
+            'drumline_leader{instance="b"}': "0 1x9",
+        },
+    ),
+    "DrumlineOperatorRestarts": AlertCase(
+        fires={
+            'process_start_time_seconds{instance="a"}': "0+60x4 240x56",
+            'drumline_build_info{instance="a"}': "1x60",
+        },
+        at_minutes=59,
+        labels={"instance": "a"},
+        summary="The operator at a has started 4 times within an hour.",
+        silent={'process_start_time_seconds{instance="other"}': "0+60x60"},
+    ),
+    "DrumlineWatchStale": AlertCase(
+        fires={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "90x10"},
+        at_minutes=3,
+        labels={"instance": "a", "resource": "pods"},
+        summary="The operator at a has not heard of pods for 1m 30s.",
+        silent={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "59x10"},
+    ),
+    "DrumlineReconcileErrorsFast": AlertCase(
+        fires={
+            "drumline_reconcile_errors_total": "0+20x90",
+            "drumline_reconcile_seconds_count": "0+100x90",
+        },
+        at_minutes=70,
+        summary="20% of the reconciles fail.",
+        silent={  # it is over: the long window alone remembers it
+            "drumline_reconcile_errors_total": "0+20x60 1200x30",
+            "drumline_reconcile_seconds_count": "0+100x90",
+        },
+    ),
+    "DrumlineReconcileErrorsSlow": AlertCase(
+        fires={
+            "drumline_reconcile_errors_total": "0+7x420",
+            "drumline_reconcile_seconds_count": "0+100x420",
+        },
+        at_minutes=420,
+        summary="7% of the reconciles fail.",
+        silent={
+            "drumline_reconcile_errors_total": "0+5x420",
+            "drumline_reconcile_seconds_count": "0+100x420",
+        },
+    ),
+    "DrumlineApiRequestsFail": AlertCase(
+        fires={
+            'drumline_api_requests_total{code="503"}': "0+10x40",
+            'drumline_api_requests_total{code="200"}': "0+90x40",
+        },
+        at_minutes=25,
+        summary="The API server does not answer 10% of the operator's requests, or refuses them"
+        " for load.",
+        silent={
+            'drumline_api_requests_total{code="404"}': "0+50x40",
+            'drumline_api_requests_total{code="200"}': "0+50x40",
+        },
+    ),
+    "DrumlineCyclesSlow": AlertCase(
+        fires=_buckets(
+            "drumline_scheduling_cycle_seconds",
+            {"2": "0x40", "4": "0+10x40", "+Inf": "0+10x40"},
+            phase="place",
+        ),
+        at_minutes=30,
+        labels={"phase": "place"},
+        summary="The slowest of a hundred scheduling cycles takes 3.98s in phase place.",
+        silent=_buckets(
+            "drumline_scheduling_cycle_seconds",
+            {"2": "0+10x40", "4": "0+10x40", "+Inf": "0+10x40"},
+            phase="place",
+        ),
+    ),
+    "DrumlineObjectUnreadable": AlertCase(
+        fires={'drumline_poisoned_objects_total{resource="trainingjobs"}': "_x60 1x60"},
+        at_minutes=62,
+        labels={"resource": "trainingjobs"},
+        summary="Objects of trainingjobs cannot be decoded and are left out.",
+        silent={'drumline_poisoned_objects_total{resource="trainingjobs"}': "1x120"},
+    ),
+    "DrumlineSigningKeyMissing": AlertCase(
+        fires={'drumline_gangs_by_signing_key{key="missing"}': "3x10"},
+        at_minutes=6,
+        summary="3 gangs were admitted under a signing key that the operator no longer has: it"
+        " cannot reach their agents.",
+        silent={'drumline_gangs_by_signing_key{key="previous"}': "3x10"},
+    ),
+    "DrumlineJobsNeverStart": AlertCase(
+        fires={'drumline_pending_jobs{reason="ExceedsQuota"}': "2x20"},
+        at_minutes=16,
+        labels={"reason": "ExceedsQuota"},
+        summary="2 jobs wait with reason ExceedsQuota, which waiting does not remove.",
+        silent={'drumline_pending_jobs{reason="InsufficientGpus"}': "2x20"},
+    ),
+    "DrumlineCreatesRejected": AlertCase(
+        fires={'drumline_pending_jobs{reason="BackingOff"}': "2x20"},
+        at_minutes=16,
+        summary="2 jobs wait because the API server rejects their pods, or their starts fail.",
+        silent={'drumline_pending_jobs{reason="BackingOff"}': "0 0 2x10 0x10"},
+    ),
+    "DrumlineGpusIdleWhileJobsWait": AlertCase(
+        fires={
+            'drumline_pending_jobs{reason="TopologyTooNarrow"}': "3x100",
+            'drumline_pool_gpus{gpu_pool="h100",kind="used"}': "60x100",
+            'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "100x100",
+            "drumline_gangs_placed_total": "5x100",
+        },
+        at_minutes=70,
+        summary="3 jobs wait, over 30 % of the GPUs are free, and nothing was placed for half an"
+        " hour.",
+        silent={
+            'drumline_pending_jobs{reason="TopologyTooNarrow"}': "3x100",
+            'drumline_pool_gpus{gpu_pool="h100",kind="used"}': "60x100",
+            'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "100x100",
+            "drumline_gangs_placed_total": "5x50 6x50",
+        },
+    ),
+    "DrumlineStartsSlow": AlertCase(
+        fires={
+            **_buckets(
+                "drumline_admission_to_running_seconds",
+                {"600": "0x100", "1200": "0+1x100", "+Inf": "0+1x100"},
+            ),
+            "drumline_admission_to_running_seconds_count": "0+1x100",
+        },
+        at_minutes=90,
+        summary="From admission until a gang runs, a tenth of them need more than 19m 0s.",
+        silent={  # too few to say
+            **_buckets(
+                "drumline_admission_to_running_seconds",
+                {"600": "0x100", "1200": "0x50 2x50", "+Inf": "0x50 2x50"},
+            ),
+            "drumline_admission_to_running_seconds_count": "0x50 2x50",
+        },
+    ),
+    "DrumlineJobsFail": AlertCase(
+        fires={
+            'drumline_jobs_finished_total{outcome="Failed"}': "0+1x360",
+            'drumline_jobs_finished_total{outcome="Succeeded"}': "0x360",
+        },
+        at_minutes=360,
+        summary="More than half of the jobs that ended within six hours have failed: 360.",
+        silent={
+            'drumline_jobs_finished_total{outcome="Failed"}': "0+1x360",
+            'drumline_jobs_finished_total{outcome="Succeeded"}': "0+1x360",
+        },
+    ),
+    "DrumlinePreemptionsPileUp": AlertCase(
+        fires={'drumline_preemptions_total{reason="LowerPriority"}': "0+1x60"},
+        at_minutes=60,
+        labels={"reason": "LowerPriority"},
+        summary="60 gangs were preempted within an hour, reason LowerPriority.",
+        silent={'drumline_preemptions_total{reason="Moved"}': "0+1x60"},
+    ),
+    "DrumlineNodeBroken": AlertCase(
+        fires={'drumline_node_disruptions{kind="Hardware",confidence="certain"}': "1x90"},
+        at_minutes=61,
+        labels={"kind": "Hardware"},
+        summary="1 nodes announce Hardware for an hour: nobody repairs them.",
+        silent={'drumline_node_disruptions{kind="Hardware",confidence="likely"}': "1x90"},
+    ),
+    "DrumlineSpotStorm": AlertCase(
+        fires={'drumline_node_disruptions{kind="SpotReclaim",confidence="certain"}': "5x5"},
+        at_minutes=1,
+        summary="5 spot nodes are being taken back at the same time.",
+        silent={'drumline_node_disruptions{kind="SpotReclaim",confidence="certain"}': "4x5"},
+    ),
+    "DrumlineRecoveriesPileUp": AlertCase(
+        fires={'drumline_incidents_total{class="Hang"}': "0+1x60"},
+        at_minutes=60,
+        labels={"class": "Hang"},
+        summary="60 recoveries within an hour, of class Hang.",
+        silent={'drumline_incidents_total{class="Hang"}': "0+1x15 15x45"},
+    ),
+    "DrumlineRecoverySlow": AlertCase(
+        fires=_buckets(
+            "drumline_incident_seconds",
+            {"300": "0x400", "600": "0+1x400", "+Inf": "0+1x400"},
+            phase="restored",
+        ),
+        at_minutes=370,
+        labels={"phase": "restored"},
+        summary="A tenth of the recoveries spend more than 9m 30s in phase restored.",
+        silent=_buckets(
+            "drumline_incident_seconds",
+            {"300": "0+1x400", "600": "0+1x400", "+Inf": "0+1x400"},
+            phase="restored",
+        ),
+    ),
+    "DrumlineWorkRepeated": AlertCase(
+        fires={
+            'drumline_job_gpu_seconds_total{state="repeated"}': "0+10x400",
+            'drumline_job_gpu_seconds_total{state="productive"}': "0+90x400",
+        },
+        at_minutes=370,
+        summary="10% of the GPU time repeats steps that faults undid.",
+        silent={
+            'drumline_job_gpu_seconds_total{state="repeated"}': "0+4x400",
+            'drumline_job_gpu_seconds_total{state="productive"}': "0+96x400",
+        },
+    ),
+    "DrumlineGoodputLow": AlertCase(
+        fires={'drumline_queue_goodput_ratio{queue="nlp"}': "0.7x90"},
+        at_minutes=61,
+        labels={"queue": "nlp"},
+        summary="Only 70% of the GPU time of queue nlp trains for the first time.",
+        silent={'drumline_queue_goodput_ratio{queue="nlp"}': "0.81x90"},
+    ),
+    "DrumlineJobStalled": AlertCase(
+        fires={
+            _of_job("drumline_trainer_step", rank="0"): "5x60",
+            _of_job("drumline_trainer_total_steps", rank="0"): "100x60",
+        },
+        at_minutes=45,
+        labels=_JOB,
+        summary="research/llama of queue nlp has made no step for 40 minutes.",
+        silent={  # it has made its last one
+            _of_job("drumline_trainer_step", rank="0"): "100x60",
+            _of_job("drumline_trainer_total_steps", rank="0"): "100x60",
+        },
+    ),
+    "DrumlineCheckpointOverdue": AlertCase(
+        fires={
+            _of_job("drumline_trainer_checkpoint_step"): "10x800",
+            _of_job("drumline_trainer_step"): "0+1x800",
+        },
+        at_minutes=400,
+        labels=_JOB,
+        summary="research/llama has trained for six hours without a new checkpoint: a fault would"
+        " undo them.",
+        silent={
+            _of_job("drumline_trainer_checkpoint_step"): "10x200 210x600",
+            _of_job("drumline_trainer_step"): "0+1x800",
+        },
+    ),
+    "DrumlineRankDown": AlertCase(
+        fires={
+            _of_job("drumline_trainer_rank_up", rank="0"): "1x20",
+            _of_job("drumline_trainer_rank_up", rank="1"): "0x20",
+        },
+        at_minutes=16,
+        labels=_JOB,
+        summary="A rank of research/llama has not run for 15 minutes; the others wait for it.",
+        silent={_of_job("drumline_trainer_rank_up", rank="0"): "1 0x10 1x10"},
+    ),
+    "DrumlineStepsSlow": AlertCase(
+        fires={
+            _of_job("drumline_trainer_step_seconds"): "2x40",
+            _of_job("drumline_trainer_predicted_step_seconds"): "1x40",
+        },
+        at_minutes=31,
+        labels=_JOB,
+        summary="Steps of research/llama take 2 times what the planner predicts.",
+        silent={
+            _of_job("drumline_trainer_step_seconds"): "1.4x40",
+            _of_job("drumline_trainer_predicted_step_seconds"): "1x40",
+        },
+    ),
+    "DrumlineLossNotANumber": AlertCase(
+        fires={_of_job("drumline_trainer_loss"): "2.3 NaN NaN NaN"},
+        at_minutes=2,
+        labels=_JOB,
+        summary="The loss of research/llama is not a number any more.",
+        silent={_of_job("drumline_trainer_loss"): "2.3 2.2 2.1 2.0"},
+    ),
+}
