@@ -73,7 +73,7 @@ async def read_ended(
     jobs: list[EndedJob] = []
     for path, raw in zip(wanted, await store.get_all([str(each) for each in wanted]), strict=True):
         try:
-            jobs.append(_ended(path, raw))
+            jobs.append(ended_of(path, raw))
         except (Undecodable, msgspec.MsgspecError, RecursionError):
             continue
     jobs.sort(key=lambda each: each.job.status.finished_at or "", reverse=True)
@@ -83,7 +83,13 @@ async def read_ended(
 _decode_job = msgspec.json.Decoder(JobObject).decode
 
 
-def _ended(path: EndedPath, raw: bytes) -> EndedJob:
+def ended_of(path: EndedPath, raw: bytes) -> EndedJob:
+    """The job of a document.
+
+    Raises:
+        Undecodable: it is none.
+        MsgspecError: it holds no TrainingJob.
+    """
     read = archived_job(raw)
     job = _decode_job(read.items[0])
     return EndedJob(

@@ -131,6 +131,7 @@ def _add_page(command: argparse.ArgumentParser) -> None:
         "--port", type=int, default=0, metavar="N", help="of loopback; default: a free one"
     )
     command.add_argument("--no-browser", action="store_true", help="only print the address")
+    _add_archive(command)
 
 
 def _interval(text: str) -> float:

@@ -6,19 +6,15 @@ import argparse
 import time
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
-from drumline.api.load import ApiError
 from drumline.archive.reading import EndedJob
 from drumline.cli.archived_jobs import archived_jobs, archived_logs
 from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.formatting import clock, many, moment
 from drumline.cli.history.table import table
 from drumline.cli.output import Output
 from drumline.cli.overview.json_output import as_json
 from drumline.cli.overview.period import begin_of
+from drumline.cli.report import from_archive
 from drumline.cli.report.builder import build_report
-from drumline.cli.report.job_input import job_input
 from drumline.cli.report.rendering import render
 from drumline.overview.jobs import job_row
 from drumline.overview.objects import ClusterObjects
@@ -76,27 +72,6 @@ def _report(
     last: EndedJob, chosen: argparse.Namespace, environment: Mapping[str, str], *, earlier: int
 ) -> Output:
     """The report of a job, as it was when it ended."""
-    remarks = [f"From the archive, as it was at {_clock(last.archived_at)}."]
-    if last.deleted_at is not None:
-        remarks.append(f"It was deleted before it ended, at {_clock(last.deleted_at)}.")
-    if earlier:
-        remarks.append(f"{many(earlier, 'earlier job')} of this name ended before.")
-    job, *events = (msgspec.json.decode(item) for item in last.items)
-    try:
-        read = job_input(
-            job,
-            events=events,
-            as_of=moment(last.deleted_at or last.archived_at) or time.time(),
-            remarks=tuple(remarks),
-        )
-    except ApiError as error:
-        raise NotAnswered(
-            f"{last.path} is not one that this version of drumline can read: {plain(str(error))}"
-        ) from None
+    read = from_archive.read(last, earlier=earlier)
     output = "text" if chosen.output == "table" else chosen.output
     return Output(text=render(build_report(read), output=output, environment=environment))
-
-
-def _clock(text: str) -> str:
-    at = moment(text)
-    return plain(text) if at is None else clock(at)

@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from drumline.cli.cluster_access import find_credentials
 from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
+from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
+from drumline.cli.ui.archive_source import Archive
 from drumline.cli.ui.cluster_source import LiveCluster
 from drumline.cli.ui.server import new_secret, serve
 from drumline.kube.credentials import Credentials
@@ -26,8 +28,10 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     credentials = find_credentials(
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
+    named = chosen.archive or environment.get(ARCHIVE_VARIABLE)
+    archive = Archive(named, environment, clock=time.time) if named else None
     try:
-        asyncio.run(_serve(credentials, port=chosen.port, opens=not chosen.no_browser))
+        asyncio.run(_serve(credentials, archive, port=chosen.port, opens=not chosen.no_browser))
     except KeyboardInterrupt:
         pass
     except OSError as error:
@@ -35,9 +39,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     return Output(text="")
 
 
-async def _serve(credentials: Credentials, *, port: int, opens: bool) -> None:
+async def _serve(
+    credentials: Credentials, archive: Archive | None, *, port: int, opens: bool
+) -> None:
     source = LiveCluster(credentials, clock=time.monotonic)
-    async with serve(source, port=port, secret=new_secret()) as address:
+    async with serve(source, archive=archive, port=port, secret=new_secret()) as address:
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         if opens:

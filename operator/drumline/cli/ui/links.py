@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from urllib.parse import quote
 
+from drumline.archive.layout import EndedPath
+
 
 def job_path(job: str) -> str:
     """Of the page of `namespace/name`, from the overview."""
@@ -14,3 +16,9 @@ def job_path(job: str) -> str:
 def action_path(name: str, action: str) -> str:
     """Of a button of the page of the job of this name, from that page."""
     return f"{quote(name, safe='')}/{action}"
+
+
+def ended_path(path: EndedPath) -> str:
+    """Of the page of a job of the archive, from the history."""
+    parts = (path.namespace, path.name, path.uid)
+    return "/".join(("history", *(quote(part, safe="") for part in parts)))

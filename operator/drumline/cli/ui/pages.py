@@ -6,11 +6,11 @@ read; the command line has the rest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from drumline.cli.formatting import clock, duration, many, percent
+from drumline.cli.formatting import duration, many, percent
 from drumline.cli.gantt import chart
 from drumline.cli.markup import Markup, element, joined
 from drumline.cli.overview.tables import starts
@@ -18,6 +18,7 @@ from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.ui.links import action_path, job_path
+from drumline.cli.ui.parts import NOTHING, document, foot, section, table
 from drumline.cli.ui.rack_map import colours_of, rack_map
 from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
@@ -35,13 +36,15 @@ MOST_DRAWN: Final = 60
 """Jobs over time."""
 _PAST: Final = 6 * 3600.0
 _FUTURE: Final = 12 * 3600.0
-_NOTHING: Final = "-"
-_WORDS: Final = frozenset(("why", "next"))
-"""Columns with sentences."""
 
 
-def overview(cluster: ClusterObjects) -> str:
-    """The whole cluster: the map, the queues, who runs, shares, what has ended."""
+def overview(cluster: ClusterObjects, *, archive: bool = False) -> str:
+    """The whole cluster: the map, the queues, who runs, shares, what has ended.
+
+    Args:
+        cluster: what is shown.
+        archive: whether there is a page of the archive.
+    """
     now = cluster.as_of
     places = positions(lines(cluster.jobs, cluster.priorities))
     rows = job_rows(cluster.jobs, now=now, places=places)
@@ -56,15 +59,15 @@ def overview(cluster: ClusterObjects) -> str:
     queues = queue_rows(cluster)
     parts = (
         element("header", element("h1", "Drumline"), element("p", summary, class_="lead")),
-        _section("Nodes", rack_map(nodes, colours)) if nodes else "",
-        _section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
+        section("Nodes", rack_map(nodes, colours)) if nodes else "",
+        section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
         _over_time(rows, now=now),
         _running(running, colours, now=now),
         _shares(share_rows(cluster), now=now),
-        _ended(ended, now=now),
-        _foot(cluster.remarks, as_of=now),
+        _ended(ended, now=now, archive=archive),
+        foot(cluster.remarks, as_of=now),
     )
-    return _document("Drumline", joined(*(part for part in parts if part)), up="")
+    return document("Drumline", joined(*(part for part in parts if part)), up="")
 
 
 def job(job_input: JobInput, cluster: ClusterObjects) -> str:
@@ -77,7 +80,7 @@ def job(job_input: JobInput, cluster: ClusterObjects) -> str:
     waits = card is not None and card.job.position is not None
     why = _why(card, now=cluster.as_of) if card is not None and waits else ""
     above = joined(back, _buttons(job_input))
-    return _document(key, html.sections(report, above=above, second=why), up="../../")
+    return document(key, html.sections(report, above=above, second=why), up="../../")
 
 
 def refused(reason: str) -> str:
@@ -86,29 +89,7 @@ def refused(reason: str) -> str:
         element("h1", "The cluster did not answer that"),
         element("p", reason, class_="lead", role="alert"),
     )
-    return _document("Drumline", joined(*parts), up=None)
-
-
-def _document(title: str, content: Markup, *, up: str | None) -> str:
-    """A whole page; `up` leads to the overview, None: nothing is loaded."""
-    assets = (
-        ()
-        if up is None
-        else (
-            element("link", rel="stylesheet", href=f"{up}asset/report.css"),
-            element("link", rel="stylesheet", href=f"{up}asset/ui.css"),
-            element("script", src=f"{up}asset/live.js", type="module"),
-        )
-    )
-    head = element(
-        "head",
-        element("meta", charset="utf-8"),
-        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        element("title", title),
-        *assets,
-    )
-    main = element("main", content, id="live", aria_busy="false")
-    return f"<!doctype html>\n{element('html', head, element('body', main), lang='en')}\n"
+    return document("Drumline", joined(*parts), up=None)
 
 
 def _queue(row: QueueRow, *, now: float) -> Markup:
@@ -121,17 +102,17 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
             str(each.position),
             _link(each),
             str(each.gpus),
-            _NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            NOTHING if each.queued_at is None else duration(now - each.queued_at),
             starts(each, now=now),
-            joined(element("strong", each.reason or _NOTHING), " ", each.message),
+            joined(element("strong", each.reason or NOTHING), " ", each.message),
         )
         for each in row.waiting[:MOST_WAITING]
     )
     left = len(row.waiting) - MOST_WAITING
     more = element("p", f"{many(left, 'job')} more: drumline queue {row.queue}", class_="soft")
     heads = ("#", "job", "GPUs", "waits", "starts", "why")
-    table = _table(f"Line of queue {row.queue}", heads, cells)
-    return joined(head, quotas, table, more if left > 0 else "")
+    line = table(f"Line of queue {row.queue}", heads, cells)
+    return joined(head, quotas, line, more if left > 0 else "")
 
 
 def _quota(quota: QuotaRow) -> Markup:
@@ -162,7 +143,7 @@ def _over_time(jobs: Sequence[JobRow], *, now: float) -> Markup:
     left = len(rows) - MOST_DRAWN
     more = element("p", f"{many(left, 'job')} more: drumline gantt -A", class_="soft")
     drawn = chart.chart(rows[:MOST_DRAWN], now=now, since=since, until=until)
-    return _section("Over time", drawn, more if left > 0 else "")
+    return section("Over time", drawn, more if left > 0 else "")
 
 
 def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) -> Markup:
@@ -174,16 +155,16 @@ def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) 
             row.queue,
             row.phase,
             str(row.gpus),
-            _NOTHING if row.step is None else f"{row.step}/{row.total_steps or '?'}",
-            row.loss or _NOTHING,
-            _NOTHING if row.expected_end is None else f"in {duration(row.expected_end - now)}",
+            NOTHING if row.step is None else f"{row.step}/{row.total_steps or '?'}",
+            row.loss or NOTHING,
+            NOTHING if row.expected_end is None else f"in {duration(row.expected_end - now)}",
         )
         for row in rows[:MOST_RUNNING]
     )
     left = len(rows) - MOST_RUNNING
     more = element("p", f"{many(left, 'job')} more: drumline list -A", class_="soft")
     heads = ("job", "queue", "phase", "GPUs", "step", "loss", "ends")
-    return _section("Running", _table("Running", heads, cells), more if left > 0 else "")
+    return section("Running", table("Running", heads, cells), more if left > 0 else "")
 
 
 def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
@@ -194,24 +175,26 @@ def _shares(rows: Sequence[ShareRow], *, now: float) -> Markup:
             row.queue,
             row.cohort,
             percent(row.due),
-            _NOTHING if row.had is None else percent(row.had),
-            _NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
+            NOTHING if row.had is None else percent(row.had),
+            NOTHING if row.owed is None else f"{row.owed * 100:+.1f} %",
             f"{row.next_job}, {starts(row, now=now)}" if row.next_job else "nobody waits",
         )
         for row in rows
     )
     heads = ("queue", "cohort", "due", "had", "owed", "next")
-    return _section("Shares", _table("Shares", heads, cells))
+    return section("Shares", table("Shares", heads, cells))
 
 
-def _ended(rows: Sequence[JobRow], *, now: float) -> Markup:
-    if not rows:
+def _ended(rows: Sequence[JobRow], *, now: float, archive: bool) -> Markup:
+    if not rows and not archive:
         return Markup("")
     cells = (
         (_link(row), row.phase, row.reason, f"{duration(now - (row.finished_at or now))} ago")
         for row in rows[:MOST_ENDED]
     )
-    return _section("Ended", _table("Ended", ("job", "phase", "reason", "when"), cells))
+    ended = table("Ended", ("job", "phase", "reason", "when"), cells) if rows else ""
+    older = element("p", element("a", "Those that are gone, too", href="history"))
+    return section("Ended", ended, older if archive else "")
 
 
 def _why(card: WhyCard, *, now: float) -> Markup:
@@ -237,12 +220,12 @@ def _why(card: WhyCard, *, now: float) -> Markup:
         for each in card.holders
     )
     tables = chain(
-        [_table("Before it", ("#", "before it", "GPUs", "starts"), before)] if card.ahead else [],
-        [_table("Holders", ("who holds GPUs it may get", "GPUs", "ends"), holders)]
+        [table("Before it", ("#", "before it", "GPUs", "starts"), before)] if card.ahead else [],
+        [table("Holders", ("who holds GPUs it may get", "GPUs", "ends"), holders)]
         if card.holders
         else [],
     )
-    return _section("Why it waits", element("dl", *pairs, class_="tiles"), *tables)
+    return section("Why it waits", element("dl", *pairs, class_="tiles"), *tables)
 
 
 def _buttons(job_input: JobInput) -> Markup:
@@ -261,28 +244,3 @@ def _link(row: JobRow, *, up: str = "", colours: Mapping[str, int] | None = None
     colour = (colours or {}).get(key)
     mark = "" if colour is None else element("span", class_=f"dot c{colour}")
     return element("a", mark, key, href=f"{up}{job_path(key)}")
-
-
-def _section(title: str, *content: str) -> Markup:
-    return element("section", element("h2", title), *content)
-
-
-def _table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    first = element("tr", *(element("th", name, scope="col") for name in heads))
-    body = (
-        element(
-            "tr",
-            *(
-                element("td", cell, data_head=head, class_="words" if head in _WORDS else None)
-                for head, cell in zip(heads, row, strict=True)
-            ),
-        )
-        for row in rows
-    )
-    table = element("table", element("thead", first), element("tbody", *body), aria_label=title)
-    return element("div", table, class_="wide", tabindex="0", role="group", aria_label=title)
-
-
-def _foot(remarks: Sequence[str], *, as_of: float) -> Markup:
-    said = (element("p", remark) for remark in remarks)
-    return element("footer", *said, element("p", f"As of {clock(as_of)}. All times are UTC."))

@@ -10,6 +10,7 @@ browser run only the one script and the styles that are served here.
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -18,7 +19,8 @@ from typing import Final
 from aiohttp import web
 
 from drumline.cli.errors import CommandError
-from drumline.cli.ui import pages
+from drumline.cli.ui import history_pages, pages
+from drumline.cli.ui.archive_source import ArchiveSource
 from drumline.cli.ui.cluster_source import ClusterSource
 
 HOST: Final = "127.0.0.1"
@@ -45,18 +47,21 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def serve(source: ClusterSource, *, port: int, secret: str) -> AsyncGenerator[str]:
+async def serve(
+    source: ClusterSource, *, archive: ArchiveSource | None = None, port: int, secret: str
+) -> AsyncGenerator[str]:
     """Serve until the context ends; yields the address.
 
     Args:
         source: what is shown.
+        archive: what is shown of jobs that have ended; None: no page of them.
         port: of loopback; 0 takes a free one.
         secret: what every path begins with.
 
     Raises:
         OSError: the port is taken.
     """
-    app = application(source, secret=secret)
+    app = application(source, archive=archive, secret=secret)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -72,12 +77,14 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def application(source: ClusterSource, *, secret: str) -> web.Application:
+def application(
+    source: ClusterSource, *, archive: ArchiveSource | None = None, secret: str
+) -> web.Application:
     """The routes, behind the guards."""
     app = web.Application(middlewares=[_guard(secret)], client_max_size=_MOST_BODY_BYTES)
 
     async def overview(_request: web.Request) -> web.Response:
-        return _page(pages.overview(await source.cluster()))
+        return _page(pages.overview(await source.cluster(), archive=archive is not None))
 
     async def job(request: web.Request) -> web.Response:
         namespace, name = request.match_info["namespace"], request.match_info["name"]
@@ -95,8 +102,22 @@ def application(source: ClusterSource, *, secret: str) -> web.Application:
     app.router.add_get("/{secret}/", overview)
     app.router.add_get("/{secret}/asset/{name}", _asset)
     app.router.add_get("/{secret}/job/{namespace}/{name}", job)
+    if archive is not None:
+        _add_history(app, archive)
     app.router.add_post("/{secret}/job/{namespace}/{name}/{action}", act)
     return app
+
+
+def _add_history(app: web.Application, archive: ArchiveSource) -> None:
+    async def history(_request: web.Request) -> web.Response:
+        return _page(history_pages.history(await archive.ended(), now=time.time()))
+
+    async def ended(request: web.Request) -> web.Response:
+        names = (request.match_info[part] for part in ("namespace", "name", "uid"))
+        return _page(history_pages.ended_job(await archive.job(*names)))
+
+    app.router.add_get("/{secret}/history", history)
+    app.router.add_get("/{secret}/history/{namespace}/{name}/{uid}", ended)
 
 
 def _guard(secret: str) -> Callable[..., Awaitable[web.StreamResponse]]:

@@ -66,7 +66,7 @@ ELEMENTS = frozenset(
         *("thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "form", "button"),
     )
 )
-LINKS = ("job/", "../../", "asset/")
+LINKS = ("job/", "history", "./", "../../", "asset/")
 
 
 class Audit(HTMLParser):
