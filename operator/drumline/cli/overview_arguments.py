@@ -87,9 +87,9 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
 
 
 MCP_DESCRIPTION: Final = """\
-Offer the commands that change nothing (list, queue, why, report, nodes, share, usage, diff) to an
-agent as tools, by the Model Context Protocol on standard input and output. It reads with the rights
-of your kubeconfig, as you would.
+Offer the commands that change nothing (list, queue, why, report, nodes, share, usage, diff,
+history) to an agent as tools, by the Model Context Protocol on standard input and output. It reads
+with the rights of your kubeconfig, as you would.
 """
 
 LIVE: Final[Mapping[str, OverviewCommand]] = {

@@ -89,6 +89,12 @@ _NAMESPACE: Final = ToolArgument(
     name="namespace", option="--namespace", meaning="of the job; default: that of the kubeconfig"
 )
 _JOB: Final = ToolArgument(name="job", option="", meaning="name of the TrainingJob", required=True)
+_SINCE: Final = ToolArgument(
+    name="since",
+    option="--since",
+    meaning="a length such as 12h or 30d; default: everything",
+    pattern=r"\d{1,6}[mhd]",
+)
 _AS_JSON: Final = ("-o", "json")
 
 TOOLS: Final[Sequence[ReadOnlyTool]] = (
@@ -137,12 +143,7 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
         description="GPU-hours in a period, and what they were held for.",
         command=("usage", *_AS_JSON),
         arguments=(
-            ToolArgument(
-                name="since",
-                option="--since",
-                meaning="a length such as 12h or 30d; default: everything",
-                pattern=r"\d{1,6}[mhd]",
-            ),
+            _SINCE,
             ToolArgument(
                 name="by",
                 option="--by",
@@ -160,6 +161,27 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
             _NAMESPACE,
             ToolArgument(name="left", option="", meaning="name of a job", required=True),
             ToolArgument(name="right", option="", meaning="name of another job", required=True),
+        ),
+    ),
+    ReadOnlyTool(
+        name="list_ended_jobs",
+        description="Jobs that have ended or were deleted, the last first, from the archive that"
+        " DRUMLINE_ARCHIVE names: also those that the cluster does not have any more.",
+        command=("history", "--limit=500", *_AS_JSON),
+        arguments=(
+            _QUEUE,
+            ToolArgument(name="namespace", option="--namespace", meaning="only of this namespace"),
+            _SINCE,
+        ),
+    ),
+    ReadOnlyTool(
+        name="report_ended_job",
+        description="What the last job of a name that ended was and came to, from the same archive:"
+        " its report as it was when it ended.",
+        command=("history", *_AS_JSON),
+        arguments=(
+            ToolArgument(name="namespace", option="--namespace", meaning="of the job"),
+            _JOB,
         ),
     ),
 )
