@@ -3,7 +3,8 @@
 A document is what `kubectl get trainingjob,events -o json` would have printed, so every command
 that reads such a file reads a document: `drumline report --file`, `drumline usage --file`. Values
 of environment variables may be secrets and are not kept, nor are annotations of others: kubectl
-keeps a copy of the whole spec in one.
+keeps a copy of the whole spec in one. Of a spec that is larger than any that people write only the
+plain fields are kept.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from drumline.kube.codec import Undecodable
 
 Json = dict[str, Any]
 NOT_KEPT: Final = "(not archived)"
+MOST_PACKED_BYTES: Final = 128 * 1024
+"""Of a job, compressed: tenants may fill their objects, and all of them are held at a time."""
 _OUR_PREFIX: Final = "drumline.dev/"
 _KEPT_METADATA: Final = (
     "name",
@@ -72,7 +75,9 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
             "spec": _without_values(whole.get("spec")),
             "status": whole.get("status"),
         }
-        packed = zlib.compress(msgspec.json.encode(kept), level=1)
+        packed = _packed(kept)
+        if len(packed) > MOST_PACKED_BYTES:
+            packed = _packed(kept | {"spec": _scalars(kept["spec"])})
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Undecodable(f"{type(error).__name__}: {error}") from None
     return ArchivableJob(
@@ -156,6 +161,19 @@ def _news(status: Json) -> tuple[str, ...]:
     number = len(cast("list[object]", incidents)) if isinstance(incidents, list) else 0
     fields = (status.get(name) for name in ("phase", "reason", "generation", "restarts"))
     return (*map(str, fields), str(number))
+
+
+def _packed(kept: Json) -> bytes:
+    return zlib.compress(msgspec.json.encode(kept), level=1)
+
+
+def _scalars(spec: object) -> Json:
+    """What rows are made of: the fields of a spec that are one short value."""
+    return {
+        name: value
+        for name, value in _mapping(spec).items()
+        if isinstance(value, int | float | bool) or (isinstance(value, str) and len(value) <= 512)
+    }
 
 
 def _kept_metadata(metadata: Json) -> Json:

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from typing import Any
 
 import pytest
 
-from drumline.archive.documents import archivable_job, archived_job, document, with_deletion
+from drumline.archive.documents import (
+    MOST_PACKED_BYTES,
+    archivable_job,
+    archived_job,
+    document,
+    with_deletion,
+)
 from drumline.kube.codec import Undecodable
 from tests.unit.archive.jobs import job, raw_job
 
@@ -48,6 +55,23 @@ def test_a_deletion_is_added_to_a_document() -> None:
     assert metadata["name"] == "llama"
     assert archived_job(gone).archive.deleted_at == "1970-01-01T00:01:00Z"
     assert json.loads(gone)["items"] == json.loads(body)["items"]
+
+
+def test_a_spec_that_is_filled_up_costs_little_and_keeps_what_rows_need() -> None:
+    raw = raw_job(phase="Running")
+    filling = random.Random(0).randbytes(400_000).hex()
+    raw["spec"]["trainer"] = {"overrides": {"filling": filling}}
+    view = archivable_job(json.dumps(raw).encode())
+    assert len(view.packed) <= MOST_PACKED_BYTES
+    kept = view.unpacked()
+    assert kept["spec"] == {
+        "queue": "nlp",
+        "user": "ada",
+        "nodes": 2,
+        "gpusPerNode": 8,
+        "gpuPool": "h100",
+    }
+    assert kept["status"] == {"phase": "Running"}
 
 
 @pytest.mark.parametrize(
