@@ -142,13 +142,18 @@ class FakeAgent:
         return _send(request, 200, json.dumps(state).encode())
 
     def _take_record(self, record: GenerationRecord) -> None:
+        known = self.records[-1] if self.records else None
+        if known and (known.generation, known.members) == (record.generation, record.members):
+            return  # it was given twice, as its first answer came late
         self.records.append(record)
         self.change(generation=record.generation, phase=AgentPhase.RUNNING)
 
     def _take_notice(self, notice: Notice) -> None:
-        known = bool(self.notices) and self.notices[-1] == notice
+        known = any(
+            each.id == notice.id and (each.withdraw or not notice.withdraw) for each in self.notices
+        )
         self.notices.append(notice)
-        if known:  # an operator that has just started may ask again; the answer stands
+        if known:  # whoever asks again, with another deadline perhaps: the answer stands
             return
         if notice.withdraw:
             self.change(notice=None)

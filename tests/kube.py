@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from tests.cluster.rest import Api, ApiStatusError
+from tests.cluster.rest import TOO_MANY_REQUESTS, Api, ApiStatusError
 
 Json = dict[str, Any]
 
@@ -220,8 +220,13 @@ class Kube:
 
     def _watch(self, path: str) -> Iterable[Json]:
         with Api(self.kubeconfig, user=self._user) as api:
-            for line in api.stream(path):
-                yield json.loads(line)
+            try:
+                for line in api.stream(path):
+                    yield json.loads(line)
+            except ApiStatusError as error:
+                if error.code != TOO_MANY_REQUESTS:
+                    raise
+                time.sleep(1)  # it asks to be asked again: the caller lists anew
 
     def close(self) -> None:
         """Drop the connection."""
@@ -249,3 +254,16 @@ def reason_is(reason: str) -> Callable[[Json | None], bool]:
 def generation_is(generation: int) -> Callable[[Json | None], bool]:
     """Whether a TrainingJob's gang is of this generation."""
     return lambda item: (item or {}).get("status", {}).get("generation") == generation
+
+
+def ready(truth: str, reason: str) -> Callable[[Json | None], bool]:
+    """Whether an object's newest spec was judged like this."""
+
+    def judged(document: Json | None) -> bool:
+        status = (document or {}).get("status", {})
+        conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
+        entry = conditions.get("Ready", {})
+        observed = status.get("observedGeneration") == (document or {})["metadata"]["generation"]
+        return observed and (entry.get("status"), entry.get("reason")) == (truth, reason)
+
+    return judged

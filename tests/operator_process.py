@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,3 +112,9 @@ class OperatorProcess:
         """Every structured line so far."""
         lines = (self.folder / "operator.log").read_text().splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def errors_in(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What a log has of errors, but that Kopf will ask again."""
+    errors = [str(line.get("event", "")) for line in lines if line.get("level") == "error"]
+    return [error for error in errors if "will retry" not in error]

@@ -143,7 +143,11 @@ class Site:
     def end_pods(self, name: str, *, exit_code: int = 0) -> None:
         """Let the main containers of all the job's pods exit, as their kubelets would report."""
         for pod in self.pods(name):
-            self._end(pod, exit_code=exit_code)
+            try:
+                self._end(pod, exit_code=exit_code)
+            except ApiStatusError as error:
+                if error.code != 404:  # the end of another one had it deleted
+                    raise
 
     def end_pod(self, pod: str, *, exit_code: int) -> None:
         """Let the main container of one pod exit."""

@@ -82,7 +82,7 @@ class Proxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._ready.wait(10)
+        assert self._ready.wait(60)
         cluster = {"server": f"http://127.0.0.1:{self._port}"}
         body = {
             "apiVersion": "v1",
@@ -106,7 +106,7 @@ class Proxy:
         waited for.
         """
         with self._quiet:
-            self._quiet.wait_for(lambda: self._under_way == 0, timeout=10)
+            assert self._quiet.wait_for(lambda: self._under_way == 0, timeout=60)
         return [write for write in self.writes if f"/namespaces/{namespace}/" in write.path]
 
     def _run(self) -> None:

@@ -16,7 +16,7 @@ from tests.integration.operator.autoscaler import (
     delete_growing_pool,
 )
 from tests.integration.operator.conftest import OperatorProcess, Site, next_nodes, release_lease
-from tests.kube import Json, Kube, phase_is, reason_is
+from tests.kube import Json, Kube, phase_is, ready, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -103,17 +103,25 @@ def test_a_gang_of_32_gets_32_nodes_from_none_and_nobody_over_the_quota_gets_any
 
 
 def test_what_comes_in_part_is_given_back_at_the_timeout_as_one(grow: Grow) -> None:
-    growing = grow(available=5, timeout=2)
+    growing = grow(available=5)
     site, autoscaler = growing.site, growing.autoscaler
+
+    def give_up_after(seconds: int) -> None:
+        body = {"spec": {"autoscaling": {"timeoutSeconds": seconds}}}
+        site.kube.patch("gpupools", site.pool, body)
+
     site.submit("gang", nodes=8, gpusPerNode=8)
     autoscaler.wait_placeholders(8)
     assert autoscaler.scale_up() == 5
+    give_up_after(2)
     autoscaler.wait_placeholders(0)
     job = site.wait("gang", gave_up)
     assert job["status"]["phase"] == "Pending"
     autoscaler.scale_down()
     assert autoscaler.nodes == []
     # Fewer may be asked for at once.
+    give_up_after(600)
+    site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     site.submit("smaller", nodes=4, gpusPerNode=8)
     autoscaler.wait_placeholders(4)
     assert autoscaler.scale_up() == 4

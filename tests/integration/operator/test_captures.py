@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,6 +50,9 @@ def test_a_captured_cycle_is_decided_the_same_again(
     own_operator.process.send_signal(signal.SIGUSR1)
     site.submit("too", nodes=2, gpusPerNode=8)  # and have one cycle at least
     site.wait("too", reason_is("QuotaExhausted"))
+    deadline = time.monotonic() + 60
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)  # it is written beside the cycle, by a rename
     capture = json.loads(file.read_text())["capture"]
     held = {admitted["gang"]["key"] for admitted in capture["snapshot"]["admitted"]}
     assert f"{site.namespace}/runs" in held

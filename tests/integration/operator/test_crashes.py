@@ -261,7 +261,8 @@ def test_a_crash_during_a_preemption_asks_once_and_loses_nothing(
     assert (low["phase"], low["generation"], low["checkpoint"]["step"]) == ("Pending", 1, 30)
     assert (high["phase"], high["generation"]) == ("Running", 1)
     assert not {"disruption", "nominated"} & (low.keys() | high.keys())
-    assert (site.pods("low"), created(site, proxy)) == ([], 6)
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=low")
+    assert created(site, proxy) == 6
 
 
 def test_an_undisturbed_life_and_what_it_costs(

@@ -53,6 +53,12 @@ def test_the_operator_does_what_decide_printed(
     site: Site, api: Kube, control_plane: Cluster, tmp_path: Path
 ) -> None:
     api.ensure(HIGH_CLASS)
+    api.wait_all(  # a new node has a taint until the controller manager has seen it
+        "nodes",
+        None,
+        lambda nodes: not any(node["spec"].get("taints") for node in nodes),
+        labels=f"drumline.test/site={site.namespace}",
+    )
     rack = {"required": "rack"}
     site.submit("pair", nodes=2, gpusPerNode=8, topology=rack)
     site.submit("single", nodes=1, gpusPerNode=8)

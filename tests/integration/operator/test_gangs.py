@@ -9,7 +9,7 @@ import pytest
 from tests.cluster.kwok import fake_node
 from tests.cluster.rest import ApiStatusError
 from tests.integration.operator.conftest import OperatorProcess, Site
-from tests.kube import Json, phase_is, reason_is
+from tests.kube import Json, phase_is, ready, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -289,6 +289,7 @@ def test_a_job_that_cannot_fit_in_memory_hears_it_and_may_be_refused(site: Site)
     }
     hardware = {"gpu": "H100", "networkGbps": 400}
     site.kube.patch("gpupools", site.pool, {"spec": {"hardware": hardware}})
+    site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     site.submit("large", nodes=1, gpusPerNode=8, trainer=trainer)
     job = site.wait("large", lambda job: condition_of(job, "ExceedsMemory") is not None)
     warning = condition_of(job, "ExceedsMemory")
@@ -303,6 +304,7 @@ def test_a_job_that_cannot_fit_in_memory_hears_it_and_may_be_refused(site: Site)
 
     refusing = hardware | {"whenMemoryExceeded": "Refuse"}
     site.kube.patch("gpupools", site.pool, {"spec": {"hardware": refusing}})
+    site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     site.submit("larger", nodes=2, gpusPerNode=8, trainer=trainer)
     job = site.wait("larger", reason_is("InvalidConfig"))
     assert "a rank needs" in job["status"]["message"]

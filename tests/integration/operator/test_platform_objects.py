@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -11,23 +11,10 @@ import yaml
 
 from tests.integration.operator.conftest import Site, once_allowed, release_lease
 from tests.kstatus import kstatus
-from tests.kube import Kube, phase_is, reason_is
-from tests.operator_process import CHART_FILES, OperatorProcess
+from tests.kube import Kube, phase_is, ready, reason_is
+from tests.operator_process import CHART_FILES, OperatorProcess, errors_in
 
 Json = dict[str, Any]
-
-
-def ready(truth: str, reason: str) -> Callable[[Json | None], bool]:
-    """Whether an object's newest spec was judged like this."""
-
-    def judged(document: Json | None) -> bool:
-        status = (document or {}).get("status", {})
-        conditions = {entry["type"]: entry for entry in status.get("conditions") or ()}
-        entry = conditions.get("Ready", {})
-        observed = status.get("observedGeneration") == (document or {})["metadata"]["generation"]
-        return observed and (entry.get("status"), entry.get("reason")) == (truth, reason)
-
-    return judged
 
 
 @pytest.mark.usefixtures("operator")
@@ -62,14 +49,15 @@ def test_a_signal_ends_the_operator_and_frees_the_lease(
     no_operator: None, site: Site, session_operator: OperatorProcess
 ) -> None:
     del no_operator
+    known_lines = len(session_operator.log)
     session_operator.start()
     site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     assert session_operator.stop() == 0
     lease = site.kube.get("leases", "drumline-operator", "drumline-system")
     assert lease["spec"]["holderIdentity"] == ""
-    events = [line.get("event", "") for line in session_operator.log]
-    assert not [event for event in events if "signals are ignored" in event]
-    assert not [line for line in session_operator.log if line.get("level") == "error"]
+    lines = session_operator.log[known_lines:]
+    assert not [line for line in lines if "signals are ignored" in line.get("event", "")]
+    assert errors_in(lines) == []
 
 
 API = "drumline.dev/v1alpha1"

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from tests.integration.operator.conftest import Site
-from tests.kube import Json, phase_is
+from tests.kube import Json, phase_is, ready
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -24,6 +24,7 @@ def profile_of(example: str) -> Json:
 def test_pods_with_the_daemon_of_a_network_are_created(site: Site, launch: str) -> None:
     profile = profile_of("gpupool-a3-mega")
     site.kube.patch("gpupools", site.pool, {"spec": {"podProfile": profile}})
+    site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     template = {"image": "any:1", "command": ["train"], "launch": launch}
     site.submit("fast", gpusPerNode=8, template=template)
     site.kube.wait("pods", "fast-0-g1", site.namespace, lambda pod: pod is not None)
@@ -40,6 +41,7 @@ def test_pods_with_the_daemon_of_a_network_are_created(site: Site, launch: str) 
 
 def test_a_namespace_that_forbids_what_a_pool_adds_says_so_in_the_job(site: Site) -> None:
     site.kube.patch("gpupools", site.pool, {"spec": {"podProfile": profile_of("gpupool-a3-mega")}})
+    site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     labels = {"pod-security.kubernetes.io/enforce": "restricted"}
     site.kube.patch("namespaces", site.namespace, {"metadata": {"labels": labels}})
     site.submit("refused", gpusPerNode=8)

@@ -82,7 +82,7 @@ def test_a_job_saves_leaves_waits_at_its_place_and_resumes_where_it_saved(
     taken = high.running(1)["status"]["assignment"]
     # those that were kept for it, or two others whose pods were gone sooner
     assert (taken["prefix"], len(set(taken["nodes"]))) == (promised.get("prefix", ""), 2)
-    assert low.uids() == {}
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=low")
     site.end_pods("high")
     site.wait("high", phase_is("Succeeded"))
     low.attend("0-g2", "1-g2", "2-g2", "3-g2", after=high)

@@ -31,6 +31,7 @@ def node_of(gang: Trainers, name: str) -> str:
 
 
 def assert_only_renewed(gang: Trainers, before: dict[str, str], *, old: str, new: str) -> None:
+    gang.site.kube.wait("pods", old, gang.site.namespace, lambda pod: pod is None)
     after = gang.uids()
     assert after.keys() == before.keys() - {old} | {new}
     assert {name: after[name] for name in before if name != old} == {
@@ -124,6 +125,7 @@ def test_a_member_that_answers_is_left_alone_whatever_its_node_says(gang: Traine
     gang.site.kube.patch_status("nodes", zombie, {"conditions": [quiet]}, None)
     gang.agents["gang-0-g1"].change(silent=(SilentMember(index=1, seconds=10.0),))
     gang.agents["gang-1-g1"].wait_for(lambda agent: bool(agent.requests))
+    gang.agents["gang-0-g1"].change(silent=())  # doubted for 15 s it would be lost
     # Something else that goes through the same operator afterwards, to its end:
     gang.site.submit("other", nodes=1, gpusPerNode=8)
     gang.site.wait("other", phase_is("Running"))

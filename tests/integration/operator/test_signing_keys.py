@@ -12,7 +12,7 @@ from drumline_trainer.contract import Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is
-from tests.operator_process import SIGNING_KEY, OperatorProcess
+from tests.operator_process import SIGNING_KEY, OperatorProcess, errors_in
 
 pytestmark = pytest.mark.usefixtures("no_operator")
 
@@ -71,7 +71,7 @@ def test_a_key_is_changed_under_running_jobs(api: Kube, site: Site, tmp_path: Pa
         finally:
             operator.stop()
     assert before[0]["phase"] == "Running"
-    assert not [line for line in operator.log if line.get("level") == "error"]
+    assert errors_in(operator.log) == []
 
 
 def _restart(operator: OperatorProcess, *keys: str) -> None:

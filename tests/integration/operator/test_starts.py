@@ -141,7 +141,7 @@ def test_a_mount_that_fails_is_told_in_the_kubelets_words_until_the_job_fails(
 ) -> None:
     site = silent_site
     recovery = {"maxFailedStarts": 1}
-    site.submit("misspelt", nodes=1, gpusPerNode=8, startDeadlineSeconds=2, recovery=recovery)
+    site.submit("misspelt", nodes=1, gpusPerNode=8, startDeadlineSeconds=8, recovery=recovery)
     pod = site.kube.wait("pods", "misspelt-0-g1", site.namespace, lambda pod: pod is not None)
     assert pod is not None
     sentence = 'MountVolume.SetUp failed for volume "keys" : secret "kyes" not found'
@@ -155,7 +155,7 @@ def test_a_mount_that_fails_is_told_in_the_kubelets_words_until_the_job_fails(
 
 def test_an_image_that_cannot_be_had_is_told_at_once_and_requeued(silent_site: Site) -> None:
     site = silent_site
-    site.submit("missing", nodes=1, gpusPerNode=8, startDeadlineSeconds=2)
+    site.submit("missing", nodes=1, gpusPerNode=8, startDeadlineSeconds=8)
     site.kube.wait("pods", "missing-0-g1", site.namespace, lambda pod: pod is not None)
     waits = {"reason": "ErrImagePull", "message": "any:1: not found"}
     report(site, "missing-0-g1", {"name": "trainer", "state": {"waiting": waits}})

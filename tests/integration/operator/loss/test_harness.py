@@ -32,7 +32,7 @@ async def crashed(api: Kube, life: str, *points: Point, broken: Any = None) -> l
         if broken is not None:
             broken()
             for lane in among:
-                lane.patience = lane.corner.mirror.patience = 4.0
+                lane.patience = lane.corner.mirror.patience = 8.0
 
         async def crash(lane: Lane, point: Point) -> Outcome:
             return await lane.crash(life, [point], expected.picture)

@@ -186,15 +186,19 @@ async def test_an_answer_in_chunks_is_not_read(connect: Connect) -> None:
         await client.status("127.0.0.1", token=TOKEN)
 
 
-async def test_a_healthy_agent_is_answered_while_64_silent_ones_are_waited_for() -> None:
+async def test_a_healthy_agent_is_answered_while_64_silent_ones_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("CONNECT_SECONDS", "TIMEOUT_SECONDS"):  # no silent one is given up meanwhile
+        monkeypatch.setattr(agents, name, 3600.0)
     async with (
         HostileAgent("127.0.0.2", silent) as mute,
-        HostileAgent("127.0.0.1", answering_with(STATUS), port=mute.port),
+        HostileAgent("127.0.0.3", answering_with(STATUS), port=mute.port) as healthy,
         AgentClient(port=mute.port) as client,
     ):
         waiting = [asyncio.create_task(client.status(mute.address, token=TOKEN)) for _ in range(64)]
         await asyncio.sleep(0)
-        assert await client.status("127.0.0.1", token=TOKEN) == STATUS
+        assert await client.status(healthy.address, token=TOKEN) == STATUS
         assert not any(task.done() for task in waiting)
         for task in waiting:
             task.cancel()

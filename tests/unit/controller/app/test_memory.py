@@ -90,7 +90,7 @@ def jobs(api: FakeApi) -> list[Any]:
 async def remembered(uids: frozenset[str], *roots: object) -> list[str]:
     """Which of these uids can be reached: once none can, or in the end."""
     words = uids.intersection(texts(*roots))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while len(words) > IN_HAND and time.monotonic() < deadline:
         await asyncio.sleep(0.1)
         words = uids.intersection(texts(*roots))

@@ -120,7 +120,7 @@ async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
     look.cancel()
     with suppress(asyncio.CancelledError):
         await look
-    assert await asyncio.to_thread(stopped.wait, 5.0)
+    assert await asyncio.to_thread(stopped.wait, 30.0)
 
 
 async def test_a_cluster_at_rest_is_forecast_once() -> None:
