@@ -153,12 +153,13 @@ class Archiver:
             self._prune_at = self._clock() + PRUNE_SECONDS
 
     async def flush(self) -> None:
-        """Write all that was noted, due or not.
+        """Write all that was noted, due or not; nothing before it is known what is archived.
 
         Raises:
             ArchiveError: the storage refused.
         """
-        await self._write_due(until=float("inf"))
+        if self._settled:
+            await self._write_due(until=float("inf"))
 
     def _note(self, due: _Due) -> None:
         self._due[due.job.uid] = due

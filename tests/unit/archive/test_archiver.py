@@ -211,9 +211,22 @@ async def test_a_storage_that_is_away_is_tried_again_and_said(
 
 
 async def test_the_last_changes_are_written_when_the_process_ends(desk: Desk, store: Flaky) -> None:
+    await desk.after(0)
     desk.archiver.on_event(added(job(**FINISHED)))
     await desk.archiver.flush()
     assert await store.paths() == [ENDED]
+
+
+async def test_a_process_that_ends_before_it_knew_the_archive_writes_nothing_again(
+    desk: Desk, store: Flaky
+) -> None:
+    """The events about a job are gone after an hour: its document has more than can be read now."""
+    desk.archiver.on_event(added(job(**FINISHED)))
+    await desk.after(SETTLE_SECONDS)
+    again = Desk(store)
+    again.archiver.on_event(added(job(**FINISHED)))
+    await again.archiver.flush()
+    assert store.puts == [ENDED]
 
 
 async def test_old_documents_are_deleted_and_not_written_again(store: Flaky) -> None:
