@@ -43,6 +43,7 @@ class Fault:
     Attributes:
         finished: steps finished by then; None: any number.
         after: only once this other fault has struck.
+        together: waits until this other fault is about to strike, too.
     """
 
     name: str
@@ -51,6 +52,7 @@ class Fault:
     kind: str
     finished: int | None = None
     after: str | None = None
+    together: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -96,5 +96,5 @@ def close_site(site: Site) -> None:
     """Delete its jobs, wait until their pods have given their devices back."""
     for job in site.kube.list("trainingjobs", site.namespace):
         site.kube.delete("trainingjobs", job["metadata"]["name"], site.namespace)
-    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=90)
+    site.kube.wait_all("pods", site.namespace, lambda pods: not pods, seconds=180)
     kubectl(site.cluster, "delete", "namespace", site.namespace, "--wait=false")

@@ -64,7 +64,9 @@ def test_a_job_and_its_last_lines_outlive_its_namespace(cluster: Cluster, drumli
     site.finish("brief")
     until_archived(cluster, f"{site.namespace}/brief")
     close_site(site)
-    drumline.wait("namespaces", site.namespace, None, lambda namespace: namespace is None)
+    drumline.wait(
+        "namespaces", site.namespace, None, lambda namespace: namespace is None, seconds=180
+    )
 
     rows = json.loads(history(cluster, "-o", "json", "-n", site.namespace))["rows"]
     assert [(row["name"], row["phase"]) for row in rows] == [("brief", "Succeeded")]

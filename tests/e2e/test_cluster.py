@@ -125,7 +125,7 @@ def test_a_restricted_pod_gets_its_gpus_and_folders_and_reaches_a_pod_of_another
     address = get(cluster, "pod", "server", f"--namespace={namespace}")["status"]["podIP"]
     fetch = (
         "import time, urllib.request as u\n"
-        "for _ in range(100):\n"
+        "for _ in range(1000):\n"
         "  try: print(len(u.urlopen('http://ADDRESS:8000/', timeout=5).read()) > 0); break\n"
         "  except OSError: time.sleep(0.1)"
     ).replace("ADDRESS", address)

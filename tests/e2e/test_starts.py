@@ -26,10 +26,10 @@ def test_a_misspelt_volume_is_told_in_the_kubelets_words_and_fails_the_job(
     mounts = template(volumes=[volume], volumeMounts=[MOUNT])
     name = f"mount-{kind.lower()}"
     site.submit(name, nodes=1, gpusPerNode=1, template=mounts, recovery=ONE_START)
-    blocked = site.wait(name, reason_is("StartBlocked"), seconds=30)
+    blocked = site.wait(name, reason_is("StartBlocked"))
     sentence = f'{kind.lower()} "misspelt" not found'
     assert sentence in blocked["status"]["message"]
-    failed = site.wait(name, phase_is("Failed"), seconds=60)
+    failed = site.wait(name, phase_is("Failed"))
     assert failed["status"]["reason"] == "StartFailed"
     assert sentence in failed["status"]["message"]
 
@@ -49,7 +49,7 @@ def test_a_misspelt_key_and_an_image_that_is_not_there(site: Site) -> None:
         ),
     ):
         site.submit(name, nodes=1, gpusPerNode=1, template=its_template, recovery=ONE_START)
-        failed = site.wait(name, phase_is("Failed"), seconds=90)
+        failed = site.wait(name, phase_is("Failed"))
         assert failed["status"]["reason"] == "StartFailed"
         assert sentence in failed["status"]["message"]
 
@@ -86,7 +86,7 @@ def test_a_claim_that_waits_for_its_first_consumer_is_provisioned_and_mounted(si
         annotations = (claim or {}).get("metadata", {}).get("annotations") or {}
         return "volume.kubernetes.io/selected-node" in annotations
 
-    site.kube.wait("persistentvolumeclaims", "late", site.namespace, has_node, seconds=30)
+    site.kube.wait("persistentvolumeclaims", "late", site.namespace, has_node)
     site.kube.create(
         {
             "apiVersion": "v1",

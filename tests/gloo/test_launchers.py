@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -23,10 +25,13 @@ from tests.gloo.jobs import run_program
 MPIRUN = shutil.which("mpirun")
 
 
-def free_port() -> str:
-    """One that nobody listened on a moment ago."""
-    with listen(0, address="127.0.0.1") as listener:
-        return str(listener.getsockname()[1])
+@contextmanager
+def own_port() -> Iterator[str]:
+    """One that nobody else is given: bound meanwhile and not listened on, which a store may do."""
+    with socket.socket() as held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield str(held.getsockname()[1])
 
 
 def slurm(rank: int) -> dict[str, str]:
@@ -54,23 +59,23 @@ def arguments_for(folder: Path) -> list[str]:
 
 def two_ranks(gangs: GangStarter, folder: Path, arguments: list[list[str]]) -> list[int | None]:
     """Exit codes of two ranks that Slurm might have started, each with its own command line."""
-    port = free_port()
-    processes = [
-        gangs.context.Process(
-            target=start,
-            args=(
-                slurm(rank) | {"DRUMLINE_MASTER_PORT": port},
-                arguments[rank],
-                folder / f"output-{rank}",
-                folder / f"errors-{rank}",
-            ),
-        )
-        for rank in range(2)
-    ]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join()
+    with own_port() as port:
+        processes = [
+            gangs.context.Process(
+                target=start,
+                args=(
+                    slurm(rank) | {"DRUMLINE_MASTER_PORT": port},
+                    arguments[rank],
+                    folder / f"output-{rank}",
+                    folder / f"errors-{rank}",
+                ),
+            )
+            for rank in range(2)
+        ]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join()
     return [process.exitcode for process in processes]
 
 
@@ -114,21 +119,21 @@ def test_rank_0_says_where_it_cannot_listen(gangs: GangStarter, tmp_path: Path) 
 @pytest.mark.skipif(MPIRUN is None, reason="there is no mpirun on this machine")
 def test_mpirun_starts_ranks(tmp_path: Path) -> None:
     assert MPIRUN is not None
-    done = subprocess.run(
-        [MPIRUN, "-n", "2", sys.executable, "-m", "drumline_trainer", *arguments_for(tmp_path)],
-        env={
-            **os.environ,
-            "PYTHONPATH": str(REPOSITORY / "trainer"),
-            "DRUMLINE_MASTER_PORT": free_port(),
-            # Debian's is Open MPI: it refuses root, and more ranks than cores, unless told
-            "OMPI_ALLOW_RUN_AS_ROOT": "1",
-            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-            "OMPI_MCA_rmaps_base_oversubscribe": "1",
-        },
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    variables = {
+        "PYTHONPATH": str(REPOSITORY / "trainer"),
+        # Debian's is Open MPI: it refuses root, and more ranks than cores, unless told
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    }
+    with own_port() as port:
+        done = subprocess.run(
+            [MPIRUN, "-n", "2", sys.executable, "-m", "drumline_trainer", *arguments_for(tmp_path)],
+            env={**os.environ, **variables, "DRUMLINE_MASTER_PORT": port},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("step 10/10") == 1
     assert len(read_losses(tmp_path / "losses")) == 10

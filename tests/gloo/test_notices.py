@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,7 @@ def test_a_withdrawn_one_is_forgotten(gangs: GangStarter, tmp_path: Path) -> Non
         gang.hear(past(1))
         gang.ranks[0].tell(notice("n1", leave=True))
         gang.ranks[0].tell(Withdraw(id="n1"))
+        time.sleep(1)  # it has no way to say that it has read it
         gang.ranks[1].tell(notice("n1", leave=True))
         gang.hear(past(20))
         gang.ranks[1].tell(Withdraw(id="n1"))

@@ -15,7 +15,7 @@ from drumline_trainer.preflight import agree
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 
-SHORT, LONG = timedelta(seconds=1), timedelta(minutes=5)
+SHORT, LONG = timedelta(seconds=8), timedelta(minutes=5)
 ALIKE = {"torch": "2.15.0", "configuration": "12ab"}
 
 

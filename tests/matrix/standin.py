@@ -27,7 +27,7 @@ from tests.matrix.cells import PODS, RANKS_PER_POD
 from tests.matrix.diary import PIDS, read_mark
 from tests.matrix.strikes import MAIN
 
-LOST_AFTER_SECONDS = 2.0
+LOST_AFTER_SECONDS = 5.0
 FAREWELL_SECONDS = 15.0
 """How long the other pods may take once one has finished its work."""
 

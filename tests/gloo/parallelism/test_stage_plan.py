@@ -41,7 +41,7 @@ class FirstIsHeavy(llama.LlamaLayer):
     def forward(self, *arguments: Any, **options: Any) -> Tensor:
         """What a layer does, later."""
         if self.heavy:
-            time.sleep(0.1)
+            time.sleep(0.3)  # a stall of the other stage for a second must not outweigh it
         return super().forward(*arguments, **options)
 
 

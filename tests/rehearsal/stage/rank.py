@@ -39,6 +39,9 @@ __all__ = ["exit_code_of", "run_rank", "serve_store"]
 PLAN_FILE = "rehearsal.json"
 PACED_FILE = "paced"
 """While it is there, every step takes `pace_seconds` longer, or as many as it says."""
+HELD_FILE = "held"
+"""While it is there, rank 3 computes and does not get on."""
+HELD_RANK = 3
 PROCESSES_FILE = "processes.jsonl"
 SAMPLES_FILE = "samples.jsonl"
 STRUCK_FOLDER = "struck"
@@ -72,6 +75,8 @@ def _watch(plan: dict[str, Any], *, folder: Path) -> None:
         reporters[:] = [self]
         if phase == "data":
             time.sleep(_pace(plan, folder=folder))
+            while self.placement.rank == HELD_RANK and (folder / HELD_FILE).exists():
+                pass  # who computes is given five times the patience of who sleeps or is stopped
         for fault in plan["faults"]:
             here = (fault["rank"], fault["phase"]) == (self.placement.rank, phase)
             if here and fault["finished"] in {None, self.step}:
@@ -120,6 +125,8 @@ def _strike_once(fault: dict[str, Any], *, folder: Path) -> None:
             file.write(f"{time.time()}\n")
     except FileExistsError:
         return
+    while fault["together"] is not None and not (folder / fault["together"]).exists():
+        time.sleep(0.01)
     _KINDS[fault["kind"]]()
 
 

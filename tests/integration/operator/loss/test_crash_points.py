@@ -33,7 +33,7 @@ SLICE = 200
 TOGETHER = int(os.environ.get("DRUMLINE_CRASHES_A_LIFE", "1" if ALL else "3"))
 """So many operators end in one life, each at a point of its own."""
 LANES = 12
-MISSED = 0.1
+MISSED = 0.2
 """Such a part of the points may not come: some writes are only needed when others are slow."""
 
 

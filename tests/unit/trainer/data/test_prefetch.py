@@ -29,10 +29,10 @@ def test_the_next_is_prepared_while_one_is_in_use_and_no_more() -> None:
 
     with Prefetcher(prepare, range(9)) as keys:
         assert next(keys) == 0
-        assert second.wait(10)  # nobody has asked for it yet
+        assert second.wait(60)  # nobody has asked for it yet
         assert begun == [0, 1]
         assert next(keys) == 1
-        assert third.wait(10)
+        assert third.wait(60)
         assert begun == [0, 1, 2]
 
 
@@ -78,5 +78,5 @@ def test_what_is_closed_first_lets_a_waiting_thread_go() -> None:
 
     with Prefetcher(prepare, range(9)) as keys, Source():
         assert next(keys) == 0
-        assert waiting.wait(10)
+        assert waiting.wait(60)
     assert not prefetching()
