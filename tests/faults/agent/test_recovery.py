@@ -74,7 +74,9 @@ async def test_only_killed_ranks_are_forked_again(
     renewed = {rank for rank in before if before[rank] != after[rank]}
     # Gloo may leave a survivor waiting whose peers died with bytes under way (recovery/abort.py):
     # it is given up after its time to park, and forked again as well. Seen once in a hundred.
-    lingered = {each["rank"] for agent in gang.agents for each in agent.events("rank_lingers")}
+    lingered = {
+        each["rank"] for agent in gang.agents.values() for each in agent.events("rank_lingers")
+    }
     assert len(lingered) <= 1
     assert renewed - lingered == {rank for rank, _ in killed}
     assert (incident["generation"], incident["attempt"]) == (1, 1)
