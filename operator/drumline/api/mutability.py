@@ -32,6 +32,7 @@ ONLY_WHILE_SUSPENDED: Final = (
     "tolerations",
     "trainer",
     "template",
+    "roles",
     "checkpoint",
 )
 """Fields of `spec`."""

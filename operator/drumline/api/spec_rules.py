@@ -9,24 +9,19 @@ other on generated specs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from drumline.api.base import Rule, name_rule
 from drumline.api.load import ApiError
+from drumline.api.resource_names import GPU, KNOWN, is_gpu, is_known, is_more_than_nothing
+from drumline.api.role_rules import ROLE_RULES
 
 # The model has these rules as its own: for its type alone it is named here.
 if TYPE_CHECKING:
     from drumline.api.trainingjob import TrainingJobSpec
 
 MAX_GPUS: Final = 100_000
-_RESOURCE_NAME: Final = (
-    "key in ['cpu', 'memory', 'ephemeral-storage'] || key.startsWith('hugepages-')"
-    " || (key.contains('/') && !key.matches('^([^/]*[.])?kubernetes[.]io/'))"
-)
-_COMPUTE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-_OF_KUBERNETES: Final = re.compile(r"^([^/]*[.])?kubernetes[.]io/")
 _RANKS: Final = "(self.nodes * self.gpusPerNode)"
 _BATCH: Final = "self.trainer.globalBatchSize"
 _DEGREES: Final = "self.trainer.parallelism"
@@ -126,20 +121,6 @@ def _batch_splits_over_the_copies(spec: TrainingJobSpec) -> bool:
     return rest != 0 or trainer.global_batch_size % copies == 0
 
 
-def _is_gpu(resource: str) -> bool:
-    return "gpu" in resource or resource.startswith("nvidia.com/mig-")
-
-
-def _is_known(resource: str) -> bool:
-    is_device = "/" in resource and not _OF_KUBERNETES.search(resource)
-    return resource in _COMPUTE or resource.startswith("hugepages-") or is_device
-
-
-def _is_more_than_nothing(quantity: str) -> bool:
-    """Of a quantity as the schema has it, without sign or exponent."""
-    return any(digit in quantity for digit in "123456789")
-
-
 JOB_NAME: Final = name_rule(
     kind="TrainingJob",
     longest=50,
@@ -228,15 +209,14 @@ RULES_OF_THE_SPEC: Final = (
         field_path=".trainer.globalBatchSize",
     ),
     _rule(
-        "!has(self.resources) || !self.resources.exists(key, key.contains('gpu')"
-        " || key.startsWith('nvidia.com/mig-'))",
-        holds=lambda spec: not any(map(_is_gpu, spec.resources or ())),
+        f"!has(self.resources) || !self.resources.exists(key, {GPU})",
+        holds=lambda spec: not any(map(is_gpu, spec.resources or ())),
         message="resources: GPUs are asked for with gpusPerNode; remove them from resources",
         field_path=".resources",
     ),
     _rule(
-        f"!has(self.resources) || self.resources.all(key, {_RESOURCE_NAME})",
-        holds=lambda spec: all(map(_is_known, spec.resources or ())),
+        f"!has(self.resources) || self.resources.all(key, {KNOWN})",
+        holds=lambda spec: all(map(is_known, spec.resources or ())),
         message="resources: only cpu, memory, ephemeral-storage, hugepages-<size> and devices"
         " named domain/name are known; fix the name",
         field_path=".resources",
@@ -244,9 +224,10 @@ RULES_OF_THE_SPEC: Final = (
     _rule(
         "!has(self.resources) || self.resources.all(key,"
         " quantity(string(self.resources[key])).isGreaterThan(quantity('0')))",
-        holds=lambda spec: all(map(_is_more_than_nothing, (spec.resources or {}).values())),
+        holds=lambda spec: all(map(is_more_than_nothing, (spec.resources or {}).values())),
         message="resources: every amount must be greater than 0; remove the entry or raise it",
         field_path=".resources",
     ),
+    *ROLE_RULES,
 )
 """Those that a created object must hold; what may change when is in `mutability`."""

@@ -29,6 +29,7 @@ from drumline.api.nodeaffinity import NodeAffinity
 from drumline.api.overrides import Overrides
 from drumline.api.parallelism import ParallelismSpec
 from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
+from drumline.api.role import MAX_ROLES, RoleSpec
 from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
 from drumline.api.sweep import SweepSpec
 from drumline.api.topology import SliceRequest, TopologyRequest
@@ -43,6 +44,7 @@ __all__ = [
     "GroupSpec",
     "ParallelismSpec",
     "RecoverySpec",
+    "RoleSpec",
     "SliceRequest",
     "SweepSpec",
     "TopologyRequest",
@@ -263,6 +265,13 @@ class TrainingJobSpec(ApiModel):
     template: PodTemplate | None = None
     """Any image and command, gang-scheduled the same way. Exactly one of trainer and
     template. Changes only while suspended."""
+    roles: Annotated[
+        list[RoleSpec] | None,
+        Field(min_length=1, max_length=MAX_ROLES, json_schema_extra=keyed_by("name")),
+    ] = None
+    """Pods beside the ranks of template, such as a launcher, parameter servers or an evaluator:
+    placed and started with them as one gang, and restarted with them. Changes only while
+    suspended."""
     checkpoint: CheckpointSpec | None = None
     """Where the bundled trainer keeps durable checkpoints; absent: a restart begins at step 0.
     Changes only while suspended, its place never."""

@@ -24,10 +24,10 @@ def held_gpu_seconds(job: JobObject, *, now: float) -> Mapping[str, int]:
     if places is None or until is None:
         return held
     elapsed = max(0, int(now) - int(until))
-    joining = len(places.joining or ())
-    settled = len(places.nodes) - len(places.lost or ()) - joining
-    held["starting"] += joining * job.spec.gpus_per_node * elapsed
-    held[_state(job)] += settled * job.spec.gpus_per_node * elapsed
+    joining = job.spec.gpus_of(places.joining or ())
+    settled = job.gpus - job.spec.gpus_of(places.lost or ()) - joining
+    held["starting"] += joining * elapsed
+    held[_state(job)] += settled * elapsed
     return held
 
 

@@ -71,7 +71,7 @@ def _places(jobs: Iterable[JobObject]) -> tuple[Counter[str], Mapping[str, set[s
         lost = set(places.lost or ())
         for position, name in enumerate(places.node_names()):
             if position not in lost:
-                held[name] += job.spec.gpus_per_node
+                held[name] += job.spec.gpus_of((position,))
                 holders[name].add(plain(job.key))
     return held, holders
 

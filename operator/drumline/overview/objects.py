@@ -75,18 +75,48 @@ class WantedTopology(_ObjectPart, frozen=True, rename="camel", gc=False):
     preferred: str | None = None
 
 
+class WantedRole(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of spec.roles."""
+
+    nodes: int = 1
+    gpus_per_node: int = 0
+
+
 class JobSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
     """What a job asks for."""
 
     queue: str = ""
     nodes: int = 1
     gpus_per_node: int = 0
+    roles: list[WantedRole] | None = None
     user: str | None = None
     priority_class_name: str | None = None
     min_nodes: int | None = None
     topology: WantedTopology | None = None
     suspend: bool = False
     managed_by: str | None = None
+
+    @property
+    def pods(self) -> int:
+        """Pods of the whole gang as it is asked for, those of roles included."""
+        return self.nodes + sum(role.nodes for role in self.roles or ())
+
+    @property
+    def role_gpus(self) -> int:
+        """GPUs of the pods of roles."""
+        return sum(role.nodes * role.gpus_per_node for role in self.roles or ())
+
+    def gpus_of(self, indices: Iterable[int]) -> int:
+        """GPUs of the pods with these indices: those with ranks first, then role by role."""
+        return sum(map(self._gpus_of_pod, indices))
+
+    def _gpus_of_pod(self, index: int) -> int:
+        number = index - self.nodes
+        for role in (self.roles or ()) if number >= 0 else ():
+            if number < role.nodes:
+                return role.gpus_per_node
+            number -= role.nodes
+        return self.gpus_per_node
 
 
 class JobStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
@@ -141,12 +171,13 @@ class JobObject(_ObjectPart, frozen=True, rename="camel", gc=False):
     def pods(self) -> int:
         """Pods that it has places for now; without places, those that it asks for."""
         places = self.status.assignment
-        return self.spec.nodes if places is None else len(places.nodes)
+        return self.spec.pods if places is None else len(places.nodes)
 
     @property
     def gpus(self) -> int:
         """GPUs of `pods`."""
-        return self.pods * self.spec.gpus_per_node
+        ranks = self.pods - self.spec.pods + self.spec.nodes
+        return ranks * self.spec.gpus_per_node + self.spec.role_gpus
 
 
 class ShareOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):

@@ -30,7 +30,7 @@ def a_gang() -> Job:
 
 
 def asked(job: Job, *, known: int) -> list[int]:
-    return [pod.index for pod in reachable_agents(job.status, ready_pods(job), known=known)]
+    return [pod.index for pod in reachable_agents(job, ready_pods(job), known=known)]
 
 
 @pytest.mark.parametrize(("known", "order"), [(0, [0, 1, 2]), (1, [1, 2, 0]), (2, [0, 1, 2])])
@@ -64,7 +64,7 @@ def test_pods_that_cannot_answer_and_orphans_are_not_asked() -> None:
         replace(a_pod(job, 2, generation=4), ip="10.0.0.9"),
         third,
     ]
-    assert reachable_agents(job.status, pods, known=1) == [third]
+    assert reachable_agents(job, pods, known=1) == [third]
 
 
 def test_a_pod_with_a_members_name_on_another_node_is_an_orphan() -> None:
@@ -75,4 +75,4 @@ def test_a_pod_with_a_members_name_on_another_node_is_an_orphan() -> None:
     assert gang.pods.keys() == {1}
     assert gang.orphans == (forged,)
     agents = (replace(forged, ip="10.9.9.9"), a_pod(job, 1, ip="10.0.0.2"))
-    assert [pod.ip for pod in reachable_agents(job.status, agents, known=1)] == ["10.0.0.2"]
+    assert [pod.ip for pod in reachable_agents(job, agents, known=1)] == ["10.0.0.2"]

@@ -52,7 +52,10 @@ from drumline_trainer.contract.launch import (
     LaunchSettings,
     NoticeSignal,
 )
-from drumline_trainer.contract.launcher_environment import launcher_environment
+from drumline_trainer.contract.launcher_environment import (
+    hostfile_environment,
+    launcher_environment,
+)
 from drumline_trainer.contract.line_pattern import MAX_PATTERN_CHARS, LinePattern, PatternOp
 from drumline_trainer.contract.names import host_name, pod_name
 from drumline_trainer.contract.notices import (
@@ -141,6 +144,7 @@ __all__ = [
     "StepPartSeconds",
     "code_digest",
     "host_name",
+    "hostfile_environment",
     "launcher_environment",
     "link_stays_inside",
     "plain",

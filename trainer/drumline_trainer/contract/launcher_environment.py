@@ -38,10 +38,15 @@ def launcher_environment(
     if gpus == 1:  # a single process a pod needs no launcher
         variables |= {"RANK": str(index), "LOCAL_RANK": "0"}
     if nodes > 1:
-        variables |= {
-            "OMPI_MCA_orte_default_hostfile": hostfile,  # Open MPI 4
-            "PRTE_MCA_prte_default_hostfile": hostfile,  # Open MPI 5
-            "I_MPI_HYDRA_HOST_FILE": hostfile,
-            "HYDRA_HOST_FILE": hostfile,
-        }
+        variables |= hostfile_environment(hostfile)
     return variables
+
+
+def hostfile_environment(hostfile: str) -> dict[str, str]:
+    """The variables by which MPI's launchers find their hosts, from a file at this path."""
+    return {
+        "OMPI_MCA_orte_default_hostfile": hostfile,  # Open MPI 4
+        "PRTE_MCA_prte_default_hostfile": hostfile,  # Open MPI 5
+        "I_MPI_HYDRA_HOST_FILE": hostfile,
+        "HYDRA_HOST_FILE": hostfile,
+    }

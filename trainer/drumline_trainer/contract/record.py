@@ -28,6 +28,8 @@ class Member:
     """Processes in this pod; its first global rank is the sum over lower indices."""
     node: str = ""
     """The node it runs on: copies of its snapshots belong on another node."""
+    alias: str = ""
+    """What its peers call it besides `host`, as a pod of a role (`launcher-0`); it has no ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=False)
@@ -51,6 +53,8 @@ class GenerationRecord:
     """Where all ranks are silent in the same position, all restart after this long."""
     previous_ranks: int | None = None
     """GPUs that the gang trained on before this generation; None: it has not trained."""
+    companions: tuple[Member, ...] = ()
+    """Pods of roles that have no agent: the members can reach them by name."""
 
     @property
     def store_member(self) -> Member:
@@ -78,13 +82,9 @@ class GenerationRecord:
             ContractError: too large, not JSON, a field missing or of the wrong type.
         """
         raw = read.json_object(body, MAX_BODY_BYTES)
-        members_raw = raw.get("members")
-        if not isinstance(members_raw, list) or not members_raw:
+        members = _members(raw, "members")
+        if not members:
             raise ContractError("members: must be a list with at least one member")
-        members = tuple(_member(item) for item in cast("list[Any]", members_raw))
-        indices = [member.index for member in members]
-        if indices != sorted(set(indices)):
-            raise ContractError("members: indices must be distinct and ascending")
         return cls(
             job_uid=read.text(raw, "job_uid"),
             generation=read.integer(raw, "generation", low=1),
@@ -96,7 +96,19 @@ class GenerationRecord:
             restarts_left=read.counts(raw, "restarts_left"),
             hang_timeout_seconds=read.optional_number(raw, "hang_timeout_seconds"),
             previous_ranks=read.optional_integer(raw, "previous_ranks"),
+            companions=_members(raw, "companions"),
         )
+
+
+def _members(raw: Mapping[str, Any], key: str) -> tuple[Member, ...]:
+    listed = raw.get(key, [])
+    if not isinstance(listed, list):
+        raise ContractError(f"{key}: must be a list")
+    members = tuple(_member(item) for item in cast("list[Any]", listed))
+    indices = [member.index for member in members]
+    if indices != sorted(set(indices)):
+        raise ContractError(f"{key}: indices must be distinct and ascending")
+    return members
 
 
 def _member(item: object) -> Member:
@@ -110,4 +122,5 @@ def _member(item: object) -> Member:
         host=read.text(raw, "host"),
         ranks=read.integer(raw, "ranks"),
         node=read.text(raw, "node"),
+        alias=read.text(raw, "alias"),
     )

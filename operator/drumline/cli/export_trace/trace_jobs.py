@@ -88,7 +88,8 @@ def _row(job: JobObject, *, submit: float, length: float, priority: int) -> Trac
 
 def _length(job: JobObject, *, now: float) -> float | None:
     """Seconds at full size, at least one; None: it never ran, or wants no GPU."""
-    status, gpus = job.status, job.spec.nodes * job.spec.gpus_per_node
+    status = job.status
+    gpus = job.spec.nodes * job.spec.gpus_per_node + job.spec.role_gpus
     if not gpus:
         return None
     productive = held_gpu_seconds(job, now=now)["productive"]

@@ -100,7 +100,7 @@ def _resumption(job: TrainingJob) -> str:
 def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     placed = status.assignment
     joining = (placed.joining or []) if placed else []
-    size = (len(placed.nodes) if placed else job.spec.nodes) - len(joining)
+    size = _ranks(job, status) - len(joining)
     pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
     gpus = many(size * job.spec.gpus_per_node, "GPU")
     sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
@@ -153,9 +153,19 @@ def _facts(
 
 def _size(job: TrainingJob, status: TrainingJobStatus) -> str:
     wanted = job.spec.nodes
-    nodes = len(status.assignment.nodes) if status.assignment else wanted
+    nodes = _ranks(job, status)
     shape = f"{nodes} x {job.spec.gpus_per_node} GPUs"
+    for role in job.spec.roles or ():
+        gpus = f" x {role.gpus_per_node} GPUs" if role.gpus_per_node else ""
+        shape += f", {role.nodes} {plain(role.name)}{gpus}"
     return shape if nodes == wanted else f"{shape}, wants {wanted} nodes"
+
+
+def _ranks(job: TrainingJob, status: TrainingJobStatus) -> int:
+    """Pods with ranks."""
+    if status.assignment is None:
+        return job.spec.nodes
+    return len(status.assignment.nodes) - sum(role.nodes for role in job.spec.roles or ())
 
 
 def _step(status: TrainingJobStatus) -> str:

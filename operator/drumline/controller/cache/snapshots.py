@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from drumline.api.base import LABEL_JOB
+from drumline.api.base import LABEL_INDEX, LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
@@ -193,7 +193,8 @@ class SnapshotBuilder:
         if job is None or not is_owned(pod) or job.uid != pod.owner_uid:
             return
         try:
-            added = added_requests(job, pod.requests)
+            index = int(pod.labels.get(LABEL_INDEX, "0"))
+            added = added_requests(job, pod.requests, index=index)
         except Exception:  # noqa: BLE001 - one bad job must not stop the cache; `_gang` notes it
             return
         if added == NOTHING:

@@ -13,6 +13,7 @@ from drumline.api.conditions import DisruptionKind, Phase
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Gang
@@ -21,7 +22,7 @@ from drumline_trainer.contract import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPositions:
-    """The members of a job by position, as far as one version of its status says."""
+    """The members of a job by the scheduler's position, as far as one version of its status says."""
 
     nodes: tuple[str, ...] = ()
     pods: tuple[tuple[int, int], ...] = ()
@@ -49,7 +50,10 @@ class MemberPositions:
 
 def positions_of(job: Job) -> MemberPositions:
     """What the job's status says. O(members), so worth keeping while the version stays."""
-    members, lost = members_of(job.status), lost_positions(job.status)
+    listed, given_up = members_of(job.status), lost_positions(job.status)
+    order = scheduling_order(job.spec, range(len(listed)))
+    members = [listed[position] for position in order]
+    lost = frozenset(place for place, position in enumerate(order) if position in given_up)
     pods = tuple((member.index, member.pod_generation) for member in members)
     return MemberPositions(
         nodes=tuple(member.node for member in members),
@@ -119,7 +123,7 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
     Steps since then at the pace of the last step; the whole time since the start where the pace or
     the step is not known. Never more than that time.
     """
-    gpus = job.size * job.spec.gpus_per_node
+    gpus = job.gpus
     started = job.status.started_at or job.status.admitted_at
     whole = max(0.0, now - parse_timestamp(started)) if started else 0.0
     trainer = job.spec.trainer

@@ -10,6 +10,7 @@ from drumline.api.conditions import Reason
 from drumline.api.load import ApiError, parse, parse_readable
 from drumline.api.nodeaffinity import NodeAffinity
 from drumline.api.podtemplate import Toleration as ApiToleration
+from drumline.api.role import RoleSpec
 from drumline.api.spec_rules import broken_name
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
@@ -23,6 +24,7 @@ from drumline.lifecycle.manifests.containers import main_requests
 from drumline.lifecycle.model.chains import FREE, Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
+from drumline.lifecycle.model.roles import role_pod
 from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
@@ -30,6 +32,7 @@ from drumline.scheduling.model import (
     Gang,
     NodeOperator,
     NodeRequirement,
+    Role,
     Slice,
     TaintEffect,
     Toleration,
@@ -164,6 +167,10 @@ def gang_of(
         preferred_level=topology.preferred if topology else None,
         slices=_slices(topology) if topology else _layout_slices(job, sizes),
         balanced_level=topology.balanced if topology else None,
+        roles=tuple(
+            Role(name=role.name, pods=role.nodes, per_pod=_per_pod(job, role) + added)
+            for role in spec.roles or ()
+        ),
         selector=dict(spec.node_selector or {}),
         affinity=_affinity(spec.node_affinity),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
@@ -199,7 +206,7 @@ def _seconds(time: str) -> float:
         return 0.0
 
 
-def added_requests(job: Job, seen: Mapping[str, int]) -> Resources:
+def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Resources:
     """What admission added to a pod of this job: sidecars, a LimitRange's defaults, overhead.
 
     Of CPU, memory and ephemeral storage only: what else a pod requests comes from the job's spec.
@@ -207,8 +214,10 @@ def added_requests(job: Job, seen: Mapping[str, int]) -> Resources:
     Args:
         job: the pod's.
         seen: the requests of the pod as the API server shows it; CPU in thousandths.
+        index: of the pod.
     """
-    planned = _per_pod(job)
+    role = role_pod(job.spec, index)
+    planned = _per_pod(job, None if role is None else role.role)
     return Resources(
         cpu_millis=max(0, seen.get("cpu", 0) - planned.cpu_millis),
         memory_bytes=max(0, seen.get("memory", 0) - planned.memory_bytes),
@@ -216,13 +225,21 @@ def added_requests(job: Job, seen: Mapping[str, int]) -> Resources:
     )
 
 
-def _per_pod(job: Job) -> Resources:
+def _per_pod(job: Job, role: RoleSpec | None = None) -> Resources:
     """One pod's requests as the kubelet counts them: the larger of container and init container."""
-    requests = {name: amount(name, text) for name, text in main_requests(job).items()}
-    if not job.runs_trainer and job.has_agents:
+    requests = {name: amount(name, text) for name, text in main_requests(job, role).items()}
+    if not job.runs_trainer and _has_init_container(job, role):
         for name, text in INIT_RESOURCES.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
-    return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=job.spec.gpus_per_node)
+    gpus = job.spec.gpus_per_node if role is None else role.gpus_per_node
+    return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=gpus)
+
+
+def _has_init_container(job: Job, role: RoleSpec | None) -> bool:
+    """Whether one of ours prepares the pod: to wait for the gang, or to bring agent and code."""
+    if role is None or job.launch is None:
+        return job.has_agents
+    return job.spec.template is not None and job.spec.template.code is not None
 
 
 def _layout_slices(job: Job, sizes: Sequence[int]) -> tuple[Slice, ...]:

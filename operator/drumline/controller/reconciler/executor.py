@@ -322,7 +322,7 @@ class Executor:
         if joining and not memory.known_generation:
             error = AgentError("no agent of the gang has reported yet: its leader is not known")
             return _retry_seconds(job, error, memory)
-        pods = reachable_agents(job.status, self._pods_of(job), known=memory.known_generation)
+        pods = reachable_agents(job, self._pods_of(job), known=memory.known_generation)
         error = AgentError("no member has an address")
         for pod in pods[:NOTICE_TRIES]:
             try:

@@ -88,7 +88,7 @@ class Protection:
         Raises:
             KubeError: the API server did not do it.
         """
-        generation, size = job.status.generation or 0, job.spec.nodes
+        generation, size = job.status.generation or 0, job.wanted
         known = memory.evictable.pop(size, None)
         budget = children.disruption_budget(job, evictable=evictable)
         exists = known is not None and memory.protected_generation == generation

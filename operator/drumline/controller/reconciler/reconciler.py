@@ -187,7 +187,7 @@ class Reconciler:
             refresh_due=now >= memory.written_at + STATUS_REFRESH_SECONDS,
             acknowledged_generation=memory.acknowledged_generation,
             contradicted_generation=memory.contradicted_generation,
-            evictable=memory.evictable_at(job.status.generation, size=job.spec.nodes),
+            evictable=memory.evictable_at(job.status.generation, size=job.wanted),
             progress=self._progress(job, report, memory),
             expected_pods=memory.unseen_at(now, shown={pod.name for pod in pods}),
             pod_events=memory.pod_events,
@@ -232,7 +232,7 @@ class Reconciler:
                     pod_generation=pod.generation,
                     node_ready=self._state.nodes.is_ready(pod.node),
                 )
-                for pod in reachable_agents(job.status, pods, known=memory.known_generation)
+                for pod in reachable_agents(job, pods, known=memory.known_generation)
             ),
         )
 

@@ -30,6 +30,7 @@ from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.roles import member_order, member_position, scheduling_order
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of, waits
 from drumline.lifecycle.plan.node_disruption import evacuated
@@ -149,7 +150,7 @@ class Committer:
         status = membership.admitted(
             job,
             pool=placed.pool,
-            nodes=placed.assignment,
+            nodes=member_order(job.spec, placed.assignment),
             epoch=self._epoch,
             image=image_of(job, self._pods),
             agent_image=new_agent_image(job, self._pods),
@@ -179,7 +180,10 @@ class Committer:
         return True
 
     async def _replace(self, placed: Placed, job: Job, *, now: float) -> bool:
-        nodes, positions = placed.assignment, placed.replaced
+        nodes = member_order(job.spec, placed.assignment)
+        positions = [
+            member_position(job.spec, place, members=len(nodes)) for place in placed.replaced
+        ]
         assignment, disruption = job.status.assignment, job.status.disruption
         broken = assignment is not None and bool(assignment.lost)
         if disruption is not None and not broken:
@@ -194,7 +198,7 @@ class Committer:
         log.info(
             "members_placed",
             job=job.key,
-            nodes=[nodes[position] for position in placed.replaced[:8]],
+            nodes=[nodes[position] for position in positions[:8]],
             generation=status.generation,
         )
         return True
@@ -363,7 +367,7 @@ def _given_up_indices(victim: Victim, job: Job) -> list[int] | None:
     kept = frozenset(victim.kept)
     return [
         member.index
-        for position, member in enumerate(members_of(job.status))
+        for position, member in enumerate(scheduling_order(job.spec, members_of(job.status)))
         if position not in kept
     ]
 

@@ -14,6 +14,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.roles import gpus_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 
 
@@ -42,10 +43,11 @@ def account_at(
         return account
     counted, state = parse_timestamp(account.until), _state(status)
     elapsed = max(0, int(now) - int(counted))
-    lost, joining = len(assignment.lost or ()), len(assignment.joining or ())
-    held = (len(assignment.nodes) - lost - joining) * spec.gpus_per_node
+    settled = gpus_of(spec, assignment.indices())
+    joining, lost = gpus_of(spec, assignment.joining or ()), gpus_of(spec, assignment.lost or ())
+    held = settled - lost - joining
     seconds = {name: getattr(account, name) for name in ("starting", state)}
-    seconds["starting"] += joining * spec.gpus_per_node * elapsed
+    seconds["starting"] += joining * elapsed
     seconds[state] += held * elapsed
     return account.model_copy(update={**seconds, "until": timestamp(counted + elapsed)})
 

@@ -154,7 +154,7 @@ def _reclassified(job: Job, status: TrainingJobStatus, entry: IncidentStatus) ->
     """Moves the GPU-seconds of a recovery in place and of the steps it lost out of `productive`."""
     if not timeline.is_over(entry):
         return status
-    gpus = job.size * job.spec.gpus_per_node
+    gpus = job.gpus
     in_place = timeline.total_milliseconds(entry) / 1000 if entry.attempt else 0.0
     again = (entry.steps_lost or 0) * _step_seconds(job)
     return reclassified(status, recovering=in_place * gpus, repeated=again * gpus)

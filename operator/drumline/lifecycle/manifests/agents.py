@@ -183,6 +183,34 @@ def joined(spec: Json, *, job: Job, member: GangMember, settings: PodSettings) -
     }
 
 
+def with_code(
+    spec: Json, *, job: Job, member: GangMember, code: CodeSource, settings: PodSettings
+) -> Json:
+    """The containers and volumes of a pod without an agent that has the job's code.
+
+    Args:
+        spec: with the main container.
+        job: has an assignment.
+        member: whose pod it is.
+        code: of the template.
+        settings: of the installation.
+    """
+    (container,) = spec["containers"]
+    mounts = [*container["volumeMounts"], code_mount()]
+    install = _install_container(job, member, code=code, settings=settings)
+    return {
+        **spec,
+        "containers": [{"workingDir": CODE_FOLDER, **container, "volumeMounts": mounts}],
+        "initContainers": [*spec.get("initContainers", []), install],
+        "volumes": [
+            *spec["volumes"],
+            *code_volumes(code),
+            scratch_volume("drumline-bundle"),
+            scratch_volume("drumline-gang"),
+        ],
+    }
+
+
 def container_security(*, read_only_root: bool) -> Json:
     """The restricted Pod Security Standard's demands on a container."""
     return {

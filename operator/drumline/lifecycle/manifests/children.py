@@ -81,7 +81,7 @@ def token_secret(job: Job, token: bytes) -> Json:
 
 def shares_budget(job: Job) -> bool:
     """Whether new pods of this job are protected by their namespace's budget."""
-    return job.spec.nodes <= SHARED_BUDGET_NODES
+    return job.wanted <= SHARED_BUDGET_NODES
 
 
 def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
@@ -100,13 +100,13 @@ def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
         job: the job; where members may be evicted, it has an assignment.
         evictable: how many members a drain may evict.
     """
-    nodes = str(job.spec.nodes)
+    nodes = str(job.wanted)
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
         "metadata": {**_metadata(job), "name": f"{child_name(job)}-{nodes}"},
         "spec": {
-            "minAvailable": max(0, job.size - evictable) if evictable else job.spec.nodes,
+            "minAvailable": max(0, job.members - evictable) if evictable else job.wanted,
             "selector": {"matchLabels": {LABEL_JOB_UID: job.uid, LABEL_NODES: nodes}},
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },

@@ -8,6 +8,7 @@ from typing import Any
 
 from drumline.api.base import ApiModel
 from drumline.api.podtemplate import PodTemplate
+from drumline.api.role import RoleSpec
 from drumline.lifecycle.manifests.agents import (
     TRAINER_PROGRAM,
     agent_endpoint,
@@ -15,10 +16,12 @@ from drumline.lifecycle.manifests.agents import (
     container_security,
     joined,
     supervised,
+    with_code,
 )
 from drumline.lifecycle.manifests.environment import launcher_variables
 from drumline.lifecycle.manifests.init_containers import init_container
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
+from drumline.lifecycle.manifests.roles import role_variables, template_of_role
 from drumline.lifecycle.manifests.trainer_config import (
     CHECKPOINT_FOLDER,
     DATA_FOLDER,
@@ -36,6 +39,7 @@ from drumline.lifecycle.manifests.volumes import (
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
+from drumline.lifecycle.model.roles import RolePod, role_pod
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import Env
 
@@ -49,15 +53,58 @@ _MEMORY_MEBIBYTES_PER_GPU = 128
 
 def containers_of(job: Job, member: GangMember, *, gpus: PoolGpus, settings: PodSettings) -> Json:
     """The part of the pod's spec with containers, init containers, volumes and pull secrets."""
-    resources = _resources(job, gpus.resource)
-    if job.spec.template is None:
+    role = role_pod(job.spec, member.index)
+    resources = _resources(job, gpus.resource, role=role.role if role else None)
+    template = job.spec.template
+    if template is None:
         config = trainer_config(job.spec, gpus.hardware)
         return _trainer_containers(
             job, member, config=config, resources=resources, settings=settings
         )
-    return _template_containers(
-        job, job.spec.template, member, resources=resources, settings=settings
+    if role is not None:
+        return _role_containers(
+            job, template, member, role=role, resources=resources, settings=settings
+        )
+    # An agent sets the launcher's variables itself, anew for each attempt.
+    variables = launcher_variables(job, index=member.index) if job.launch is None else {}
+    image = image_of(job, settings)
+    spec = _template_containers(template, image=image, variables=variables, resources=resources)
+    if job.launch is not None:
+        spec = supervised(
+            spec,
+            job=job,
+            template=template,
+            member=member,
+            launch=job.launch,
+            settings=settings,
+        )
+    elif job.has_agents:
+        spec = joined(spec, job=job, member=member, settings=settings)
+    return _with_pull_secrets(spec, job, template, settings=settings)
+
+
+def _role_containers(
+    job: Job,
+    template: PodTemplate,
+    member: GangMember,
+    *,
+    role: RolePod,
+    resources: Json,
+    settings: PodSettings,
+) -> Json:
+    """A pod without ranks: it has the template's volumes and user, and a command of its own."""
+    own = template_of_role(role.role, template)
+    spec = _template_containers(
+        own,
+        image=role.role.image or image_of(job, settings),
+        variables=role_variables(job, role),
+        resources=resources,
     )
+    if job.launch is None:
+        spec = joined(spec, job=job, member=member, settings=settings)
+    elif template.code is not None:
+        spec = with_code(spec, job=job, member=member, code=template.code, settings=settings)
+    return _with_pull_secrets(spec, job, template, settings=settings)
 
 
 def _trainer_containers(
@@ -107,16 +154,16 @@ def _trainer_containers(
 
 
 def _template_containers(
-    job: Job, template: PodTemplate, member: GangMember, *, resources: Json, settings: PodSettings
+    template: PodTemplate, *, image: str, variables: dict[str, str], resources: Json
 ) -> Json:
+    """What the kubelet would start without an agent."""
+    variables = dict(variables)
     volumes: list[Json] = [template_volume(volume) for volume in template.volumes or []]
     mounts = _written(template.volume_mounts)
     if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108 - the pod's own
         volumes.append(shared_memory_volume())
         mounts.append({"name": "drumline-shm", "mountPath": "/dev/shm"})  # noqa: S108 - same
     user_env = _written(template.env)
-    # An agent sets the launcher's variables itself, anew for each attempt.
-    variables = launcher_variables(job, index=member.index) if job.launch is None else {}
     if template.run_as_user is None and all(each["name"] != "HOME" for each in user_env):
         # No image knows user 65532: its home would be `/`, where no library can write its cache.
         variables["HOME"] = HOME_FOLDER
@@ -125,7 +172,7 @@ def _template_containers(
             mounts.append({"name": "drumline-home", "mountPath": HOME_FOLDER})
     container: Json = {
         "name": TRAINER_CONTAINER,
-        "image": image_of(job, settings),
+        "image": image,
         "env": [*({"name": k, "value": v} for k, v in variables.items()), *user_env],
         "resources": resources,
         "securityContext": container_security(read_only_root=False),
@@ -145,18 +192,13 @@ def _template_containers(
         spec["initContainers"] = [
             init_container(wanted, main=container) for wanted in template.init_containers
         ]
+    return spec
+
+
+def _with_pull_secrets(
+    spec: Json, job: Job, template: PodTemplate, *, settings: PodSettings
+) -> Json:
     pull_secrets: list[Json] = [{"name": name} for name in template.image_pull_secrets or []]
-    if job.launch is not None:
-        spec = supervised(
-            spec,
-            job=job,
-            template=template,
-            member=member,
-            launch=job.launch,
-            settings=settings,
-        )
-    elif job.has_agents:
-        spec = joined(spec, job=job, member=member, settings=settings)
     if job.has_agents:
         pull_secrets += settings.trainer_pod.get("imagePullSecrets", [])
     return {**spec, **_pull_secrets(pull_secrets)}
@@ -167,27 +209,32 @@ def _written(models: Sequence[ApiModel] | None) -> list[Json]:
     return [model.model_dump(by_alias=True, exclude_none=True) for model in models or ()]
 
 
-def main_requests(job: Job) -> dict[str, str]:
-    """What the main container requests besides its GPUs.
+def main_requests(job: Job, role: RoleSpec | None = None) -> dict[str, str]:
+    """What the main container requests besides its GPUs, in a pod with ranks or of a role.
 
     CPU or memory that the job does not state is requested in a small amount without a limit: a pod
     that requests neither is BestEffort, the first to be evicted and the last to get CPU time.
     """
-    gpus = job.spec.gpus_per_node
+    gpus = job.spec.gpus_per_node if role is None else max(1, role.gpus_per_node)
     least = {
         "cpu": f"{gpus * _CPU_MILLIS_PER_GPU}m",
         "memory": f"{gpus * _MEMORY_MEBIBYTES_PER_GPU}Mi",
     }
-    return least | _stated_resources(job)
+    return least | _stated_resources(job, role)
 
 
-def _resources(job: Job, gpu_resource: str) -> Json:
-    gpus = {gpu_resource: str(job.spec.gpus_per_node)}
-    return {"requests": main_requests(job) | gpus, "limits": _stated_resources(job) | gpus}
+def _resources(job: Job, gpu_resource: str, *, role: RoleSpec | None) -> Json:
+    count = job.spec.gpus_per_node if role is None else role.gpus_per_node
+    gpus = {gpu_resource: str(count)} if count else {}
+    return {
+        "requests": main_requests(job, role) | gpus,
+        "limits": _stated_resources(job, role) | gpus,
+    }
 
 
-def _stated_resources(job: Job) -> dict[str, str]:
-    return {str(name): str(amount) for name, amount in (job.spec.resources or {}).items()}
+def _stated_resources(job: Job, role: RoleSpec | None) -> dict[str, str]:
+    stated = job.spec.resources if role is None else role.resources
+    return {str(name): str(amount) for name, amount in (stated or {}).items()}
 
 
 def _pull_secrets(secrets: list[Json]) -> Json:

@@ -20,6 +20,7 @@ from drumline.api.base import (
     LABEL_NODES,
     LABEL_PROTECTED,
     LABEL_QUEUE,
+    LABEL_ROLE,
 )
 from drumline.api.podtemplate import PodTemplate
 from drumline.lifecycle.manifests.agents import grace_seconds
@@ -30,6 +31,7 @@ from drumline.lifecycle.manifests.pool_profile import with_profile
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
+from drumline.lifecycle.model.roles import role_pod
 from drumline_trainer.contract import (
     host_name,
     pod_name,
@@ -84,7 +86,7 @@ def _labels(job: Job, *, protected: bool) -> dict[str, str]:
     return {
         LABEL_JOB: job.name,
         LABEL_JOB_UID: job.uid,
-        LABEL_NODES: str(job.spec.nodes),
+        LABEL_NODES: str(job.wanted),
         LABEL_QUEUE: job.spec.queue,
         **({LABEL_PROTECTED: "true"} if protected else {}),
         **({LABEL_GANG_NETWORK: "true"} if job.has_agents else {}),
@@ -99,7 +101,7 @@ def _manifest(
     gpus: PoolGpus,
     settings: PodSettings,
 ) -> Json:
-    template = job.spec.template
+    template, role = job.spec.template, role_pod(job.spec, member.index)
     extra = settings.trainer_pod if job.runs_trainer else {}
     annotations = {
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
@@ -118,6 +120,7 @@ def _manifest(
                 **labels,
                 LABEL_INDEX: str(member.index),
                 LABEL_GENERATION: str(member.pod_generation),
+                **({LABEL_ROLE: role.role.name} if role is not None else {}),
             },
             "annotations": annotations,
             "ownerReferences": [owner_reference(job)],

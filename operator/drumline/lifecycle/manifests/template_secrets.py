@@ -6,21 +6,29 @@ where the CRD of an older release is still installed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from drumline.api.base import TOKEN_SECRET_SUFFIX
 from drumline.api.podtemplate import PodTemplate
-from drumline.api.variables import EnvVar
+from drumline.api.role import RoleSpec
+from drumline.api.variables import EnvFromSource, EnvVar
 
 
-def template_error(template: PodTemplate) -> str | None:
-    """Why a template is refused; names the field. None if it is valid."""
-    for field, secret in _named(template):
+def template_error(template: PodTemplate, roles: Sequence[RoleSpec] = ()) -> str | None:
+    """Why a template or a role beside it is refused; names the field. None if they are valid."""
+    named = [
+        *((f"template.{field}", secret) for field, secret in _named(template)),
+        *((f"roles[{role.name}].{field}", secret) for role in roles for field, secret in _of(role)),
+    ]
+    for field, secret in named:
         if secret.endswith(TOKEN_SECRET_SUFFIX):
-            return (
-                f"template.{field}: Secret {secret} holds the token of a job; name another Secret"
-            )
+            return f"{field}: Secret {secret} holds the token of a job; name another Secret"
     return None
+
+
+def _of(role: RoleSpec) -> Iterator[tuple[str, str]]:
+    yield from _variables(role.env, at="env")
+    yield from _sources(role.env_from)
 
 
 def _named(template: PodTemplate) -> Iterator[tuple[str, str]]:
@@ -33,11 +41,15 @@ def _named(template: PodTemplate) -> Iterator[tuple[str, str]]:
     yield from _variables(template.env, at="env")
     for container in template.init_containers or []:
         yield from _variables(container.env, at=f"initContainers[{container.name}].env")
-    for index, source in enumerate(template.env_from or []):
-        if source.secret_ref is not None:
-            yield f"envFrom[{index}].secretRef", source.secret_ref.name
+    yield from _sources(template.env_from)
     for name in template.image_pull_secrets or []:
         yield "imagePullSecrets", name
+
+
+def _sources(sources: Sequence[EnvFromSource] | None) -> Iterator[tuple[str, str]]:
+    for index, source in enumerate(sources or []):
+        if source.secret_ref is not None:
+            yield f"envFrom[{index}].secretRef", source.secret_ref.name
 
 
 def _variables(variables: list[EnvVar] | None, *, at: str) -> Iterator[tuple[str, str]]:

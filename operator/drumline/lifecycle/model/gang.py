@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed, PodFacts
+from drumline.lifecycle.model.roles import role_pod
 from drumline_trainer.contract import pod_name
 
 
@@ -93,27 +93,29 @@ def observed_gang(job: Job, observed: Observed) -> ObservedGang:
     )
 
 
-def reachable_agents(
-    status: TrainingJobStatus, pods: Iterable[PodFacts], *, known: int
-) -> list[PodFacts]:
+def reachable_agents(job: Job, pods: Iterable[PodFacts], *, known: int) -> list[PodFacts]:
     """The members' pods whose agents can answer for the gang, its leader first. O(members + pods).
 
     The leader is the member with the lowest index in the newest generation that the agents know.
     So pods of a later generation come last, and joining members are left out until the agents know
-    them.
+    them. Pods of roles have no agent.
 
     Example: the agents know generation 1, and member 0 has a new pod of generation 2: the order is
     1, 2, 0. Once they know generation 2 it is 0, 1, 2.
 
     Args:
-        status: contains the members.
+        job: its status contains the members.
         pods: the job's.
         known: the newest generation whose record the agents have acknowledged.
     """
-    assignment = status.assignment
+    assignment = job.status.assignment
     joining = (assignment.joining if assignment else None) or ()
-    absent = frozenset(joining) if known < (status.generation or 0) else frozenset[int]()
-    members = [member for member in members_of(status) if member.index not in absent]
+    absent = frozenset(joining) if known < (job.status.generation or 0) else frozenset[int]()
+    members = [
+        member
+        for member in members_of(job.status)
+        if member.index not in absent and role_pod(job.spec, member.index) is None
+    ]
     members.sort(key=lambda member: (member.pod_generation > known, member.index))
     answering = {
         (pod.index, pod.generation, pod.node): pod for pod in pods if pod.ip and pod.end is None

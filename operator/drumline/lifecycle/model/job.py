@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from drumline.api.conditions import Reason
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.lifecycle.model.roles import gpus_of, role_pods
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Verdict
 from drumline_trainer.contract import Launch
@@ -66,7 +67,7 @@ class Job:
 
         A single pod of a template whose command the kubelet starts does not.
         """
-        return self.is_supervised or self.spec.nodes > 1
+        return self.is_supervised or self.spec.nodes > 1 or bool(self.spec.roles)
 
     @property
     def ranks_per_pod(self) -> int:
@@ -75,9 +76,25 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Members of the gang now; spec.nodes while it has no assignment."""
+        """Members with ranks now; spec.nodes while it has no assignment."""
+        return self.members - role_pods(self.spec)
+
+    @property
+    def members(self) -> int:
+        """Pods of the gang now, those of roles included; as asked for while it has no place."""
         assignment = self.status.assignment
-        return self.spec.nodes if assignment is None else len(assignment.nodes)
+        return self.wanted if assignment is None else len(assignment.nodes)
+
+    @property
+    def wanted(self) -> int:
+        """Pods of the whole gang, those of roles included."""
+        return self.spec.nodes + role_pods(self.spec)
+
+    @property
+    def gpus(self) -> int:
+        """GPUs of the gang now, those of roles included."""
+        roles = range(self.spec.nodes, self.wanted)
+        return self.size * self.spec.gpus_per_node + gpus_of(self.spec, roles)
 
     @property
     def queued_at(self) -> float:

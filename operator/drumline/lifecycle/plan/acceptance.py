@@ -21,7 +21,7 @@ from drumline_trainer.planner.auto import is_auto
 MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500
 _JUDGED = (
-    *("trainer", "template", "nodes"),
+    *("trainer", "template", "roles", "nodes"),
     *("gpus_per_node", "topology", "checkpoint", "min_nodes"),
     *("gpu_pool", "gpu_pools", "resources"),
 )
@@ -45,7 +45,7 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
     if broken := broken_rules(spec):
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain("; ".join(map(str, broken))))
     if spec.template is not None:
-        error = template_error(spec.template) or pattern_error(spec.template)
+        error = template_error(spec.template, spec.roles or ()) or pattern_error(spec.template)
         if error is not None:
             return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:

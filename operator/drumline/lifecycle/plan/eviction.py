@@ -70,7 +70,7 @@ def _saved_checkpoint(situation: Situation, disruption: DisruptionStatus) -> tup
     if answer is not None and answer.step is not None:
         return answer.step, answer.digest
     left = [pod for pod in situation.gang.present if _left_on_request(pod)]
-    if len(left) < len(situation.gang.members):
+    if len(left) < situation.job.size:
         return None
     for pod in left:
         report = final_report(pod.end) if pod.end is not None else None

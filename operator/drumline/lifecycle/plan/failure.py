@@ -29,6 +29,7 @@ from drumline.lifecycle.incidents.failures import (
 from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.roles import decides, role_pod
 from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.situation import Situation
@@ -78,7 +79,7 @@ def handle_failures(situation: Situation) -> JobPlan | None:
         status = transitions.growth_abandoned(job, message=cause.message, now=now)
         return JobPlan(status=status)
     if cause.failure_class is FailureClass.PEER_LOST:
-        unexplained = [pod for pod in gang.present if pod.end is None]
+        unexplained = [pod for pod in gang.present if pod.end is None and _is_rank(job, pod)]
         patience = _peer_lost_deadline(gang)
         if unexplained and now < patience:
             return JobPlan(requeue_at=patience)
@@ -113,7 +114,8 @@ def training_is_complete(job: Job, gang: ObservedGang) -> bool:
     exit with 0.
     """
     if not job.runs_trainer:
-        return any(pod.end is not None and pod.end.succeeded for pod in gang.present)
+        ends = [pod.end for pod in gang.present if _is_rank(job, pod) and pod.end is not None]
+        return decides(job.spec, 0) and any(end.succeeded for end in ends)
     reports = (final_report(pod.end) for pod in gang.present if pod.end and pod.end.succeeded)
     return any(
         report is not None and 0 < report.progress.total_steps <= report.progress.step
@@ -163,7 +165,7 @@ def _failure_of(situation: Situation, pod: PodFacts) -> Failure | None:
     if failure is None:
         return None
     failure = _uncharged(situation, failure)
-    if job.is_supervised:
+    if job.is_supervised and _is_rank(job, pod):
         return failure
     if failure.failure_class in _OF_AGENTS:
         # The exit codes are the bundled trainer's: no notice was sent to a pod of a template, and
@@ -280,7 +282,7 @@ def _restart_or_fail(situation: Situation, cause: Failure) -> TrainingJobStatus:
     everyone = [member.index for member in gang.members]
     return transitions.restarted(
         job,
-        indices=_ending_members(gang) if job.is_supervised else everyone,
+        indices=_ending_members(job, gang) if job.is_supervised else everyone,
         reason=cause.reason,
         message=f"{cause.message}; {_restart_count(job, cause.charged_to, now=now)}",
         epoch=situation.epoch,
@@ -337,15 +339,24 @@ def _restart_count(job: Job, fault_class: FaultClass, *, now: float) -> str:
     return f"restart {used}" if limit is None else f"restart {used} of {limit}"
 
 
-def _ending_members(gang: ObservedGang) -> list[int]:
+def _ending_members(job: Job, gang: ObservedGang) -> list[int]:
     """Indices of members whose pods ended or will end.
 
     Where an agent reports that the gang gave up, all agents end, though their kubelets report it
-    pod by pod.
+    pod by pod. A pod of a role that has done its work is not needed again.
     """
-    ends = {pod.index: pod.end for pod in gang.present if pod.end is not None}
+    ends = {
+        pod.index: pod.end
+        for pod in gang.present
+        if pod.end is not None and (_is_rank(job, pod) or not pod.end.succeeded)
+    }
     reports = (final_report(end) for end in ends.values())
     if not any(report is not None and report.fault_class is not None for report in reports):
         return list(ends)
-    still_joining = gang.joining - ends.keys()
-    return [member.index for member in gang.remaining if member.index not in still_joining]
+    stay = gang.joining - ends.keys()
+    ranks = {member.index for member in gang.remaining if role_pod(job.spec, member.index) is None}
+    return sorted((ranks - stay) | ends.keys())
+
+
+def _is_rank(job: Job, pod: PodFacts) -> bool:
+    return role_pod(job.spec, pod.index) is None

@@ -20,6 +20,7 @@ from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.readiness import is_unobserved
+from drumline.lifecycle.model.roles import decides
 from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
@@ -140,7 +141,7 @@ def _plan_unreadable(job: Job, observed: Observed, *, now: float) -> JobPlan:
     which a part is missing.
     """
     gang = observed_gang(job, observed)
-    if _all_succeeded(gang):
+    if _has_succeeded(job, gang):
         progress = failure.final_progress(gang)
         return JobPlan(status=transitions.succeeded(job, progress=progress, now=now))
     refusal = refusal_of(job)
@@ -166,7 +167,7 @@ def _shows_memory(job: Job, verdict: Schedulable) -> bool:
 
 def _plan_admitted(situation: Situation) -> JobPlan:
     job, gang, now = situation.job, situation.gang, situation.now
-    if _all_succeeded(gang):
+    if _has_succeeded(job, gang):
         progress = failure.final_progress(gang)
         return JobPlan(status=transitions.succeeded(job, progress=progress, now=now))
     counted = ledger.with_agent_incidents(job, situation.observed, now=now)
@@ -225,13 +226,15 @@ def _with_figures(situation: Situation) -> TrainingJobStatus:
         return job.status
     ready = sum(1 for pod in situation.gang.present if pod.ready or pod.end is not None)
     status = transitions.with_progress(job, job.status, progress, now=now)
-    status = status.model_copy(update={"ready": f"{ready}/{job.size}"})
+    status = status.model_copy(update={"ready": f"{ready}/{job.members}"})
     if status == job.status:
         return status
     status = with_elapsed(situation.with_status(status).job, now=now)
     return ledger.with_step_seen(job, status, progress.step, now=now)
 
 
-def _all_succeeded(gang: ObservedGang) -> bool:
-    pods = [gang.pods.get(member.index) for member in gang.members]
+def _has_succeeded(job: Job, gang: ObservedGang) -> bool:
+    """Whether all pods that decide it have succeeded: those with ranks, unless roles do."""
+    deciding = [member for member in gang.members if decides(job.spec, member.index)]
+    pods = [gang.pods.get(member.index) for member in deciding or gang.members]
     return all(pod is not None and pod.end is not None and pod.end.succeeded for pod in pods)

@@ -231,6 +231,6 @@ def _slow_start_status(job: Job, late: LatePods) -> TrainingJobStatus:
     text = late.of_complete_gang()
     if definite is not None:
         reason, text = Reason.START_BLOCKED, f"{text}: {definite.remedy}"
-    status = changed(job.status, ready=f"{late.gang_size - len(late.pods)}/{job.size}")
+    status = changed(job.status, ready=f"{late.gang_size - len(late.pods)}/{job.members}")
     phase = Phase.RECOVERING if status.phase is Phase.RECOVERING else Phase.STARTING
     return with_summary(status, phase, reason, text)

@@ -14,6 +14,7 @@ from drumline.lifecycle.model.gang import ObservedGang
 from drumline.lifecycle.model.images import pinned_image
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
+from drumline.lifecycle.model.roles import role_pod
 from drumline.lifecycle.model.wording import counted
 from drumline.lifecycle.plan.actions import (
     Action,
@@ -108,11 +109,17 @@ def _join(situation: Situation) -> JobPlan:
         job.has_agents
         and not acknowledged
         and situation.now < late.deadline
-        and all(pod.reachable for pod in gang.present)
+        and all(_takes_part(job, pod) for pod in gang.present)
     ):
         record = generation_record(job, gang)
         return JobPlan(actions=(*deletions, PushRecord(record=record)))
     return wait_for_ready(situation, late, deletions=deletions)
+
+
+def _takes_part(job: Job, pod: PodFacts) -> bool:
+    """Whether its peers can be told of it: by its agent, or as a pod of a role that agents know."""
+    has_ended = pod.end is not None and job.is_supervised
+    return pod.reachable or (has_ended and role_pod(job.spec, pod.index) is not None)
 
 
 def _running_image(job: Job, gang: ObservedGang) -> str | None:
@@ -124,6 +131,8 @@ def _running_image(job: Job, gang: ObservedGang) -> str | None:
 
 def _is_spent(job: Job, pod: PodFacts) -> bool:
     """Whether the pod succeeded in an earlier generation, though the gang needs it again."""
+    if role_pod(job.spec, pod.index) is not None:
+        return False
     return job.is_supervised and pod.end is not None and pod.generation != job.status.generation
 
 

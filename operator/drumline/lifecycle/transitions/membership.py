@@ -114,7 +114,7 @@ def members_lost(
         nominated=None,
         disruption=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
-        ready=f"{job.size - len(lost)}/{job.size}",
+        ready=f"{job.members - len(lost)}/{job.members}",
     )
     status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
     status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)

@@ -44,7 +44,7 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
         job.status,
         observed_generation=job.object_generation,
         queued_at=job.status.queued_at or timestamp(job.created_at),
-        ready=job.status.ready if held else f"0/{job.spec.nodes}",
+        ready=job.status.ready if held else f"0/{job.wanted}",
     )
     status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
     return with_summary(status, Phase.RECOVERING if held else Phase.PENDING, reason, message)
@@ -96,7 +96,7 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
         image=image or status.image,
         failed_starts=None,
         started_at=status.started_at or timestamp(now),
-        ready=f"{job.size}/{job.size}",
+        ready=f"{job.members}/{job.members}",
         ranks=job.size * job.spec.gpus_per_node if job.is_supervised else None,
     )
     status = with_condition(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
@@ -117,7 +117,7 @@ def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
         disruption=None,
         expected_end=None,
         started_at=None,  # as in batch/v1: waiting does not count against activeDeadlineSeconds
-        ready=f"0/{job.spec.nodes}",
+        ready=f"0/{job.wanted}",
         incident=message[:MAX_INCIDENT_CHARACTERS],
     )
     status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
@@ -138,7 +138,7 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
         expected_end=None,
         failed_starts=None,  # the next start is after a change, perhaps
         started_at=None,
-        ready=f"0/{job.spec.nodes}",
+        ready=f"0/{job.wanted}",
     )
     status = with_expected_start(status, start=None, by=None)
     reason = Reason.SUSPENDED_BY_USER
@@ -188,7 +188,7 @@ def memory_judged(job: Job, shortage: MemoryShortage | None, *, now: float) -> T
 def succeeded(job: Job, *, progress: Progress | None, now: float) -> TrainingJobStatus:
     """Every pod succeeded."""
     status = with_progress(job, with_elapsed(job, now=now), progress, now=now)
-    ready = f"{job.size}/{job.size}"
+    ready = f"{job.members}/{job.members}"
     status = changed(
         status,
         finished_at=timestamp(now),
@@ -217,7 +217,7 @@ def failed(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJob
         nominated=None,
         expected_end=None,
         incident=message[:MAX_INCIDENT_CHARACTERS],
-        ready=f"0/{job.size}",
+        ready=f"0/{job.members}",
     )
     status = with_condition(status, job, ConditionType.FAILED, "True", reason, message, now)
     if condition(status, ConditionType.RUNNING) is not None:

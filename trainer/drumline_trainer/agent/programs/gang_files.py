@@ -1,7 +1,7 @@
 """The files that describe the gang to a pod with a custom template: pure rendering, atomic writes.
 
-hosts         mounted over /etc/hosts: every member by name, without DNS
-hostfile      for Open MPI's mpirun: `host slots=ranks`
+hosts         mounted over /etc/hosts: every member by name, without DNS, and the pods of roles
+hostfile      for Open MPI's mpirun: `host slots=ranks` of every member that has ranks
 members.json  everything the record says about the members
 """
 
@@ -35,7 +35,11 @@ def render(
         own_name: this pod's hostname, which must resolve too.
         slots: of each host, where that is not the number of its ranks in the record.
     """
-    hostfile = [f"{member.host} slots={slots or member.ranks}\n" for member in record.members]
+    hostfile = [
+        f"{member.host} slots={slots or member.ranks}\n"
+        for member in record.members
+        if member.ranks
+    ]
     return {
         "hosts": _hosts(record, own_index=own_index, own_name=own_name),
         "hostfile": "".join(hostfile),
@@ -68,8 +72,9 @@ def write_in_place(folder: Path, files: dict[str, str]) -> None:
 def _hosts(record: GenerationRecord, *, own_index: int, own_name: str) -> str:
     lines = [
         f"{member.address}\t{member.host}"
+        + (f" {member.alias}" if member.alias else "")
         + (f" {own_name}" if member.index == own_index and own_name != member.host else "")
-        for member in record.members
+        for member in (*record.members, *record.companions)
     ]
     return _LOCAL + "".join(f"{line}\n" for line in lines)
 

@@ -1,0 +1,89 @@
+"""The pods of roles among the members of a gang.
+
+Members are counted by rank first, then by role: of 4 nodes with the roles `launcher` (1) and `ps`
+(2), members 0 to 3 have the ranks, member 4 is launcher-0, members 5 and 6 are ps-0 and ps-1. So
+what runs a rank never depends on whether there are roles. A gang with roles keeps its size.
+
+The scheduler counts pods of roles first (`scheduling.model.Gang`): `scheduling_order` is its order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from drumline.api.role import RoleSpec
+from drumline.api.trainingjob import TrainingJobSpec
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolePod:
+    """One pod of a role."""
+
+    role: RoleSpec
+    number: int
+    """Among the pods of its role, from 0."""
+
+    @property
+    def host(self) -> str:
+        """What its peers call it."""
+        return f"{self.role.name}-{self.number}"
+
+
+def role_pods(spec: TrainingJobSpec) -> int:
+    """How many pods the gang has beside those with ranks."""
+    return sum(role.nodes for role in spec.roles or ())
+
+
+def role_pod(spec: TrainingJobSpec, index: int) -> RolePod | None:
+    """The pod of a role with this index of the gang; None: it has ranks. O(roles)."""
+    number = index - spec.nodes
+    if number < 0:
+        return None
+    for role in spec.roles or ():
+        if number < role.nodes:
+            return RolePod(role=role, number=number)
+        number -= role.nodes
+    return None
+
+
+def gpus_of(spec: TrainingJobSpec, indices: Iterable[int]) -> int:
+    """GPUs of the pods with these indices. O(indices), and O(1) an index without roles."""
+    if not spec.roles:
+        return sum(spec.gpus_per_node for _ in indices)
+    pods = (role_pod(spec, index) for index in indices)
+    return sum(spec.gpus_per_node if pod is None else pod.role.gpus_per_node for pod in pods)
+
+
+def decides(spec: TrainingJobSpec, index: int) -> bool:
+    """Whether the end of the pod with this index decides that the job has succeeded."""
+    pod = role_pod(spec, index)
+    if any(role.completes_job for role in spec.roles or ()):
+        return pod is not None and pod.role.completes_job
+    return pod is None
+
+
+def scheduling_order(spec: TrainingJobSpec, members: Sequence[_T]) -> tuple[_T, ...]:
+    """What belongs to the members, by position, as the scheduler counts them: roles first."""
+    ranks = len(members) - role_pods(spec)
+    return (*members[ranks:], *members[:ranks])
+
+
+def member_order(spec: TrainingJobSpec, places: Sequence[_T]) -> tuple[_T, ...]:
+    """What belongs to the scheduler's places, as the members are counted: roles last."""
+    first = role_pods(spec)
+    return (*places[first:], *places[:first])
+
+
+def member_position(spec: TrainingJobSpec, place: int, *, members: int) -> int:
+    """The position among the members of the scheduler's place.
+
+    Args:
+        spec: of the job.
+        place: the scheduler's position.
+        members: how many there are.
+    """
+    return (place - role_pods(spec)) % members
