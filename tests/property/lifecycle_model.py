@@ -19,6 +19,7 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import lost_positions, members_of
 from drumline.lifecycle.model.observed import Observed, PodEvents, PodFacts
+from drumline.lifecycle.model.roles import role_pods
 from drumline.lifecycle.model.sizes import allowed_sizes
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import (
@@ -286,7 +287,7 @@ class Model(World):
 
     def _placed(self, nodes: tuple[str, ...], *, grow: bool) -> TrainingJobStatus | None:
         job, now, epoch = self.seen_job, self.now, self.epoch
-        sizes = allowed_sizes(job.spec)
+        sizes = [size + role_pods(job.spec) for size in allowed_sizes(job.spec)]
         if is_queued(job):
             size = max((size for size in sizes if size <= len(nodes)), default=0)
             if not size:

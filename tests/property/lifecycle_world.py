@@ -14,6 +14,7 @@ from drumline.api.conditions import DisruptionKind
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import NodeDisruption, PodEnd, PodFacts
+from drumline.lifecycle.model.roles import role_pod
 from drumline_trainer.contract import (
     ExitCode,
     FaultClass,
@@ -156,15 +157,20 @@ class World:
 
     def end(self, pod: PodFacts, code: int) -> None:
         """The main container exits; success only comes with a record and a whole gang."""
-        alone = not self.job.has_agents
+        alone = not self.job.has_agents or self._is_by_itself(pod)
         if pod.end is not None or pod.node in self.dead:
             return
         if code == 0 and not alone and not self._may_succeed(pod):
             return
         asked = code == ExitCode.PREEMPTED and self.job.is_supervised
+        asked = asked and not self._is_by_itself(pod)
         if code != 0 and not asked:
             self.faults[FaultClass.APPLICATION] += 1
         self._end(pod, code)
+
+    def _is_by_itself(self, pod: PodFacts) -> bool:
+        """A pod of a role beside agents: nothing in it knows of the gang."""
+        return self.job.is_supervised and role_pod(self.job.spec, pod.index) is not None
 
     def _may_succeed(self, pod: PodFacts) -> bool:
         """Ranks end well together: none before all have met, the others once one has."""

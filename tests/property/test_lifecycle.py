@@ -21,8 +21,17 @@ FORMS: dict[str, dict[str, Any]] = {
     "trainer": {"trainer": {"globalBatchSize": 12}, "checkpoint": {"claimName": "shared"}},
     "template": {"template": {"image": "any:1"}},
     "supervised": {"template": {"image": "any:1", "command": ["train"], "launch": "PerGpu"}},
+    "launched": {
+        "template": {"image": "any:1"},
+        "roles": [{"name": "launcher", "command": ["mpirun"], "completesJob": True}],
+    },
+    "evaluated": {
+        "template": {"image": "any:1", "command": ["train"], "launch": "PerGpu"},
+        "roles": [{"name": "evaluator", "command": ["evaluate"]}],
+    },
 }
-"""What the pods run: the bundled trainer, a command of the kubelet, a command of an agent."""
+"""What the pods run: the bundled trainer, a command of the kubelet, a command of an agent, these
+beside a launcher that decides, and beside an evaluator of which the agents know nothing."""
 FORM = st.sampled_from(sorted(FORMS))
 WHICH = st.integers(0, 5)
 CODES = st.sampled_from([0, 1, 137, ExitCode.PEER_LOST, ExitCode.PREEMPTED])
@@ -39,7 +48,8 @@ def a_model(*, nodes: int, form: str = "trainer", min_nodes: int | None = None) 
     spec = dict(FORMS[form])
     if min_nodes is not None and form == "trainer":
         spec["minNodes"] = min(nodes, min_nodes)
-    job = a_job(nodes=nodes, gpusPerNode=1, startDeadlineSeconds=60, recovery=MANY_RESTARTS, **spec)
+    ranks = max(1, nodes - len(spec.get("roles", ())))
+    job = a_job(nodes=ranks, gpusPerNode=1, startDeadlineSeconds=60, recovery=MANY_RESTARTS, **spec)
     return Model(job, own_budget=nodes % 2 == 0)  # both ways of protection
 
 

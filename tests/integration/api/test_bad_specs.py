@@ -10,7 +10,7 @@ import pytest
 
 from drumline.api.crds import DEFINITIONS, Definition
 from tests.integration.api.conftest import Server
-from tests.integration.api.manifests import manifest, template_job
+from tests.integration.api.manifests import Json, laid_over, manifest, template_job
 
 LONG = "a" * 64
 
@@ -31,6 +31,13 @@ def job(why: str, field: str, fix: str, /, name: str = "probe", **changes: Any) 
 
 def own(why: str, field: str, fix: str, /, **changes: Any) -> Bad:
     return Bad(why, template_job(**changes), field, fix)
+
+
+def role(why: str, field: str, fix: str, /, spec: Json | None = None, **changes: Any) -> Bad:
+    roles = [{"name": "launcher", **changes}]
+    return Bad(
+        why, laid_over(template_job(), {"spec": {**(spec or {}), "roles": roles}}), field, fix
+    )
 
 
 def env(why: str, *variables: dict[str, Any], field: str, fix: str) -> Bad:
@@ -428,6 +435,53 @@ JOBS = [
                 "csi": {"driver": "d", "nodePublishSecretRef": {"name": "a-drumline-token"}},
             }
         ],
+    ),
+    job(
+        "roles beside the bundled trainer",
+        "spec.roles",
+        "run them as a job of their own",
+        roles=[{"name": "launcher"}],
+    ),
+    role("a role named rank", "spec.roles[0].name", "choose another name", name="rank"),
+    role("a role in capitals", "spec.roles[0].name", "should match", name="Launcher"),
+    role("a role without pods", "spec.roles[0].nodes", "greater than or equal to 1", nodes=0),
+    role(
+        "roles of an elastic gang",
+        "spec.roles",
+        "remove minNodes or roles",
+        spec={"minNodes": 1, "nodes": 2, "template": {"launch": "PerGpu", "command": ["a"]}},
+    ),
+    role(
+        "a role that mounts no volume",
+        "spec.roles",
+        "add the volume there or fix the name",
+        volumeMounts=[{"name": "data", "mountPath": "/data"}],
+    ),
+    role(
+        "a role that mounts a volume over the code",
+        "spec.roles",
+        "mount the volume elsewhere",
+        spec={
+            "template": {
+                "launch": "PerGpu",
+                "command": ["a"],
+                "volumes": [{"name": "data", "emptyDir": {}}],
+                "code": {"digest": f"sha256:{'a' * 64}", "configMaps": ["part"]},
+            }
+        },
+        volumeMounts=[{"name": "data", "mountPath": "/code"}],
+    ),
+    role(
+        "a role with GPUs among its resources",
+        "spec.roles",
+        "gpusPerNode of the role",
+        resources={"nvidia.com/gpu": 1},
+    ),
+    role(
+        "a role that asks for nothing",
+        "spec.roles",
+        "each more than 0",
+        resources={"cpu": "0"},
     ),
     own(
         "an init container with the trainer's name",

@@ -206,6 +206,31 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         nodes=8,
         trainer={"globalBatchSize": 4, "parallelism": {"mode": "Auto", "tensor": 2}},
     ),
+    "roles beside a template": manifest(
+        "TrainingJob",
+        trainer=None,
+        template={
+            "image": "registry.example.com/train:1",
+            "volumes": [{"name": "data", "emptyDir": {}}],
+        },
+        roles=[
+            {
+                "name": name,
+                "nodes": 256,
+                "gpusPerNode": 8,
+                "image": "tools:1",
+                "command": ["serve"],
+                "args": ["--port", "1"],
+                "workingDir": "/srv",
+                "env": [{"name": "A", "value": "1"}],
+                "envFrom": [{"prefix": "WANDB_", "secretRef": {"name": "wandb"}}],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+                "resources": {"cpu": "500m", "rdma/hca": 1},
+                "completesJob": True,
+            }
+            for name in ("launcher", "ps", "evaluator", "d", "e", "f", "g", "h")
+        ],
+    ),
     "what a template's pods may bring": template_job(
         initContainers=[
             {

@@ -258,13 +258,19 @@ def test_some_fields_never_change(
     assert "create a new job" in answer.message
 
 
-def test_a_template_changes_only_while_suspended(server: Server) -> None:
+@pytest.mark.parametrize("field", ["template", "roles"])
+def test_a_template_and_its_roles_change_only_while_suspended(server: Server, field: str) -> None:
+    changes: Json = {
+        "template": {"args": ["--epochs=2"]},
+        "roles": [{"name": "launcher", "nodes": 2}],
+    }
     body = template_job(args=["--epochs=1"])
-    body["metadata"]["name"] = "template"
+    body["metadata"]["name"] = field
+    body["spec"]["roles"] = [{"name": "launcher"}]
     running = server.create(body).body
-    change: Json = {"template": {"args": ["--epochs=2"]}}
+    change: Json = {field: changes[field]}
     refused = server.replace(changed(running, change, suspend=False), dry_run=True)
-    assert "spec.template: " in refused.message
+    assert f"spec.{field}: " in refused.message
     suspended = server.replace(changed(running, {}, suspend=True)).body
     assert server.replace(changed(suspended, change, suspend=False), dry_run=True).code == 200
 
@@ -291,7 +297,8 @@ def test_every_field_of_the_spec_is_in_the_table() -> None:
         name.split()[0].split(".")[0].removesuffix("'s")
         for name in (*ANY_TIME, *WHILE_SUSPENDED, *NEVER)
     }
-    assert fields == tested | {"suspend", "template"}
-    assert {name.split()[0].removesuffix("'s") for name in WHILE_SUSPENDED} | {"template"} == set(
+    of_templates = {"template", "roles"}
+    assert fields == tested | of_templates | {"suspend"}
+    assert {name.split()[0].removesuffix("'s") for name in WHILE_SUSPENDED} | of_templates == set(
         ONLY_WHILE_SUSPENDED
     )

@@ -14,12 +14,22 @@ from tests.integration.api.conftest import Server
 from tests.integration.api.manifests import Json
 
 SEED: Final = 20
-SPECS: Final = 120
+SPECS: Final = 180
 RESOURCES: Final = (
     *({"cpu": 4}, {"memory": "1.5Gi"}, {"hugepages-2Mi": "1Gi"}, {"rdma/hca": 1}),
     *({"cpu": "0.0"}, {"memory": "0Gi", "cpu": "0.5m"}, {"ram": 1}, {"pods": 1}),
     *({"kubernetes.io/x": 1}, {"a.kubernetes.io/x": 1}, {"akubernetes.io/x": 1}),
     *({"nvidia.com/mig-1g.5gb": 1}, {"example.com/gpu": 1}, {"nvidia.com/hostdev": 1}),
+)
+PATHS: Final = ("/data", "/code", "/code/", "/code/data")
+_VOLUMES: Final = [{"name": "data", "emptyDir": {}}]
+_CODE: Final = {"digest": f"sha256:{'a' * 64}", "configMaps": ["part"]}
+_SUPERVISED: Final = {"image": "i", "command": ["train"], "launch": "PerGpu"}
+TEMPLATES: Final = (
+    {"image": "i"},
+    {"image": "i", "volumes": _VOLUMES},
+    {**_SUPERVISED, "volumes": _VOLUMES},
+    {**_SUPERVISED, "volumes": _VOLUMES, "code": _CODE},
 )
 
 
@@ -32,13 +42,14 @@ def generated(draw: random.Random) -> Json:
     }
     maybe: dict[str, tuple[float, Any]] = {
         "trainer": (0.8, _trainer(draw)),
-        "template": (0.25, {"image": "i"}),
+        "template": (0.35, draw.choice(TEMPLATES)),
         "checkpoint": (0.5, {"claimName": "saves"}),
         "minNodes": (0.3, draw.choice([1, 2, 4, 9])),
         "gpuPool": (0.2, "a"),
         "gpuPools": (0.3, draw.choice([["a"], ["a", "b"], ["a", "b", "a"]])),
         "topology": (0.3, {"slices": draw.choice([_slices(2), _slices(3), _slices(2, 4)])}),
         "resources": (0.4, draw.choice(RESOURCES)),
+        "roles": (0.4, [_role(draw, "launcher"), _role(draw, "ps")]),
     }
     spec.update({name: value for name, (share, value) in maybe.items() if draw.random() < share})
     return spec
@@ -52,6 +63,16 @@ def _trainer(draw: random.Random) -> Json:
         mode = draw.choice(["Manual", "Manual", "Auto"])
         trainer["parallelism"] = {"mode": mode, "replicate": replicate, **degrees}
     return trainer
+
+
+def _role(draw: random.Random, name: str) -> Json:
+    mount = {"name": draw.choice(["data", "data", "none"]), "mountPath": draw.choice(PATHS)}
+    maybe: dict[str, tuple[float, Any]] = {
+        "volumeMounts": (0.4, [mount]),
+        "resources": (0.4, draw.choice(RESOURCES)),
+    }
+    chosen = {key: value for key, (share, value) in maybe.items() if draw.random() < share}
+    return {"name": name, **chosen}
 
 
 def _slices(*sizes: int) -> list[Json]:

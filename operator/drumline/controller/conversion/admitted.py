@@ -22,7 +22,7 @@ from drumline_trainer.contract import Progress
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberPositions:
-    """The members of a job by the scheduler's position, as far as one version of its status says."""
+    """The members of a job in the scheduler's order, as far as one version of its status says."""
 
     nodes: tuple[str, ...] = ()
     pods: tuple[tuple[int, int], ...] = ()

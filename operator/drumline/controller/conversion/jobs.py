@@ -167,10 +167,7 @@ def gang_of(
         preferred_level=topology.preferred if topology else None,
         slices=_slices(topology) if topology else _layout_slices(job, sizes),
         balanced_level=topology.balanced if topology else None,
-        roles=tuple(
-            Role(name=role.name, pods=role.nodes, per_pod=_per_pod(job, role) + added)
-            for role in spec.roles or ()
-        ),
+        roles=_roles(job, added),
         selector=dict(spec.node_selector or {}),
         affinity=_affinity(spec.node_affinity),
         tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
@@ -187,6 +184,13 @@ def gang_of(
         max_runtime_seconds=None if deadline is None else float(deadline),
         nominated=() if nominated is None else nominated.node_names(),
         nominated_pool="" if nominated is None else nominated.gpu_pool,
+    )
+
+
+def _roles(job: Job, added: Resources) -> tuple[Role, ...]:
+    return tuple(
+        Role(name=role.name, pods=role.nodes, per_pod=_per_pod(job, role) + added)
+        for role in job.spec.roles or ()
     )
 
 

@@ -142,7 +142,7 @@ def _manifest(
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
-            "tolerations": _tolerations(job, extra),
+            "tolerations": _tolerations(job, extra, has_agent=job.is_supervised and role is None),
             **containers_of(job, member, gpus=gpus, settings=settings),
         },
     }
@@ -153,11 +153,11 @@ def _supplemental_groups(template: PodTemplate | None) -> Json:
     return {"supplementalGroups": groups} if groups else {}
 
 
-def _tolerations(job: Job, extra: Json) -> list[Json]:
+def _tolerations(job: Job, extra: Json, *, has_agent: bool) -> list[Json]:
     own = [
         toleration.model_dump(by_alias=True, exclude_none=True)
         for toleration in job.spec.tolerations or []
     ]
     gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}  # any effect, as the scheduler assumes
-    silent_kubelet = _SILENT_KUBELET if job.is_supervised else ()
+    silent_kubelet = _SILENT_KUBELET if has_agent else ()
     return [gpu, *silent_kubelet, *own, *extra.get("tolerations", [])]

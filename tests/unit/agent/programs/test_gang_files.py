@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from drumline_trainer.agent.programs import gang_files
@@ -24,6 +25,25 @@ def test_the_pod_resolves_itself_by_its_own_name_too() -> None:
 
     assert files["hosts"].endswith("10.0.0.1\tjob-0\nfd00::2\tjob-1 job-1-g1\n")
     assert files["hostfile"] == "job-0 slots=2\njob-1 slots=2\n"
+
+
+def test_pods_of_roles_have_their_names_and_no_line_in_the_host_file() -> None:
+    launcher = replace(member(1, "10.0.0.2"), ranks=0, alias="launcher-0")
+    server = replace(member(2, "10.0.0.3"), ranks=0, alias="ps-0")
+    record = GenerationRecord(
+        job_uid="uid",
+        generation=1,
+        epoch=1,
+        members=(member(0, "10.0.0.1"), launcher),
+        companions=(server,),
+    )
+    known = GenerationRecord.parse(record.encode())
+    files = gang_files.render(known, own_index=0, own_name="job-0")
+    assert files["hosts"].endswith(
+        "10.0.0.1\tjob-0\n10.0.0.2\tjob-1 launcher-0\n10.0.0.3\tjob-2 ps-0\n"
+    )
+    assert files["hostfile"] == "job-0 slots=2\n"
+    assert (known.world_size, known.store_member.index) == (2, 0)
 
 
 def test_files_appear_whole_and_readable_by_any_user(tmp_path: Path) -> None:
