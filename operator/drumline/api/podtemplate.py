@@ -1,9 +1,9 @@
 """The pod template of a TrainingJob: an allow-list, not a PodSpec.
 
-Fields are left out on purpose: nodeName, schedulerName, host namespaces, privilege, service
-accounts and sidecars belong to the operator or to the cluster's administrator (`podprofile`). The
-CEL rules below reject values of allowed fields that would bypass the allow-list: the variables and
-mount points with which the operator connects the gang.
+Fields are left out on purpose: nodeName, schedulerName, host namespaces, privilege and service
+accounts belong to the operator or to the cluster's administrator (`podprofile`). The CEL rules
+below reject values of allowed fields that would bypass the allow-list: the variables and mount
+points with which the operator connects the gang.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from drumline.api.base import (
 )
 from drumline.api.code import CodeSource
 from drumline.api.initcontainer import InitContainer
+from drumline.api.sidecar import Sidecar
 from drumline.api.supervision import EndNoticeDelivery, ProgressSource
 from drumline.api.variables import EnvFromSource, EnvVar
 from drumline.api.volumes import Volume, VolumeMount
@@ -70,7 +71,7 @@ _DIRECT: Final = "(!has(self.launch) || self.launch == 'Direct')"
 
 
 class PodTemplate(ApiModel):
-    """One container of any image; every pod of the gang is the same.
+    """One container of any image and what it needs; every pod of the gang is the same.
 
     An allow-list of what a training container needs. The container runs without root, privilege,
     service account or host access, and finds its gang in torchrun, JAX and MPI variables.
@@ -126,6 +127,11 @@ class PodTemplate(ApiModel):
     ] = None
     """Containers that run to their end before the command starts, one after the other, in each pod
     of the gang: data to fetch, a folder to fill. Their time counts against startDeadlineSeconds."""
+    sidecars: Annotated[
+        list[Sidecar] | None, Field(max_length=8, json_schema_extra=keyed_by("name"))
+    ] = None
+    """Containers that run beside the command in each pod, from before the init containers until it
+    has ended: a proxy, a collector of logs. They decide nothing about the job."""
     volumes: Annotated[
         list[Volume] | None, Field(max_length=32, json_schema_extra=keyed_by("name"))
     ] = None
@@ -196,13 +202,23 @@ class PodTemplate(ApiModel):
             " name",
             field_path=".volumeMounts",
         ),
+        *(
+            Rule(
+                rule=f"!has(self.{field}) || self.{field}.all(each,"
+                " !has(each.volumeMounts) || each.volumeMounts.all(mount, has(self.volumes)"
+                " && self.volumes.exists(volume, volume.name == mount.name)))",
+                message=f"{field}: each name of volumeMounts must be one of volumes; add the"
+                " volume or fix the name",
+                field_path=f".{field}",
+            )
+            for field in ("initContainers", "sidecars")
+        ),
         Rule(
-            rule="!has(self.initContainers) || self.initContainers.all(each,"
-            " !has(each.volumeMounts) || each.volumeMounts.all(mount, has(self.volumes)"
-            " && self.volumes.exists(volume, volume.name == mount.name)))",
-            message="initContainers: each name of volumeMounts must be one of volumes; add the"
-            " volume or fix the name",
-            field_path=".initContainers",
+            rule="!has(self.sidecars) || !has(self.initContainers)"
+            " || !self.sidecars.exists(sidecar,"
+            " self.initContainers.exists(each, each.name == sidecar.name))",
+            message="sidecars: an init container has the same name; choose another name",
+            field_path=".sidecars",
         ),
         Rule(
             rule="!has(self.imagePullSecrets) || self.imagePullSecrets.all(name,"

@@ -184,16 +184,25 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         requests=pod_requests(spec),
         containers=tuple(map(_container_view, status.container_statuses or ())),
-        init_containers=tuple(map(_container_view, status.init_container_statuses or ())),
+        init_containers=_init_container_views(spec, status),
     )
 
 
-def _container_view(status: wire.ContainerStatus) -> ContainerView:
+def _init_container_views(spec: wire.PodSpec, status: wire.PodStatus) -> tuple[ContainerView, ...]:
+    sidecars = {c.name for c in spec.init_containers or () if c.restart_policy == "Always"}
+    return tuple(
+        _container_view(each, is_sidecar=each.name in sidecars)
+        for each in status.init_container_statuses or ()
+    )
+
+
+def _container_view(status: wire.ContainerStatus, *, is_sidecar: bool = False) -> ContainerView:
     waiting = status.state.waiting
     ended = status.state.terminated
     return ContainerView(
         name=sys.intern(status.name),
         ready=status.ready,
+        is_sidecar=is_sidecar,
         image_id=sys.intern(status.image_id[:_MAX_IMAGE_CHARS]),  # of few images, in many pods
         waiting_reason=_text(waiting.reason) if waiting else "",
         waiting_message=_text(waiting.message) if waiting else "",

@@ -62,6 +62,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         name: Its name in the pod.
         ready: Whether its readiness probe passes.
+        is_sidecar: Whether it is a native sidecar: the kubelet starts it again whenever it ends.
         image_id: What it runs, as the runtime names it, empty before its image is there.
         waiting_reason: Why it does not run yet (`ImagePullBackOff`), with `waiting_message`.
         exit_code: Its exit code once it ended (this run), else None.
@@ -72,6 +73,7 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     name: str
     ready: bool = False
+    is_sidecar: bool = False
     image_id: str = ""
     waiting_reason: str = ""
     waiting_message: str = ""

@@ -60,6 +60,7 @@ _NOTHING_ASKED = ResourceRequirements()
 class Container(_Wire, frozen=True, gc=False):
     """One container of a pod's spec."""
 
+    name: str = ""
     resources: ResourceRequirements = _NOTHING_ASKED
     restart_policy: str = ""
 

@@ -507,6 +507,61 @@ JOBS = [
         "Required value",
         initContainers=[{"name": "fetch"}],
     ),
+    own(
+        "a template's sidecar with the trainer's name",
+        "spec.template.sidecars[0].name",
+        "choose another name",
+        sidecars=[{"name": "trainer", "command": ["true"]}],
+    ),
+    own(
+        "a sidecar that would train",
+        "spec.template.sidecars[0]",
+        "add command, or image",
+        sidecars=[{"name": "proxy", "args": ["a"]}],
+    ),
+    own(
+        "a sidecar with an init container's name",
+        "spec.template.sidecars",
+        "choose another name",
+        initContainers=[{"name": "a", "command": ["true"]}],
+        sidecars=[{"name": "a", "command": ["true"]}],
+    ),
+    own(
+        "a sidecar that mounts no volume",
+        "spec.template.sidecars",
+        "add the volume or fix the name",
+        sidecars=[
+            {
+                "name": "proxy",
+                "command": ["true"],
+                "volumeMounts": [{"name": "data", "mountPath": "/data"}],
+            }
+        ],
+    ),
+    own(
+        "a sidecar of no memory",
+        "spec.template.sidecars[0].resources.memory",
+        "must be greater than 0",
+        sidecars=[{"name": "proxy", "command": ["true"], "resources": {"memory": "0Mi"}}],
+    ),
+    own(
+        "a token in a sidecar",
+        "spec.template.sidecars[0].envFrom[0].secretRef",
+        "name another Secret",
+        sidecars=[
+            {
+                "name": "proxy",
+                "command": ["true"],
+                "envFrom": [{"prefix": "A_", "secretRef": {"name": "a-drumline-token"}}],
+            }
+        ],
+    ),
+    own(
+        "as many sidecars as nobody needs",
+        "spec.template.sidecars",
+        "must have at most 8 items",
+        sidecars=[{"name": f"a{i}", "command": ["true"]} for i in range(9)],
+    ),
     node_condition("In without values", "need at least one", operator="In"),
     node_condition("Gt of a word", "one whole number", operator="Gt", values=["new"]),
     node_condition("Exists with values", "remove them", operator="Exists", values=["a"]),

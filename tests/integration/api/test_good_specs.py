@@ -241,6 +241,18 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                 "volumeMounts": [{"name": "bucket", "mountPath": "/in"}],
             }
         ],
+        sidecars=[
+            {
+                "name": "proxy",
+                "image": "proxy:1",
+                "args": ["--listen=127.0.0.1:3128"],
+                "env": [{"name": "A", "value": "1"}],
+                "envFrom": [{"prefix": "PROXY_", "secretRef": {"name": "proxy"}}],
+                "resources": {"cpu": "500m", "memory": "256Mi"},
+                "volumeMounts": [{"name": "bucket", "mountPath": "/in"}],
+            },
+            {"name": "logs", "command": ["collect"]},
+        ],
         envFrom=[
             {"prefix": "WANDB_", "secretRef": {"name": "wandb"}},
             {"prefix": "NCCL_", "configMapRef": {"name": "nccl", "optional": True}},

@@ -13,6 +13,7 @@ TEMPLATE: Json = {
     "image": "any:1",
     "command": ["train"],
     "initContainers": [{"name": "fetch", "command": ["fetch"]}],
+    "sidecars": [{"name": "proxy", "image": "proxy:1", "resources": {"cpu": "1"}}],
     "envFrom": [{"prefix": "WANDB_", "secretRef": {"name": "wandb", "optional": True}}],
     "volumes": [
         {
@@ -30,7 +31,8 @@ def test_a_restricted_namespace_accepts_what_a_template_brings(site: Site) -> No
     site.submit("own", gpusPerNode=8, template=TEMPLATE)
     site.wait("own", phase_is("Running"))
     (pod,) = site.pods("own")
-    assert [each["name"] for each in pod["spec"]["initContainers"]] == ["fetch"]
+    proxy, fetch = pod["spec"]["initContainers"]
+    assert (proxy["name"], proxy["restartPolicy"], fetch["name"]) == ("proxy", "Always", "fetch")
     assert pod["spec"]["containers"][0]["envFrom"][0]["prefix"] == "WANDB_"
 
 

@@ -82,7 +82,10 @@ def test_a_running_pod() -> None:
 def test_a_failed_pod_under_deletion_tells_why_within_bounds() -> None:
     document = {
         "metadata": _metadata(deletionTimestamp="2026-11-01T00:00:30Z"),
-        "spec": {"containers": [{"name": "main", "resources": {}}]},
+        "spec": {
+            "containers": [{"name": "main", "resources": {}}],
+            "initContainers": [{"name": "proxy", "restartPolicy": "Always"}, {"name": "fetch"}],
+        },
         "status": {
             "phase": "Failed",
             "reason": "Evicted",
@@ -91,7 +94,8 @@ def test_a_failed_pod_under_deletion_tells_why_within_bounds() -> None:
                 {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
             ],
             "initContainerStatuses": [
-                {"name": "fetch", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+                {"name": "proxy", "state": {"terminated": {"exitCode": 143}}},
+                {"name": "fetch", "state": {"waiting": {"reason": "ImagePullBackOff"}}},
             ],
             "containerStatuses": [
                 {
@@ -123,7 +127,10 @@ def test_a_failed_pod_under_deletion_tells_why_within_bounds() -> None:
                 termination_message="t" * codec.MAX_TERMINATION_CHARS,
             ),
         ),
-        init_containers=(ContainerView(name="fetch", waiting_reason="ImagePullBackOff"),),
+        init_containers=(
+            ContainerView(name="proxy", is_sidecar=True, exit_code=143),
+            ContainerView(name="fetch", waiting_reason="ImagePullBackOff"),
+        ),
     )
     assert view.finished
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from drumline.controller.conversion.jobs import gang_of
+from drumline.kube.pod_requests import pod_requests
+from drumline.kube.wire import PodSpec
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
@@ -65,6 +68,67 @@ def test_an_image_and_a_home_of_its_own() -> None:
     assert "imagePullPolicy" not in first
     again = {**template, "initContainers": [FETCH]}
     assert spec_of(again)["initContainers"][0]["imagePullPolicy"] == "Always"
+
+
+def test_a_sidecar_starts_before_all_others_and_is_as_restricted_as_the_command() -> None:
+    proxy: Json = {
+        "name": "proxy",
+        "image": "proxy:1",
+        "args": ["--quiet"],
+        "envFrom": [{"prefix": "PROXY_", "secretRef": {"name": "proxy", "optional": False}}],
+        "resources": {"memory": "256Mi"},
+        "volumeMounts": [{"name": "data", "mountPath": "/in"}],
+    }
+    volume = {"name": "data", "emptyDir": {}}
+    made = spec_of({"sidecars": [proxy], "initContainers": [FETCH], "volumes": [volume]})
+    (container,) = made["containers"]
+    names = [each["name"] for each in made["initContainers"]]
+    assert names == ["proxy", "fetch", "drumline-join"]
+    assert made["initContainers"][0] == {
+        "name": "proxy",
+        "image": "proxy:1",
+        "args": ["--quiet"],
+        "env": [
+            {"name": "HOME", "value": "/home/drumline"},
+            {"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"},
+        ],
+        "envFrom": proxy["envFrom"],
+        "restartPolicy": "Always",
+        "resources": {
+            "requests": {"cpu": "100m", "memory": "256Mi"},
+            "limits": {"memory": "256Mi"},
+        },
+        "securityContext": container["securityContext"],
+        "volumeMounts": [
+            {"name": "drumline-home", "mountPath": "/home/drumline"},
+            {"name": "data", "mountPath": "/in", "readOnly": False},
+        ],
+    }
+
+
+@pytest.mark.parametrize("launch", ["Direct", "PerGpu"])
+@pytest.mark.parametrize("nodes", [1, 2])
+@pytest.mark.parametrize("resources", [None, RESOURCES], ids=["none", "stated"])
+@pytest.mark.parametrize("fetches", [[], [FETCH]], ids=["alone", "with-an-init-container"])
+def test_the_scheduler_counts_sidecars_as_kubernetes_does(
+    launch: str, nodes: int, resources: Json | None, fetches: list[Json]
+) -> None:
+    template = {
+        "image": "mine:1",
+        "command": ["train"],
+        "launch": launch,
+        "initContainers": fetches,
+        "sidecars": [
+            {"name": "a", "command": ["a"], "resources": {"cpu": "1500m", "memory": "1Gi"}},
+            {"name": "b", "command": ["b"]},
+        ],
+    }
+    job = admitted(a_job(nodes=nodes, template=template, resources=resources))
+    gpus = PoolGpus(resource="nvidia.com/gpu")
+    spec = pod_manifest(job, index=0, gpus=gpus, settings=SETTINGS)["spec"]
+    counted = pod_requests(msgspec.convert(spec, PodSpec))
+    per_pod = gang_of(job, priority=0).per_pod
+    assert (per_pod.cpu_millis, per_pod.memory_bytes) == (counted["cpu"], counted["memory"])
 
 
 @pytest.mark.parametrize("resources", [None, RESOURCES], ids=["none", "stated"])

@@ -55,6 +55,36 @@ TOKEN = "victim-1a2b3c4d-drumline-token"  # noqa: S105 - the name of a Secret
             },
             "initContainers[fetch].env[A].valueFrom.secretKeyRef",
         ),
+        (
+            {
+                "sidecars": [
+                    {"name": "a", "image": "a"},
+                    {
+                        "name": "b",
+                        "image": "b",
+                        "envFrom": [{"prefix": "A_", "secretRef": {"name": TOKEN}}],
+                    },
+                ]
+            },
+            "sidecars[b].envFrom[0].secretRef",
+        ),
+        (
+            {
+                "sidecars": [
+                    {
+                        "name": "b",
+                        "image": "b",
+                        "env": [
+                            {
+                                "name": "A",
+                                "valueFrom": {"secretKeyRef": {"name": TOKEN, "key": "token"}},
+                            }
+                        ],
+                    }
+                ]
+            },
+            "sidecars[b].env[A].valueFrom.secretKeyRef",
+        ),
     ],
 )
 def test_a_template_that_was_stored_before_the_rule_gets_a_condition_and_no_pods(

@@ -96,9 +96,11 @@ def pod_half(pod_template: Fields, *, container_name: str | None = None) -> PodH
     _fill(template, "envFrom", env_from(container, to=_TEMPLATE))
     volumes = volumes_of(pod)
     mounts = mounts_of(container, volumes=volumes, to=_TEMPLATE)
-    before = _init_containers(pod, volumes)
-    used = [*mounts, *(mount for each in before for mount in each.get("volumeMounts", ()))]
+    before, beside = _init_containers(pod, volumes), _sidecars(pod, container, volumes)
+    helpers = (*before, *beside)
+    used = [*mounts, *(mount for each in helpers for mount in each.get("volumeMounts", ()))]
     _fill(template, "initContainers", before)
+    _fill(template, "sidecars", beside)
     _fill(template, "volumes", without_shared_memory(volumes, used))
     _fill(template, "volumeMounts", mounts)
     _fill(template, "imagePullSecrets", _pull_secrets(pod))
@@ -171,16 +173,7 @@ def _training_container(pod: Fields, *, name: str | None) -> Fields:
     if not containers:
         raise ConversionError(path=pod.at("containers"), problem="is required")
     named = [container for container in containers if container.text("name") == name]
-    training = named[0] if named else max(containers, key=_gpu_count)
-    for container in containers:
-        if container is not training:
-            container.forget()
-            pod.notes.left_out(
-                container.path,
-                "a pod of a template has one container; sidecars are the pool's: pods.sidecars of"
-                " the GpuPool",
-            )
-    return training
+    return named[0] if named else max(containers, key=_gpu_count)
 
 
 def _gpu_count(container: Fields) -> int:
@@ -283,25 +276,62 @@ def metadata_of(metadata: Fields, *, to: str) -> Json:
 def _init_containers(pod: Fields, volumes: list[Json]) -> list[Json]:
     kept: list[Json] = []
     for container in pod.each("initContainers"):
-        command = container.texts("command")
-        name = container.text("name") or ""
-        if not command or container.has("restartPolicy") or name == "trainer":
+        if container.raw("restartPolicy") is not None:
+            continue  # a sidecar
+        name, command = container.text("name") or "", container.texts("command")
+        if not command or name == "trainer":
             container.forget()
-            pod.notes.left_out(
-                container.path,
-                "init containers need a command; those that keep running are the pool's sidecars",
-            )
+            pod.notes.left_out(container.path, "init containers need a command and another name")
             continue
         to = f"{_TEMPLATE}.initContainers[{len(kept)}]"
-        each: Json = {"name": name, "command": command}
-        _fill(each, "image", container.text("image"))
-        _fill(each, "args", container.texts("args"))
-        _fill(each, "env", env_of(container, to=to))
-        _fill(each, "volumeMounts", mounts_of(container, volumes=volumes, to=to))
         container.leave_out("resources", "it has the CPU and memory that the job states")
-        pod.notes.carried(container.path, to)
+        kept.append(_helper(container, name, volumes=volumes, to=to))
+    return kept
+
+
+def _sidecars(pod: Fields, training: Fields, volumes: list[Json]) -> list[Json]:
+    """Init containers that are restarted, and the containers beside the one that trains."""
+    ordinary = [each for each in pod.each("containers") if each.path != training.path]
+    for container in ordinary:
+        pod.notes.check(container.path, "a sidecar is started again whenever it ends")
+    restarted = (
+        each for each in pod.each("initContainers") if each.raw("restartPolicy") is not None
+    )
+    kept: list[Json] = []
+    for container in (*restarted, *ordinary):
+        name = container.text("name") or ""
+        if name == "trainer" or not (container.has("image") or container.has("command")):
+            container.forget()
+            pod.notes.left_out(container.path, "sidecars need an image and another name")
+            continue
+        to = f"{_TEMPLATE}.sidecars[{len(kept)}]"
+        each = _helper(container, name, volumes=volumes, to=to)
+        _fill(each, "envFrom", env_from(container, to=to))
+        _fill(each, "resources", _own_resources(container))
         kept.append(each)
     return kept
+
+
+def _own_resources(container: Fields) -> Json:
+    """CPU and memory; its limits, else its requests."""
+    limits = container.below("resources").below("limits")
+    requests = container.below("resources").below("requests")
+    own: Json = {}
+    for name in ("cpu", "memory"):
+        most, least = limits.text(name), requests.text(name)
+        _fill(own, name, least if most is None else most)
+    return own
+
+
+def _helper(container: Fields, name: str, *, volumes: list[Json], to: str) -> Json:
+    each: Json = {"name": name}
+    _fill(each, "image", container.text("image"))
+    _fill(each, "command", container.texts("command"))
+    _fill(each, "args", container.texts("args"))
+    _fill(each, "env", env_of(container, to=to))
+    _fill(each, "volumeMounts", mounts_of(container, volumes=volumes, to=to))
+    container.notes.carried(container.path, to)
+    return each
 
 
 def _pull_secrets(pod: Fields) -> list[str]:

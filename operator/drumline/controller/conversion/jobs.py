@@ -21,6 +21,7 @@ from drumline.kube.quantity import amount
 from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.manifests.agents import INIT_RESOURCES
 from drumline.lifecycle.manifests.containers import main_requests
+from drumline.lifecycle.manifests.init_containers import sidecar_requests
 from drumline.lifecycle.model.chains import FREE, Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
@@ -230,11 +231,18 @@ def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Reso
 
 
 def _per_pod(job: Job, role: RoleSpec | None = None) -> Resources:
-    """One pod's requests as the kubelet counts them: the larger of container and init container."""
+    """One pod's requests as the kubelet counts them.
+
+    The larger of container and init container, and on top of it what runs beside both.
+    """
     requests = {name: amount(name, text) for name, text in main_requests(job, role).items()}
     if not job.runs_trainer and _has_init_container(job, role):
         for name, text in INIT_RESOURCES.items():
             requests[name] = max(requests.get(name, 0), amount(name, text))
+    template = job.spec.template if role is None else None
+    for sidecar in (template and template.sidecars) or ():
+        for name, text in sidecar_requests(sidecar).items():
+            requests[name] = requests.get(name, 0) + amount(name, text)
     gpus = job.spec.gpus_per_node if role is None else role.gpus_per_node
     return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=gpus)
 

@@ -79,14 +79,18 @@ def event_of(event: EventView) -> PodEvent:
 
 
 def _end_of(pod: PodView, main: ContainerView | None) -> PodEnd | None:
-    """How the main container ended; where it never ran, how the pod did."""
+    """How the main container ended; where it never ran, how the pod did.
+
+    Native sidecars end with every pod, by a signal, and say nothing about why.
+    """
     if main is not None and main.exit_code is not None:
         # A pod that failed as a whole (Evicted) says so, whatever its containers' codes are.
         failed_as_a_whole = pod.phase is PodPhase.FAILED and pod.reason != ""
         return _ended(pod, main, succeeded=main.exit_code == 0 and not failed_as_a_whole)
     if not pod.finished:
         return None
-    ended = [c for c in (*pod.containers, *pod.init_containers) if c.exit_code is not None]
+    counted = (*pod.containers, *(c for c in pod.init_containers if not c.is_sidecar))
+    ended = [c for c in counted if c.exit_code is not None]
     cause = next((c for c in ended if c.exit_code), ended[0] if ended else None)
     if cause is None:
         return PodEnd(
@@ -114,9 +118,11 @@ def _own_limit(pod: PodView) -> str:
 
 
 def _waiting(containers: Iterable[ContainerView]) -> ContainerView | None:
-    """The first container that waits, those first that say why."""
+    """The first container that waits, those first that say why, and sidecars after the others."""
     waiting = [container for container in containers if container.waiting_reason]
-    return min(waiting, key=lambda c: c.waiting_reason in UNTOLD_REASONS, default=None)
+    return min(
+        waiting, key=lambda c: (c.waiting_reason in UNTOLD_REASONS, c.is_sidecar), default=None
+    )
 
 
 def _sentence(reason: str, message: str) -> str:

@@ -19,7 +19,7 @@ from drumline.lifecycle.manifests.agents import (
     with_code,
 )
 from drumline.lifecycle.manifests.environment import launcher_variables
-from drumline.lifecycle.manifests.init_containers import init_container
+from drumline.lifecycle.manifests.init_containers import init_container, sidecar_container
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.manifests.roles import role_variables, template_of_role
 from drumline.lifecycle.manifests.trainer_config import (
@@ -188,9 +188,11 @@ def _template_containers(
         if value is not None:
             container[key] = value
     spec: Json = {"containers": [container], "volumes": volumes}
-    if template.init_containers:
+    if template.init_containers or template.sidecars:
         spec["initContainers"] = [
-            init_container(wanted, main=container) for wanted in template.init_containers
+            # First, so that they also serve what runs before the command, as a proxy does.
+            *(sidecar_container(each, main=container) for each in template.sidecars or ()),
+            *(init_container(each, main=container) for each in template.init_containers or ()),
         ]
     return spec
 

@@ -33,6 +33,7 @@ def template_of_role(role: RoleSpec, template: PodTemplate) -> PodTemplate:
             "env_from": role.env_from,
             "volume_mounts": role.volume_mounts,
             "init_containers": None,
+            "sidecars": None,
         }
     )
 

@@ -42,14 +42,18 @@ def _named(template: PodTemplate) -> Iterator[tuple[str, str]]:
     for container in template.init_containers or []:
         yield from _variables(container.env, at=f"initContainers[{container.name}].env")
     yield from _sources(template.env_from)
+    for sidecar in template.sidecars or []:
+        at = f"sidecars[{sidecar.name}]."
+        yield from _variables(sidecar.env, at=f"{at}env")
+        yield from _sources(sidecar.env_from, at=f"{at}envFrom")
     for name in template.image_pull_secrets or []:
         yield "imagePullSecrets", name
 
 
-def _sources(sources: Sequence[EnvFromSource] | None) -> Iterator[tuple[str, str]]:
+def _sources(sources: Sequence[EnvFromSource] | None, *, at: str = "envFrom") -> Iterator[tuple[str, str]]:
     for index, source in enumerate(sources or []):
         if source.secret_ref is not None:
-            yield f"envFrom[{index}].secretRef", source.secret_ref.name
+            yield f"{at}[{index}].secretRef", source.secret_ref.name
 
 
 def _variables(variables: list[EnvVar] | None, *, at: str) -> Iterator[tuple[str, str]]:

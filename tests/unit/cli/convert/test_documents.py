@@ -141,6 +141,30 @@ def test_a_folder_of_the_node_goes_with_its_mounts() -> None:
     assert any(path.endswith("volumeMounts[0]") for path in left_out(conversion))
 
 
+def test_what_runs_beside_the_training_is_a_sidecar() -> None:
+    document = pytorchjob()
+    pod = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    pod["initContainers"] = [
+        {"name": "fetch", "command": ["fetch"]},
+        {"name": "proxy", "image": "proxy:1", "restartPolicy": "Always"},
+    ]
+    limits = {"cpu": "1", "memory": "1Gi", "ephemeral-storage": "1Gi"}
+    logs = {"name": "logs", "image": "logs:1", "resources": {"limits": limits}, "tty": True}
+    pod["containers"].append(logs)
+    conversion = convert(document)
+    template = conversion.job["spec"]["template"]
+    assert template["initContainers"] == [{"name": "fetch", "command": ["fetch"]}]
+    assert template["sidecars"] == [
+        {"name": "proxy", "image": "proxy:1"},
+        {"name": "logs", "image": "logs:1", "resources": {"cpu": "1", "memory": "1Gi"}},
+    ]
+    at = "spec.pytorchReplicaSpecs.Worker.template.spec.containers[1]"
+    assert {f"{at}.tty", f"{at}.resources.limits.ephemeral-storage"} <= set(left_out(conversion))
+    checks = [note.path for note in conversion.notes if note.fate is Fate.CHECK]
+    assert at in checks
+    assert broken_rules(parse(TrainingJobSpec, conversion.job["spec"])) == ()
+
+
 def test_a_master_that_differs_is_a_pod_like_the_others_and_its_difference_is_named() -> None:
     document = copy.deepcopy(DOCUMENTS[0])
     roles = document["spec"]["pytorchReplicaSpecs"]

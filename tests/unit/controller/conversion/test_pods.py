@@ -201,6 +201,29 @@ def test_a_pod_closes_by_itself_where_only_native_sidecars_run_on(
     assert (seen.closing, seen.holds_node) == (closing, True)
 
 
+def test_a_sidecar_that_was_stopped_is_not_why_a_pod_failed() -> None:
+    proxy = ContainerView(name="proxy", is_sidecar=True, exit_code=143)
+    fetch = ContainerView(name="fetch", exit_code=3)
+    pod = pod_view(phase=PodPhase.FAILED, containers=(container(),), init_containers=(proxy, fetch))
+    assert facts(pod).end == PodEnd(succeeded=False, exit_code=3)
+
+
+def test_a_sidecar_that_crashes_is_no_end_and_not_the_first_to_say_why_a_pod_waits() -> None:
+    crashes = ContainerView(
+        name="proxy", is_sidecar=True, waiting_reason="CrashLoopBackOff", waiting_message="again"
+    )
+    trains = facts(pod_view(containers=(container(ready=True),), init_containers=(crashes,)))
+    assert (trains.ready, trains.end) == (True, None)
+    ended = ContainerView(name="proxy", is_sidecar=True, exit_code=1)
+    assert (
+        facts(pod_view(containers=(container(ready=True),), init_containers=(ended,))).end is None
+    )
+    waits = container(waiting_reason="ErrImagePull", waiting_message="no")
+    assert facts(pod_view(containers=(waits,), init_containers=(crashes,))).waiting == (
+        "ErrImagePull: no"
+    )
+
+
 def test_an_injected_sidecar_does_not_decide_whether_a_member_is_ready() -> None:
     starts = ContainerView(name="mesh", waiting_reason="PodInitializing")
     assert facts(pod_view(ready=False, containers=(container(ready=True), starts))).ready
