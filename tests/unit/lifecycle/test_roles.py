@@ -69,6 +69,15 @@ def test_the_ranks_decide_the_end_unless_a_role_does() -> None:
     assert [decides(by_role, index) for index in range(5)] == [False, False, True, False, False]
 
 
+def test_sidecars_are_for_the_ranks_alone() -> None:
+    sidecars = [{"name": "proxy", "command": ["proxy"], "resources": {"cpu": 1}}]
+    gang = gang_of(
+        a_gang(SERVERS, resources={"cpu": 9}, template={"sidecars": sidecars}), priority=0
+    )
+    (servers,) = gang.roles
+    assert (gang.per_pod.cpu_millis, servers.per_pod.cpu_millis) == (10000, 3000)
+
+
 def test_the_scheduler_sees_roles_with_their_own_requests() -> None:
     job = a_gang(LAUNCHER, SERVERS, launch="PerGpu", resources={"cpu": 9})
     gang = gang_of(job, priority=0)
@@ -121,6 +130,7 @@ def test_a_pod_of_a_role_has_its_own_container_and_the_templates_pod() -> None:
                 "runAsUser": 1000,
                 "env": [{"name": "B", "value": "2"}],
                 "initContainers": [{"name": "fetch", "command": ["fetch"]}],
+                "sidecars": [{"name": "proxy", "command": ["proxy"]}],
                 "labels": {"cost-centre": "9"},
             },
         ),

@@ -50,7 +50,9 @@ def _named(template: PodTemplate) -> Iterator[tuple[str, str]]:
         yield "imagePullSecrets", name
 
 
-def _sources(sources: Sequence[EnvFromSource] | None, *, at: str = "envFrom") -> Iterator[tuple[str, str]]:
+def _sources(
+    sources: Sequence[EnvFromSource] | None, *, at: str = "envFrom"
+) -> Iterator[tuple[str, str]]:
     for index, source in enumerate(sources or []):
         if source.secret_ref is not None:
             yield f"{at}[{index}].secretRef", source.secret_ref.name
