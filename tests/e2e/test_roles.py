@@ -1,0 +1,57 @@
+"""A launcher beside its workers on real kubelets: they find each other by name, and it decides.
+
+The workers serve for ever, as `sshd` does under MPI. The launcher reads MPI's host file, asks every
+worker for its part of a sum, writes the sum and exits: the job has succeeded.
+"""
+
+from __future__ import annotations
+
+from tests.cluster.images import TRAINER_IMAGE
+from tests.e2e.site import Site
+
+WORKER = """
+import os, socket
+rank = int(os.environ["NODE_RANK"])
+peer = socket.gethostbyname("launcher-0")
+server = socket.create_server(("", 7000))
+while True:
+    connection, address = server.accept()
+    known = "launcher" if address[0] == peer else "stranger"
+    with connection, connection.makefile("w") as answer:
+        answer.write(f"{10 ** rank} {known}\\n")
+"""
+LAUNCHER = """
+import os, pathlib, socket, time
+hosts = [line.split() for line in open(os.environ["OMPI_MCA_orte_default_hostfile"])]
+def ask(host):
+    while True:
+        try:
+            with socket.create_connection((host, 7000)) as connection:
+                return connection.makefile().readline().split()
+        except ConnectionRefusedError:
+            time.sleep(0.05)
+answers = [ask(host) for host, _ in hosts]
+slots = [words for _, words in hosts]
+text = f"{sum(int(part) for part, _ in answers)} {[known for _, known in answers]} {slots}"
+pathlib.Path("/checkpoints/sum").write_text(text)
+"""
+
+
+def test_a_launcher_finds_its_workers_and_its_success_is_the_jobs(site: Site) -> None:
+    template = {
+        "image": TRAINER_IMAGE,
+        "command": ["python3", "-c", WORKER],
+        "terminationGracePeriodSeconds": 1,
+        "volumes": [{"name": "saved", "persistentVolumeClaim": {"claimName": "checkpoints"}}],
+    }
+    launcher = {
+        "name": "launcher",
+        "completesJob": True,
+        "command": ["python3", "-c", LAUNCHER],
+        "volumeMounts": [{"name": "saved", "mountPath": "/checkpoints"}],
+    }
+    site.submit("mpi", nodes=2, gpusPerNode=2, template=template, roles=[launcher])
+    status = site.finish("mpi")
+    text = (site.checkpoints / "sum").read_text()
+    assert text == "11 ['launcher', 'launcher'] ['slots=2', 'slots=2']"
+    assert (status["ready"], status["generation"], status["restarts"]) == ("3/3", 1, 0)
