@@ -13,6 +13,7 @@ from drumline.api.trainingjob import TrainingJobSpec
 from drumline.cli.convert.fields import Fields
 from drumline.cli.convert.model import Conversion, ConversionError, Json, Notes, Wanted
 from drumline.cli.convert.pods import GPU, gpus_of, metadata_of, pod_half
+from drumline.cli.convert.roles import role_name, role_of
 
 KUEUE_QUEUE: Final = "kueue.x-k8s.io/queue-name"
 _KUEUE_CLASS: Final = "kueue.x-k8s.io/priority-class"
@@ -35,6 +36,11 @@ class PodRole:
     """Of the role as a whole, for its path."""
     template: Fields
     replicas: int
+    name: str
+    completes: bool = False
+    """Whether the job is over once its pods have succeeded."""
+    command: tuple[str, ...] = ()
+    """What its pods run where the template names nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +99,10 @@ def job_of_roles(
     wanted: Wanted,
     container_name: str | None = None,
 ) -> Conversion:
-    """The job of the role with the most GPUs; equal roles are further pods of it.
+    """The job of the role that trains.
+
+    Roles with as many GPUs a pod are further pods of it, the others are roles of the job. These
+    find the others where the kubelet starts the commands alone, so then no agent does.
 
     Raises:
         ConversionError: no role has a GPU, or the result is no TrainingJob.
@@ -103,18 +112,23 @@ def job_of_roles(
         where = roles[0].template.path if roles else "spec"
         raise ConversionError(
             path=where,
-            problem=f"no container has {GPU} in its limits; every pod of a TrainingJob has a GPU",
+            problem=f"no container has {GPU} in its limits; the ranks of a TrainingJob have GPUs",
         )
-    main = max(roles, key=lambda role: gpus_of(role.template) * role.replicas)
-    half = pod_half(main.template, container_name=container_name)
+    main = _main(roles)
+    beside = [role for role in roles if _is_unlike(role, main)]
+    half = pod_half(main.template, container_name=container_name, supervised=not beside)
     nodes = 0
     for role in roles:
-        nodes += role.replicas if role is main else _joining(role, main, notes)
+        if role not in beside:
+            nodes += role.replicas if role is main else _joining(role, main, notes)
     for path in _topology_paths(main.template):
         notes.check(path, "name a level of the GpuPool in spec.topology")
     template = dict(half.template)
+    if main.command:
+        template.setdefault("command", list(main.command))
     volumes = [*template.get("volumes", []), *spec.pop("volumes", [])]
-    mounts = [*template.get("volumeMounts", []), *spec.pop("volumeMounts", [])]
+    shared = spec.pop("volumeMounts", [])  # of all pods of the job
+    mounts = [*template.get("volumeMounts", []), *shared]
     if volumes:
         template.update(volumes=volumes, volumeMounts=mounts)
     whole = {
@@ -125,7 +139,43 @@ def job_of_roles(
         **spec,
         "template": template,
     }
+    if beside:
+        whole["roles"] = _roles(beside, template, notes, container_name=container_name)
+        for role in whole["roles"] if shared else ():
+            role["volumeMounts"] = [*role.get("volumeMounts", []), *shared]
+        notes.check(
+            main.fields.path,
+            "pods of roles find the others where the kubelet starts the commands, so the whole"
+            " gang starts again after a failure; with template.launch the ranks start again alone",
+        )
     return finished(document, head.metadata, whole, wanted=wanted)
+
+
+def _main(roles: Sequence[PodRole]) -> PodRole:
+    """The role that trains: of those that end nothing by themselves the one with most GPUs."""
+    training = [role for role in roles if not role.completes and gpus_of(role.template)]
+    return max(training or roles, key=lambda role: gpus_of(role.template) * role.replicas)
+
+
+def _is_unlike(role: PodRole, main: PodRole) -> bool:
+    decides = role.completes and not main.completes
+    return role is not main and (decides or gpus_of(role.template) != gpus_of(main.template))
+
+
+def _roles(
+    roles: Sequence[PodRole], template: Json, notes: Notes, *, container_name: str | None
+) -> list[Json]:
+    made: list[Json] = []
+    for role in roles:
+        name = role_name(role.name, taken=[each["name"] for each in made])
+        to = f"spec.roles[{len(made)}]"
+        own, gpus = role_of(role.template, to=to, template=template, container_name=container_name)
+        notes.carried(role.fields.path, f"{to}, the role {name}")
+        counts = {"nodes": role.replicas} if role.replicas != 1 else {}
+        devices = {"gpusPerNode": gpus} if gpus else {}
+        ends = {"completesJob": True} if role.completes else {}
+        made.append({"name": name, **counts, **devices, **ends, **own})
+    return made
 
 
 def finished(document: Fields, metadata: Json, spec: Json, *, wanted: Wanted) -> Conversion:
@@ -165,15 +215,7 @@ def _not_ours(error: ApiError) -> ConversionError:
 
 
 def _joining(role: PodRole, main: PodRole, notes: Notes) -> int:
-    """Pods of another role that are like those of the main role; 0 where they are not."""
-    if gpus_of(role.template) != gpus_of(main.template):
-        role.fields.forget()
-        notes.left_out(
-            role.fields.path,
-            f"its pods have {gpus_of(role.template)} GPUs, those of {main.fields.path}"
-            f" {gpus_of(main.template)}, and all pods of a TrainingJob are the same",
-        )
-        return 0
+    """Pods of another role that are like those of the main role."""
     mine, main_spec = role.template.raw("spec"), main.template.raw("spec")
     for path in _differences(mine, main_spec, role.template.at("spec")):
         notes.left_out(path, f"differs from {main.template.path}, which all pods have")

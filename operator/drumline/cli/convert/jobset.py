@@ -14,7 +14,6 @@ from drumline.cli.convert.model import Conversion, Json, Wanted
 _SPEC: Final = {
     "network": "pods find each other as NAME-INDEX in /etc/hosts",
     "coordinator": "MASTER_ADDR and JAX_COORDINATOR_ADDRESS name pod 0",
-    "successPolicy": "a job has succeeded when all its pods have",
     "startupPolicy": "all pods start together",
     "managedBy": "the TrainingJob is Drumline's",
 }
@@ -54,7 +53,8 @@ def convert_jobset(document: Fields, wanted: Wanted) -> Conversion:
         fields.notes.check(
             fields.at("suspend"), "Kueue sets it itself; remove spec.suspend if nobody else did"
         )
-    roles = [_role(entry, spec) for entry in fields.each("replicatedJobs")]
+    deciding = _deciding(fields.below("successPolicy"))
+    roles = [_role(entry, spec, deciding=deciding) for entry in fields.each("replicatedJobs")]
     for name, why in _FAILURE.items():
         restarts.leave_out(name, why)
     for name, why in _SPEC.items():
@@ -62,9 +62,20 @@ def convert_jobset(document: Fields, wanted: Wanted) -> Conversion:
     return job_of_roles(document, roles, head=head, spec=spec, wanted=wanted)
 
 
-def _role(entry: Fields, spec: Json) -> PodRole:
+def _deciding(policy: Fields) -> frozenset[str]:
+    """The replicated jobs whose success is the JobSet's; none: all of them."""
+    targets = policy.texts("targetReplicatedJobs", to="spec.roles, completesJob")
+    operator = policy.text("operator")
+    if operator == "Any":
+        policy.notes.left_out(
+            policy.at("operator"), "a job has succeeded once all pods that decide it have"
+        )
+    return frozenset(targets)
+
+
+def _role(entry: Fields, spec: Json, *, deciding: frozenset[str]) -> PodRole:
     """A replicated job: so many Jobs of so many pods."""
-    entry.leave_out("name", "pods are called NAME-INDEX")
+    name = entry.text("name") or "role"
     entry.leave_out("groupName", "all pods of a TrainingJob are one group")
     entry.leave_out("dependsOn", "all pods start together; what runs before is an init container")
     jobs = entry.number("replicas", to="spec.nodes")
@@ -77,10 +88,12 @@ def _role(entry: Fields, spec: Json) -> PodRole:
     deadline = job.number("activeDeadlineSeconds", to="spec.activeDeadlineSeconds")
     if deadline is not None:
         spec["activeDeadlineSeconds"] = deadline
-    for name, why in _JOB.items():
-        job.leave_out(name, why)
+    for field, why in _JOB.items():
+        job.leave_out(field, why)
     return PodRole(
         fields=entry,
         template=job.below("template"),
+        name=name,
+        completes=name in deciding,
         replicas=(1 if jobs is None else jobs) * (1 if pods is None else pods),
     )

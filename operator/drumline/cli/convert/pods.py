@@ -67,19 +67,22 @@ class PodHalf:
     gpus: int
 
 
-def pod_half(pod_template: Fields, *, container_name: str | None = None) -> PodHalf:
+def pod_half(
+    pod_template: Fields, *, container_name: str | None = None, supervised: bool = True
+) -> PodHalf:
     """The pod template as fields of a TrainingJob.
 
     Args:
         pod_template: metadata and spec.
         container_name: of the container that trains; None, or not there: the one with GPUs.
+        supervised: whether an agent is to start the command.
 
     Raises:
         ConversionError: there is no container, or it has no image.
     """
     pod = pod_template.below("spec")
     template: Json = metadata_of(pod_template.below("metadata"), to=_TEMPLATE)
-    container = _training_container(pod, name=container_name)
+    container = training_container(pod, name=container_name)
     gpus, resources = resources_of(container.below("resources"))
     spec = _placement(pod)
     if resources:
@@ -89,7 +92,7 @@ def pod_half(pod_template: Fields, *, container_name: str | None = None) -> PodH
         raise ConversionError(path=container.at("image"), problem="is required")
     container.text("name")
     template.update(image=image)
-    template.update(command_of(container, gpus=gpus))
+    template.update(command_of(container, gpus=gpus, supervised=supervised))
     _fill(template, "imagePullPolicy", container.text("imagePullPolicy", to=_TEMPLATE))
     _fill(template, "workingDir", container.text("workingDir", to=f"{_TEMPLATE}.workingDir"))
     _fill(template, "env", env_of(container, to=_TEMPLATE))
@@ -147,17 +150,18 @@ def launch_fields(words: Sequence[str], *, gpus: int, path: str, fields: Fields)
     return {"launch": launch}
 
 
-def command_of(container: Fields, *, gpus: int) -> Json:
+def command_of(container: Fields, *, gpus: int, supervised: bool = True) -> Json:
     """Command, arguments and who starts them."""
     command = container.texts("command", to=f"{_TEMPLATE}.command")
     args = container.texts("args", to=f"{_TEMPLATE}.args")
     fields: Json = {}
-    if command:
+    if command and supervised:
         fields = launch_fields(
             [*command, *args], gpus=gpus, path=container.at("command"), fields=container
         )
+    if command:
         fields["command"] = command
-    else:
+    elif supervised:
         container.notes.check(
             container.path,
             "without a command the kubelet starts the image's own; name it in template.command"
@@ -168,7 +172,12 @@ def command_of(container: Fields, *, gpus: int) -> Json:
     return fields
 
 
-def _training_container(pod: Fields, *, name: str | None) -> Fields:
+def training_container(pod: Fields, *, name: str | None) -> Fields:
+    """The container of this name, else the one with the most GPUs; the others are noted.
+
+    Raises:
+        ConversionError: there is none.
+    """
     containers = pod.each("containers")
     if not containers:
         raise ConversionError(path=pod.at("containers"), problem="is required")
@@ -182,8 +191,11 @@ def _gpu_count(container: Fields) -> int:
     return limits.number(GPU) or requests.number(GPU) or 0
 
 
-def resources_of(resources: Fields) -> tuple[int, Json]:
-    """GPUs and the rest of a container's resources; its limits, else its requests."""
+def resources_of(resources: Fields, *, to: str = "spec") -> tuple[int, Json]:
+    """GPUs and the rest of a container's resources; its limits, else its requests.
+
+    `to` is what gets them, for the notes.
+    """
     limits, requests = resources.below("limits"), resources.below("requests")
     gpus, amounts = 0, dict[str, Any]()
     for name in dict.fromkeys((*limits.names(), *requests.names())):
@@ -192,13 +204,13 @@ def resources_of(resources: Fields) -> tuple[int, Json]:
         amount = most if most is not None else least
         if name == GPU:
             gpus = limits.number(name) or requests.number(name) or 0
-            resources.notes.carried(path, "spec.gpusPerNode")
+            resources.notes.carried(path, f"{to}.gpusPerNode")
             continue
         if "gpu" in name or name.startswith("nvidia.com/mig-"):
-            resources.notes.left_out(path, f"GPUs are {GPU}; set spec.gpusPerNode")
+            resources.notes.left_out(path, f"GPUs are {GPU}; set {to}.gpusPerNode")
             continue
         amounts[name] = amount
-        resources.notes.carried(path, "spec.resources")
+        resources.notes.carried(path, f"{to}.resources")
         if least is not None and most is not None and least != most:
             resources.notes.left_out(
                 requests.at(name), f"requests are the limits ({most}), so that pods are Guaranteed"

@@ -31,7 +31,7 @@ def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
     """
     head = head_of(document)
     fields = document.below("spec")
-    spec = _run_policy(fields.below("runPolicy"))
+    spec = run_policy(fields.below("runPolicy"))
     _elastic(fields.below("elasticPolicy"), spec)
     replicas = fields.below("pytorchReplicaSpecs")
     roles: list[PodRole] = []
@@ -42,7 +42,12 @@ def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
             number = role.number("replicas", to="spec.nodes")
             template = role.below("template")
             roles.append(
-                PodRole(fields=role, template=template, replicas=1 if number is None else number)
+                PodRole(
+                    fields=role,
+                    template=template,
+                    name=name,
+                    replicas=1 if number is None else number,
+                )
             )
     if not roles:
         raise ConversionError(path=replicas.path, problem="needs a Master or a Worker")
@@ -56,7 +61,8 @@ def convert_pytorchjob(document: Fields, wanted: Wanted) -> Conversion:
     )
 
 
-def _run_policy(policy: Fields) -> Json:
+def run_policy(policy: Fields) -> Json:
+    """Limits of a job of Kubeflow, and its place in line."""
     spec: dict[str, Any] = {}
     numbers = ("ttlSecondsAfterFinished", "activeDeadlineSeconds")
     for name in numbers:

@@ -14,12 +14,11 @@ from drumline.cli.convert.model import Conversion, Json, Wanted
 _PLUGINS: Final = {
     "pytorch": "the launcher's variables are set: MASTER_ADDR, MASTER_PORT, NODE_RANK, RANK",
     "svc": "pods find each other as NAME-INDEX in /etc/hosts",
-    "ssh": "there is no SSH between pods; mpirun needs a launcher without it",
+    "ssh": "nobody makes SSH keys: mount a Secret with them, as examples/roles.yaml does",
     "env": "VC_TASK_INDEX is NODE_RANK",
-    "mpi": "the host file's path is in the variables of MPI; there is no SSH between pods",
+    "mpi": "the host file's path is in the variables of MPI; SSH keys are a Secret to mount",
 }
 _TASK: Final = {
-    "policies": "spec.recovery limits restarts by what went wrong",
     "topologyPolicy": "the kubelet's topology manager decides",
     "maxRetry": "spec.recovery limits restarts, of the gang as a whole",
     "dependsOn": "all pods start together; what runs before is an init container",
@@ -72,14 +71,35 @@ def convert_volcano(document: Fields, wanted: Wanted) -> Conversion:
 
 
 def _role(entry: Fields) -> PodRole:
-    entry.leave_out("name", "pods are called NAME-INDEX")
+    name = entry.text("name") or "task"
+    completes = _completes(entry)
     least, replicas = entry.number("minAvailable"), entry.number("replicas", to="spec.nodes")
     pods = 1 if replicas is None else replicas
     if least is not None and least != pods:
         entry.notes.left_out(entry.at("minAvailable"), "all pods start together, or none")
-    for name, why in _TASK.items():
-        entry.leave_out(name, why)
-    return PodRole(fields=entry, template=entry.below("template"), replicas=pods)
+    for field, why in _TASK.items():
+        entry.leave_out(field, why)
+    return PodRole(
+        fields=entry,
+        template=entry.below("template"),
+        name=name,
+        replicas=pods,
+        completes=completes,
+    )
+
+
+def _completes(entry: Fields) -> bool:
+    """Whether a policy ends the job with this task, as that of a launcher does."""
+    completes = False
+    for policy in entry.each("policies"):
+        events = {policy.text("event"), *policy.texts("events")}
+        if "TaskCompleted" in events and policy.text("action") == "CompleteJob":
+            completes = True
+            entry.notes.carried(policy.path, "completesJob of the role")
+        else:
+            policy.forget()
+            entry.notes.left_out(policy.path, "spec.recovery limits restarts by what went wrong")
+    return completes
 
 
 def _volumes(fields: Fields, spec: Json) -> None:

@@ -12,15 +12,18 @@ import pytest
 import yaml
 
 from drumline.api.load import parse
+from drumline.api.role import RoleSpec
 from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.cli.convert.documents import convert_document
 from drumline.cli.convert.model import Conversion, ConversionError, Fate, Wanted
+from drumline.cli.convert.roles import role_name
 from drumline.cli.convert.sbatch import convert_sbatch
 
 PAGE = (Path(__file__).parents[4] / "docs" / "migrating.md").read_text()
 EXAMPLES = re.findall(r"```(yml|bash)\n(.*?)```\s+```yaml\n(.*?)```", PAGE, flags=re.DOTALL)
 DOCUMENTS = [yaml.safe_load(text) for language, text, _ in EXAMPLES if language == "yml"]
+MPI_JOB = next(each for each in DOCUMENTS if each["kind"] == "MPIJob")
 TRAIN_JOB: dict[str, Any] = {
     "apiVersion": "trainer.kubeflow.org/v1alpha1",
     "kind": "TrainJob",
@@ -91,7 +94,7 @@ def test_an_example_of_the_page_becomes_the_job_beside_it(
 
 
 def test_the_page_has_an_example_of_each_system() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
 
 
 @pytest.mark.parametrize("document", [*DOCUMENTS, TRAIN_JOB], ids=lambda raw: raw["kind"])
@@ -177,14 +180,69 @@ def test_a_master_that_differs_is_a_pod_like_the_others_and_its_difference_is_na
     assert path in left_out(conversion)
 
 
-def test_a_role_without_gpus_is_left_out_as_a_whole() -> None:
+def test_pods_without_gpus_are_a_role_beside_the_ranks() -> None:
     document = copy.deepcopy(DOCUMENTS[2])
     tasks = document["spec"]["tasks"]
     tasks[1] = copy.deepcopy(tasks[1])
     del tasks[0]["template"]["spec"]["containers"][0]["resources"]
     conversion = convert(document)
-    assert conversion.job["spec"]["nodes"] == 2
-    assert "0 GPUs" in left_out(conversion)["spec.tasks[0]"]
+    spec = conversion.job["spec"]
+    assert spec["nodes"] == 2
+    assert "launch" not in spec["template"]
+    (role,) = spec["roles"]
+    assert (role["name"], "gpusPerNode" in role, "image" in role) == ("master", False, False)
+    assert role["command"] == tasks[0]["template"]["spec"]["containers"][0]["command"]
+
+
+def test_the_task_that_completes_a_job_does_so_as_a_role() -> None:
+    document = copy.deepcopy(DOCUMENTS[2])
+    first = document["spec"]["tasks"][0]
+    first["policies"] = [
+        {"event": "TaskCompleted", "action": "CompleteJob"},
+        {"event": "PodEvicted", "action": "RestartJob"},
+    ]
+    conversion = convert(document)
+    (role,) = conversion.job["spec"]["roles"]
+    assert role["completesJob"] is True
+    assert "spec.tasks[0].policies[1]" in left_out(conversion)
+
+
+def test_volumes_of_a_role_join_those_of_the_template_unless_another_has_the_name() -> None:
+    document = copy.deepcopy(MPI_JOB)
+    launcher = document["spec"]["mpiReplicaSpecs"]["Launcher"]["template"]["spec"]
+    launcher["volumes"] = [
+        {"name": "keys", "secret": {"secretName": "ssh"}},
+        {"name": "data", "emptyDir": {}},
+    ]
+    launcher["containers"][0]["volumeMounts"] = [
+        {"name": "keys", "mountPath": "/keys"},
+        {"name": "data", "mountPath": "/data"},
+    ]
+    worker = document["spec"]["mpiReplicaSpecs"]["Worker"]["template"]["spec"]
+    worker["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "corpus"}}]
+    worker["containers"][0]["volumeMounts"] = [{"name": "data", "mountPath": "/data"}]
+    conversion = convert(document)
+    spec = conversion.job["spec"]
+    assert {volume["name"] for volume in spec["template"]["volumes"]} == {"keys", "data"}
+    (role,) = spec["roles"]
+    assert [mount["name"] for mount in role["volumeMounts"]] == ["keys"]
+    assert any("is another volume" in text for text in left_out(conversion).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "taken", "made"),
+    [
+        ("Launcher", (), "launcher"),
+        ("main", (), "role-main"),
+        ("0_ps", (), "role-0-ps"),
+        ("---", (), "role"),
+        ("a" * 30, ("a" * 20,), f"{'a' * 18}-2"),
+        ("drumline-x", (), "role-drumline-x"),
+    ],
+)
+def test_a_role_gets_a_name_that_it_can_have(name: str, taken: tuple[str, ...], made: str) -> None:
+    assert role_name(name, taken=taken) == made
+    parse(RoleSpec, {"name": made})
 
 
 @pytest.mark.parametrize(
@@ -232,3 +290,19 @@ def test_a_trainjob_takes_what_it_says_itself() -> None:
         },
     }
     assert any(note.path == "spec.runtimeRef" for note in conversion.notes)
+
+
+def test_the_replicated_job_whose_success_counts_decides_as_a_role() -> None:
+    document = copy.deepcopy(DOCUMENTS[1])
+    workers = document["spec"]["replicatedJobs"][0]
+    driver = copy.deepcopy(workers)
+    driver["name"] = "driver"
+    driver["template"]["spec"].update(parallelism=1, completions=1)
+    container = driver["template"]["spec"]["template"]["spec"]["containers"][0]
+    container.update(command=["drive"], resources={})
+    document["spec"]["replicatedJobs"].append(driver)
+    document["spec"]["successPolicy"] = {"operator": "Any", "targetReplicatedJobs": ["driver"]}
+    conversion = convert(document)
+    (role,) = conversion.job["spec"]["roles"]
+    assert role == {"name": "driver", "completesJob": True, "command": ["drive"]}
+    assert "spec.successPolicy.operator" in left_out(conversion)
