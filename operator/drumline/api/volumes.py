@@ -1,8 +1,8 @@
 """Volumes of a pod template, and where they may be mounted.
 
-A volume is a claim, a Secret or a ConfigMap of the job's namespace, one that a CSI driver makes, or
-scratch space. Mounts of the operator and the kubelet cannot be hidden: the gang's hosts, tokens,
-the kernel's folders.
+A volume is a claim, a Secret or a ConfigMap of the job's namespace, a claim that is made for each
+pod, a volume that a CSI driver makes, or scratch space. Mounts of the operator and the kubelet
+cannot be hidden: the gang's hosts, tokens, the kernel's folders.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from drumline.api.base import (
+    DISTINCT,
     TOKEN_SECRET_SUFFIX,
     ApiModel,
     LabelKey,
@@ -101,6 +102,65 @@ class CsiVolume(ApiModel):
     )
 
 
+class ClaimRequests(ApiModel):
+    """How much a claim asks for."""
+
+    storage: Quantity
+    """Its size, for instance 500Gi."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="quantity(string(self.storage)).isGreaterThan(quantity('0'))",
+            message="storage must be greater than 0; raise it",
+            field_path=".storage",
+        ),
+    )
+
+
+class ClaimResources(ApiModel):
+    """What a claim asks for."""
+
+    requests: ClaimRequests
+    """How much."""
+
+
+class ClaimSpec(ApiModel):
+    """The spec of a claim that is made for each pod, as in a PersistentVolumeClaim."""
+
+    access_modes: Annotated[
+        list[Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]] | None,
+        Field(min_length=1, max_length=3, json_schema_extra=DISTINCT),
+    ] = None
+    """How the volume can be mounted. Default: ReadWriteOnce."""
+    storage_class_name: (
+        Annotated[
+            str,
+            Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"),
+        ]
+        | None
+    ) = None
+    """StorageClass that provisions the volume. Absent: the cluster's default."""
+    resources: ClaimResources
+    """The volume's size."""
+
+
+class ClaimTemplate(ApiModel):
+    """What the claim of each pod is made from."""
+
+    spec: ClaimSpec
+    """The claim's spec."""
+
+
+class EphemeralVolume(ApiModel):
+    """A claim of each pod's own, named POD-VOLUME: Kubernetes makes it and deletes it with the pod.
+
+    Its volume is provisioned for the node of the pod, whatever its StorageClass waits for.
+    """
+
+    volume_claim_template: ClaimTemplate
+    """What the claims are made from."""
+
+
 class Volume(ApiModel):
     """A volume of the pod: a name and exactly one source."""
 
@@ -116,13 +176,16 @@ class Volume(ApiModel):
     """Scratch space that lives as long as the pod."""
     csi: CsiVolume | None = None
     """A volume of a CSI driver for this pod alone."""
+    ephemeral: EphemeralVolume | None = None
+    """A claim that is made for this pod alone, and goes with it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
             rule="[has(self.persistentVolumeClaim), has(self.configMap), has(self.secret),"
-            " has(self.emptyDir), has(self.csi)].filter(given, given).size() == 1",
+            " has(self.emptyDir), has(self.csi), has(self.ephemeral)]"
+            ".filter(given, given).size() == 1",
             message="a volume has exactly one of persistentVolumeClaim, configMap, secret,"
-            " emptyDir and csi",
+            " emptyDir, csi and ephemeral",
         ),
         Rule(
             rule="!self.name.startsWith('drumline-')",

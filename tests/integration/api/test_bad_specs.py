@@ -33,6 +33,10 @@ def own(why: str, field: str, fix: str, /, **changes: Any) -> Bad:
     return Bad(why, template_job(**changes), field, fix)
 
 
+def claim_of_pod(*, storage: str) -> Json:
+    return {"volumeClaimTemplate": {"spec": {"resources": {"requests": {"storage": storage}}}}}
+
+
 def role(why: str, field: str, fix: str, /, spec: Json | None = None, **changes: Any) -> Bad:
     roles = [{"name": "launcher", **changes}]
     return Bad(
@@ -482,6 +486,24 @@ JOBS = [
         "spec.roles",
         "each more than 0",
         resources={"cpu": "0"},
+    ),
+    own(
+        "a claim of no size",
+        "spec.template.volumes[0].ephemeral.volumeClaimTemplate.spec.resources.requests.storage",
+        "must be greater than 0",
+        volumes=[{"name": "a", "ephemeral": claim_of_pod(storage="0Gi")}],
+    ),
+    own(
+        "a claim that says no size",
+        "spec.template.volumes[0].ephemeral.volumeClaimTemplate.spec.resources",
+        "Required value",
+        volumes=[{"name": "a", "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}],
+    ),
+    own(
+        "a claim and scratch space in one",
+        "spec.template.volumes[0]",
+        "exactly one of",
+        volumes=[{"name": "a", "emptyDir": {}, "ephemeral": claim_of_pod(storage="1Gi")}],
     ),
     own(
         "an init container with the trainer's name",

@@ -265,7 +265,19 @@ ACCEPTED: dict[str, dict[str, Any]] = {
                     "readOnly": True,
                     "volumeAttributes": {"bucketName": "corpus"},
                 },
-            }
+            },
+            {
+                "name": "scratch",
+                "ephemeral": {
+                    "volumeClaimTemplate": {
+                        "spec": {
+                            "accessModes": ["ReadWriteOncePod"],
+                            "storageClassName": "fast",
+                            "resources": {"requests": {"storage": "2Ti"}},
+                        }
+                    }
+                },
+            },
         ],
     ),
     "as many conditions on nodes as there may be": manifest(

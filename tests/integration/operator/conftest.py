@@ -194,6 +194,14 @@ def with_claim(name: str) -> dict[str, Any]:
     return {"image": "any:1", "volumes": [volume], "volumeMounts": [mount]}
 
 
+def with_pod_claim(storage_class: str) -> dict[str, Any]:
+    """A template with a claim of each pod's own."""
+    spec = {"storageClassName": storage_class, "resources": {"requests": {"storage": "1Gi"}}}
+    volume = {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    mount = {"name": "data", "mountPath": "/data"}
+    return {"image": "any:1", "volumes": [volume], "volumeMounts": [mount]}
+
+
 def ensure_waiting_class(kube: Kube) -> str:
     """A storage class whose claims wait for their first consumer; nothing provisions them."""
     name = "drumline-test-waits"

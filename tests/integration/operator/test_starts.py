@@ -13,6 +13,7 @@ from tests.integration.operator.conftest import (
     ensure_waiting_class,
     release_lease,
     with_claim,
+    with_pod_claim,
 )
 from tests.kube import Json, generation_is, phase_is, reason_is
 
@@ -209,6 +210,36 @@ def test_a_claim_that_waits_for_its_first_consumer_gets_the_node(site: Site) -> 
     selected = claim["metadata"]["annotations"]["volume.kubernetes.io/selected-node"]
     first = site.kube.get("pods", "consumer-0-g1", site.namespace)
     assert selected == first["spec"]["nodeName"]
+
+
+def is_provisioned(claim: Json | None) -> bool:
+    """Whether the volume controller has asked the class's provisioner for the claim's volume."""
+    annotations = (claim or {}).get("metadata", {}).get("annotations") or {}
+    return annotations.get("volume.kubernetes.io/storage-provisioner") == "drumline.test/none"
+
+
+def test_each_pod_has_a_claim_of_its_own_that_is_provisioned_for_its_node(site: Site) -> None:
+    waits = ensure_waiting_class(site.kube)
+    site.submit("scratch", nodes=2, gpusPerNode=8, template=with_pod_claim(waits))
+    site.wait("scratch", phase_is("Running"))
+    for pod in site.pods("scratch"):
+        name = f"{pod['metadata']['name']}-data"
+        claim = site.kube.wait("persistentvolumeclaims", name, site.namespace, is_provisioned)
+        assert claim is not None
+        metadata = claim["metadata"]
+        selected = metadata["annotations"]["volume.kubernetes.io/selected-node"]
+        assert selected == pod["spec"]["nodeName"]
+        assert [owner["uid"] for owner in metadata["ownerReferences"]] == [pod["metadata"]["uid"]]
+
+
+def test_a_class_that_does_not_exist_holds_no_gpu_and_fails_the_job(site: Site) -> None:
+    recovery = {"maxFailedStarts": 1}
+    template = with_pod_claim("misspelt")
+    site.submit("classless", nodes=1, gpusPerNode=8, template=template, recovery=recovery)
+    job = site.wait("classless", phase_is("Failed"))
+    assert 'storageclass "misspelt" not found' in job["status"]["message"]
+    assert "name a StorageClass with a provisioner" in job["status"]["message"]
+    assert site.pods("classless") == []
 
 
 def test_pods_orphaned_while_no_operator_led_are_swept(

@@ -17,6 +17,8 @@ from drumline.lifecycle.plan.claims import (
     claim_names,
     claim_step,
     missing_claim,
+    pod_claim_classes,
+    pod_claim_trouble,
 )
 from tests.builders import a_job, admitted
 
@@ -71,3 +73,42 @@ def test_the_claims_that_a_job_names() -> None:
     ]
     assert claim_names(a_job(template={"image": "any:1", "volumes": volumes})) == ("home",)
     assert claim_names(a_job()) == ()
+
+
+@pytest.mark.parametrize(
+    ("storage", "message"),
+    [
+        (WAITS, None),
+        (AT_ONCE, None),
+        (BY_HAND, "no claim of volume scratch would be bound, as storage class local"),
+        (None, 'storageclass "local" not found'),
+    ],
+    ids=["waits", "immediate", "without-provisioner", "unknown"],
+)
+def test_claims_of_pods_need_a_class_that_provisions(
+    storage: StorageClassFacts | None, message: str | None
+) -> None:
+    trouble = pod_claim_trouble("scratch", "local", storage)
+    if message is None:
+        assert trouble is None
+        return
+    assert trouble is not None
+    assert trouble.message.startswith(message)
+    remedy = "name a StorageClass with a provisioner in volume scratch of the template"
+    assert trouble.remedy == remedy
+
+
+def test_the_classes_that_claims_of_pods_name() -> None:
+    def claim(**spec: Any) -> dict[str, Any]:
+        resources = {"requests": {"storage": "1Gi"}}
+        return {"volumeClaimTemplate": {"spec": {**spec, "resources": resources}}}
+
+    volumes: list[dict[str, Any]] = [
+        {"name": "a", "ephemeral": claim()},
+        {"name": "b", "ephemeral": claim(storageClassName="fast")},
+        {"name": "c", "emptyDir": {}},
+    ]
+    assert pod_claim_classes(a_job(template={"image": "any:1", "volumes": volumes})) == (
+        ("b", "fast"),
+    )
+    assert pod_claim_classes(a_job()) == ()

@@ -158,3 +158,25 @@ def test_variables_of_a_whole_secret_and_volumes_of_a_driver() -> None:
     made = spec_of({"envFrom": [source], "volumes": [bucket], "volumeMounts": [mount]})
     assert made["containers"][0]["envFrom"] == [source]
     assert bucket in made["volumes"]
+
+
+def test_the_claim_of_a_pod_is_for_its_node() -> None:
+    resources = {"requests": {"storage": "2Ti"}}
+    spec: Json = {"storageClassName": "fast", "resources": resources}
+    scratch = {"name": "scratch", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    job = admitted(
+        a_job(nodes=2, template={"image": "mine:1", "volumes": [scratch]}), nodes=("n1", "n2")
+    )
+    gpus = PoolGpus(resource="nvidia.com/gpu")
+    for index, node in enumerate(("n1", "n2")):
+        pod = pod_manifest(job, index=index, gpus=gpus, settings=SETTINGS)
+        assert pod["spec"]["nodeName"] == node
+        assert pod["spec"]["volumes"][0] == {
+            "name": "scratch",
+            "ephemeral": {
+                "volumeClaimTemplate": {
+                    "metadata": {"annotations": {"volume.kubernetes.io/selected-node": node}},
+                    "spec": {"accessModes": ["ReadWriteOnce"], **spec},
+                }
+            },
+        }

@@ -16,12 +16,11 @@ _SOURCES: Final = {
     "hostPath": "folders of the node are the administrator's: pods.volumes of the GpuPool"
     " (docs/pools.md)",
     "nfs": "make a PersistentVolume and a claim of it, and mount the claim",
-    "ephemeral": "make a claim and mount it, or use emptyDir",
     "downwardAPI": "the pods know their place from the launcher's variables",
     "projected": "name the Secret or ConfigMap as a volume of its own",
     "image": "put the files into the image",
 }
-_OURS: Final = ("persistentVolumeClaim", "configMap", "secret", "emptyDir", "csi")
+_OURS: Final = ("persistentVolumeClaim", "configMap", "secret", "emptyDir", "csi", "ephemeral")
 
 
 def env_of(container: Fields, *, to: str) -> list[Json]:
@@ -157,6 +156,8 @@ def _source(entry: Fields, kind: str) -> Json:
             return _without_none(name=source.text("secretName"))
         case "emptyDir":
             return _without_none(medium=source.text("medium"), sizeLimit=source.text("sizeLimit"))
+        case "ephemeral":
+            return {"volumeClaimTemplate": {"spec": _claim_spec(source)}}
         case _:
             reference = source.below("nodePublishSecretRef")
             secret = reference.text("name")
@@ -167,6 +168,16 @@ def _source(entry: Fields, kind: str) -> Json:
                 volumeAttributes=source.raw("volumeAttributes"),
                 nodePublishSecretRef={"name": secret} if secret else None,
             )
+
+
+def _claim_spec(source: Fields) -> Json:
+    spec = source.below("volumeClaimTemplate").below("spec")
+    requests = spec.below("resources").below("requests")
+    return _without_none(
+        accessModes=spec.texts("accessModes") or None,
+        storageClassName=spec.text("storageClassName"),
+        resources={"requests": _without_none(storage=requests.text("storage"))},
+    )
 
 
 def _key(reference: Fields) -> Json:

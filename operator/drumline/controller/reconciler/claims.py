@@ -9,9 +9,9 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, NotFound
 from drumline.kube.kinds import PERSISTENT_VOLUME_CLAIMS, STORAGE_CLASSES
 from drumline.kube.views import ObjectView
+from drumline.lifecycle.manifests.volumes import SELECTED_NODE
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.claims import (
-    SELECTED_NODE,
     ClaimFacts,
     ClaimReady,
     ClaimUnusable,
@@ -20,6 +20,8 @@ from drumline.lifecycle.plan.claims import (
     claim_names,
     claim_step,
     missing_claim,
+    pod_claim_classes,
+    pod_claim_trouble,
 )
 from drumline.telemetry import logs
 
@@ -29,21 +31,24 @@ log = logs.get("drumline.controller.reconciler.claims")
 async def prepare_claims(client: KubeClient, job: Job) -> ClaimUnusable | None:
     """Have the job's claims bound; returns why its pods cannot use one of them, if so.
 
-    One read a claim for each generation. Where RBAC does not allow it nothing is done: the kubelet
-    says what is wrong with a claim.
+    One read for each claim or class that the job names, for each generation. Where RBAC does not
+    allow it nothing is done: the kubelet says what is wrong with a claim.
 
     Raises:
         Conflict: a claim changed meanwhile; try again.
         KubeError: the API server did not do it.
     """
-    for name in claim_names(job):
-        try:
+    try:
+        for name in claim_names(job):
             unusable = await _prepare(client, job, name)
-        except Forbidden as error:
-            log.warning("claims_not_readable", job=job.key, error=error.message)
-            return None
-        if unusable is not None:
-            return unusable
+            if unusable is not None:
+                return unusable
+        for volume, name in pod_claim_classes(job):
+            unusable = pod_claim_trouble(volume, name, await _storage_class(client, name))
+            if unusable is not None:
+                return unusable
+    except Forbidden as error:
+        log.warning("claims_not_readable", job=job.key, error=error.message)
     return None
 
 

@@ -68,7 +68,9 @@ def containers_of(job: Job, member: GangMember, *, gpus: PoolGpus, settings: Pod
     # An agent sets the launcher's variables itself, anew for each attempt.
     variables = launcher_variables(job, index=member.index) if job.launch is None else {}
     image = image_of(job, settings)
-    spec = _template_containers(template, image=image, variables=variables, resources=resources)
+    spec = _template_containers(
+        template, image=image, variables=variables, resources=resources, node=member.node
+    )
     if job.launch is not None:
         spec = supervised(
             spec,
@@ -99,6 +101,7 @@ def _role_containers(
         image=role.role.image or image_of(job, settings),
         variables=role_variables(job, role),
         resources=resources,
+        node=member.node,
     )
     if job.launch is None:
         spec = joined(spec, job=job, member=member, settings=settings)
@@ -154,11 +157,11 @@ def _trainer_containers(
 
 
 def _template_containers(
-    template: PodTemplate, *, image: str, variables: dict[str, str], resources: Json
+    template: PodTemplate, *, image: str, variables: dict[str, str], resources: Json, node: str
 ) -> Json:
     """What the kubelet would start without an agent."""
     variables = dict(variables)
-    volumes: list[Json] = [template_volume(volume) for volume in template.volumes or []]
+    volumes: list[Json] = [template_volume(volume, node=node) for volume in template.volumes or []]
     mounts = _written(template.volume_mounts)
     if not any(mount["mountPath"] == "/dev/shm" for mount in mounts):  # noqa: S108 - the pod's own
         volumes.append(shared_memory_volume())

@@ -7,6 +7,9 @@ controller waits: so that is done here. Volumes that exist already (class withou
 binds by itself; that would take the right to change every PersistentVolume of the cluster.
 https://kubernetes.io/docs/concepts/storage/storage-classes/#volume-binding-mode
 kubernetes/kubernetes#89953
+
+Claims that are made for each pod are there only after it; their node is written in the pod
+(`manifests.volumes`), and only their storage class is looked at before.
 """
 
 from __future__ import annotations
@@ -17,7 +20,6 @@ from typing import Final
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 
-SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 
 
@@ -77,6 +79,45 @@ def claim_names(job: Job) -> tuple[str, ...]:
         if spec.trainer is not None and spec.trainer.data is not None:
             names.append(spec.trainer.data.claim_name)
     return tuple(dict.fromkeys(names))
+
+
+def pod_claim_classes(job: Job) -> tuple[tuple[str, str], ...]:
+    """Of volumes whose claims are made for each pod: volume and storage class, where it names one.
+
+    What the cluster's default class is only a list of all classes says, which the operator may not
+    read.
+    """
+    template = job.spec.template
+    volumes = (template.volumes if template is not None else None) or ()
+    named = (
+        (volume.name, volume.ephemeral.volume_claim_template.spec.storage_class_name)
+        for volume in volumes
+        if volume.ephemeral is not None
+    )
+    return tuple((volume, storage) for volume, storage in named if storage is not None)
+
+
+def pod_claim_trouble(
+    volume: str, storage_class: str, storage: StorageClassFacts | None
+) -> ClaimUnusable | None:
+    """Why no pod would get its claim bound; None where its storage class provisions a volume.
+
+    Args:
+        volume: of the template.
+        storage_class: that it names.
+        storage: that class; None where it does not exist.
+    """
+    remedy = f"name a StorageClass with a provisioner in volume {volume} of the template"
+    if storage is None:
+        return ClaimUnusable(message=f'storageclass "{storage_class}" not found', remedy=remedy)
+    if storage.waits_for_consumer and storage.provisioner == NO_PROVISIONER:
+        return ClaimUnusable(
+            message=f"no claim of volume {volume} would be bound, as storage class {storage_class}"
+            " (WaitForFirstConsumer, no provisioner) leaves that to kube-scheduler, which does not"
+            " place these pods",
+            remedy=remedy,
+        )
+    return None
 
 
 def missing_claim(name: str) -> ClaimUnusable:

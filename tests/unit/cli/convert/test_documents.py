@@ -134,6 +134,27 @@ def test_variables_and_mounts_of_the_operator_are_left_out() -> None:
     } <= set(left_out(conversion))
 
 
+def test_claims_that_are_made_for_each_pod_stay() -> None:
+    document = pytorchjob()
+    pod = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "fast",
+        "resources": {"requests": {"storage": "2Ti"}},
+    }
+    claim = {"metadata": {"labels": {"a": "b"}}, "spec": {**spec, "volumeMode": "Filesystem"}}
+    pod["volumes"][0] = {"name": "data", "ephemeral": {"volumeClaimTemplate": claim}}
+    conversion = convert(document)
+    (volume, *_) = conversion.job["spec"]["template"]["volumes"]
+    assert volume == {"name": "data", "ephemeral": {"volumeClaimTemplate": {"spec": spec}}}
+    template = "spec.pytorchReplicaSpecs.Worker.template.spec.volumes[0].ephemeral"
+    assert {
+        f"{template}.volumeClaimTemplate.metadata",
+        f"{template}.volumeClaimTemplate.spec.volumeMode",
+    } <= set(left_out(conversion))
+    assert broken_rules(parse(TrainingJobSpec, conversion.job["spec"])) == ()
+
+
 def test_a_folder_of_the_node_goes_with_its_mounts() -> None:
     document = pytorchjob()
     pod = document["spec"]["pytorchReplicaSpecs"]["Worker"]["template"]["spec"]
