@@ -6,7 +6,14 @@ from tests.mutants.target import ROOT, Target
 
 ROOM = ROOT / "operator" / "drumline" / "scheduling"
 AREAS = {
-    "quota": ("quota_ledger", "cohorts", "user_limits", "preemption_policy", "pool_selection"),
+    "quota": (
+        "quota_ledger",
+        "cohorts",
+        "user_limits",
+        "budgets",
+        "preemption_policy",
+        "pool_selection",
+    ),
     "placement": (
         *("best_fit", "packing", "slots", "topology", "slicing", "role_placement", "frontier"),
         *("spreading", "placer", "search", "what_if"),

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from drumline.scheduling.capture import Capture, decode, encode
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Admitted, Gang, Node, Policy, Pool, Queue, Role, Snapshot
+from drumline.scheduling.model import (
+    Admitted,
+    Gang,
+    GpuHourBudget,
+    Node,
+    Policy,
+    Pool,
+    Queue,
+    Role,
+    Snapshot,
+)
 from drumline.scheduling.resources import Resources
 
 PROPERTY = settings(max_examples=40, derandomize=True, deadline=None)
@@ -81,7 +91,8 @@ def named(values: st.SearchStrategy[object], by: str) -> st.SearchStrategy[objec
     return st.lists(values, max_size=3, unique_by=lambda item: getattr(item, by)).map(tuple)
 
 
-queues = st.builds(Queue, weight=st.floats(0.1, 1e6))
+budgets = st.builds(GpuHourBudget, gpu_hours=st.integers(1, 2**40), window_days=st.integers(1, 92))
+queues = st.builds(Queue, weight=st.floats(0.1, 1e6), budget=st.none() | budgets)
 snapshots = st.builds(
     Snapshot,
     nodes=named(st.builds(Node), "name"),
@@ -91,6 +102,9 @@ snapshots = st.builds(
         tuple
     ),
     history=st.dictionaries(st.text(), FINITE, max_size=2),
+    spent=st.dictionaries(
+        st.text(), st.dictionaries(st.integers(-9, 99_999), st.integers(0, 2**50)), max_size=2
+    ),
 )
 captures = st.builds(
     Capture,

@@ -57,6 +57,16 @@ class PreemptionRules(ApiModel):
     others' share of what is borrowed, by weight, stays the larger one. Default: Any."""
 
 
+class QueueBudget(ApiModel):
+    """How many GPU-hours the jobs of this queue may have in a time."""
+
+    gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)]
+    """GPU-hours, over all pools: one GPU held for one hour is one, whatever it is used for."""
+    window_days: Annotated[int, Field(ge=1, le=92)]
+    """Days (UTC) that count, today included: what was had earlier flows back, a day each
+    midnight."""
+
+
 class TrainingQueueSpec(ApiModel):
     """How much a team may hold, and which jobs may ask for it."""
 
@@ -80,6 +90,10 @@ class TrainingQueueSpec(ApiModel):
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """What the queue is due of what is shared, beside the weights of its siblings: it counts where
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""
+    budget: QueueBudget | None = None
+    """GPU-hours that its jobs may have in a time. Once they are spent no waiting job of this queue
+    starts and none grows; those that run go on, and their hours count. Counted from when it is set;
+    absent: no limit."""
     preemption: PreemptionRules = PreemptionRules()
     """Which jobs the jobs of this queue may preempt."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
@@ -110,6 +124,29 @@ class PoolUsage(ApiModel):
     """How many of them foreign pods hold, which are no TrainingJob's. Absent: none."""
 
 
+class DayOfUse(ApiModel):
+    """What the jobs of the queue had on one day."""
+
+    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", max_length=10)]
+    """The day (UTC)."""
+    gpu_seconds: int
+    """GPU-seconds held on it."""
+
+
+class BudgetUse(ApiModel):
+    """What the jobs of a queue with a budget had, as of `until`."""
+
+    spent_gpu_hours: int
+    """Whole GPU-hours of the days that count."""
+    until: Timestamp
+    """Up to when is counted."""
+    days: Annotated[
+        list[DayOfUse] | None, Field(max_length=92, json_schema_extra=keyed_by("day"))
+    ] = None
+    """By day, the latest 92 on which there was any; also of jobs that are gone. For a new
+    leader."""
+
+
 class TrainingQueueStatus(ApiModel):
     """What the operator last saw of the queue."""
 
@@ -134,6 +171,8 @@ class TrainingQueueStatus(ApiModel):
     held, times seconds, older use decayed. For the fair shares of a new leader."""
     share_seconds_at: Timestamp | None = None
     """When that was."""
+    budget: BudgetUse | None = None
+    """What of spec.budget is spent; absent: it has none."""
 
 
 class TrainingQueue(ApiModel):

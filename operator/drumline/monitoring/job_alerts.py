@@ -43,6 +43,16 @@ QUEUES: Final = AlertGroup(
             command="kubectl get trainingjobs -A -o wide | grep BackingOff",
         ),
         Alert(
+            name="DrumlineQueueBudgetLow",
+            expression="max by (queue) (drumline_queue_budget_spent_gpu_hours)"
+            " / max by (queue) (drumline_queue_budget_gpu_hours) >= 0.8",
+            minutes=15,
+            severity="info",
+            summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"
+            " GPU-hours; none of its jobs starts once all are spent.",
+            command="drumline queue {{ $labels.queue }}",
+        ),
+        Alert(
             name="DrumlineGpusIdleWhileJobsWait",
             expression="sum(max by (reason) (drumline_pending_jobs)) > 0 and"
             ' sum(max by (gpu_pool) (drumline_pool_gpus{kind="used"}))'

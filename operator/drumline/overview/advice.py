@@ -73,6 +73,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "PoolNotFound": "Fix spec.gpuPool, or the queue's quotas.",
     "NoQuotaInPool": "Fix spec.gpuPool, or add a quota to the queue.",
     "QueueHeld": "Wait for the queue's owner, or use another queue.",
+    "BudgetSpent": "Wait until enough has flowed back, use another queue, or raise the queue's"
+    " budget.gpuHours.",
     "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue's.",
     "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
     "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",

@@ -196,12 +196,26 @@ class UsedOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
     foreign_gpus: int = 0
 
 
+class BudgetOfQueue(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.budget of a queue."""
+
+    gpu_hours: int = 0
+    window_days: int = 0
+
+
+class SpentOfBudget(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """status.budget of a queue."""
+
+    spent_gpu_hours: int = 0
+
+
 class QueueSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
     """What a queue may hold."""
 
     quotas: list[ShareOfPool] = []
     parent: str | None = None
     weight: int = 1
+    budget: BudgetOfQueue | None = None
 
 
 class QueueStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
@@ -210,6 +224,7 @@ class QueueStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
     usage: list[UsedOfPool] | None = None
     share_seconds: int | None = None
     share_seconds_at: str | None = None
+    budget: SpentOfBudget | None = None
 
 
 class QueueObject(_ObjectPart, frozen=True, rename="camel", gc=False):

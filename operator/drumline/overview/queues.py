@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from drumline.overview.jobs import Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
-from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow
+from drumline.overview.rows import BudgetRow, JobRow, QueueRow, QuotaRow, ShareRow
 from drumline_trainer.contract import plain
 
 
@@ -31,6 +31,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
             admitted_jobs=admitted[name],
             waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
             waiting=_line(waiting, name, now=cluster.as_of),
+            budget=budget_row(known.get(name)),
         )
         for name in names
     )
@@ -60,6 +61,18 @@ def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[Quot
             foreign_gpus=foreign.get(pool, 0),
         )
         for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
+    )
+
+
+def budget_row(queue: QueueObject | None) -> BudgetRow | None:
+    """The budget of a queue and what of it is spent; None: it has none."""
+    if queue is None or queue.spec.budget is None:
+        return None
+    spent = queue.status.budget
+    return BudgetRow(
+        gpu_hours=queue.spec.budget.gpu_hours,
+        window_days=queue.spec.budget.window_days,
+        spent_gpu_hours=0 if spent is None else spent.spent_gpu_hours,
     )
 
 

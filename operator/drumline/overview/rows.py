@@ -92,6 +92,20 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
     foreign_gpus: int = 0
 
 
+class BudgetRow(OverviewRow, frozen=True, kw_only=True):
+    """What the jobs of a queue may have in a time, and what they had.
+
+    Attributes:
+        gpu_hours: GPU-hours that they may have.
+        window_days: in so many days, today included.
+        spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
+    """
+
+    gpu_hours: int
+    window_days: int
+    spent_gpu_hours: int
+
+
 class QueueRow(OverviewRow, frozen=True, kw_only=True):
     """One queue and its line.
 
@@ -101,6 +115,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         admitted_jobs: jobs that hold GPUs.
         waiting_gpus: GPUs that its waiting jobs ask for.
         waiting: its waiting jobs, the next first.
+        budget: its budget; absent: it has none.
     """
 
     queue: str
@@ -108,6 +123,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     admitted_jobs: int
     waiting_gpus: int
     waiting: tuple[JobRow, ...]
+    budget: BudgetRow | None = None
 
 
 class HolderRow(OverviewRow, frozen=True, kw_only=True):
@@ -135,6 +151,7 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
         ahead: the jobs of its queue that come before it, the next first; at most ten.
         gpus_ahead: what all jobs before it ask for.
         quotas: what its queue may hold and holds, by pool.
+        budget: what the jobs of its queue may have in a time; absent: there is no limit.
         holders: jobs that hold GPUs of the pools it may use, the next to end first; at most ten.
         advice: what to do, in sentences; empty: nothing.
     """
@@ -144,6 +161,7 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
     ahead: tuple[JobRow, ...] = ()
     gpus_ahead: int = 0
     quotas: tuple[QuotaRow, ...] = ()
+    budget: BudgetRow | None = None
     holders: tuple[HolderRow, ...] = ()
     advice: tuple[str, ...] = ()
 

@@ -8,7 +8,7 @@ from typing import Final
 from drumline.overview.advice import advice_for
 from drumline.overview.jobs import is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
-from drumline.overview.queues import held_by_queue, quota_rows
+from drumline.overview.queues import budget_row, held_by_queue, quota_rows
 from drumline.overview.rows import HolderRow, WhyCard
 from drumline_trainer.contract import plain
 
@@ -38,6 +38,7 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
         ),
         gpus_ahead=sum(each.gpus for each in before),
         quotas=quotas,
+        budget=budget_row(known),
         holders=_holders(cluster.jobs, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
     )

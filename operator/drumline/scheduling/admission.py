@@ -2,8 +2,8 @@
 
 A gang is tried in this order (`Admission.admit`):
 
-1. Its queue admits it, few enough of its sweep hold slots, and there are pools that it may use; it
-   is not backing off.
+1. Its queue admits it and has budget left, few enough of its sweep hold slots, and there are pools
+   that it may use; it is not backing off.
 2. An elastic gang gets the largest size that fits anywhere, any other gang its only size.
 3. In each pool, in the order of trying: the quota can ever suffice; no gang is ahead of it (strict
    rule); the quota suffices now; slots are free; no reservation is delayed (backfill rule).
@@ -179,7 +179,11 @@ class Admission:
     def _try(self, gang: Gang) -> Placed | Rejection | RejectedByPools:
         """Steps 1 to 3: start a gang if it can start now."""
         session = self._session
-        rejection = self._access.rejection(gang) or session.sweeps.rejection(gang)
+        rejection = (
+            self._access.rejection(gang)
+            or session.budgets.rejection(gang.queue)
+            or session.sweeps.rejection(gang)
+        )
         if rejection:
             return rejection
         queue = session.queues[gang.queue]

@@ -285,4 +285,9 @@ def _retry_at(
         for answer in (blocked if backoffs else ())
         if answer.reason is BlockReason.BACKING_OFF
     )
+    flows_back = session.budgets.retry_at
+    if flows_back is not None and any(
+        answer.reason is BlockReason.BUDGET_SPENT for answer in blocked
+    ):
+        ends = (*ends, flows_back)
     return min((*session.candidates.retry_at, *ends), default=None)

@@ -7,11 +7,11 @@ a released nomination frees some: then cached rejections are cleared.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from drumline.scheduling.admitted_gangs import AdmittedGangs
-from drumline.scheduling.model import Policy, Queue, Snapshot, WaitingRule
+from drumline.scheduling.model import Admitted, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.projection import Projection, recall_pending
@@ -24,6 +24,7 @@ from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.queueing.rejection_cache import RejectionCache
 from drumline.scheduling.queueing.reservations import Reservations
 from drumline.scheduling.queueing.sweeps import SweepLimits
+from drumline.scheduling.quota.budgets import Budgets
 from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.unmet_demand import UnmetDemand
@@ -51,6 +52,7 @@ class CycleSession:
     rejections: RejectionCache
     reservations: Reservations
     sweeps: SweepLimits
+    budgets: Budgets
     stay: tuple[str, ...]
     """Uids of gangs that were about to move and stay, because their new slots are gone."""
 
@@ -68,10 +70,11 @@ def open_session(
     """The session of a cycle at time `now`; `cluster` is the current view of the snapshot."""
     # The two views and what searches them.
     queues = {queue.name: queue for queue in snapshot.queues}
+    budgets = Budgets(queues=snapshot.queues, spent=snapshot.spent, now=now)
     projection = Projection(current=cluster, admitted=admitted.unsettled)
     placer = Placer(projection, explain=explain)
     # Preemption and moves.
-    candidates = Candidates(snapshot=snapshot, queues=queues, policy=policy, now=now)
+    candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
     budget = MoveAllowance.of(
         policy.moves, admitted=admitted.unsettled, cost=candidates.moving_costs
     )
@@ -107,9 +110,8 @@ def open_session(
         pending=pending,
         rejections=RejectionCache(pending),
         reservations=reservations,
-        sweeps=SweepLimits(
-            admitted=running, nominated=(gang for gang in pending.individual if gang.nominated)
-        ),
+        sweeps=_sweep_limits(running, pending),
+        budgets=budgets,
         stay=projection.recall_running(admitted.unsettled),
     )
     candidates.exclude(projection.nominated)
@@ -117,9 +119,14 @@ def open_session(
     return session
 
 
+def _sweep_limits(running: Iterable[Admitted], pending: PendingGangs) -> SweepLimits:
+    nominated = (gang for gang in pending.individual if gang.nominated)
+    return SweepLimits(admitted=running, nominated=nominated)
+
+
 def _recall_pending(session: CycleSession) -> None:
     """Nominate again the slots that earlier cycles reserved for pending gangs."""
     for gang in sorted(session.pending.individual, key=order_key):
         queue = session.queues.get(gang.queue)
-        if gang.nominated and queue is not None:
+        if gang.nominated and queue is not None and not session.budgets.rejection(queue.name):
             recall_pending(session.projection, gang=gang, queue=queue)

@@ -30,6 +30,8 @@ class BlockReason(StrEnum):
     PRIORITY_TOO_HIGH = "PriorityTooHigh"
     QUEUE_HELD = "QueueHeld"
     """Its queue starts nothing until somebody says so."""
+    BUDGET_SPENT = "BudgetSpent"
+    """The jobs of its queue have had the GPU-hours that they may have in a time."""
     POOL_NOT_FOUND = "PoolNotFound"
     TOPOLOGY_LEVEL_UNKNOWN = "TopologyLevelUnknown"
     NO_QUOTA_IN_POOL = "NoQuotaInPool"
@@ -319,5 +321,5 @@ class Decisions:
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, as they were looked at."""
     retry_at: float | None = None
-    """When time alone may change something: a gang has backed off long enough, or a minimum runtime
-    ends that keeps a waiting one from its place."""
+    """When time alone may change something: a gang has backed off long enough, a minimum runtime
+    ends that keeps a waiting one from its place, or enough of a budget flows back."""

@@ -7,13 +7,14 @@ and pods that are being deleted at the beginning are gone. An evicted gang is go
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
-from drumline.scheduling.model import Admitted, Gang, Node, Snapshot
+from drumline.scheduling.model import DAY_SECONDS, Admitted, Gang, Node, Snapshot
 from drumline.scheduling.resources import NOTHING
 
 LEAVING_SECONDS: Final = 60.0
@@ -27,7 +28,8 @@ has so many left."""
 class ForecastCluster:
     """What runs and what waits, at a moment that is moved from end to end.
 
-    Foreign pods that queues pay for hold their places for as long as is looked ahead.
+    Foreign pods that queues pay for hold their places for as long as is looked ahead. What gangs
+    hold is charged to the budgets of their queues.
 
     Args:
         snapshot: the present; see `promised`.
@@ -42,6 +44,11 @@ class ForecastCluster:
         self.now = now
         self._world = snapshot
         self._length = length
+        self._spent: Mapping[str, Mapping[int, int]] = {
+            queue.name: snapshot.spent.get(queue.name, {})
+            for queue in snapshot.queues
+            if queue.budget is not None
+        }
         self._running = {held.gang.uid: held for held in snapshot.admitted}
         self._pending = {gang.uid: gang for gang in pending}
         self._ends: list[tuple[float, str]] = []
@@ -64,7 +71,7 @@ class ForecastCluster:
     @property
     def snapshot(self) -> Snapshot:
         """What `decide` is shown."""
-        return replace(self._world, admitted=tuple(self._running.values()))
+        return replace(self._world, admitted=tuple(self._running.values()), spent=self._spent)
 
     @property
     def pending(self) -> tuple[Gang, ...]:
@@ -84,17 +91,36 @@ class ForecastCluster:
         """Move to the next end, or to a moment before it; False if nothing happens any more."""
         while self._ends and not self._counts(self._ends[0]):
             heappop(self._ends)
+        before = self.now
         if self._ends and (until is None or self._ends[0][0] <= until):
             self.now = self._ends[0][0]
         elif until is not None and until > self.now:
             self.now = until
         else:
             return False
+        self._charge_budgets(since=before)
         while self._ends and self._ends[0][0] <= self.now:
             entry = heappop(self._ends)
             if self._counts(entry):
                 self._leave(entry[1])
         return True
+
+    def _charge_budgets(self, *, since: float) -> None:
+        """Queues with a budget have held what they hold since then, each day's part on that day."""
+        if not self._spent:
+            return
+        gpus: Counter[str] = Counter()
+        for held in self._running.values():
+            if held.gang.queue in self._spent and not held.is_residual and not held.is_foreign:
+                gpus[held.gang.queue] += held.gpus
+        spent = {queue: dict(days) for queue, days in self._spent.items()}
+        while since < self.now:
+            day = int(since // DAY_SECONDS)
+            until = min(self.now, float((day + 1) * DAY_SECONDS))
+            for queue, count in gpus.items():
+                spent[queue][day] = spent[queue].get(day, 0) + round(count * (until - since))
+            since = until
+        self._spent = spent
 
     def _place(self, placed: Placed) -> None:
         gang = self._pending.pop(placed.uid, None)

@@ -12,6 +12,7 @@ from typing import Final
 
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Admitted, Gang, Snapshot
+from drumline.scheduling.quota.budgets import is_spent
 
 FIRST_PAUSE_SECONDS: Final = 60.0
 OLDEST_SECONDS: Final = 1800.0
@@ -38,6 +39,16 @@ class ForecastInputs:
             and mine.queues == theirs.queues
             and len(mine.admitted) == len(theirs.admitted)
             and all(map(_holds_the_same, mine.admitted, theirs.admitted))
+        )
+
+    def spent_queues(self, now: float) -> frozenset[str]:
+        """The queues whose budget is spent: time alone spends it, and gives it back."""
+        spent = self.snapshot.spent
+        return frozenset(
+            queue.name
+            for queue in self.snapshot.queues
+            if queue.budget is not None
+            if is_spent(spent.get(queue.name, {}), budget=queue.budget, now=now)
         )
 
 
@@ -74,7 +85,9 @@ class Forecast:
         pause = FIRST_PAUSE_SECONDS * 2.0**self.repeats
         if passed >= pause and _has_passed(self.starts, now=now):
             return False
-        return self.inputs.is_like(inputs)
+        return self.inputs.is_like(inputs) and inputs.spent_queues(now) == (
+            self.inputs.spent_queues(self.made_at)
+        )
 
 
 def _has_passed(starts: Iterable[ExpectedStart], *, now: float) -> bool:

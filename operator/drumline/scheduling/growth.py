@@ -44,6 +44,8 @@ class Growth:
             return None
         if session.unmet_demand.wants(gang=gang, pool=held.pool):
             return None
+        if session.budgets.rejection(gang.queue):
+            return None
         resized = self._resizer.grow(held)
         if resized is not None:
             session.candidates.exclude((gang.uid,))

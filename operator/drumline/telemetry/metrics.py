@@ -100,6 +100,24 @@ class SchedulingMetrics:
         )
 
 
+class BudgetMetrics:
+    """The budgets of the queues."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.gpu_hours = Gauge(
+            "drumline_queue_budget_gpu_hours",
+            "GPU-hours that the jobs of a queue may have in its budget's days.",
+            ["queue"],
+            registry=registry,
+        )
+        self.spent_gpu_hours = Gauge(
+            "drumline_queue_budget_spent_gpu_hours",
+            "GPU-hours that the jobs of a queue with a budget had on the days that count.",
+            ["queue"],
+            registry=registry,
+        )
+
+
 class ForecastMetrics:
     """How good the first forecast of each job's start was."""
 
@@ -253,6 +271,7 @@ class Metrics:
         self.registry = registry
         self.api = ApiMetrics(registry)
         self.scheduling = SchedulingMetrics(registry)
+        self.budgets = BudgetMetrics(registry)
         self.forecasts = ForecastMetrics(registry)
         self.jobs = JobMetrics(registry)
         self.recovery = RecoveryMetrics(registry)

@@ -934,6 +934,25 @@ PLATFORM = [
         "greater than or equal to 0",
         quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "userLimitGpus": -1}],
     ),
+    queue(
+        "a budget of nothing",
+        "spec.budget.gpuHours",
+        "greater than or equal to 1",
+        budget={"gpuHours": 0, "windowDays": 30},
+    ),
+    queue(
+        "a budget of parts of hours",
+        "spec.budget.gpuHours",
+        "must be of type integer",
+        budget={"gpuHours": 1.5, "windowDays": 30},
+    ),
+    queue(
+        "a budget of a year",
+        "spec.budget.windowDays",
+        "less than or equal to 92",
+        budget={"gpuHours": 1, "windowDays": 365},
+    ),
+    queue("a budget for ever", "spec.budget.windowDays", "Required", budget={"gpuHours": 1}),
     queue("its own parent", "spec.parent", "name the queue above this one", parent="probe"),
     queue("parent in capitals", "spec.parent", "[a-z0-9]", parent="Team"),
     queue(

@@ -185,6 +185,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         preemption={"withinQueue": "Never", "reclaim": "FairShare"},
         minRuntimeSeconds=600,
     ),
+    "a queue with a budget": manifest(
+        "TrainingQueue", budget={"gpuHours": 1_000_000_000, "windowDays": 92}
+    ),
     "a pool that says what its GPUs are": manifest(
         "GpuPool",
         topologyLevels=[

@@ -158,6 +158,21 @@ CASES: Mapping[str, AlertCase] = {
         summary="2 jobs wait because the API server rejects their pods, or their starts fail.",
         silent={'drumline_pending_jobs{reason="BackingOff"}': "0 0 2x10 0x10"},
     ),
+    "DrumlineQueueBudgetLow": AlertCase(
+        fires={
+            'drumline_queue_budget_gpu_hours{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_spent_gpu_hours{instance="a",queue="nlp"}': "85x20",
+        },
+        at_minutes=16,
+        labels={"queue": "nlp"},
+        summary="Queue nlp has spent 85% of its GPU-hours; none of its jobs starts once all are"
+        " spent.",
+        silent={
+            'drumline_queue_budget_gpu_hours{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_spent_gpu_hours{instance="a",queue="nlp"}': "79x20",
+            'drumline_queue_budget_spent_gpu_hours{instance="a",queue="none"}': "900x20",
+        },
+    ),
     "DrumlineGpusIdleWhileJobsWait": AlertCase(
         fires={
             'drumline_pending_jobs{reason="TopologyTooNarrow"}': "3x100",

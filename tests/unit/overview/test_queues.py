@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.rows import BudgetRow
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at, running
 
 WAITS = {"phase": "Pending", "reason": "QuotaExhausted"}
@@ -46,6 +47,22 @@ def test_what_foreign_pods_hold_of_it_is_said_apart() -> None:
     cluster = a_cluster(a_queue("research", status={"usage": usage}), a_job("x", status=running()))
     (row,) = queue_rows(cluster)
     assert [(quota.used_gpus, quota.foreign_gpus) for quota in row.quotas] == [(12, 4)]
+
+
+def test_a_budget_is_shown_with_what_is_spent() -> None:
+    budget = {"gpuHours": 100, "windowDays": 30}
+    days = [{"day": "2024-09-30", "gpuSeconds": 324_000}]
+    spent = {"spentGpuHours": 90, "until": at(-60), "days": days}
+    cluster = a_cluster(
+        a_queue("new", budget=budget),
+        a_queue("none"),
+        a_queue("used", budget=budget, status={"budget": spent}),
+    )
+    assert [row.budget for row in queue_rows(cluster)] == [
+        BudgetRow(gpu_hours=100, window_days=30, spent_gpu_hours=0),
+        None,
+        BudgetRow(gpu_hours=100, window_days=30, spent_gpu_hours=90),
+    ]
 
 
 def test_borrowed_is_what_is_beyond_the_quota_of_each_pool() -> None:

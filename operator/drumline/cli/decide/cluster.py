@@ -8,7 +8,7 @@ never applied lacks is made up as the API server would: a uid, and that it was c
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
 
@@ -80,6 +80,8 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
             _TAKE[manifest.kind](state, manifest)
         except BadInput as error:
             unreadable.append(str(error))
+    state.budgets.restore(_queue_statuses(known.values()))
+    state.observe_budgets(now=as_of)
     jobs.update((job.uid, job) for job in state.jobs.all())
     try:
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
@@ -92,6 +94,16 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(state)),
     )
+
+
+def _queue_statuses(manifests: Iterable[ManifestDocument]) -> Mapping[str, Json]:
+    """What queues have had is in their statuses."""
+    return {
+        manifest.namespaced_name[1]: cast("Json", status)
+        for manifest in manifests
+        if manifest.kind == TrainingQueue.KIND
+        if isinstance(status := manifest.raw.get("status"), dict)
+    }
 
 
 def _remarks(state: ClusterCache) -> list[str]:

@@ -16,6 +16,7 @@ import msgspec
 
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import (
+    BudgetRow,
     GanttBar,
     GanttRow,
     HolderRow,
@@ -42,7 +43,7 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
 }
 """By command: what its rows are."""
 _DESCRIBED: Final = {
-    kind.__name__: kind for kind in (*KINDS.values(), QuotaRow, HolderRow, GanttBar)
+    kind.__name__: kind for kind in (*KINDS.values(), QuotaRow, BudgetRow, HolderRow, GanttBar)
 }
 _ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 

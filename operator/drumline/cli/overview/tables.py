@@ -8,6 +8,7 @@ from typing import Final
 from drumline.cli.columns import columns
 from drumline.cli.formatting import count, duration, many, percent
 from drumline.overview.rows import (
+    BudgetRow,
     JobRow,
     NodeRow,
     OverviewRow,
@@ -84,8 +85,18 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
 
 def _queue_head(row: QueueRow) -> str:
     quotas = ", ".join(map(_quota, row.quotas)) or "no such queue, or no quota"
+    budget = budget_text(row.budget)
     waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')} in line"
-    return f"{row.queue}: {quotas}; {many(row.admitted_jobs, 'job')} running, {waits}"
+    running = many(row.admitted_jobs, "job")
+    return f"{row.queue}: {quotas}{budget and f', {budget}'}; {running} running, {waits}"
+
+
+def budget_text(budget: BudgetRow | None) -> str:
+    """`90 of 100 GPU-hours of 30 days spent`; empty for none."""
+    if budget is None:
+        return ""
+    whole = f"{many(budget.gpu_hours, 'GPU-hour')} of {many(budget.window_days, 'day')}"
+    return f"{budget.spent_gpu_hours} of {whole} spent"
 
 
 def _quota(quota: QuotaRow) -> str:
@@ -136,6 +147,7 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
             (f"{row.namespace}/{row.name}, {many(row.gpus, 'GPU')}, starts {starts(row, now=now)}"),
         )
     yield "quota", ", ".join(map(_quota, card.quotas))
+    yield "budget", budget_text(card.budget)
     for name, holder in zip(("held by", *[""] * len(card.holders)), card.holders, strict=False):
         end = (
             "nobody knows how long"

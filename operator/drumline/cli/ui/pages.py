@@ -13,7 +13,7 @@ from typing import Final
 from drumline.cli.formatting import duration, many, percent
 from drumline.cli.gantt import chart
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.overview.tables import starts
+from drumline.cli.overview.tables import budget_text, starts
 from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.job_input import JobInput
@@ -93,7 +93,9 @@ def refused(reason: str) -> str:
 
 
 def _queue(row: QueueRow, *, now: float) -> Markup:
-    quotas = element("ul", *(element("li", _quota(each)) for each in row.quotas), class_="quotas")
+    lines = [_quota(each) for each in row.quotas]
+    lines += [budget_text(row.budget)] if row.budget else []
+    quotas = element("ul", *(element("li", line) for line in lines), class_="quotas")
     head = element("h3", row.queue, element("small", f"{many(row.admitted_jobs, 'job')} running"))
     if not row.waiting:
         return joined(head, quotas)

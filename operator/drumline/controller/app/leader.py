@@ -203,7 +203,10 @@ class LeaderComponents:
         """What queues have used lately, as their statuses keep it."""
         usage = QueueUsageHistory(half_life=policy.history_seconds)
         statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
-        usage.restore(statuses, now=self._clocks.wall())
+        now = self._clocks.wall()
+        usage.restore(statuses, now=now)
+        self._state.budgets.restore(statuses)
+        self._state.observe_budgets(now=now)  # before accounts are written that it can count from
         return usage
 
     async def _look_at_all(self, *, after: asyncio.Event) -> None:

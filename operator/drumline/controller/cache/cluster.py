@@ -12,9 +12,11 @@ from collections.abc import Callable
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
+from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods
+from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
@@ -56,6 +58,7 @@ class ClusterCache:
         self.pods = JobPods()
         self.pools = SpecCache(GpuPoolSpec)
         self.queues = SpecCache(TrainingQueueSpec)
+        self.budgets = QueueBudgets(self.queues)
         self._priorities = PriorityCache()
         self.scheduling = SnapshotBuilder(
             Sources(
@@ -65,6 +68,7 @@ class ClusterCache:
                 nodes=self.nodes,
                 pools=self.pools,
                 queues=self.queues,
+                budgets=self.budgets,
                 priorities=self._priorities,
             ),
             progress=progress,
@@ -96,6 +100,12 @@ class ClusterCache:
     def on_queue(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take in an event of a TrainingQueue; returns why it cannot be read, if so."""
         return self.queues.on_object(old, new)
+
+    def observe_budgets(self, *, now: float) -> None:
+        """Charge the budgets of queues with what their jobs have had. O(jobs)."""
+        limited = self.budgets.budgets()
+        jobs = (job for job in self.jobs.all() if job.spec.queue in limited)
+        self.budgets.observe(GpuSecondsRates().of(jobs), now=now)
 
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None

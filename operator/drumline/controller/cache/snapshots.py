@@ -20,6 +20,7 @@ from drumline.controller.cache.held_by_pods import HeldByPods
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods, is_owned
+from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.admitted import (
@@ -89,6 +90,7 @@ class Sources:
     nodes: NodeCache
     pools: SpecCache[GpuPoolSpec]
     queues: SpecCache[TrainingQueueSpec]
+    budgets: QueueBudgets
     priorities: PriorityCache
 
 
@@ -142,6 +144,7 @@ class SnapshotBuilder:
             pools=tuple(pool_of(name, spec) for name, spec in sources.pools.by_name.items()),
             queues=tuple(queue_of(name, spec) for name, spec in sources.queues.by_name.items()),
             admitted=(*self._all_admitted(now=now), *self._held_beside()),
+            spent=sources.budgets.spent(now),
         )
 
     def pending(self) -> list[Gang]:

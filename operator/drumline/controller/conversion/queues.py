@@ -5,6 +5,7 @@ from __future__ import annotations
 from drumline.api.policy import SchedulingPolicy
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.scheduling.model import (
+    GpuHourBudget,
     MoveBudget,
     Ordering,
     Policy,
@@ -47,7 +48,16 @@ def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
             for quota in quotas
             if quota.user_limit_gpus is not None
         },
+        budget=budget_of(spec),
     )
+
+
+def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
+    """The budget of a TrainingQueue; None: it has none."""
+    budget = spec.budget
+    if budget is None:
+        return None
+    return GpuHourBudget(gpu_hours=budget.gpu_hours, window_days=budget.window_days)
 
 
 def policy_of(policy: SchedulingPolicy) -> Policy:

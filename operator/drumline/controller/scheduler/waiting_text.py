@@ -33,9 +33,10 @@ _FOR_OTHERS: Final = frozenset(
         BlockReason.WOULD_DELAY_RESERVATION,
         BlockReason.USER_LIMIT,
         BlockReason.SWEEP_LIMIT,
+        BlockReason.BUDGET_SPENT,
     }
 )
-"""What passes as other jobs end."""
+"""What passes as other jobs end, or by time."""
 _SAID: Final = frozenset({BlockReason.NAMESPACE_NOT_ALLOWED, BlockReason.PRIORITY_TOO_HIGH})
 """Of these the remedy is no name that a job could have instead, and the message says what is."""
 _FIGURES: Final = re.compile(r"[0-9][0-9.,:]*")

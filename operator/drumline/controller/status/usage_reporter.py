@@ -9,11 +9,10 @@ import asyncio
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from drumline.api.jobstatus import TrainingJobStatus
-from drumline.api.trainingjob import TrainingJobSpec
 from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates, JobUse
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.status.platform_conditions import (
     Statements,
@@ -35,7 +34,6 @@ from drumline.kube.errors import KubeError, NotLeader
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
-from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate, rate_of
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.model import Node, Snapshot
@@ -50,14 +48,6 @@ PAUSE_FACTOR = 100
 """A pause of that many times the CPU time of the last look, if that is longer: 1 % of one core."""
 
 Json = dict[str, Any]
-
-
-class _KnownRate(NamedTuple):
-    """What a job's GPUs are held for, and what that follows from."""
-
-    spec: TrainingJobSpec
-    status: TrainingJobStatus
-    rate: GpuSecondsRate | None
 
 
 class UsageReporter:
@@ -97,8 +87,7 @@ class UsageReporter:
         self._signing_keys = signing_keys
         self._progress = progress
         self._clock = clock
-        self._rates: dict[str, _KnownRate] = {}
-        """By uid of the job."""
+        self._rates = GpuSecondsRates()
 
     async def run(self) -> None:
         """Report every few seconds; never returns."""
@@ -115,10 +104,13 @@ class UsageReporter:
 
     async def report(self) -> None:
         """Bring every status and gauge up to date."""
-        self._report_goodput(now=self._clock())
+        now = self._clock()
+        uses = self._rates.of(self._state.jobs.all())
+        self._report_goodput(uses, now=now)
         self._report_disruptions()
         self._report_signing_keys()
-        now = self._clock()
+        self._state.budgets.observe(uses, now=now)
+        self._report_budgets(now=now)
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
@@ -171,21 +163,29 @@ class UsageReporter:
         )
 
     def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
-        """What a queue has had, refreshed rarely by itself, and with whatever else is written."""
+        """What a queue has had: refreshed rarely by itself, and with whatever else is written."""
         changed = any(view.status.get(field) != value for field, value in status.items())
-        return self._usage.status_fields(view.name, before=view.status, changed=changed, now=now)
+        name, before = view.name, view.status
+        return {
+            **self._usage.status_fields(name, before=before, changed=changed, now=now),
+            **self._state.budgets.status_fields(name, before=before, changed=changed, now=now),
+        }
 
-    def _report_goodput(self, *, now: float) -> None:
+    def _report_budgets(self, *, now: float) -> None:
+        gauges = self._metrics.budgets
+        gauges.gpu_hours.clear()
+        gauges.spent_gpu_hours.clear()
+        for queue, budget in self._state.budgets.budgets().items():
+            gauges.gpu_hours.labels(queue=queue).set(budget.gpu_hours)
+        for queue, spent in self._state.budgets.spent_gpu_hours(now).items():
+            gauges.spent_gpu_hours.labels(queue=queue).set(spent)
+
+    def _report_goodput(self, uses: Iterable[JobUse], *, now: float) -> None:
         productive: Counter[str] = Counter()
         every: Counter[str] = Counter()
-        before, self._rates = self._rates, {}
-        for job in self._state.jobs.all():
-            known = before.get(job.uid)
-            if known is None or known.spec is not job.spec or known.status is not job.status:
-                known = _KnownRate(job.spec, job.status, rate_of(job.spec, job.status))
-            self._rates[job.uid] = known
-            if known.rate is not None:
-                useful, held = known.rate.at(now)
+        for job, rate in uses:
+            if rate is not None:
+                useful, held = rate.at(now)
                 productive[job.spec.queue] += useful
                 every[job.spec.queue] += held
         self._metrics.recovery.goodput.clear()

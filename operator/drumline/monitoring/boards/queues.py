@@ -49,6 +49,20 @@ QUEUES: Final = Board(
                     ),
                 ),
                 Panel(
+                    title="Budget spent",
+                    description="Share of its GPU-hours that the queue's jobs had on the days that"
+                    " count. At 1 none of them starts.",
+                    unit="percentunit",
+                    queries=(
+                        Query(
+                            expression="max by (queue)"
+                            f" (drumline_queue_budget_spent_gpu_hours{_QUEUE})"
+                            f" / max by (queue) (drumline_queue_budget_gpu_hours{_QUEUE})",
+                            legend="{{queue}}",
+                        ),
+                    ),
+                ),
+                Panel(
                     title="Goodput",
                     description="Share of the queue's GPU time that trained for the first time."
                     " Below 0.9: many faults, or slow starts.",

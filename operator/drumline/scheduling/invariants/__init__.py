@@ -14,6 +14,7 @@ says what is wrong and not only that something is. They look at a snapshot and i
 * I5 `preemptions`, `law`: victims are lawful, and each preemption lowers the potential; `moves`:
   whoever moves may be moved, and what moves for its own sake frees whole domains.
 * I6 `promises`: once they are gone, all who wait for them have their places and their quota.
+* `budgets`: nobody of a queue whose budget is spent starts, preempts, grows or is moved.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
@@ -23,6 +24,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.invariants.budgets import budget_violations
 from drumline.scheduling.invariants.moves import move_violations
 from drumline.scheduling.invariants.placements import (
     capacity_violations,
@@ -51,6 +53,7 @@ def violations(
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
+        *budget_violations(snapshot=snapshot, pending=waiting, decisions=decisions, now=now),
         *sweep_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *topology_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *preemption_violations(

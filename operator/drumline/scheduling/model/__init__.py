@@ -29,13 +29,24 @@ from drumline.scheduling.model.nodes import (
     TolerationOperator,
 )
 from drumline.scheduling.model.policy import MoveBudget, Ordering, Policy, WaitingRule
-from drumline.scheduling.model.queues import PreemptionRule, Queue, Reclaim, WithinQueue
+from drumline.scheduling.model.queues import (
+    DAY_SECONDS,
+    HOUR_SECONDS,
+    GpuHourBudget,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    WithinQueue,
+)
 from drumline.scheduling.model.snapshot import Snapshot
 
 __all__ = [
+    "DAY_SECONDS",
+    "HOUR_SECONDS",
     "Admitted",
     "AskedNodes",
     "Gang",
+    "GpuHourBudget",
     "MoveBudget",
     "Node",
     "NodeOffer",

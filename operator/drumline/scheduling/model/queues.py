@@ -5,6 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
+
+DAY_SECONDS: Final = 86_400
+HOUR_SECONDS: Final = 3_600
 
 
 class WithinQueue(StrEnum):
@@ -31,6 +35,24 @@ class PreemptionRule:
 
     within_queue: WithinQueue = WithinQueue.NEVER
     reclaim: Reclaim = Reclaim.NEVER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuHourBudget:
+    """How much the jobs of a queue may have in a time. What they had is `Snapshot.spent`."""
+
+    gpu_hours: int
+    window_days: int
+    """Days (UTC) that count, today included."""
+
+    def __post_init__(self) -> None:
+        """Reject a budget that is always spent, and a time without a day.
+
+        Raises:
+            ValueError: with the field.
+        """
+        if self.gpu_hours < 1 or self.window_days < 1:
+            raise ValueError(f"a budget has at least 1 GPU-hour in 1 day, not {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +86,8 @@ class Queue:
     user_limit: Mapping[str, int] | None = None
     """The most GPUs of a pool that one user's jobs may hold in it; None, or a pool left out: no
     limit."""
+    budget: GpuHourBudget | None = None
+    """Its waiting gangs do not start once this is spent; None: no limit."""
 
     def __post_init__(self) -> None:
         """Reject a weight that no share can be divided by.

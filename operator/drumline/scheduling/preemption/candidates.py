@@ -15,7 +15,7 @@ minimum runtime, or was placed, moved or evicted in this cycle.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import VictimReason
@@ -24,7 +24,6 @@ from drumline.scheduling.model import (
     Gang,
     Policy,
     PreemptionRule,
-    Queue,
     Reclaim,
     Snapshot,
     WithinQueue,
@@ -32,6 +31,7 @@ from drumline.scheduling.model import (
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 from drumline.scheduling.preemption.surplus import has_surplus, split_surplus
+from drumline.scheduling.quota.budgets import Budgets
 from drumline.scheduling.quota.preemption_policy import PreemptionClaim
 
 
@@ -49,11 +49,10 @@ class Requester:
 class Candidates:
     """The gangs that may be evicted or moved in this cycle."""
 
-    def __init__(
-        self, *, snapshot: Snapshot, queues: Mapping[str, Queue], policy: Policy, now: float
-    ) -> None:
+    def __init__(self, *, snapshot: Snapshot, budgets: Budgets, policy: Policy, now: float) -> None:
         self._snapshot = snapshot
-        self._queues = queues
+        self._queues = {queue.name: queue for queue in snapshot.queues}
+        self._budgets = budgets
         self._policy = policy
         self._now = now
         self._out: set[str] = set()
@@ -152,6 +151,7 @@ class Candidates:
             )
             for held in self.running(pool)
             if not (held.lost or held.giving_up or self._is_protected(held))
+            if self._budgets.rejection(held.gang.queue) is None  # it could not start again
         ]
 
     def moving_costs(self, held: Admitted) -> float:

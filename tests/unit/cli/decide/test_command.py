@@ -15,6 +15,7 @@ from drumline.cli import program
 from drumline.cli.decide import cluster
 from drumline.cli.formatting import moment
 from drumline.cli.manifests import read_manifests
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.capture import Capture, encode
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Policy
@@ -101,6 +102,29 @@ def test_a_job_that_fits_is_placed_and_a_job_that_does_not_gets_a_remedy(
     assert (small["level"], small["domain"], small["gpus"]) == ("rack", ["r1"], 16)
     assert (big["verdict"], big["reason"]) == ("Waits", "ExceedsQuota")
     assert big["message"].startswith("needs 24 GPUs; queue q has a nominal quota of 16")
+
+
+@pytest.mark.parametrize(("hours", "reason"), [(98, ""), (99, "BudgetSpent")])
+def test_what_a_budget_has_left_is_in_the_queue_and_its_running_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], hours: int, reason: str
+) -> None:
+    """The queue's tally is of an hour ago; since half an hour a job holds two GPUs."""
+    now = 19_996 * 86_400 + 43_200
+    tally = {
+        "spentGpuHours": hours,
+        "until": timestamp(now - 3600),
+        "days": [{"day": "2024-09-30", "gpuSeconds": hours * 3600}],
+    }
+    queue = {
+        **a_queue(budget={"gpuHours": 100, "windowDays": 7}),
+        "status": {"budget": tally},
+    }
+    account = {"until": timestamp(now - 1800), "starting": 0}
+    runs = a_job("runs", gpusPerNode=2, status={**placed_on("n1"), "gpuSeconds": account})
+    file = written(tmp_path, *SITE[:-1], queue, runs, a_job("waits"))
+    os.utime(file, (now, now))
+    waits = verdicts(capsys, "-f", file)["team/waits"]
+    assert waits.get("reason", "") == reason
 
 
 def test_the_table_has_a_line_a_job_and_wide_names_every_node(

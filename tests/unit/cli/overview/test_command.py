@@ -28,6 +28,7 @@ from tests.unit.overview.objects import (
 )
 
 ROOT = Path(__file__).parents[4]
+BUDGET = {"gpuHours": 100, "windowDays": 30}
 BLOCKED = {"phase": "Pending", "reason": "QuotaExhausted", "message": "needs 32 GPUs; 8 are free"}
 OBJECTS = [
     a_queue("research", gpus=32, status={"shareSeconds": 30, "shareSecondsAt": at(-60)}),
@@ -129,6 +130,33 @@ def test_a_card_says_why_and_what_to_do(dump: str, capsys: pytest.CaptureFixture
         "  to do     Wait, suspend one of the jobs that are named, or raise the queue's"
         " nominalGpus.\n"
     )
+
+
+def test_a_budget_stands_beside_the_quota(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spent = {"spentGpuHours": 110, "until": at(-60)}
+    message = "queue research has spent 110 % of its budget of 100 GPU-hours in 30 days"
+    file = tmp_path / "all.json"
+    file.write_text(
+        printed(
+            [
+                a_queue("research", budget=BUDGET, status={"budget": spent}),
+                a_job(
+                    "big",
+                    status={"phase": "Pending", "reason": "BudgetSpent", "message": message},
+                ),
+            ]
+        )
+    )
+    head, *_ = shown(capsys, "queue", "-f", str(file)).splitlines()
+    assert head == (
+        "research: 0 of 16 GPUs of gpus held, 110 of 100 GPU-hours of 30 days spent;"
+        " 0 jobs running, 1 job for 8 GPUs in line"
+    )
+    card = shown(capsys, "why", "big", "-n", "team", "-f", str(file))
+    assert "  budget    110 of 100 GPU-hours of 30 days spent\n" in card
+    assert "  to do     Wait until enough has flowed back, use another queue, or raise" in card
 
 
 def test_nodes_shares_and_use(dump: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -205,6 +205,13 @@ def test_the_overview_says_who_holds_who_waits_and_what_ended() -> None:
     assert document.count('href="job/team/runs"') == 2
 
 
+def test_a_budget_stands_below_the_quotas() -> None:
+    spent = {"spentGpuHours": 90, "until": at(-60)}
+    limited = a_queue("q", budget={"gpuHours": 100, "windowDays": 30}, status={"budget": spent})
+    document = pages.overview(a_cluster(limited))
+    assert "<li>90 of 100 GPU-hours of 30 days spent</li>" in str(document)
+
+
 def test_the_page_of_a_waiting_job_has_its_line_and_a_button() -> None:
     waits = a_job("waits", status={"phase": "Pending", "reason": "QuotaExhausted"})
     ahead = a_job("ahead", created=-900, status={"phase": "Pending", "reason": "QuotaExhausted"})

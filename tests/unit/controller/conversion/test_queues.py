@@ -6,6 +6,7 @@ from drumline.api.policy import MovesPolicy, SchedulingPolicy
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.queues import policy_of, queue_of
 from drumline.scheduling.model import (
+    GpuHourBudget,
     MoveBudget,
     Ordering,
     Policy,
@@ -48,6 +49,7 @@ def test_a_queue_of_a_cohort() -> None:
             "minRuntimeSeconds": 60,
             "weight": 3,
             "stopPolicy": "Hold",
+            "budget": {"gpuHours": 500, "windowDays": 30},
         }
     )
     assert queue_of("research", spec) == Queue(
@@ -61,6 +63,7 @@ def test_a_queue_of_a_cohort() -> None:
         min_runtime_seconds=60.0,
         weight=3.0,
         user_limit={"h100": 2},
+        budget=GpuHourBudget(gpu_hours=500, window_days=30),
     )
 
 

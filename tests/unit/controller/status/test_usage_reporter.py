@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
@@ -92,6 +93,23 @@ async def test_gangs_are_counted_by_what_is_known_of_their_key(state: ClusterCac
     await reporter(state, metrics, now=[T0 + 90]).report()
     counts = {key: gauge(metrics, "drumline_gangs_by_signing_key", key=key) for key in KeyState}
     assert counts == {KeyState.CURRENT: 30, KeyState.PREVIOUS: 0, KeyState.MISSING: 20}
+
+
+async def test_what_is_spent_of_a_budget_is_a_metric_while_the_queue_has_one() -> None:
+    state, metrics, now = ClusterCache(nodes=NodeCache(clock=lambda: T0)), Metrics(), [T0]
+    plain = queue_view()
+    limited = replace(plain, spec={**plain.spec, "budget": {"gpuHours": 10, "windowDays": 1}})
+    state.on_queue(None, limited)
+    state.on_job(None, running("runs", key=KEYS.current_id))
+    report = reporter(state, metrics, now=now).report
+    await report()
+    now[0] = T0 + 900
+    await report()
+    budget = "drumline_queue_budget_gpu_hours", "drumline_queue_budget_spent_gpu_hours"
+    assert [gauge(metrics, name, queue="research") for name in budget] == [10, 1]
+    state.on_queue(limited, plain)
+    await report()
+    assert [gauge(metrics, name, queue="research") for name in budget] == [None, None]
 
 
 async def test_how_far_off_the_planner_is_is_a_metric_while_jobs_say_it() -> None:

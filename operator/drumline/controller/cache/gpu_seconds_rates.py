@@ -1,0 +1,38 @@
+"""What every job has had as a function of time, worked out again only when its status changed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate, rate_of
+from drumline.lifecycle.model.job import Job
+
+
+class JobUse(NamedTuple):
+    """A job, and what its GPUs are held for; None before its first GPU."""
+
+    job: Job
+    rate: GpuSecondsRate | None
+
+
+class GpuSecondsRates:
+    """The rates of all jobs, from look to look. For one event loop."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, JobUse] = {}
+        """By uid of the job."""
+
+    def of(self, jobs: Iterable[Job]) -> tuple[JobUse, ...]:
+        """These jobs with their rates; all others are forgotten. O(jobs)."""
+        before, self._known = self._known, {}
+        for job in jobs:
+            known = before.get(job.uid)
+            if (
+                known is None
+                or known.job.spec is not job.spec
+                or known.job.status is not job.status
+            ):
+                known = JobUse(job, rate_of(job.spec, job.status))
+            self._known[job.uid] = known
+        return tuple(self._known.values())

@@ -1,0 +1,100 @@
+"""Budgets on random clusters beside every other feature.
+
+A queue whose budget is spent is treated as a held one, but that its gangs neither grow nor move.
+So where none can do either, both worlds are answered alike: only the reason differs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from drumline.scheduling import BlockReason, CycleCache, Decisions, GpuHourBudget, decide
+from drumline.scheduling.invariants import violations
+from tests.property.scheduling_worlds import NOW, Feature, World, world
+
+STILL = frozenset({Feature.ELASTIC, Feature.PREEMPTION, Feature.MIN_RUNTIME})
+"""What can let a running gang grow, or be moved for another."""
+
+
+def budgeted(seed: int, features: frozenset[Feature]) -> World:
+    """Each queue has a budget or none, and has had anything from nothing to twice as much."""
+    given, chance = world(seed, features), Random(seed)
+    queues = tuple(
+        replace(queue, budget=GpuHourBudget(gpu_hours=chance.randint(1, 9), window_days=days))
+        if (days := chance.randint(0, 3))
+        else queue
+        for queue in given.snapshot.queues
+    )
+    spent = {
+        queue.name: {
+            int(NOW // 86_400) - ago: chance.randint(0, 2 * 3600 * queue.budget.gpu_hours)
+            for ago in range(chance.randint(0, 4))
+        }
+        for queue in queues
+        if queue.budget is not None
+    }
+    return replace(given, snapshot=replace(given.snapshot, queues=queues, spent=spent))
+
+
+def spent_queues(item: World) -> set[str]:
+    """By the rule, day by day."""
+    today = int(item.now // 86_400)
+    return {
+        queue.name
+        for queue in item.snapshot.queues
+        if queue.budget is not None
+        if sum(
+            item.snapshot.spent[queue.name].get(today - ago, 0)
+            for ago in range(queue.budget.window_days)
+        )
+        >= 3600 * queue.budget.gpu_hours
+    }
+
+
+def answers(decisions: Decisions) -> dict[str, tuple[str, ...]]:
+    """Everybody's answer; held and spent are one word."""
+    closed = {BlockReason.QUEUE_HELD, BlockReason.BUDGET_SPENT}
+    return {
+        **{placed.uid: placed.assignment for placed in decisions.placed},
+        **{
+            blocked.uid: ("closed",)
+            if blocked.reason in closed
+            else (blocked.reason, blocked.message)
+            for blocked in decisions.blocked
+        },
+    }
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_nobody_gets_anything_of_a_spent_budget_and_a_cache_changes_nothing(seed: int) -> None:
+    chance = Random(seed)
+    item = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    cache = CycleCache()
+    asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
+    decide(snapshot=replace(item.snapshot, spent={}), cache=cache, **asked)
+    decisions = decide(snapshot=item.snapshot, cache=cache, **asked)
+    assert decisions == item.decide()
+    assert violations(snapshot=item.snapshot, decisions=decisions, **asked) == ()
+    queue_of = {gang.uid: gang.queue for gang in item.pending}
+    spent = spent_queues(item)
+    for blocked in decisions.blocked:
+        is_budget = blocked.reason is BlockReason.BUDGET_SPENT
+        assert is_budget == (queue_of.get(blocked.uid) in spent)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_spent_budget_is_a_held_queue_by_another_name(seed: int) -> None:
+    chance = Random(seed)
+    item = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)) - STILL)
+    spent = spent_queues(item)
+    held = replace(
+        item.snapshot,
+        spent={},
+        queues=tuple(
+            replace(queue, budget=None, held=queue.name in spent) for queue in item.snapshot.queues
+        ),
+    )
+    assert answers(item.decide()) == answers(replace(item, snapshot=held).decide())

@@ -1,0 +1,260 @@
+"""What a queue with a budget had: counted once, by day, over deleted jobs and lost leaders."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
+from drumline.controller.cache.jobs import JobCache
+from drumline.controller.cache.queue_budgets import WRITE_SECONDS, QueueBudgets
+from drumline.controller.cache.specs import SpecCache
+from drumline.kube.views import ObjectView, TrainingJobView
+from drumline.lifecycle.model.timestamps import timestamp
+from tests.unit.controller.views import assignment, job_view, queue_view
+
+DAY = 86_400
+TODAY = 19_996
+NOON = TODAY * DAY + DAY // 2
+BUDGET = {"gpuHours": 100, "windowDays": 30}
+
+
+def a_queue(name: str = "research", **spec: Any) -> ObjectView:
+    whole = {**queue_view(name).spec, **spec}
+    return ObjectView(namespace="", name=name, uid=name, resource_version="1", spec=whole)
+
+
+def runs(
+    name: str = "llama", *, since: float, had: int = 0, queue: str = "research", gpus: int = 2
+) -> TrainingJobView:
+    """Holds two pods of `gpus` GPUs since then, and had something before."""
+    return job_view(
+        name,
+        uid=name,
+        queue=queue,
+        gpusPerNode=gpus,
+        status={
+            **assignment("node-0", "node-1"),
+            "gpuSeconds": {"until": timestamp(since), "starting": had},
+        },
+    )
+
+
+def ended(name: str = "llama", *, at: float, had: int, queue: str = "research") -> TrainingJobView:
+    return job_view(
+        name,
+        uid=name,
+        queue=queue,
+        status={
+            "finishedAt": timestamp(at),
+            "gpuSeconds": {"until": timestamp(at), "starting": had},
+        },
+    )
+
+
+class Leader:
+    """An operator's caches, as far as budgets need them."""
+
+    def __init__(self, *queues: ObjectView, statuses: Mapping[str, Any] | None = None) -> None:
+        self.specs = SpecCache(TrainingQueueSpec)
+        for queue in queues or (a_queue(budget=BUDGET),):
+            self.specs.on_object(None, queue)
+        self.jobs = JobCache(changed=lambda *_: None, forgotten=lambda *_: None)
+        self.budgets = QueueBudgets(self.specs)
+        self.rates = GpuSecondsRates()
+        self.shown: dict[str, TrainingJobView] = {}
+        self.budgets.restore(statuses or {})
+
+    def look(self, now: float, *jobs: TrainingJobView) -> dict[int, int]:
+        """The jobs are these now; what `research` had, by day from today."""
+        for name in {*self.shown} - {job.name for job in jobs}:
+            self.jobs.on_job(self.shown.pop(name), None)
+        for job in jobs:
+            self.jobs.on_job(self.shown.get(job.name), job)
+            self.shown[job.name] = job
+        self.budgets.observe(self.rates.of(self.jobs.all()), now=now)
+        return self.spent(now)
+
+    def spent(self, now: float) -> dict[int, int]:
+        days = self.budgets.spent(now)["research"]
+        return {day - TODAY: had for day, had in days.items()}
+
+    def status(self, now: float, **rest: Any) -> dict[str, Any]:
+        fields: dict[str, Any] = {"before": {}, "changed": True, **rest}
+        return self.budgets.status_fields("research", now=now, **fields)
+
+    def after_it(self, now: float) -> Leader:
+        """The next leader, which knows what this one has written."""
+        return Leader(statuses={"research": self.status(now)})
+
+
+def test_what_a_job_holds_counts_from_look_to_look_and_in_between() -> None:
+    leader = Leader()
+    job = runs(since=NOON)
+    assert leader.look(NOON, job) == {}
+    assert leader.spent(NOON + 10) == {0: 40}
+    assert leader.look(NOON + 10, job) == {0: 40}
+    assert leader.look(NOON + 15, ended(at=NOON + 12, had=48)) == {0: 48}
+    assert leader.spent(NOON + 900) == {0: 48}
+
+
+def test_a_job_that_came_and_ended_between_two_looks_counts() -> None:
+    leader = Leader()
+    leader.look(NOON, job_view("llama", uid="llama"))
+    assert leader.look(NOON + 60, ended(at=NOON + 50, had=40)) == {0: 40}
+
+
+def test_the_night_is_divided_at_midnight() -> None:
+    leader = Leader()
+    midnight = (TODAY + 1) * DAY
+    leader.look(midnight - 10, runs(since=midnight - 10))
+    assert leader.spent(midnight + 20) == {0: 40, 1: 80}
+    assert leader.look(midnight + 20, runs(since=midnight - 10)) == {0: 40, 1: 80}
+
+
+def test_what_was_had_before_the_budget_was_set_does_not_count() -> None:
+    leader = Leader(a_queue())
+    leader.budgets.observe(leader.rates.of(()), now=NOON)
+    leader.specs.on_object(None, a_queue(budget=BUDGET))
+    assert leader.look(NOON + 100, runs(since=NOON, had=7)) == {}
+    assert leader.look(NOON + 110, runs(since=NOON, had=7)) == {0: 40}
+
+
+def test_other_queues_do_not_count_and_a_budget_that_is_set_again_starts_anew() -> None:
+    leader = Leader(a_queue(budget=BUDGET), a_queue("other"))
+    both = runs(since=NOON), runs("bert", since=NOON, queue="other")
+    leader.look(NOON, *both)
+    assert leader.look(NOON + 10, *both) == {0: 40}
+    leader.specs.on_object(None, a_queue())
+    leader.budgets.observe(leader.rates.of(leader.jobs.all()), now=NOON + 20)
+    assert leader.budgets.spent(NOON + 20) == {}
+    assert leader.status(NOON + 20) == {}
+    leader.specs.on_object(None, a_queue(budget=BUDGET))
+    assert leader.look(NOON + 30, *both) == {}
+
+
+def test_a_deleted_job_counts_until_it_is_missed_and_stays_counted() -> None:
+    leader, job = Leader(), runs(since=NOON)
+    leader.look(NOON, job)
+    leader.look(NOON + 10, job)
+    assert leader.look(NOON + 15) == {0: 60}
+    assert leader.look(NOON + 900) == {0: 60}
+
+
+def test_a_job_that_changes_its_queue_pays_what_it_had_where_it_had_it() -> None:
+    leader = Leader(a_queue(budget=BUDGET), a_queue("other", budget=BUDGET))
+    leader.look(NOON, runs(since=NOON))
+    moved = runs(since=NOON + 20, had=40, queue="other")
+    assert leader.look(NOON + 25, moved) == {0: 60}
+    assert leader.look(NOON + 35, moved) == {0: 60}
+    assert leader.budgets.spent(NOON + 35)["other"] == {TODAY: 40}
+
+
+def test_an_older_account_of_a_job_is_no_use_and_gives_nothing_back() -> None:
+    """After a restore from a backup, an account is lower than it was."""
+    leader = Leader()
+    leader.look(NOON, ended(at=NOON, had=0))
+    assert leader.look(NOON + 10, ended(at=NOON, had=100)) == {0: 100}
+    assert leader.look(NOON + 20, ended(at=NOON, had=60)) == {0: 100}
+    assert leader.look(NOON + 30, ended(at=NOON, had=110)) == {0: 110}
+
+
+def test_a_new_leader_counts_on_from_the_second_it_was_written() -> None:
+    first, job = Leader(), runs(since=NOON, had=1000)
+    first.look(NOON, job)
+    first.look(NOON + 100, job)
+    second = first.after_it(NOON + 100)
+    assert second.look(NOON + 160, job) == {0: 640}
+    assert second.look(NOON + 170, job) == {0: 680}
+
+
+def test_the_status_may_be_older_than_the_last_look_of_a_leader() -> None:
+    first, job = Leader(), runs(since=NOON)
+    first.look(NOON, job)
+    written = first.after_it(NOON)
+    first.look(NOON + 100, job)
+    assert written.look(NOON + 160, job) == {0: 640}
+
+
+def test_of_an_account_that_was_written_since_then_only_what_follows_is_sure() -> None:
+    """Nothing is counted twice: of 400 GPU-seconds some may have been counted by the status."""
+    first = Leader()
+    first.look(NOON, runs(since=NOON))
+    second = first.after_it(NOON)
+    restarted = runs(since=NOON + 100, had=400)
+    assert second.look(NOON + 110, restarted) == {0: 40}
+
+
+def test_a_job_that_was_made_since_then_counts_whole() -> None:
+    """Created one second after the status was written."""
+    created = 1_700_000_000.0  # of `job_view`
+    second = Leader(
+        statuses={"research": {"budget": {"spentGpuHours": 0, "until": timestamp(created - 1)}}}
+    )
+    second.look(created + 50, ended(at=created + 40, had=160))
+    assert sum(second.spent(created + 50).values()) == 160
+    same_second = Leader(
+        statuses={"research": {"budget": {"spentGpuHours": 0, "until": timestamp(created)}}}
+    )
+    same_second.look(created + 50, ended(at=created + 40, had=160))
+    assert sum(same_second.spent(created + 50).values()) == 0
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        None,
+        "much",
+        {},
+        {"until": "once", "spentGpuHours": 1},
+        {"until": timestamp(NOON), "spentGpuHours": "many"},
+        {
+            "until": timestamp(NOON),
+            "spentGpuHours": 1,
+            "days": [{"day": "2024-13-77", "gpuSeconds": 5}],
+        },
+    ],
+)
+def test_a_tally_that_cannot_be_read_is_begun_anew(budget: object) -> None:
+    leader = Leader(statuses={"research": {"budget": budget}})
+    assert leader.look(NOON, runs(since=NOON - 100)) == {}
+    assert leader.look(NOON + 10, runs(since=NOON - 100)) == {0: 40}
+
+
+def test_the_status_has_a_line_for_each_day_the_oldest_go() -> None:
+    leader = Leader()
+    for day in range(100):
+        at = NOON + DAY * day
+        leader.look(at - 1, job_view(f"job-{day}", uid=f"job-{day}"))
+        leader.look(at, ended(f"job-{day}", at=at, had=3600))
+    status = leader.status(NOON + DAY * 99)["budget"]
+    assert len(status["days"]) == 92
+    assert status["days"][-1] == {"day": "2025-01-07", "gpuSeconds": 3600}
+    assert status["spentGpuHours"] == 30
+    assert status["until"] == timestamp(NOON + DAY * 99)
+
+
+def test_the_status_is_written_rarely_with_all_else_and_when_a_percent_is_spent() -> None:
+    leader, job = Leader(), runs(since=NOON)
+    leader.look(NOON, job)
+    before = leader.status(NOON, changed=False)
+    assert before["budget"]["until"] == timestamp(NOON)
+    leader.look(NOON + 300, job)
+    assert leader.status(NOON + 300, before=before, changed=False) == before
+    assert leader.status(NOON + 300, before=before, changed=True) != before
+    assert leader.status(NOON + WRITE_SECONDS, before=before, changed=False) != before
+    leader.look(NOON + 301, job, ended("big", at=NOON + 301, had=0))
+    leader.look(NOON + 302, job, ended("big", at=NOON + 302, had=3600))
+    assert leader.status(NOON + 302, before=before, changed=False) != before
+
+
+def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
+    leader, job = Leader(), runs(since=NOON)
+    leader.look(NOON, job)
+    leader.look(NOON + 100, job)
+    assert leader.look(NOON + 50, job) == {0: 400}
+    assert leader.spent(NOON + 90) == {0: 400}
+    assert leader.look(NOON + 110, job) == {0: 440}

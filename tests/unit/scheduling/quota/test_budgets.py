@@ -1,0 +1,211 @@
+"""A queue whose GPU-hours are spent starts nothing until enough of them flows back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline.scheduling import (
+    Admitted,
+    Blocked,
+    BlockReason,
+    GpuHourBudget,
+    MoveBudget,
+    Policy,
+    Queue,
+    Remedy,
+    RemedyKind,
+    Snapshot,
+    decide,
+)
+from drumline.scheduling.invariants import violations
+from drumline.scheduling.quota.budgets import (
+    flows_back_at,
+    is_spent,
+    spent_percent,
+    window_gpu_seconds,
+)
+from tests.unit.scheduling.builders import (
+    admitted,
+    cluster,
+    gang,
+    node,
+    queue,
+    racks,
+    run,
+)
+
+DAY = 86_400
+HOUR = 3_600
+MONDAY = 19_996
+"""2024-09-30, counted from the epoch."""
+NOON = MONDAY * DAY + DAY / 2.0
+TEN_IN_2 = GpuHourBudget(gpu_hours=10, window_days=2)
+RESEARCH = Queue(name="research", nominal={"h100": 100}, budget=TEN_IN_2)
+OTHER = Queue(name="other", nominal={"h100": 100})
+SPENT = {MONDAY - 1: 4 * HOUR, MONDAY: 7 * HOUR}
+
+
+def world(
+    *,
+    days: Mapping[int, int] = SPENT,
+    running: tuple[Admitted, ...] = (),
+    nodes: int = 2,
+    **changes: Any,
+) -> Snapshot:
+    nodes_ = (node(f"n{number}", "rack") for number in range(nodes))
+    queues = (replace(RESEARCH, **changes), OTHER)
+    return replace(cluster(*nodes_, queues=queues, running=running), spent={"research": days})
+
+
+@pytest.mark.parametrize(
+    ("days", "now", "hours"),
+    [
+        ({}, NOON, 0),
+        ({MONDAY - 2: HOUR, MONDAY - 1: 2 * HOUR, MONDAY: 4 * HOUR}, NOON, 6),
+        ({MONDAY - 2: HOUR, MONDAY - 1: 2 * HOUR}, MONDAY * DAY - 1.0, 3),
+        ({MONDAY - 2: HOUR, MONDAY - 1: 2 * HOUR}, float(MONDAY * DAY), 2),
+        ({MONDAY + 1: HOUR}, NOON, 1),  # of a leader whose clock was ahead
+    ],
+)
+def test_the_last_days_count_with_today(days: dict[int, int], now: float, hours: int) -> None:
+    assert window_gpu_seconds(days, budget=TEN_IN_2, now=now) == hours * HOUR
+
+
+def test_a_budget_is_spent_with_its_last_second() -> None:
+    almost = {MONDAY: 10 * HOUR - 1}
+    assert not is_spent(almost, budget=TEN_IN_2, now=NOON)
+    assert spent_percent(almost, budget=TEN_IN_2, now=NOON) == 99
+    assert is_spent({MONDAY: 10 * HOUR}, budget=TEN_IN_2, now=NOON)
+    assert spent_percent({MONDAY: 23 * HOUR}, budget=TEN_IN_2, now=NOON) == 230
+
+
+@pytest.mark.parametrize(
+    ("days", "after"),
+    [
+        ({MONDAY - 1: 4 * HOUR, MONDAY: 7 * HOUR}, 1),
+        ({MONDAY - 1: 4 * HOUR, MONDAY: 10 * HOUR}, 2),
+        ({MONDAY - 1: 10 * HOUR, MONDAY: 0}, 1),
+        ({MONDAY + 5: 11 * HOUR}, 7),
+    ],
+)
+def test_enough_flows_back_at_a_midnight(days: dict[int, int], after: int) -> None:
+    at = flows_back_at(days, budget=TEN_IN_2, now=NOON)
+    assert at == (MONDAY + after) * DAY
+    assert not is_spent(days, budget=TEN_IN_2, now=at)
+    assert is_spent(days, budget=TEN_IN_2, now=at - 1.0)
+
+
+def test_no_gang_of_a_queue_whose_budget_is_spent_starts_and_others_do() -> None:
+    waits, starts = gang("waits"), gang("starts", queue="other", at=1.0)
+    decisions = run(world(), waits, starts, now=NOON)
+    assert [placed.key for placed in decisions.placed] == ["training/starts"]
+    assert decisions.blocked == (
+        Blocked(
+            key="training/waits",
+            uid="uid-waits",
+            reason=BlockReason.BUDGET_SPENT,
+            message="queue research has spent 110 % of its budget of 10 GPU-hours in 2 days: its"
+            " jobs start once enough has flowed back, on 2024-10-01 (UTC) at the earliest, or once"
+            " budget.gpuHours of the queue is raised",
+            remedy=Remedy(kind=RemedyKind.WAIT),
+        ),
+    )
+    assert decisions.retry_at == (MONDAY + 1) * DAY
+    assert [placed.key for placed in run(world(), waits, now=decisions.retry_at).placed] == [
+        "training/waits"
+    ]
+
+
+def test_time_matters_only_while_a_gang_waits_for_it() -> None:
+    assert run(world(), gang("starts", queue="other"), now=NOON).retry_at is None
+    assert run(world(days={MONDAY: HOUR}), gang("starts"), now=NOON).retry_at is None
+
+
+def test_a_raised_budget_lets_gangs_start() -> None:
+    raised = world(budget=GpuHourBudget(gpu_hours=12, window_days=2))
+    assert run(raised, gang("starts"), now=NOON).placed
+    assert run(world(budget=None), gang("starts"), now=NOON).placed
+
+
+def test_a_budget_is_the_queues_own_in_a_cohort_too() -> None:
+    org = queue("org", 0)
+    spent = queue("research", 2, parent="org", budget=TEN_IN_2)
+    other = queue("other", 2, parent="org", budget=TEN_IN_2)
+    snapshot = replace(
+        cluster(node("n0"), node("n1"), queues=(org, spent, other)), spent={"research": SPENT}
+    )
+    borrows = gang("borrows", nodes=2, gpus=2, queue="other")
+    decisions = run(snapshot, gang("waits"), borrows, now=NOON)
+    assert [placed.key for placed in decisions.placed] == ["training/borrows"]
+
+
+def test_what_runs_goes_on_and_is_repaired() -> None:
+    held = admitted(gang("runs", nodes=2, gpus=2), "n0", "gone", lost=frozenset({1}))
+    (placed,) = run(world(running=(held,)), now=NOON).placed
+    assert (placed.key, placed.replaced) == ("training/runs", (1,))
+
+
+def test_an_elastic_gang_does_not_grow() -> None:
+    held = admitted(gang("runs", nodes=2, gpus=2, sizes=(1, 2)), "n0")
+    assert run(world(running=(held,)), now=NOON).resized == ()
+    assert run(world(running=(held,), days={}), now=NOON).resized
+
+
+def test_a_gang_is_not_preempted_for_by_one_that_may_not_start() -> None:
+    victims = tuple(
+        admitted(gang(name, gpus=2, queue="other"), place)
+        for name, place in (("a", "n0"), ("b", "n1"))
+    )
+    org = queue("org", 0)
+    queues = (
+        org,
+        queue("research", 4, parent="org", budget=TEN_IN_2),
+        queue("other", parent="org"),
+    )
+    snapshot = replace(world(running=victims), queues=queues)
+    wants = gang("wants", gpus=2, priority=5)
+    assert run(replace(snapshot, spent={}), wants, now=NOON).preemptions
+    assert run(snapshot, wants, now=NOON).preemptions == ()
+
+
+def test_nodes_that_were_kept_for_one_of_its_gangs_are_free_again() -> None:
+    nominee = gang("waits", gpus=2, nominated=("n0",), nominated_pool="h100")
+    starts = gang("starts", gpus=2, queue="other", at=1.0)
+    decisions = run(world(nodes=1), nominee, starts, now=NOON)
+    assert [placed.key for placed in decisions.placed] == ["training/starts"]
+
+
+def test_a_gang_that_could_not_start_again_is_not_moved() -> None:
+    """Two half-used racks: one gang could move beside the other and free a rack."""
+    running = tuple(admitted(gang(name), place) for name, place in (("a", "n0"), ("b", "n2")))
+    snapshot = cluster(*racks(), queues=(RESEARCH, OTHER), running=running)
+    policy = Policy(moves=MoveBudget(gangs=4, gpu_seconds=1e9), restart_seconds=0.0)
+    assert decide(snapshot=snapshot, pending=(), policy=policy, now=NOON).moves
+    spent = replace(snapshot, spent={"research": SPENT})
+    assert decide(snapshot=spent, pending=(), policy=policy, now=NOON).moves == ()
+
+
+def test_the_invariant_names_what_is_given_to_a_queue_whose_budget_is_spent() -> None:
+    waits = gang("waits", gpus=2)
+    grows = admitted(gang("grows", nodes=2, gpus=2, sizes=(1, 2)), "n0")
+    free = world(days={}, running=(grows,), nodes=3)
+    spent = replace(free, spent={"research": SPENT})
+    decisions = run(free, waits, now=NOON)
+    assert decisions.placed
+    complaint = "though the budget of queue research is spent"
+    assert violations(snapshot=spent, pending=(waits,), decisions=decisions, now=NOON) == (
+        f"training/waits starts {complaint}",
+        f"training/grows grows {complaint}",
+    )
+    tomorrow = NOON + DAY
+    assert violations(snapshot=spent, pending=(waits,), decisions=decisions, now=tomorrow) == ()
+
+
+@pytest.mark.parametrize(("hours", "days"), [(0, 1), (1, 0)])
+def test_a_budget_of_nothing_is_refused(hours: int, days: int) -> None:
+    with pytest.raises(ValueError, match="at least 1 GPU-hour in 1 day"):
+        GpuHourBudget(gpu_hours=hours, window_days=days)

@@ -1,0 +1,74 @@
+"""A forecast knows budgets: what runs spends them, and what was had flows back at a midnight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from drumline.scheduling import Admitted, GpuHourBudget, Policy, Queue, Snapshot
+from drumline.scheduling.forecast import expected_starts
+from tests.unit.scheduling.builders import admitted, cluster, gang, node
+
+DAY = 86_400
+HOUR = 3_600
+TODAY = 19_996
+NOON = TODAY * DAY + DAY / 2.0
+RESEARCH = Queue(
+    name="research",
+    nominal={"h100": 100},
+    budget=GpuHourBudget(gpu_hours=48, window_days=2),
+)
+
+
+def world(*running: Admitted, hours: dict[int, int], nodes: int = 2) -> Snapshot:
+    places = (node(f"n{number}", "rack") for number in range(nodes))
+    snapshot = cluster(*places, queues=(RESEARCH,), running=running)
+    return replace(
+        snapshot, spent={"research": {TODAY + day: n * HOUR for day, n in hours.items()}}
+    )
+
+
+def start_in_days(snapshot: Snapshot) -> float | None:
+    """The median start of a gang that waits, in days from today's beginning."""
+    (start,) = expected_starts(
+        snapshot=snapshot,
+        pending=[gang("waits", gpus=2)],
+        policy=Policy(),
+        now=NOON,
+        samples=3,
+    )
+    return None if start.p50_at is None else start.p50_at / DAY - TODAY
+
+
+def runs(*, hours: float) -> Admitted:
+    """A gang that ends after so long: its program says so."""
+    return admitted(gang("runs", gpus=2), "n0", admitted_at=NOON, ends_at=NOON + HOUR * hours)
+
+
+def test_where_nothing_runs_it_starts_once_enough_has_flowed_back() -> None:
+    assert start_in_days(world(hours={-1: 10, 0: 40})) == 1.0
+    assert start_in_days(world(hours={-1: 10, 0: 48})) == 2.0
+
+
+def test_where_budget_is_left_it_starts_now() -> None:
+    assert start_in_days(world(hours={-1: 10, 0: 37})) == 0.5
+
+
+def test_what_runs_spends_what_would_have_flowed_back() -> None:
+    """40 of today and 2 GPUs for twelve hours: 64 tomorrow, and what tomorrow adds after that."""
+    busy = world(runs(hours=100), hours={-1: 10, 0: 40})
+    assert start_in_days(world(hours={-1: 10, 0: 40})) == 1.0
+    assert start_in_days(busy) > 4.0
+
+
+def test_a_budget_that_will_be_spent_by_then_is_spent() -> None:
+    """Its GPUs are free in the evening, but the gang that leaves them has spent the budget."""
+    full = world(runs(hours=6), hours={0: 47}, nodes=1)
+    assert start_in_days(full) == 2.0
+    assert start_in_days(world(runs(hours=6), hours={0: 30}, nodes=1)) < 1.0
+
+
+def test_what_is_held_after_midnight_is_the_next_days() -> None:
+    """At six in the morning its GPUs are free, and twelve hours of the new day are spent."""
+    daily = replace(RESEARCH, budget=GpuHourBudget(gpu_hours=10, window_days=1))
+    full = world(runs(hours=18), hours={}, nodes=1)
+    assert start_in_days(replace(full, queues=(daily,))) == 2.0
