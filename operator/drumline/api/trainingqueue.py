@@ -92,8 +92,8 @@ class TrainingQueueSpec(ApiModel):
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""
     budget: QueueBudget | None = None
     """GPU-hours that its jobs may have in a time. Once they are spent no waiting job of this queue
-    starts and none grows; those that run go on, and their hours count. Counted from when it is set;
-    absent: no limit."""
+    starts and none grows; those that run go on, and their hours count. Counted from when it is set,
+    with what foreign pods hold that name the queue; absent: no limit."""
     preemption: PreemptionRules = PreemptionRules()
     """Which jobs the jobs of this queue may preempt."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
@@ -125,7 +125,7 @@ class PoolUsage(ApiModel):
 
 
 class DayOfUse(ApiModel):
-    """What the jobs of the queue had on one day."""
+    """What the queue had on one day."""
 
     day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", max_length=10)]
     """The day (UTC)."""
@@ -134,7 +134,7 @@ class DayOfUse(ApiModel):
 
 
 class BudgetUse(ApiModel):
-    """What the jobs of a queue with a budget had, as of `until`."""
+    """What a queue with a budget had, as of `until`."""
 
     spent_gpu_hours: int
     """Whole GPU-hours of the days that count."""

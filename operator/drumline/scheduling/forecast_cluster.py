@@ -111,7 +111,7 @@ class ForecastCluster:
             return
         gpus: Counter[str] = Counter()
         for held in self._running.values():
-            if held.gang.queue in self._spent and not held.is_residual and not held.is_foreign:
+            if held.gang.queue in self._spent and (held.is_foreign or not held.is_residual):
                 gpus[held.gang.queue] += held.gpus
         spent = {queue: dict(days) for queue, days in self._spent.items()}
         while since < self.now:

@@ -112,7 +112,7 @@ class BudgetMetrics:
         )
         self.spent_gpu_hours = Gauge(
             "drumline_queue_budget_spent_gpu_hours",
-            "GPU-hours that the jobs of a queue with a budget had on the days that count.",
+            "GPU-hours that a queue with a budget had on the days that count.",
             ["queue"],
             registry=registry,
         )

@@ -67,6 +67,12 @@ def test_a_budget_that_will_be_spent_by_then_is_spent() -> None:
     assert start_in_days(world(runs(hours=6), hours={0: 30}, nodes=1)) < 1.0
 
 
+def test_foreign_pods_spend_as_well() -> None:
+    pod = admitted(gang("pod", gpus=1), "n0", admitted_at=NOON, is_residual=True, is_foreign=True)
+    assert start_in_days(world(hours={-1: 10, 0: 40})) == 1.0
+    assert start_in_days(world(pod, hours={-1: 10, 0: 40})) == 2.0
+
+
 def test_what_is_held_after_midnight_is_the_next_days() -> None:
     """At six in the morning its GPUs are free, and twelve hours of the new day are spent."""
     daily = replace(RESEARCH, budget=GpuHourBudget(gpu_hours=10, window_days=1))

@@ -102,10 +102,13 @@ class ClusterCache:
         return self.queues.on_object(old, new)
 
     def observe_budgets(self, *, now: float) -> None:
-        """Charge the budgets of queues with what their jobs have had. O(jobs)."""
+        """Charge the budgets of queues with what their jobs have had. O(jobs).
+
+        For the first look: what foreign pods hold counts from the next one on.
+        """
         limited = self.budgets.budgets()
         jobs = (job for job in self.jobs.all() if job.spec.queue in limited)
-        self.budgets.observe(GpuSecondsRates().of(jobs), now=now)
+        self.budgets.observe(GpuSecondsRates().of(jobs), foreign_gpus={}, now=now)
 
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None

@@ -1,14 +1,17 @@
-"""What the jobs of queues with a budget had, by day, also of jobs that are gone.
+"""What queues with a budget had, by day, also by jobs that are gone.
 
 At each look the tally of a queue grows by what its jobs' accounts (`status.gpuSeconds`) grew since
-the last one; in between, its jobs are taken to hold the same. The tally is kept in the status of
+the last one, and by what foreign pods that name it held; in between, all are taken to hold the
+same. The tally is kept in the status of
 the queue with the second up to which it counts. A new leader goes on from there: of a job whose
 account was last written before that second, the account says what it had by then. So nothing is
 ever counted twice, and what goes uncounted is
 
 * what a job had between that second and the last write of its account, where the leader before was
   lost in between: minutes, see `WRITE_SECONDS`;
-* what a job had after that second that was deleted while no operator ran.
+* what a job had after that second that was deleted while no operator ran;
+* what foreign pods held between that second and the first look of the new leader: they have no
+  account.
 
 A job that was deleted counts up to the look that misses it: its pods take seconds to end.
 """
@@ -42,14 +45,16 @@ Json = Mapping[str, Any]
 
 @dataclass(slots=True)
 class _Tally:
-    """What the jobs of one queue had by `at`."""
+    """What the jobs of one queue, and foreign pods that name it, had by `at`."""
 
     at: int
     """Whole seconds since the epoch."""
     days: dict[int, int] = field(default_factory=dict[int, int])
     """GPU-seconds by day, counted from the epoch."""
-    gpus: int = 0
+    job_gpus: int = 0
     """What they hold since then."""
+    foreign_gpus: int = 0
+    """What foreign pods that name the queue hold since then."""
 
     def charge(self, gpu_seconds: int, *, until: int) -> None:
         """Add what was had since `at`, to each day its part by time."""
@@ -62,7 +67,7 @@ class _Tally:
 
     def spent(self, until: int) -> Mapping[int, int]:
         """By day, if the jobs hold the same until then."""
-        since = self.gpus * max(0, until - self.at)
+        since = (self.job_gpus + self.foreign_gpus) * max(0, until - self.at)
         if not since:
             return dict(self.days)
         more = Counter(self.days)
@@ -99,8 +104,16 @@ class QueueBudgets:
         restored = {name: _tally_of(status.get("budget")) for name, status in statuses.items()}
         self._tallies = {name: tally for name, tally in restored.items() if tally is not None}
 
-    def observe(self, uses: Iterable[JobUse], *, now: float) -> None:
-        """Charge what jobs have had since the last look. O(jobs)."""
+    def observe(
+        self, uses: Iterable[JobUse], *, foreign_gpus: Mapping[str, int], now: float
+    ) -> None:
+        """Charge what jobs and foreign pods have had since the last look. O(jobs).
+
+        Args:
+            uses: all jobs, or at least those of queues with a budget.
+            foreign_gpus: what foreign pods hold from now on, by queue.
+            now: seconds since the epoch.
+        """
         second = int(now)
         names = self.budgets()
         self._tallies = {name: self._tallies.get(name) or _Tally(at=second) for name in names}
@@ -124,8 +137,9 @@ class QueueBudgets:
             if gone.rate is not None:
                 had[gone.queue] += max(0, gone.rate.at(now)[1] - gone.gpu_seconds)
         for name, tally in self._tallies.items():
-            tally.charge(had[name], until=second)
-            tally.gpus = gpus[name]
+            foreign = tally.foreign_gpus * max(0, second - tally.at)
+            tally.charge(had[name] + foreign, until=second)
+            tally.job_gpus, tally.foreign_gpus = gpus[name], foreign_gpus.get(name, 0)
 
     def budgets(self) -> Mapping[str, GpuHourBudget]:
         """The budgets, by queue."""

@@ -109,10 +109,9 @@ class UsageReporter:
         self._report_goodput(uses, now=now)
         self._report_disruptions()
         self._report_signing_keys()
-        self._state.budgets.observe(uses, now=now)
-        self._report_budgets(now=now)
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
+        self._report_budgets(uses, snapshot, now=now)
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
         percents = self._report_calibration()
         votes = part_votes(self._state.jobs.all(), self._progress)
@@ -171,7 +170,11 @@ class UsageReporter:
             **self._state.budgets.status_fields(name, before=before, changed=changed, now=now),
         }
 
-    def _report_budgets(self, *, now: float) -> None:
+    def _report_budgets(self, uses: Iterable[JobUse], snapshot: Snapshot, *, now: float) -> None:
+        foreign: Counter[str] = Counter()
+        for held in snapshot.admitted:
+            foreign[held.gang.queue] += held.gpus if held.is_foreign else 0
+        self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
         gauges = self._metrics.budgets
         gauges.gpu_hours.clear()
         gauges.spent_gpu_hours.clear()

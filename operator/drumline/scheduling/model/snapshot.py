@@ -23,7 +23,8 @@ class Snapshot:
     history: Mapping[str, float] = field(default_factory=dict[str, float])
     """By queue: past dominant share of the cluster times seconds, decayed (`decay`)."""
     spent: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
-    """By queue with a budget and day (UTC, counted from the epoch): GPU-seconds its jobs had."""
+    """By queue with a budget and day (UTC, counted from the epoch): GPU-seconds had by its jobs
+    and by foreign pods that name it."""
     offers: tuple[NodeOffer, ...] = ()
     """Nodes that can be had by asking, in the order of trying."""
     asked: tuple[AskedNodes, ...] = ()

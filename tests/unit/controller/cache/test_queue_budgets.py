@@ -68,14 +68,15 @@ class Leader:
         self.shown: dict[str, TrainingJobView] = {}
         self.budgets.restore(statuses or {})
 
-    def look(self, now: float, *jobs: TrainingJobView) -> dict[int, int]:
+    def look(self, now: float, *jobs: TrainingJobView, foreign: int = 0) -> dict[int, int]:
         """The jobs are these now; what `research` had, by day from today."""
         for name in {*self.shown} - {job.name for job in jobs}:
             self.jobs.on_job(self.shown.pop(name), None)
         for job in jobs:
             self.jobs.on_job(self.shown.get(job.name), job)
             self.shown[job.name] = job
-        self.budgets.observe(self.rates.of(self.jobs.all()), now=now)
+        uses, pods = self.rates.of(self.jobs.all()), {"research": foreign}
+        self.budgets.observe(uses, foreign_gpus=pods, now=now)
         return self.spent(now)
 
     def spent(self, now: float) -> dict[int, int]:
@@ -117,7 +118,7 @@ def test_the_night_is_divided_at_midnight() -> None:
 
 def test_what_was_had_before_the_budget_was_set_does_not_count() -> None:
     leader = Leader(a_queue())
-    leader.budgets.observe(leader.rates.of(()), now=NOON)
+    leader.budgets.observe((), foreign_gpus={}, now=NOON)
     leader.specs.on_object(None, a_queue(budget=BUDGET))
     assert leader.look(NOON + 100, runs(since=NOON, had=7)) == {}
     assert leader.look(NOON + 110, runs(since=NOON, had=7)) == {0: 40}
@@ -129,7 +130,9 @@ def test_other_queues_do_not_count_and_a_budget_that_is_set_again_starts_anew() 
     leader.look(NOON, *both)
     assert leader.look(NOON + 10, *both) == {0: 40}
     leader.specs.on_object(None, a_queue())
-    leader.budgets.observe(leader.rates.of(leader.jobs.all()), now=NOON + 20)
+    leader.budgets.observe(
+        leader.rates.of(leader.jobs.all()), foreign_gpus={"research": 9}, now=NOON + 20
+    )
     assert leader.budgets.spent(NOON + 20) == {}
     assert leader.status(NOON + 20) == {}
     leader.specs.on_object(None, a_queue(budget=BUDGET))
@@ -142,6 +145,15 @@ def test_a_deleted_job_counts_until_it_is_missed_and_stays_counted() -> None:
     leader.look(NOON + 10, job)
     assert leader.look(NOON + 15) == {0: 60}
     assert leader.look(NOON + 900) == {0: 60}
+
+
+def test_foreign_pods_count_from_look_to_look() -> None:
+    leader, job = Leader(), runs(since=NOON)
+    assert leader.look(NOON, job, foreign=3) == {}
+    assert leader.spent(NOON + 10) == {0: 70}
+    assert leader.look(NOON + 10, job, foreign=1) == {0: 70}
+    assert leader.look(NOON + 20, job) == {0: 120}
+    assert leader.look(NOON + 30, job) == {0: 160}
 
 
 def test_a_job_that_changes_its_queue_pays_what_it_had_where_it_had_it() -> None:

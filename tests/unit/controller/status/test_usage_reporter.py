@@ -13,12 +13,19 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.kube.client import KubeClient
 from drumline.kube.informer import Informer
-from drumline.kube.views import Key, ObjectView
+from drumline.kube.views import Key, ObjectView, PodPhase
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.telemetry.metrics import Metrics
 from tests.builders import T0
-from tests.unit.controller.views import assignment, job_view, queue_view
+from tests.unit.controller.views import (
+    assignment,
+    foreign_pod,
+    job_view,
+    node_view,
+    pool_view,
+    queue_view,
+)
 
 KEYS = SigningKeys(current=b"b" * 32, previous=b"a" * 32)
 JOBS = 50
@@ -110,6 +117,23 @@ async def test_what_is_spent_of_a_budget_is_a_metric_while_the_queue_has_one() -
     state.on_queue(limited, plain)
     await report()
     assert [gauge(metrics, name, queue="research") for name in budget] == [None, None]
+
+
+async def test_what_foreign_pods_hold_is_spent_too() -> None:
+    state, metrics, now = ClusterCache(nodes=NodeCache(clock=lambda: T0)), Metrics(), [T0]
+    plain = queue_view()
+    limited = replace(plain, spec={**plain.spec, "budget": {"gpuHours": 10, "windowDays": 1}})
+    state.on_queue(None, limited)
+    state.on_pool(None, pool_view())
+    state.nodes.on_node(None, node_view())
+    labels = {"drumline.dev/queue": "research"}
+    state.on_pod(None, foreign_pod("notebook", gpus=2, labels=labels, phase=PodPhase.RUNNING))
+    report = reporter(state, metrics, now=now).report
+    await report()
+    now[0] = T0 + 3600
+    await report()
+    name = "drumline_queue_budget_spent_gpu_hours"
+    assert gauge(metrics, name, queue="research") == 2
 
 
 async def test_how_far_off_the_planner_is_is_a_metric_while_jobs_say_it() -> None:
