@@ -32,11 +32,12 @@ lint: setup  ## style, types, imports between the rooms
 test: setup  ## all tests, as CI runs them; PART="unit e2e" for some parts
 	@$(PYTHON) -m tests.suite $(PART)
 
-generate: setup  ## crds/, docs/reference.md, docs/trainer-reference.md and docs/cli-output.schema.json from the code
+generate: setup  ## crds/, docs/reference.md, docs/trainer-reference.md and docs/cli-*.schema.json from the code
 	@$(PYTHON) -m drumline.api.crds
 	@$(PYTHON) -m drumline.api.reference
 	@$(PYTHON) -m drumline.monitoring.generate
 	@$(PYTHON) -m drumline.cli.overview.json_output
+	@$(PYTHON) -m drumline.cli.json_schemas
 	@$(PYTHON) -m drumline_trainer.reference
 
 site: setup  ## the documents as a site, in build/site; fails on a link that leads nowhere

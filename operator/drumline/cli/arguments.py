@@ -294,6 +294,9 @@ def _add_upgrade(commands: _Commands) -> None:
         metavar="CAPTURE",
         help="captures, or folders with them (*.json)",
     )
+    upgrade.add_argument(
+        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
+    )
 
 
 def _add_doctor(commands: _Commands) -> None:

@@ -12,8 +12,10 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
+from drumline.cli.json_schemas import schema
 from tests.cluster import Cluster
 from tests.cluster.rest import Api
 from tests.kube import Kube
@@ -67,8 +69,10 @@ def doctor(kubeconfig: Path) -> tuple[int, dict[str, list[dict[str, str]]]]:
         timeout=60,
     )
     assert done.stderr == ""
+    document = json.loads(done.stdout)
+    jsonschema.Draft202012Validator(schema()).validate(document)
     findings: dict[str, list[dict[str, str]]] = {}
-    for row in json.loads(done.stdout)["findings"]:
+    for row in document["findings"]:
         findings.setdefault(row["check"], []).append(row)
     return done.returncode, findings
 

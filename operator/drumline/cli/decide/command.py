@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any, cast
 
-import msgspec
-
 from drumline.api.load import ApiError, parse
 from drumline.api.policy import SchedulingPolicy
 from drumline.cli.decide import cluster
 from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.job_decisions import JobDecision, job_decisions
+from drumline.cli.decide.json_output import as_json
 from drumline.cli.decide.table import table
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_manifests
@@ -34,7 +33,7 @@ def run(chosen: argparse.Namespace) -> Output:
     decisions = _decide(cluster_input, policy, forecast=not chosen.no_forecast)
     wide = chosen.output == "wide"
     text = (
-        _json(cluster_input, decisions)
+        as_json(cluster_input, decisions)
         if chosen.output == "json"
         else _table(cluster_input, decisions, wide=wide)
     )
@@ -71,13 +70,3 @@ def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: b
     unread = (f"unreadable: {problem}" for problem in cluster_input.unreadable)
     remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
     return table(decisions, now=cluster_input.as_of, wide=wide) + remarks
-
-
-def _json(cluster_input: ClusterInput, decisions: list[JobDecision]) -> str:
-    document = {
-        "asOf": cluster_input.as_of,
-        "verdicts": decisions,
-        "unreadable": cluster_input.unreadable,
-        "remarks": cluster_input.remarks,
-    }
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 
 from drumline.cli.cluster_access import find_credentials
 from drumline.cli.columns import columns
 from drumline.cli.diff.differences import Difference, differences
+from drumline.cli.diff.json_output import as_json
 from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
 from drumline.cli.report import from_cluster, from_files
@@ -35,7 +34,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     rows = differences(left, right)
     names = [f"{each.namespace}/{each.name}" for each in inputs]
     if chosen.output == "json":
-        return Output(text=_as_json(names, rows))
+        return Output(text=as_json(names, rows))
     return Output(text=_as_text(names, rows))
 
 
@@ -75,13 +74,3 @@ def _short(value: str | None) -> str:
     if value is None:
         return "-"
     return value if len(value) <= _LONGEST else f"{value[: _LONGEST - 1]}…"
-
-
-def _as_json(names: Sequence[str], rows: Sequence[Difference]) -> str:
-    document = {
-        "kind": "JobDifference",
-        "left": names[0],
-        "right": names[1],
-        "rows": [asdict(row) for row in rows],
-    }
-    return json.dumps(document, indent=2) + "\n"

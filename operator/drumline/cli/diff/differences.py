@@ -19,7 +19,14 @@ _MOST_FIELDS: Final = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """One line; None: that job has no such field, or nothing is known of it."""
+    """One line; None: that job has no such field, or nothing is known of it.
+
+    Attributes:
+        section: what it is a line of: what was asked for, or what became of it.
+        field: its path in the spec, or the name of the figure.
+        left: what the first job has.
+        right: what the second has.
+    """
 
     section: Section
     field: str

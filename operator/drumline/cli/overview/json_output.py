@@ -97,19 +97,20 @@ def _commands(kind: type[OverviewRow]) -> str:
 
 def _describe(definition: dict[str, Any], kind: type[OverviewRow]) -> None:
     """Put the sentences below `Attributes:` to their fields."""
-    summary, _, attributes = (getdoc(kind) or "").partition("\n\nAttributes:\n")
-    sentences = {
-        name: " ".join(sentence.split())
-        for name, sentence in _ATTRIBUTE.findall(
-            re.sub("^    ", "", attributes, flags=re.MULTILINE)
-        )
-    }
-    definition["description"] = summary
-    fields = msgspec.structs.fields(kind)
-    for field in fields:
+    definition["description"], sentences = attribute_sentences(kind)
+    for field in msgspec.structs.fields(kind):
         place = definition["properties"][field.encode_name]
         place["description"] = sentences[field.name]
         place.pop("default", None)
+
+
+def attribute_sentences(kind: type) -> tuple[str, dict[str, str]]:
+    """What a class's docstring says of it, and by attribute what stands below `Attributes:`."""
+    summary, _, attributes = (getdoc(kind) or "").partition("\n\nAttributes:\n")
+    shallow = re.sub("^    ", "", attributes, flags=re.MULTILINE)
+    return summary, {
+        name: " ".join(sentence.split()) for name, sentence in _ATTRIBUTE.findall(shallow)
+    }
 
 
 def text() -> str:

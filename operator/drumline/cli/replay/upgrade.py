@@ -5,6 +5,9 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
+
+import msgspec
 
 from drumline import __version__
 from drumline.cli.errors import BadInput
@@ -12,9 +15,49 @@ from drumline.cli.formatting import clock, many
 from drumline.cli.manifests import display_name
 from drumline.cli.output import Output
 from drumline.cli.replay.command import read_capture
-from drumline.cli.replay.outcomes import changed_jobs
+from drumline.cli.replay.outcomes import ChangedJob, changed_jobs
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.invariants import violations
+
+
+class CapturedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """One capture, decided again.
+
+    Attributes:
+        capture: its file.
+        at: when it was taken (seconds since the epoch).
+        program: the version that took it; empty: not known.
+        waiting_jobs: how many jobs waited in it.
+        changes: the jobs that fare otherwise.
+        broken_rules: rules of the scheduler that the new decisions break, as sentences.
+    """
+
+    capture: str
+    at: float
+    program: str
+    waiting_jobs: int
+    changes: tuple[ChangedJob, ...]
+    broken_rules: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether somebody should look at it."""
+        return bool(self.changes or self.broken_rules)
+
+
+class UpgradeCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What `drumline upgrade --check` says.
+
+    Attributes:
+        kind: what this is.
+        version: the version that decided again.
+        cycles: a row for each capture.
+    """
+
+    # No default: it would be an optional field of the schema.
+    kind: Literal["UpgradeCheck"]
+    version: str
+    cycles: tuple[CapturedCycle, ...]
 
 
 def run(chosen: argparse.Namespace) -> Output:
@@ -26,19 +69,15 @@ def run(chosen: argparse.Namespace) -> Output:
     names = list(_files(chosen.captures))
     if not names:
         raise BadInput("no captures: name files, or a folder with *.json")
-    worse = 0
-    lines: list[str] = []
-    for name in names:
-        shown = _checked(name)
-        worse += len(shown) > 1
-        lines += shown
-    head = f"drumline {__version__} decides {many(len(names), 'captured cycle')} again: "
-    head += f"jobs fare otherwise in {worse}" if worse else "every job fares the same"
-    return Output(text="".join(f"{line}\n" for line in (head, *lines)), exit_code=int(worse > 0))
+    check = UpgradeCheck(
+        kind="UpgradeCheck", version=__version__, cycles=tuple(map(_decided_again, names))
+    )
+    differs = any(cycle.differs for cycle in check.cycles)
+    text = _as_json(check) if chosen.output == "json" else _as_text(check)
+    return Output(text=text, exit_code=int(differs))
 
 
-def _checked(name: str) -> list[str]:
-    """A line about the capture, and one for each job that fares otherwise."""
+def _decided_again(name: str) -> CapturedCycle:
     was = read_capture(name)
     again = decide(snapshot=was.snapshot, pending=was.pending, policy=was.policy, now=was.now)
     broken = violations(
@@ -48,14 +87,37 @@ def _checked(name: str) -> list[str]:
         policy=was.policy,
         now=was.now,
     )
-    changes = changed_jobs(was.decisions, again)
-    jobs = many(len(was.pending), "waiting job")
-    result = f"{len(changes)} fare otherwise" if changes else "the same"
-    version = was.program or "an unknown version"
+    return CapturedCycle(
+        capture=display_name(name),
+        at=was.now,
+        program=was.program,
+        waiting_jobs=len(was.pending),
+        changes=changed_jobs(was.decisions, again),
+        broken_rules=tuple(str(rule) for rule in broken),
+    )
+
+
+def _as_json(check: UpgradeCheck) -> str:
+    return msgspec.json.format(msgspec.json.encode(check), indent=2).decode() + "\n"
+
+
+def _as_text(check: UpgradeCheck) -> str:
+    worse = sum(cycle.differs for cycle in check.cycles)
+    head = f"drumline {check.version} decides {many(len(check.cycles), 'captured cycle')} again: "
+    head += f"jobs fare otherwise in {worse}" if worse else "every job fares the same"
+    lines = (line for cycle in check.cycles for line in _lines(cycle))
+    return "".join(f"{line}\n" for line in (head, *lines))
+
+
+def _lines(cycle: CapturedCycle) -> list[str]:
+    """A line about the capture, and one for each job that fares otherwise."""
+    jobs = many(cycle.waiting_jobs, "waiting job")
+    result = f"{len(cycle.changes)} fare otherwise" if cycle.changes else "the same"
+    version = cycle.program or "an unknown version"
     return [
-        f"{display_name(name)}: {clock(was.now)} by {version}, {jobs}: {result}",
-        *(f"  {each.job}: {each.before}; now {each.now}" for each in changes),
-        *(f"  broken rule: {rule}" for rule in broken),
+        f"{cycle.capture}: {clock(cycle.at)} by {version}, {jobs}: {result}",
+        *(f"  {each.job}: {each.before}; now {each.now}" for each in cycle.changes),
+        *(f"  broken rule: {rule}" for rule in cycle.broken_rules),
     ]
 
 

@@ -8,14 +8,15 @@ from typing import Any, Final
 
 from drumline.cli.report.model import JobReport
 
-_REPORT_KEYS: Final = {"health": "mood", "summary": "sentence", "timeline": "life"}
-_INCIDENT_KEYS: Final = {"root_cause": "culprit", "detection": "found"}
+REPORT_KEYS: Final = {"health": "mood", "summary": "sentence", "timeline": "life"}
+INCIDENT_KEYS: Final = {"root_cause": "culprit", "detection": "found"}
+"""By field of the model: its name here, where that is another."""
 
 
 def as_json(report: JobReport) -> str:
     """The report as a JSON object, ending with a newline."""
-    document = _renamed(asdict(report), _REPORT_KEYS)
-    document["incidents"] = [_renamed(item, _INCIDENT_KEYS) for item in document["incidents"]]
+    document = _renamed(asdict(report), REPORT_KEYS)
+    document["incidents"] = [_renamed(item, INCIDENT_KEYS) for item in document["incidents"]]
     document["goodput"] = report.goodput
     return json.dumps(document, indent=2) + "\n"
 

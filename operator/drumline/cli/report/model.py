@@ -26,9 +26,13 @@ class RecoveryStage:
     """One part of a recovery."""
 
     name: str
+    """What is done in it."""
     begins_at: float
+    """Its begin."""
     milliseconds: int
+    """Its length."""
     meaning: str
+    """What it means, as a sentence."""
     under_way: bool = False
     """Not over yet: its length is that up to now."""
 
@@ -45,7 +49,9 @@ class IncidentReport:
     number: str
     """The membership it led to, as generation.attempt."""
     fault_class: str
+    """What kind of fault it was; budgets count by it."""
     cause: str
+    """What happened, as a sentence."""
     root_cause: str
     """Pod, rank and node at fault; empty where none is known."""
     node: str
@@ -53,12 +59,17 @@ class IncidentReport:
     detection: str
     """How and how fast it was detected."""
     at: float
+    """When the fault happened."""
     stages: tuple[RecoveryStage, ...]
+    """The recovery, in the order of time."""
     over: bool
     """The first step after it is done."""
     failed_step: int | None
+    """The step that the fault broke off."""
     restored_step: int | None
+    """The step whose state training went on from."""
     lost_steps: int | None
+    """Steps that were done again."""
     tier: str
     """Where the state came from, as a sentence; empty while not known."""
 
@@ -78,10 +89,13 @@ class GpuSecondsShare:
     """GPU-seconds that a job spent in one state."""
 
     state: str
+    """What they were spent on."""
     gpu_seconds: float
+    """How many."""
     share: float
     """Of all its GPU-seconds."""
     productive: bool
+    """Whether they made lasting progress."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +103,9 @@ class RestartBudget:
     """Restarts of one class, in its sliding window."""
 
     fault_class: str
+    """Which faults it counts."""
     used: int
+    """Restarts within the window."""
     allowed: int | None
     """None: no limit."""
     total: int
@@ -108,8 +124,11 @@ class TimelineSpan:
     """A part of the timeline in one state."""
 
     state: str
+    """What the job did."""
     begins_at: float
+    """Its begin."""
     ends_at: float
+    """Its end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,10 +136,15 @@ class EventRow:
     """One event of the API server about the job."""
 
     at: float | None
+    """When it was last seen."""
     warning: bool
+    """Whether it is a warning."""
     reason: str
+    """One word for it."""
     note: str
+    """What it says."""
     times: int
+    """How often it was seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +152,9 @@ class SummaryRow:
     """One line of the summary."""
 
     name: str
+    """What it is a figure of."""
     value: str
+    """The figure, with its unit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,21 +162,31 @@ class JobReport:
     """One job, at one moment."""
 
     namespace: str
+    """The job's namespace."""
     name: str
+    """The job's name."""
     as_of: float
+    """When it was read."""
     health: Health
+    """How it is, at a glance."""
     phase: str
+    """One word for what it does."""
     reason: str
+    """Why it is in this phase; empty: nothing is said."""
     summary: str
     """What it is doing now, and why."""
     progress: float | None
     """Share of its steps that are finished."""
     facts: tuple[SummaryRow, ...]
+    """The lines of the summary."""
     incidents: tuple[IncidentReport, ...]
     """Newest first."""
     shares: tuple[GpuSecondsShare, ...]
+    """Where its GPU-seconds went."""
     budgets: tuple[RestartBudget, ...]
+    """Restarts left, by class."""
     timeline: tuple[TimelineSpan, ...]
+    """What it did, in the order of time."""
     next_steps: tuple[str, ...]
     """What to do; empty: nothing."""
     events: tuple[EventRow, ...]
