@@ -29,7 +29,13 @@ from drumline.api.sidecar import Sidecar
 from drumline.api.supervision import EndNoticeDelivery, ProgressSource
 from drumline.api.variables import EnvFromSource, EnvVar
 from drumline.api.volumes import Volume, VolumeMount
-from drumline_trainer.contract import CODE_FOLDER
+from drumline_trainer.contract import (
+    CODE_FOLDER,
+    INTERPRETER_PATTERN,
+    MAX_MODULE_CHARS,
+    MAX_PRELOADS,
+    MODULE_PATTERN,
+)
 
 ResourceList = Annotated[dict[LabelKey, Quantity], Field(max_length=16)]
 """Requests and limits of one pod besides its GPUs: cpu, memory, ephemeral-storage, RDMA devices."""
@@ -110,6 +116,14 @@ class PodTemplate(ApiModel):
     progress: ProgressSource | None = None
     """With PerGpu and PerPod: where step and loss of the command come from. Absent: from lines as
     Hugging Face's Trainer, Lightning, nanoGPT, torchtitan and Megatron-LM print them."""
+    preload: Annotated[
+        list[Annotated[str, Field(max_length=MAX_MODULE_CHARS, pattern=MODULE_PATTERN)]] | None,
+        Field(min_length=1, max_length=MAX_PRELOADS, json_schema_extra=DISTINCT),
+    ] = None
+    """With PerGpu and PerPod, and a command such as [python3, train.py] or [python3, -m, train]:
+    modules that a process beside each rank imports while the rank trains. A rank that starts again
+    is that process, and pays no import of theirs: torch, transformers. It takes as much memory of
+    the host as an imported program; no GPU. Absent: none."""
     code: CodeSource | None = None
     """Code that the image does not have; `drumline run` makes it of a folder. It is in /code, where
     the command starts unless workingDir says otherwise. Absent: the image has the code."""
@@ -187,7 +201,14 @@ class PodTemplate(ApiModel):
                 " task; add launch",
                 field_path=f".{field}",
             )
-            for field in ("notice", "progress", "hangDetection")
+            for field in ("notice", "progress", "hangDetection", "preload")
+        ),
+        Rule(
+            rule="!has(self.preload) || !has(self.command) || self.command.size() == 0"
+            f" || self.command[0].matches('{INTERPRETER_PATTERN}')",
+            message="preload needs a command that begins with python, such as [python3, train.py]"
+            " or [python3, -m, package.train]; write it so, or remove preload",
+            field_path=".preload",
         ),
         Rule(
             rule="!has(self.code) || !has(self.volumeMounts) || !self.volumeMounts.exists(mount,"

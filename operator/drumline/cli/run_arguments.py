@@ -114,6 +114,12 @@ def add_run(run: argparse.ArgumentParser) -> None:
         help="packages that the image lacks: pip installs them in each pod before its ranks start",
     )
     run.add_argument(
+        "--preload",
+        default="",
+        metavar="torch,transformers",
+        help="modules that a process beside each rank imports, for a start without them",
+    )
+    run.add_argument(
         "-e", "--env", action="append", default=[], metavar="NAME=VALUE", help="may be repeated"
     )
     run.add_argument(

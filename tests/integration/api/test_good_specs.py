@@ -115,6 +115,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a command for each pod, started by an agent": template_job(
         launch="PerPod", command=["torchrun"], args=["--master-port=$(MASTER_PORT)", "train.py"]
     ),
+    "a script whose imports are done before it starts": template_job(
+        launch="PerGpu",
+        command=["/env/bin/python3.12", "-u", "train.py"],
+        preload=["torch", "torch.distributed", *(f"package.module{n}" for n in range(14))],
+    ),
     "a notice by a signal of its own": template_job(
         launch="PerGpu", command=["python3", "train.py"], notice={"signal": "SIGUSR1"}
     ),

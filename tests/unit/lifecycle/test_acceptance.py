@@ -85,3 +85,28 @@ def test_a_pattern_that_the_agent_cannot_read_is_refused_before_a_gpu_is_held(
     assert isinstance(verdict, Refusal)
     assert verdict.reason is Reason.CONFIG_REFUSED
     assert verdict.message.startswith(f"template.progress.{complaint}")
+
+
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [
+        ({"command": ["torchrun", "train.py"]}, "this one begins with 'torchrun'"),
+        ({"command": ["python3", "-c"], "args": ["1"]}, "this one goes on with '-c'"),
+        ({"command": ["python3"], "args": ["train"]}, "this one goes on with 'train'"),
+        ({"command": ["python3", "train.py"], "launch": "Direct"}, "template.preload needs launch"),
+    ],
+)
+def test_a_command_that_cannot_be_preloaded_is_refused_before_a_gpu_is_held(
+    template: dict[str, Any], complaint: str
+) -> None:
+    given = {"image": "i", "launch": "PerGpu", "preload": ["torch"], **template}
+    verdict = judge(a_job(template=given).spec)
+    assert isinstance(verdict, Refusal)
+    assert verdict.reason is Reason.CONFIG_REFUSED
+    assert complaint in verdict.message
+
+
+def test_arguments_of_a_python_program_may_stand_in_either_list() -> None:
+    template = {"image": "i", "launch": "PerPod", "preload": ["torch"]}
+    template |= {"command": ["/env/bin/python3.11", "-u"], "args": ["train.py", "-c"]}
+    assert isinstance(judge(a_job(template=template).spec), Schedulable)

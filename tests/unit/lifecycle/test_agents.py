@@ -191,6 +191,13 @@ def test_the_agent_is_told_where_progress_is_written() -> None:
     )
 
 
+def test_the_agent_is_told_what_to_preload() -> None:
+    job = admitted(a_supervised_job(preload=["torch", "transformers"]), nodes=NODES)
+    (container,) = manifest(job)["spec"]["containers"]
+    settings = LaunchSettings.parse(variables_of(container)["DRUMLINE_LAUNCH"])
+    assert settings.preload == ("torch", "transformers")
+
+
 @pytest.mark.parametrize("launch", Launch)
 def test_the_agent_is_told_of_the_template_and_sets_the_launcher_s_variables_itself(
     launch: Launch,

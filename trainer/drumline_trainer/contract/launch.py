@@ -8,8 +8,10 @@ from enum import StrEnum
 from typing import Final
 
 from drumline_trainer.contract import json_fields as read
+from drumline_trainer.contract.python_program import is_module_name
 
 MAX_PATTERNS: Final = 8
+MAX_PRELOADS: Final = 16
 PROGRESS_GROUPS: Final = ("step", "totalSteps", "loss", "tokensPerSecond")
 """Names that groups of a pattern may have."""
 MAX_LAUNCH_BYTES: Final = 32_768
@@ -63,6 +65,8 @@ class LaunchSettings:
     """Absolute path below which the program writes TensorBoard's event files; empty: none."""
     loss_tag: str = ""
     """Of the loss in these; empty: well-known ones."""
+    preload: tuple[str, ...] = ()
+    """Modules that a standby of each process has imported; none: there are no standbys."""
 
     def encode(self) -> str:
         """JSON, for the variable `Env.LAUNCH`."""
@@ -76,6 +80,9 @@ class LaunchSettings:
             ContractError: too large, not JSON, a field missing or of the wrong type.
         """
         raw = read.json_object(text.encode(), MAX_LAUNCH_BYTES)
+        preload = read.exact_texts(raw, "preload", most=MAX_PRELOADS)
+        if not all(map(is_module_name, preload)):
+            raise read.ContractError("preload: must be names of Python modules")
         return cls(
             launch=read.choice(raw, "launch", Launch),
             notice_signal=(
@@ -90,4 +97,5 @@ class LaunchSettings:
             progress_patterns=read.exact_texts(raw, "progress_patterns", most=MAX_PATTERNS),
             events_folder=read.exact_text(raw, "events_folder"),
             loss_tag=read.exact_text(raw, "loss_tag"),
+            preload=preload,
         )

@@ -52,6 +52,8 @@ class RunRequest:
     """Where the code is if it is not packed."""
     requirements: str = ""
     """Packages that the image lacks, as a requirements file."""
+    preload: tuple[str, ...] = ()
+    """Modules that are imported before a rank needs them."""
     parameters: str = ""
     """Of a job of a sweep, for people: `lr=3e-4 seed=1`."""
 
@@ -81,6 +83,8 @@ def job_manifest(request: RunRequest, code: Json | None) -> Json:
         "launch": request.launch,
         "command": list(request.command),
     }
+    if request.preload:
+        template["preload"] = list(request.preload)
     if code is not None:
         template["code"] = code
     if request.env:

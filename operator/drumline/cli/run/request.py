@@ -11,6 +11,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.run.code_from import CodeFrom, code_from
 from drumline.cli.run.manifests import RunRequest, job_stem, launch_of
 from drumline.cli.run.requirements import read_requirements
+from drumline_trainer.contract import MAX_PRELOADS, ContractError, PythonProgram, is_module_name
 
 _CONDITIONS: Final = get_args(AfterSpec.model_fields["condition"].annotation)
 
@@ -65,6 +66,7 @@ def run_request(
             option="--resources",
             form="cpu=8,memory=64Gi",
         ),
+        preload=_preload(chosen.preload, command),
         code_from=_code_from(chosen, environment),
         requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
         options={name: value for name, value in options.items() if value},
@@ -84,6 +86,23 @@ def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Co
         image=chosen.git_image or "",
         environment=environment,
     )
+
+
+def _preload(text: str, command: Sequence[str]) -> tuple[str, ...]:
+    """The modules, each once."""
+    if not text:
+        return ()
+    modules = tuple(dict.fromkeys(name.strip() for name in text.split(",")))
+    if len(modules) > MAX_PRELOADS or not all(map(is_module_name, modules)):
+        raise BadInput(
+            f"--preload {text}: write at most {MAX_PRELOADS} names of Python modules:"
+            " torch,transformers"
+        )
+    try:
+        PythonProgram.parse(command)
+    except ContractError as error:
+        raise BadInput(f"--{error}") from None
+    return modules
 
 
 def _after(text: str) -> dict[str, str]:

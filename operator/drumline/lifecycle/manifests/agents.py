@@ -152,6 +152,7 @@ def _launch_settings(template: PodTemplate, launch: Launch) -> LaunchSettings:
         progress_patterns=tuple((template.progress and template.progress.patterns) or ()),
         events_folder=events.folder if events else "",
         loss_tag=(events.loss_tag or "") if events else "",
+        preload=tuple(template.preload or ()),
     )
 
 

@@ -26,6 +26,15 @@ def test_the_restored_step_is_an_interval_before_the_first_that_is_shown() -> No
     assert [shown(step).restored_step for step in (30, 40)] == [20, 20]
 
 
+def test_steps_of_a_former_attempt_are_none_of_this_one() -> None:
+    history = StepHistory()
+    assert not history.shows_steps
+    history.heartbeat(ProgressLine(step=1), PLACEMENT, now=0.0)
+    assert history.shows_steps
+    history.begin_attempt()
+    assert not history.shows_steps
+
+
 def test_the_rate_is_that_of_all_ranks() -> None:
     line = ProgressLine(step=1, tokens_per_second_of_a_rank=100.0)
     assert StepHistory().heartbeat(line, PLACEMENT, now=0.0).tokens_per_second == 400.0

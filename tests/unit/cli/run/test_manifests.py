@@ -66,6 +66,7 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         *("--claim", "corpus=/data", "--claim", "runs=/runs", "--pool", "h100"),
         *("--priority", "high", "--resources", "cpu=8,memory=64Gi"),
         *("--after", "tokenize", "--after", "old:Finished"),
+        *("--preload", "torch, transformers,torch"),
         packed=packed,
     )
     spec = TrainingJobSpec.model_validate(made["spec"])
@@ -83,6 +84,7 @@ def test_every_option_is_a_field_that_the_api_takes(tmp_path: Path) -> None:
         ("PYTHONPATH", "/requirements/packages"),
         ("A", "b=c"),
     ]
+    assert spec.template.preload == ["torch", "transformers"]
     [install] = spec.template.init_containers or []
     assert install.image is None  # the job's
     claims = {
@@ -142,6 +144,17 @@ def test_name_and_launch_follow_from_the_command(
         ),
         (("--image", "a", "--claim", "=/data"), TRAIN, "write NAME=/FOLDER"),
         (("--image", "a", "--resources", "cpu"), TRAIN, "write cpu=8,memory=64Gi"),
+        (("--image", "a", "--preload", "torch,"), TRAIN, "at most 16 names of Python modules"),
+        (
+            ("--image", "a", "--preload", ",".join(f"m{number}" for number in range(17))),
+            TRAIN,
+            "at most 16 names of Python modules",
+        ),
+        (
+            ("--image", "a", "--preload", "torch"),
+            ["torchrun", "train.py"],
+            "--preload: the command must be a Python program",
+        ),
     ],
 )
 def test_what_is_missing_is_said(

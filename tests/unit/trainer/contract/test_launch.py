@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from drumline_trainer.contract import ContractError, Launch, LaunchSettings, NoticeSignal
@@ -17,6 +19,7 @@ from drumline_trainer.contract import ContractError, Launch, LaunchSettings, Not
             notice_file="/data/end",
             watches_activity=True,
             progress_patterns=(r"at  (?P<step>\d+)\t", "é"),
+            preload=("torch", "torch.distributed"),
         ),
     ],
     ids=str,
@@ -36,6 +39,8 @@ def test_what_is_written_is_read(settings: LaunchSettings) -> None:
         ('{"launch": "PerGpu", "progress_patterns": "a"}', "must be a list of at most 8"),
         ('{"launch": "PerGpu", "progress_patterns": [1]}', "must be a string"),
         ('{"launch": "PerGpu", "progress_patterns": ["\\ud800"]}', "must be a string"),
+        ('{"launch": "PerGpu", "preload": ["a b"]}', "must be names of Python modules"),
+        (f'{{"launch": "PerGpu", "preload": {json.dumps(["a"] * 17)}}}', "a list of at most 16"),
         ("{" + " " * 40_000 + "}", "over the limit of 32768"),
     ],
 )

@@ -49,6 +49,9 @@ class AgentEvent(StrEnum):
     CLIENT_SOCKET_FAILED = "client_socket_failed"
     SAVE_PROPOSED = "save_proposed"
     SAVE_AGREED = "save_agreed"
+    STANDBY_READY = "standby_ready"
+    STANDBY_FAILED = "standby_failed"
+    """A process with preloaded modules cannot be used: its rank starts without."""
     CHECKPOINT_REPORTED = "checkpoint_reported"
     FINISHED = "finished"
 

@@ -53,6 +53,8 @@ class AgentEnv(StrEnum):
     """
     EARLY_EXIT_SECONDS = "DRUMLINE_EARLY_EXIT_SECONDS"
     """How long the ranks of a command may go on once another has ended with exit code 0."""
+    STEPLESS_SECONDS = "DRUMLINE_STEPLESS_SECONDS"
+    """After the start of ranks of which none shows a step, their standbys are started."""
     RANK_MODULE = "DRUMLINE_RANK_MODULE"
     """Module with `run_rank`, `serve_store` and `exit_code_of`, for another trainer."""
     SNAPSHOT_FOLDER = "DRUMLINE_SNAPSHOT_FOLDER"
@@ -90,6 +92,7 @@ class AgentSettings:
     """Of the pod; of use with `launch` alone."""
     early_exit_seconds: float = 900.0
     quiesce_seconds: float = 5.0
+    stepless_seconds: float = 15.0
 
     @property
     def ranks_per_process(self) -> int:
@@ -135,6 +138,7 @@ class AgentSettings:
             gpus=_integer(environ, Env.GPUS_PER_NODE, default=1),
             early_exit_seconds=_integer(environ, AgentEnv.EARLY_EXIT_SECONDS, default=900, low=1),
             quiesce_seconds=_integer(environ, AgentEnv.QUIESCE_SECONDS, default=5, low=1),
+            stepless_seconds=_integer(environ, AgentEnv.STEPLESS_SECONDS, default=15, low=1),
         )
 
 

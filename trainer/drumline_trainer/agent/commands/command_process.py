@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -24,6 +25,9 @@ from drumline_trainer.rank_protocol.placement import Placement
 
 BAR_SECONDS = 10.0
 """Of the states of a progress bar, which a terminal would show in place, one is printed in this."""
+
+MAX_HELD_LINES = 200
+"""Of a standby, which prints little while it imports."""
 
 
 class CommandNotStartedError(Exception):
@@ -56,6 +60,8 @@ class CommandProcess:
     """It could not use its snapshot."""
     done: bool = False
     """It has ended with exit code 0, and nobody had asked it to end."""
+    preloaded: bool = False
+    """It was a standby before."""
 
     @property
     def alive(self) -> bool:
@@ -80,48 +86,104 @@ class CommandProcess:
             os.killpg(self.pid, number)
 
 
-async def start_command(
+class HeldLines:
+    """Lines of a process, kept until it is known who prints them."""
+
+    def __init__(self) -> None:
+        self._held: deque[bytes] = deque(maxlen=MAX_HELD_LINES)
+        self._on_line: Callable[[bytes], None] | None = None
+
+    def feed(self, line: bytes) -> None:
+        """Another line."""
+        if self._on_line is None:
+            self._held.append(line)
+        else:
+            self._on_line(line)
+
+    def release(self, on_line: Callable[[bytes], None]) -> None:
+        """Hand over what was kept, and each line from now on."""
+        self._on_line = on_line
+        while self._held:
+            on_line(self._held.popleft())
+
+    @property
+    def last(self) -> str:
+        """The newest of those kept that is not blank, or the empty string."""
+        texts = (line.decode(errors="replace").strip() for line in reversed(self._held))
+        return next(filter(None, texts), "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedProcess:
+    """A process that leads a session of its own, for whatever rank."""
+
+    pid: int
+    exited: asyncio.Future[int]
+    reader: LineReader
+    lines: HeldLines
+
+    def kill(self) -> None:
+        """Kill it and its children."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, signal.SIGKILL)
+
+
+async def start_process(
     command: Sequence[str],
     *,
-    placement: Placement,
     environment: Mapping[str, str],
-    on_line: Callable[[CommandProcess, bytes], None],
-    progress: ProgressReader | PatternReader,
     reaper: Reaper,
-) -> CommandProcess:
-    """Start the command for a placement, in the agent's working folder.
+    inherits: Sequence[int] = (),
+) -> StartedProcess:
+    """Start a command in the agent's working folder, with these descriptors beside the three.
 
     Raises:
         CommandNotStartedError: the image cannot run it.
         OSError: the pod is out of processes, memory or descriptors.
     """
-    alone = placement.local_world_size == 1
-    output = PrefixedOutput("" if alone else f"rank {placement.rank}")
-
-    def on_each(line: bytes) -> None:
-        on_line(process, line)
-
-    reader, write_end = await open_line_pipe(on_each, splitter=TerminalLineSplitter())
+    lines = HeldLines()
+    reader, write_end = await open_line_pipe(lines.feed, splitter=TerminalLineSplitter())
     try:
-        pid = _spawn(command, environment=environment, output=write_end)
+        pid = _spawn(command, environment=environment, output=write_end, inherits=inherits)
     except OSError as error:
         reader.close()
         raise _explained(error, command[0]) from None
     finally:
         os.close(write_end)
+    return StartedProcess(pid=pid, exited=reaper.watch(pid), reader=reader, lines=lines)
+
+
+def rank_process(
+    started: StartedProcess,
+    *,
+    placement: Placement,
+    on_line: Callable[[CommandProcess, bytes], None],
+    progress: ProgressReader | PatternReader,
+    preloaded: bool,
+) -> CommandProcess:
+    """The rank that a process is from now on; its lines go to `on_line`, also those so far."""
+    alone = placement.local_world_size == 1
     process = CommandProcess(
         placement=placement,
-        pid=pid,
-        exited=reaper.watch(pid),
-        output=output,
-        output_reader=reader,
-        cpu=CpuWatch(pid),
+        pid=started.pid,
+        exited=started.exited,
+        output=PrefixedOutput("" if alone else f"rank {placement.rank}"),
+        output_reader=started.reader,
+        cpu=CpuWatch(started.pid),
         progress=progress,
+        preloaded=preloaded,
     )
+    started.lines.release(lambda line: on_line(process, line))
     return process
 
 
-def _spawn(command: Sequence[str], *, environment: Mapping[str, str], output: int) -> int:
+def _spawn(
+    command: Sequence[str],
+    *,
+    environment: Mapping[str, str],
+    output: int,
+    inherits: Sequence[int],
+) -> int:
     """The process id of the command, which leads a session of its own. Raises OSError."""
     parent_pid = os.getpid()
     child = subprocess.Popen(
@@ -131,6 +193,7 @@ def _spawn(command: Sequence[str], *, environment: Mapping[str, str], output: in
         stdout=output,
         stderr=subprocess.STDOUT,  # one pipe keeps the order of the two streams
         start_new_session=True,
+        pass_fds=inherits,
         preexec_fn=lambda: prctl.die_with_parent(parent_pid),  # noqa: PLW1509 - no threads
     )
     child.returncode = 0  # the reaper alone waits: subprocess must not take the exit code away

@@ -34,14 +34,9 @@ from drumline_trainer.agent.commands.command_process import (
     CommandNotStartedError,
     CommandProcess,
     kill,
-    start_command,
 )
+from drumline_trainer.agent.commands.command_starter import CommandStarter
 from drumline_trainer.agent.commands.end_notice import EndNotice
-from drumline_trainer.agent.commands.launch_environment import (
-    command_line,
-    launch_variables,
-    thread_variables,
-)
 from drumline_trainer.agent.commands.launch_plan import LaunchPlan
 from drumline_trainer.agent.commands.own_patterns import work_budget
 from drumline_trainer.agent.commands.pod_clients import PodClients
@@ -106,12 +101,13 @@ class CommandRanks:
         self._settings = settings
         self._status = status
         self._listener = listener
-        self._reaper = reaper
         self._clients = clients
         clients.on_report = self._on_report
         clients.on_snapshot = self._on_snapshot
         self._link = link
-        self._inherited = inherited
+        self._starter = CommandStarter(
+            plan=plan, settings=settings, reaper=reaper, clients=clients, inherited=inherited
+        )
         self._pattern_budget = work_budget()
         self._watch = plan.pattern_watch()
         self._faults = CommandFaults(index=settings.index)
@@ -226,6 +222,7 @@ class CommandRanks:
             ranks=range(first.rank, first.rank + len(placements)),
         )
         for placement in placements:
+            self._history(placement).begin_attempt()
             try:
                 self._processes[placement.local_rank] = await self._start(placement)
             except CommandNotStartedError as error:
@@ -238,12 +235,13 @@ class CommandRanks:
             attempt=first.attempt,
             pids={each.placement.rank: each.pid for each in self._processes.values()},
             resumed=[],
+            preloaded=[each.placement.rank for each in self._processes.values() if each.preloaded],
             world_size=first.world_size,
             restore_snapshot=first.restore_snapshot,
         )
         for placement in placements:
-            self._history(placement).begin_attempt()
-            self._beat(placement, None)
+            if not self._history(placement).shows_steps:
+                self._beat(placement, None)
 
     async def end(self, *, grace_seconds: float = 0.0) -> bool:
         """End every process and print what is left of its output.
@@ -251,6 +249,7 @@ class CommandRanks:
         With a grace they get the notice first, unless they have it. Returns whether all of them
         had done their work.
         """
+        self._starter.close()
         well = bool(self._processes) and all(each.done for each in self._processes.values())
         if grace_seconds > 0:
             self._notify_all()
@@ -263,24 +262,10 @@ class CommandRanks:
         """Nothing: a process is done once it has ended."""
 
     async def _start(self, placement: Placement) -> CommandProcess:
-        variables = launch_variables(
+        process = await self._starter.start(
             placement,
-            launch=self._plan.launch.launch,
-            gpus=self._plan.gpus,
-            gang_folder=self._settings.gang_folder,
-        )
-        process = await start_command(
-            command_line(self._plan.command, variables),
-            placement=placement,
-            environment={
-                **self._inherited,
-                **thread_variables(placement, self._inherited),
-                **variables,
-                **self._clients.variables(self._inherited),
-            },
             on_line=self._on_line,
             progress=self._plan.progress_reader(self._pattern_budget, self._watch),
-            reaper=self._reaper,
         )
         process.exited.add_done_callback(lambda _: self._on_exit(process))
         return process
@@ -321,6 +306,8 @@ class CommandRanks:
 
     def _beat_of_client(self, placement: Placement, report: StepReport) -> None:
         self._watch.close()
+        if report.step is not None:
+            self._starter.trains()
         checkpoint = self._clients.checkpoint
         heartbeat = self._history(placement).reported(
             report,
@@ -354,6 +341,8 @@ class CommandRanks:
         """What is known of a process stands for the heartbeats that it does not send."""
         if placement.membership != (self._status.generation, self._status.attempt):
             return
+        if shown is not None:
+            self._starter.trains()
         heartbeat = self._history(placement).heartbeat(shown, placement, now=time.monotonic())
         self._status.record_heartbeat(heartbeat)
         self._listener.on_heartbeat(heartbeat)

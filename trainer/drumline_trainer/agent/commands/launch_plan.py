@@ -13,7 +13,7 @@ from drumline_trainer.agent.commands.own_patterns import PatternReader
 from drumline_trainer.agent.commands.pattern_watch import PatternWatch
 from drumline_trainer.agent.commands.progress_lines import ProgressLine, ProgressReader
 from drumline_trainer.agent.commands.token_bucket import TokenBucket
-from drumline_trainer.contract import LaunchSettings, LinePattern
+from drumline_trainer.contract import LaunchSettings, LinePattern, PythonProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +29,13 @@ class LaunchPlan:
 
     @classmethod
     def make(cls, command: Sequence[str], *, launch: LaunchSettings, gpus: int) -> LaunchPlan:
-        """Read what the template says. Raises ContractError: a pattern that is none."""
+        """Read what the template says.
+
+        Raises:
+            ContractError: a pattern that is none, or a command that cannot be preloaded.
+        """
+        if launch.preload:
+            PythonProgram.parse(command)
         patterns = [LinePattern.parse(text) for text in launch.progress_patterns]
         return cls(command=command, launch=launch, gpus=gpus, patterns=patterns)
 

@@ -38,6 +38,11 @@ class StepHistory:
     _restored: int | None = None
     _total_steps: int = 0
 
+    @property
+    def shows_steps(self) -> bool:
+        """Whether this attempt has shown a step."""
+        return self._newest is not None
+
     def begin_attempt(self) -> None:
         """The process is started again."""
         self._newest, self._restored = None, None
