@@ -59,6 +59,7 @@ class Reason(StrEnum):
     WAITING_FOR_AGENTS = "WaitingForAgents"
     TRAINING = "Training"
     STORAGE_UNAVAILABLE = "StorageUnavailable"
+    HELD = "Held"
     RANKS_ENDED = "RanksEnded"
     PROGRESS_UNREADABLE = "ProgressUnreadable"
     # Checkpointed

@@ -99,7 +99,7 @@ class GpuSeconds(ApiModel):
     repeated: int = 0
     """Steps were done again that a fault had undone."""
     recovering: int = 0
-    """Between a fault and the first step after it."""
+    """Between a fault and the first step after it, and while a gang that failed was held."""
 
 
 Budgets = Annotated[

@@ -28,6 +28,9 @@ _DEGREES: Final = "self.trainer.parallelism"
 _HAS_DEGREES: Final = "(has(self.trainer) && has(self.trainer.parallelism))"
 _TOGETHER: Final = f"({_DEGREES}.tensor * {_DEGREES}.context * {_DEGREES}.pipeline)"
 """How many ranks work on the same samples."""
+_LAUNCHED: Final = (
+    "(has(self.template) && has(self.template.launch) && self.template.launch != 'Direct')"
+)
 _UNEVEN: Final = (
     "trainer.globalBatchSize: %d does not split evenly over %d ranks (nodes x gpusPerNode); use a"
     " multiple, for instance %d"
@@ -86,10 +89,12 @@ def _slices_divide_the_gang(spec: TrainingJobSpec) -> bool:
     return all(spec.nodes % part.nodes == 0 for part in slices or ())
 
 
+def _is_launched(spec: TrainingJobSpec) -> bool:
+    return spec.template is not None and spec.template.launch not in {None, "Direct"}
+
+
 def _goes_on_at_another_size(spec: TrainingJobSpec) -> bool:
-    template = spec.template
-    launched = template is not None and template.launch not in {None, "Direct"}
-    return launched or (spec.trainer is not None and spec.checkpoint is not None)
+    return _is_launched(spec) or (spec.trainer is not None and spec.checkpoint is not None)
 
 
 def _batch_splits_over_the_ranks(spec: TrainingJobSpec) -> bool:
@@ -176,13 +181,19 @@ RULES_OF_THE_SPEC: Final = (
         field_path=".minNodes",
     ),
     _rule(
-        "!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || (has(self.template)"
-        " && has(self.template.launch) && self.template.launch != 'Direct')",
+        f"!has(self.minNodes) || (has(self.trainer) && has(self.checkpoint)) || {_LAUNCHED}",
         holds=lambda spec: spec.min_nodes is None or _goes_on_at_another_size(spec),
         message="minNodes needs trainer and checkpoint, or a template with launch PerGpu or PerPod:"
         " a gang of another size goes on from a checkpoint; add checkpoint.claimName or"
         " template.launch, or remove minNodes",
         field_path=".minNodes",
+    ),
+    _rule(
+        f"!has(self.recovery) || !has(self.recovery.holdSeconds) || {_LAUNCHED}",
+        holds=lambda spec: spec.recovery.hold_seconds is None or _is_launched(spec),
+        message="recovery.holdSeconds needs a template with launch PerGpu or PerPod, whose agent"
+        " keeps the pods; add template.launch, or remove holdSeconds",
+        field_path=".recovery.holdSeconds",
     ),
     _rule(
         f"!has(self.trainer) || {_HAS_DEGREES} || {_BATCH} % {_RANKS} == 0",

@@ -174,6 +174,11 @@ class RecoverySpec(ApiModel):
     lost_after_seconds: Annotated[int, Field(ge=2, le=3600)] = 5
     """A member that neither its peers nor the operator have heard for so long is replaced. Default:
     5."""
+    hold_seconds: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    """With template.launch PerGpu or PerPod: where the program has failed and cannot be started
+    again in its pods, these stay for so long before they end, to be looked into with drumline
+    shell, and hold their GPUs. Counts for generations that begin after it is set. Absent: they end
+    at once."""
 
 
 class GroupSpec(ApiModel):

@@ -20,6 +20,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     " cannot be had.",
     "StorageUnavailable": "Make room on the checkpoint claim or repair its storage: the job"
     " tries again at least once a minute and goes on by itself, and holds its GPUs meanwhile.",
+    "Held": "Look into the pods with drumline shell; they end at the time that the message says,"
+    " and the job then fails or starts again. drumline stop ends them at once.",
     "RanksEnded": "Let all ranks end together: look at the logs of those that ended for why"
     " they were done before the others.",
     "ProgressUnreadable": "Compare template.progress.patterns with what the pod of the lowest"

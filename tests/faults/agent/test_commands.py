@@ -179,6 +179,39 @@ wait()
 """
 
 
+LEFT_IN_ITS_COLLECTIVE = """
+import pathlib
+if RANK == "1":
+    sys.exit("no such layer")
+print("waits for rank 1", flush=True)
+wait()
+"""
+
+
+async def test_a_gang_that_gives_up_is_held_and_its_pods_say_so_at_their_end(pods: Gang) -> None:
+    pods.record_fields = {"restarts_left": {"Application": 0}, "hold_seconds": 0.5}
+    await start_commands(pods, 2, script=WAITS + "import sys" + LEFT_IN_ITS_COLLECTIVE)
+    held = await pods.leader.event("gang_held")
+    assert held["seconds"] == 0.5
+    assert await pods.ended() == [ExitCode.PEER_LOST, ExitCode.APPLICATION]
+    for agent in pods.agents.values():
+        assert agent.report.held_seconds == 0.5
+        assert "no such layer" in agent.report.error
+
+
+async def test_a_hold_ends_with_its_pod(pods: Gang) -> None:
+    pods.record_fields = {"restarts_left": {"Application": 0}, "hold_seconds": 86_400.0}
+    await start_commands(pods, 2, script=WAITS + "import sys" + LEFT_IN_ITS_COLLECTIVE)
+    await pods.leader.event("gang_held")
+    status = await pods.status()
+    assert status.remark is not None
+    assert status.remark.sentence.startswith("held until ")
+    for agent in pods.agents.values():
+        agent.process.send_signal(signal.SIGTERM)
+    await pods.ended()
+    assert pods.leader.report.held_seconds == 0.0
+
+
 async def test_a_pod_that_ends_has_every_rank_of_the_gang_notified(pods: Gang) -> None:
     await start_commands(pods, 2, script=WAITS + SAVES_WHEN_ASKED)
     for agent in pods.agents.values():

@@ -141,6 +141,26 @@ JOBS = [
         recovery={"hangTimeoutSeconds": 5},
     ),
     job(
+        "the bundled trainer is not held",
+        "spec.recovery.holdSeconds",
+        "add template.launch, or remove holdSeconds",
+        recovery={"holdSeconds": 60},
+    ),
+    Bad(
+        "nobody can hold what the kubelet starts",
+        laid_over(template_job(), {"spec": {"recovery": {"holdSeconds": 60}}}),
+        "spec.recovery.holdSeconds",
+        "add template.launch, or remove holdSeconds",
+    ),
+    job(
+        "held for ever",
+        "spec.recovery.holdSeconds",
+        "less than or equal to 86400",
+        trainer=None,
+        template={"image": "a", "command": ["a"], "launch": "PerPod"},
+        recovery={"holdSeconds": 86_401},
+    ),
+    job(
         "lost at the first missed beat",
         "spec.recovery.lostAfterSeconds",
         "greater than or equal to 2",

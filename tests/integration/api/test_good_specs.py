@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.integration.api.conftest import ROOT, Server
-from tests.integration.api.manifests import manifest, template_job
+from tests.integration.api.manifests import laid_over, manifest, template_job
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.yaml"))
 
@@ -238,6 +238,10 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             }
             for name in ("launcher", "ps", "evaluator", "d", "e", "f", "g", "h")
         ],
+    ),
+    "a program that is held where it fails": laid_over(
+        template_job(command=["train"], launch="PerGpu"),
+        {"spec": {"recovery": {"holdSeconds": 3600}}},
     ),
     "what a template's pods may bring": template_job(
         initContainers=[

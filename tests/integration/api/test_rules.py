@@ -50,6 +50,7 @@ def generated(draw: random.Random) -> Json:
         "topology": (0.3, {"slices": draw.choice([_slices(2), _slices(3), _slices(2, 4)])}),
         "resources": (0.4, draw.choice(RESOURCES)),
         "roles": (0.4, [_role(draw, "launcher"), _role(draw, "ps")]),
+        "recovery": (0.1, {"holdSeconds": 60}),
     }
     spec.update({name: value for name, (share, value) in maybe.items() if draw.random() < share})
     return spec

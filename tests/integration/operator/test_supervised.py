@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from drumline_trainer.contract import FaultClass, Incident
+from drumline_trainer.contract import FaultClass, Incident, Remark, RemarkKind
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
-from tests.kube import Json, phase_is
+from tests.kube import Json, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
 
@@ -74,6 +74,19 @@ def test_a_restart_in_place_is_charged_and_takes_no_pod(gang: Trainers) -> None:
         ("Application", 1)
     ]
     assert (status["generation"], status["phase"], gang.uids()) == (1, "Running", before)
+
+
+def test_a_gang_that_is_held_says_so_until_it_is_suspended(gang: Trainers) -> None:
+    sentence = "held until 2023-11-14T22:23:20Z: `drumline shell gang --rank 9` looks into the pod"
+    remark = Remark(kind=RemarkKind.HELD, sentence=sentence)
+    gang.agents["gang-0-g1"].change(remark=remark)
+    job = gang.site.wait("gang", reason_is("Held"))
+    assert (job["status"]["phase"], job["status"]["message"]) == ("Running", sentence)
+    gang.site.kube.patch("trainingjobs", "gang", {"spec": {"suspend": True}}, gang.site.namespace)
+    gang.site.wait("gang", phase_is("Suspended"))
+    gang.site.kube.wait_all(
+        "pods", gang.site.namespace, lambda pods: not pods, labels="drumline.dev/job=gang"
+    )
 
 
 def test_the_job_ends_when_an_agent_has_seen_all_ranks_exit_with_0(gang: Trainers) -> None:

@@ -51,6 +51,8 @@ class GenerationRecord:
     not listed has no limit."""
     hang_timeout_seconds: float | None = None
     """Where all ranks are silent in the same position, all restart after this long."""
+    hold_seconds: float | None = None
+    """How long pods whose program has failed for good stay before they end; None: they do not."""
     previous_ranks: int | None = None
     """GPUs that the gang trained on before this generation; None: it has not trained."""
     companions: tuple[Member, ...] = ()
@@ -95,6 +97,7 @@ class GenerationRecord:
             restore_digest=read.text(raw, "restore_digest"),
             restarts_left=read.counts(raw, "restarts_left"),
             hang_timeout_seconds=read.optional_number(raw, "hang_timeout_seconds"),
+            hold_seconds=read.optional_number(raw, "hold_seconds"),
             previous_ranks=read.optional_integer(raw, "previous_ranks"),
             companions=_members(raw, "companions"),
         )

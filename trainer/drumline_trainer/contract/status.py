@@ -43,8 +43,10 @@ class AgentPhase(StrEnum):
 
 
 class RemarkKind(StrEnum):
-    """What there is to say of a gang that trains; the first counts."""
+    """What there is to say of a gang that trains, or did until now; the first counts."""
 
+    HELD = "Held"
+    """It has failed, and its pods stay for a while before they end."""
     RANKS_ENDED = "RanksEnded"
     """Some ranks of a command have ended with exit code 0, others go on."""
     PROGRESS_UNREADABLE = "ProgressUnreadable"
@@ -53,7 +55,7 @@ class RemarkKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remark:
-    """It changes nothing of what the agents do."""
+    """It changes nothing of what the agents or the operator do for the gang's training."""
 
     kind: RemarkKind
     sentence: str
@@ -179,6 +181,8 @@ class FinalReport:
     failed_rank: int | None = None
     fault_class: FaultClass | None = None
     """Class of that error, where the agent could not recover from it; None on success."""
+    held_seconds: float = 0.0
+    """How long the pods were kept after that error, for the user to look into them."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""
@@ -205,6 +209,7 @@ class FinalReport:
                 if raw.get("fault_class") is None
                 else read.choice(raw, "fault_class", FaultClass)
             ),
+            held_seconds=read.optional_number(raw, "held_seconds") or 0.0,
         )
 
 

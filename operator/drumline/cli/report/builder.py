@@ -68,6 +68,8 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
             yield "The operator has not looked at it yet."
         case Phase.RUNNING if status.reason == Reason.STORAGE_UNAVAILABLE:
             yield f"Training waits for the storage of its checkpoints. {message}"
+        case Phase.RUNNING if status.reason == Reason.HELD:
+            yield f"Its program has failed, and its pods are kept to be looked into. {message}"
         case Phase.RUNNING:
             yield _running(job, status)
             if status.reason in {Reason.RANKS_ENDED, Reason.PROGRESS_UNREADABLE}:

@@ -245,7 +245,8 @@ def final_report(end: PodEnd) -> FinalReport | None:
 def _describe(end: PodEnd) -> str:
     report = final_report(end)
     if report is not None and report.error:
-        return f"exited with {end.exit_code}: {report.error}"
+        held = f", held for {report.held_seconds:.0f} s" if report.held_seconds else ""
+        return f"exited with {end.exit_code}{held}: {report.error}"
     detail = "" if report is not None else f": {end.message[-500:].strip()}" if end.message else ""
     reason = f" ({end.reason})" if end.reason not in ("", "Error") else ""
     return f"exited with {end.exit_code}{reason}{detail}"

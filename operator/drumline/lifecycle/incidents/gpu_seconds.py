@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from drumline.api.conditions import ConditionType
+from drumline.api.conditions import ConditionType, Reason
 from drumline.api.incidents import GpuSeconds
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import TrainingJobSpec
@@ -127,5 +127,5 @@ def reclassified(
 
 def _state(status: TrainingJobStatus) -> str:
     if is_true(status, ConditionType.RUNNING):
-        return "productive"
+        return "recovering" if status.reason == Reason.HELD else "productive"
     return "recovering" if is_true(status, ConditionType.RECOVERING) else "starting"

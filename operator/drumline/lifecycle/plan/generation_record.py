@@ -30,6 +30,7 @@ def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
         restore_digest=checkpoint.digest if checkpoint else "",
         restarts_left=budgets.remaining(job.status, recovery, at=generation_at(job)),
         hang_timeout_seconds=float(recovery.hang_timeout_seconds),
+        hold_seconds=_hold_seconds(job),
         previous_ranks=job.status.previous_ranks,
         companions=tuple(
             _member(job, pod)
@@ -37,6 +38,11 @@ def generation_record(job: Job, gang: ObservedGang) -> GenerationRecord:
             if pod.ip and pod.end is None and not _has_agent(job, pod)
         ),
     )
+
+
+def _hold_seconds(job: Job) -> float | None:
+    seconds = job.spec.recovery.hold_seconds
+    return float(seconds) if seconds is not None and job.launch is not None else None
 
 
 def _has_agent(job: Job, pod: PodFacts) -> bool:

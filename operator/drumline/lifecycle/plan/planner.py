@@ -24,7 +24,15 @@ from drumline.lifecycle.model.roles import decides
 from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
-from drumline.lifecycle.plan import elastic, eviction, failure, node_disruption, notices, start
+from drumline.lifecycle.plan import (
+    elastic,
+    eviction,
+    failure,
+    hold,
+    node_disruption,
+    notices,
+    start,
+)
 from drumline.lifecycle.plan.acceptance import is_ours, refusal_of, verdict_of
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan
 from drumline.lifecycle.plan.deadlines import active_deadline
@@ -183,7 +191,8 @@ def _plan_admitted(situation: Situation) -> JobPlan:
     if not situation.is_running:
         return start.start_gang(situation)
     if gang.joining:
-        return elastic.grow_gang(situation)
+        grows = not situation.is_held
+        return elastic.grow_gang(situation) if grows else _continue_training(situation)
     return node_disruption.leave_nodes(situation) or _continue_training(situation)
 
 
@@ -204,6 +213,7 @@ def _continue_training(situation: Situation) -> JobPlan:
     said = transitions.with_agents_words(
         status, waiting_for=observed.waiting_for, remark=observed.remark
     )
+    said = hold.counted(job, said, now=situation.now)
     if situation.observed.refresh_due:
         status = said
     if status != job.status:

@@ -10,6 +10,7 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
+from drumline_trainer.contract import RemarkKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +37,19 @@ class Situation:
         return is_true(self.job.status, ConditionType.RUNNING)
 
     @property
+    def is_held(self) -> bool:
+        """Whether the agents say that they keep the pods of a gang that has failed for good."""
+        remark = self.observed.remark
+        return remark is not None and remark.kind is RemarkKind.HELD
+
+    @property
     def saves_on_request(self) -> bool:
-        """Whether the agents can be asked to save: of a template only where the program says so."""
+        """Whether the agents can be asked to save: of a template only where the program says so.
+
+        A gang that is held has nothing to save any more.
+        """
+        if self.is_held:
+            return False
         if self.job.runs_trainer:
             return self.job.spec.checkpoint is not None
         return self.job.is_supervised and self.observed.acknowledges_saves

@@ -31,6 +31,7 @@ MOST_SECONDS_LEFT = 10 * 366 * 86_400.0
 END_SECONDS = 60.0
 END_SHARE = 0.05
 _REMARKED = {
+    RemarkKind.HELD: Reason.HELD,
     RemarkKind.RANKS_ENDED: Reason.RANKS_ENDED,
     RemarkKind.PROGRESS_UNREADABLE: Reason.PROGRESS_UNREADABLE,
 }
@@ -271,12 +272,14 @@ def with_agents_words(
     """The status of a running job with what its agents say of it; if that is nothing, it trains.
 
     Args:
-        status: of the job; a summary of something else stays.
+        status: of the job; a summary of something else stays, but that a gang which is held grows.
         waiting_for: why they wait for the storage of its checkpoints; empty: they do not wait;
             None: they did not report.
         remark: what else they say.
     """
     said = status.reason in {Reason.STORAGE_UNAVAILABLE, *_REMARKED.values()}
+    held = remark is not None and remark.kind is RemarkKind.HELD
+    said = said or (held and status.reason == Reason.GROWS)
     if waiting_for is None or not (said or status.reason == Reason.TRAINING):
         return status
     if waiting_for:

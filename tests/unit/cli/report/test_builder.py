@@ -203,6 +203,16 @@ def test_a_job_whose_storage_is_full_says_what_it_waits_for() -> None:
     assert report.next_steps == (advice.BY_REASON[Reason.STORAGE_UNAVAILABLE],)
 
 
+def test_a_gang_that_is_held_is_not_said_to_train() -> None:
+    held = a_running_status(reason="Held", message="held until noon: rank 3: ValueError")
+    report = a_report(a_manifest(status=held))
+    assert report.summary == (
+        "Its program has failed, and its pods are kept to be looked into. Held until noon: rank 3:"
+        " ValueError."
+    )
+    assert report.next_steps == (advice.BY_REASON[Reason.HELD],)
+
+
 def test_a_remedy_outside_of_the_spec_does_not() -> None:
     report = a_report(a_manifest(status={"phase": "Pending", "reason": "QuotaExhausted"}))
     assert report.next_steps == (advice.BY_REASON["QuotaExhausted"],)

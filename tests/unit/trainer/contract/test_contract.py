@@ -159,3 +159,12 @@ def test_an_agent_s_words_steer_no_terminal() -> None:
     assert status.incidents[0].cause == "[2J evil new line"
     report = FinalReport(progress=STATUS.progress, error=evil)
     assert FinalReport.parse(report.encode()).error == "[2J evil new line"
+
+
+def test_a_final_report_says_how_long_the_pod_was_held_and_an_older_one_does_not() -> None:
+    report = FinalReport(progress=STATUS.progress, error="x", held_seconds=600.0)
+    assert FinalReport.parse(report.encode()) == report
+    raw = json.loads(report.encode())
+    del raw["held_seconds"]
+    older = FinalReport.parse(json.dumps(raw).encode())
+    assert older == replace(report, held_seconds=0.0)

@@ -42,6 +42,8 @@ class AgentEvent(StrEnum):
     TERMINATION_REQUESTED = "termination_requested"
     GENERATION_SUPERSEDED = "generation_superseded"
     GANG_FAILED = "gang_failed"
+    GANG_HELD = "gang_held"
+    """It gives up, and its pods stay for a while."""
     GANG_FILES_WRITTEN = "gang_files_written"
     GANG_FILES_FAILED = "gang_files_failed"
     HEARTBEAT_REFUSED = "heartbeat_refused"

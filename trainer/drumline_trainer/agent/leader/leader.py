@@ -2,7 +2,8 @@
 
     round (generation, 0) -> train -> faults -> round (generation, 1) -> train -> ...
                                   |         |
-                                  |         +-> no restart can help, or none is left -> Abandon
+                                  |         +-> no restart can help, or none is left
+                                  |                -> held, if the user wants to look -> Abandon
                                   +-> all ranks done -> Finish
 
 It only decides about the newest membership, so nothing is decided twice: a fault of an older one
@@ -25,6 +26,7 @@ from drumline_trainer.agent.leader.client_coordinator import ClientCoordinator
 from drumline_trainer.agent.leader.early_exits import EarlyExits
 from drumline_trainer.agent.leader.fault_collector import FaultCollector
 from drumline_trainer.agent.leader.hang_monitor import HangMonitor
+from drumline_trainer.agent.leader.hold import Hold
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_trainer.agent.leader.order_sender import OrderSender
 from drumline_trainer.agent.leader.recovery_tracker import RecoveryTracker
@@ -106,6 +108,9 @@ class Leader:
             own_index=service.settings.index,
             seconds=service.settings.early_exit_seconds,
         )
+        self._hold = Hold(
+            service.status, job=service.settings.job, seconds=signed.record.hold_seconds
+        )
         self._unrestorable: set[int] = set()
         """Steps that could not be restored from snapshots."""
         self._restore_step: int | None = None
@@ -161,6 +166,8 @@ class Leader:
                 group.create_task(self._hang_monitor.run()),
             ]
             last = await self._attempts()
+            if isinstance(last, Abandon):
+                last = await self._hold.keep(last)
             for helper in (*helpers, *self._forwarding):
                 helper.cancel()
         await self._send_last_order(last)

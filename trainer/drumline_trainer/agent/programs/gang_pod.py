@@ -185,6 +185,7 @@ class GangPod:
                 return self._abandoned(order)
 
     def _abandoned(self, order: Abandon) -> Failed:
+        self._service.status.held_seconds = order.held_seconds
         if order.index == self._service.settings.index:
             return Failed(
                 exit_code=order.exit_code,

@@ -58,6 +58,7 @@ def report_exit(service: Service, pod_exit: PodExit) -> int:
         error=pod_exit.reason,
         failed_rank=None if failed is None else failed.rank,
         fault_class=None if failed is None else failed.fault_class,
+        held_seconds=service.status.held_seconds,
     )
     with suppress(OSError):  # outside of a pod there is no such file
         service.settings.termination_log.write_bytes(report.encode())

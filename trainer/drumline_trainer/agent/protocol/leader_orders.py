@@ -97,6 +97,8 @@ class Abandon:
     """Of that member's pod."""
     fault_class: FaultClass
     reason: str
+    held_seconds: float = 0.0
+    """How long the pods were kept for their user before."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +183,7 @@ def parse_leader_order(body: bytes) -> LeaderOrder:
                 exit_code=read.integer(raw, "exit_code", high=255),
                 fault_class=read.choice(raw, "fault_class", FaultClass),
                 reason=read.text(raw, "reason"),
+                held_seconds=read.optional_number(raw, "held_seconds") or 0.0,
             )
         case kind:
             raise ContractError(f"kind: {kind!r} is not a kind of order")

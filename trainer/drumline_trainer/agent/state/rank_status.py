@@ -67,6 +67,8 @@ class RankStatusStore:
         self.notice: NoticeAnswer | None = None
         self.waiting_for = ""
         """Why the gang waits instead of training; empty while it does not."""
+        self.held_seconds = 0.0
+        """How long the gang was held for its user before it gave up."""
         self._remarks: dict[RemarkKind, str] = {}
         self.acknowledges_saves = False
         """The program answers notices: a rank, here or (at the leader) anywhere, has asked its
