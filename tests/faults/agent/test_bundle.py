@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import signal
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from drumline_trainer.agent.programs.install import install
-from drumline_trainer.contract import BUNDLE_FOLDER, Env, ExitCode, Launch
+from drumline_trainer.contract import BUNDLE_FOLDER, Env, ExitCode, Launch, LaunchSettings
 from tests.cluster.context import ensure_bundle, image_cache
 from tests.faults.agent.agents import JOB_UID, TOKEN, Agent, Band
 from tests.faults.agent.commands import launched
@@ -49,7 +50,7 @@ async def band(tmp_path: Path) -> AsyncIterator[Band]:
     await band.stop()
 
 
-async def start_in(root: Path, band: Band, *command: str) -> Agent:
+async def start_in(root: Path, band: Band, *command: str, preload: tuple[str, ...] = ()) -> Agent:
     """The agent of pod 0 inside the root, with a library path that an image might set."""
     apart = [] if os.geteuid() == 0 else ["/usr/bin/unshare", "--user", "--map-root-user"]
     address = band.address(0)
@@ -70,7 +71,7 @@ async def start_in(root: Path, band: Band, *command: str) -> Agent:
         "DRUMLINE_GANG_FOLDER": "/gang",
         "DRUMLINE_SNAPSHOT_FOLDER": "/snapshots",
         "DRUMLINE_TERMINATION_LOG": "/termination-log",
-        **launched(Launch.PER_GPU),
+        **launched(LaunchSettings(launch=Launch.PER_GPU, preload=preload)),
     }
     process = await asyncio.create_subprocess_exec(
         *(*apart, *CHROOT, str(root), PYTHON, "-I", "-m", "drumline_trainer.agent"),
@@ -94,6 +95,28 @@ async def test_the_agent_runs_a_command_in_an_image_with_nothing_in_it(
     agent = await start_in(root, band, PYTHON, "-I", "-c", shown)
     assert await agent.ended() == 0, agent.text
     assert "0 /nowhere /nowhere" in agent.lines
+
+
+DIES_ONCE = """
+import os, sys, time
+print("attempt", os.environ["TORCHELASTIC_RESTART_COUNT"], "decimal" in sys.modules)
+print("iter 1: loss 1.0000, time 1.00ms, mfu 1.00%", flush=True)
+while os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    time.sleep(60)
+"""
+
+
+async def test_standbys_find_their_program_in_the_bundle(root: Path, band: Band) -> None:
+    (root / "train.py").write_text(DIES_ONCE)
+    agent = await start_in(root, band, PYTHON, "-I", "/train.py", preload=("decimal",))
+    pids = (await agent.event("ranks_started"))["pids"]
+    await agent.event("standby_ready")
+    os.kill(pids["0"], signal.SIGKILL)
+    assert await agent.ended() == 0, agent.text
+    assert [line for line in agent.lines if line.startswith("attempt")] == [
+        "attempt 0 False",
+        "attempt 1 True",
+    ]
 
 
 async def test_an_image_without_python_is_a_sentence(root: Path, band: Band) -> None:

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from drumline_trainer.contract import ExitCode
+from drumline_trainer.contract import ExitCode, Launch, LaunchSettings
 from tests.faults.agent.commands import CommandBand, start_commands
 from tests.faults.agent.gang import Gang
 
@@ -19,15 +19,22 @@ SCRIPT = Path(__file__).with_name("ddp_script.py")
 LOSS = re.compile(r"^iter (\d+): loss ([\d.]+),")
 
 
-async def trained(folder: Path, *, killed: bool) -> tuple[dict[int, set[str]], Gang]:
+async def trained(
+    folder: Path, *, killed: bool, preload: tuple[str, ...] = ()
+) -> tuple[dict[int, set[str]], Gang]:
     """Losses by step of a gang of two pods, of which rank 1 may be killed at step 10."""
+    launch = LaunchSettings(launch=Launch.PER_GPU, preload=preload)
     gang = Gang(CommandBand(folder=folder, command=[sys.executable, str(SCRIPT)]))
     variables = {"CHECKPOINT": str(folder / "checkpoint"), "GLOO_SOCKET_IFNAME": "lo"}
+    variables |= {"HOLDS": "1"} if killed else {}
+    variables |= {"DRUMLINE_STEPLESS_SECONDS": "1"}
     try:
-        await start_commands(gang, 2, script="", **variables, **({"HOLDS": "1"} if killed else {}))
+        await start_commands(gang, 2, script="", launch=launch, **variables)
         if killed:  # each wait has its own time: torch is imported before the first line
             pids = await gang.pids()
             await gang.leader.until_line("iter 10:")
+            for agent in gang.agents.values() if preload else ():
+                await agent.seen("standby_ready")
             os.kill(pids[1], signal.SIGKILL)
         await gang.leader.until_line("iter 16:")
         assert await gang.ended() == [0, 0], gang.leader.text
@@ -61,6 +68,18 @@ async def test_a_killed_rank_costs_the_steps_since_the_scripts_checkpoint_and_ch
     assert (incident["failed_step"], incident["restored_step"]) == (10, 8)
     lost = [line for line in gang.leader.lines if LOSS.match(line)]
     assert len(lost) == 18  # steps 9 and 10 were done twice
+
+
+@pytest.mark.gloo
+async def test_ranks_that_were_preloaded_train_the_same(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("undisturbed", "preloaded")]
+    for folder in folders:
+        folder.mkdir()
+    undisturbed, _ = await trained(folders[0], killed=False)
+    losses, gang = await trained(folders[1], killed=True, preload=("torch", "torch._dynamo"))
+    assert losses == undisturbed
+    started = [agent.events("ranks_started")[-1]["preloaded"] for agent in gang.agents.values()]
+    assert started == [[0], [1]]
 
 
 @pytest.mark.gloo

@@ -110,9 +110,10 @@ class Standby:
     def drop(self) -> None:
         """Kill it: nobody needs it."""
         self.listening.cancel()
+        # not before: the loop may still listen to it
+        self.listening.add_done_callback(lambda _: self._channel.close())
         self.started.kill()
         self.started.reader.close()
-        self._channel.close()
 
     async def _listen(self, slot: int) -> None:
         """Wait until it has imported."""
