@@ -101,8 +101,14 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--code-from",
         metavar="PLACE",
-        help="instead of packing a folder: claim:NAME[/FOLDER]; git, the commit of the folder, from"
-        " its origin; or git:ADDRESS@COMMIT",
+        help="instead of ConfigMaps: claim:NAME[/FOLDER]; git, the commit of the folder, from its"
+        " origin; git:ADDRESS@COMMIT; or s3://BUCKET[/PREFIX], which gets the packed folder",
+    )
+    run.add_argument(
+        "--code-secret",
+        metavar="NAME",
+        help="with s3: Secret of the namespace with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+        " for the pods; default: the job's variables, else none",
     )
     run.add_argument(
         "--git-image", metavar="IMAGE", help="with git, to fetch the commit; default: the job's"

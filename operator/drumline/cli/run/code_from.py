@@ -1,4 +1,4 @@
-"""Code that is packed from no folder: a folder of a claim, or a commit that pods fetch.
+"""Code in no ConfigMap: a folder of a claim, a commit that pods fetch, or a folder in a bucket.
 
 For code that is too large for ConfigMaps, or that has to be a certain commit. A claim's folder is
 what it is when a pod starts: whoever edits it edits the code of the next restart. A commit is
@@ -14,13 +14,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from drumline.cli.errors import BadInput
+from drumline.cli.run.bucket import FORM as S3
+from drumline.cli.run.bucket import CodeInBucket, code_in_bucket
 from drumline.cli.run.git import ask_git
 from drumline.cli.run.template import with_init_container, with_volume
 from drumline_trainer.contract import CODE_FOLDER, plain
 
 Json = dict[str, Any]
 
-FORMS: Final = "claim:NAME[/FOLDER], git, or git:https://HOST/REPOSITORY@COMMIT"
+FORMS: Final = f"claim:NAME[/FOLDER], git, git:https://HOST/REPOSITORY@COMMIT, or {S3}"
 FETCH: Final = """\
 git init -q "$1"
 cd "$1"
@@ -79,10 +81,12 @@ class CodeInGit:
         return with_volume(with_init_container(begun, fetch), scratch, mount=mount)
 
 
-CodeFrom = CodeOnClaim | CodeInGit
+CodeFrom = CodeOnClaim | CodeInGit | CodeInBucket
 
 
-def code_from(text: str, *, folder: Path, image: str, environment: Mapping[str, str]) -> CodeFrom:
+def code_from(
+    text: str, *, folder: Path, image: str, environment: Mapping[str, str], secret: str = ""
+) -> CodeFrom:
     """Where the code comes from.
 
     Args:
@@ -90,6 +94,7 @@ def code_from(text: str, *, folder: Path, image: str, environment: Mapping[str, 
         folder: whose repository and commit it is, for `git` alone.
         image: that has git; empty: the job's.
         environment: of this process.
+        secret: from which pods have the key of a bucket; empty: none.
 
     Raises:
         BadInput: it is of no such form, or the commit is not one that pods can fetch.
@@ -100,6 +105,8 @@ def code_from(text: str, *, folder: Path, image: str, environment: Mapping[str, 
         if not _NAME.fullmatch(claim) or ".." in PurePosixPath(inside).parts:
             raise BadInput(f"--code-from {plain(text)}: write claim:NAME or claim:NAME/FOLDER")
         return CodeOnClaim(claim=claim, folder=inside.strip("/"))
+    if kind == "s3":
+        return code_in_bucket(text, folder=folder, secret=secret, environment=environment)
     if text == "git":
         return _commit_here(folder, image=image, environment=environment)
     if kind == "git":

@@ -15,6 +15,7 @@ from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.command import follow_to_the_end, random_letters, say
 from drumline.cli.output import Output
+from drumline.cli.run.bucket import CodeInBucket
 from drumline.cli.run.manifests import (
     LABEL_SWEEP,
     RunRequest,
@@ -38,6 +39,7 @@ _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
     "# object in an annotation, for which code over some 150 KB is too large)\n"
 )
+_UNSTORED: Final = "# not in its bucket yet: drumline run without --dry-run stores the code there\n"
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -71,6 +73,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
     async def submit() -> None:
         async with cluster_client(credentials) as client:
+            if isinstance(request.code_from, CodeInBucket):
+                say(_stored(request.code_from, environment))
             parts = code_manifests(packed, namespace=namespace) if packed else []
             code = code_source(packed, parts) if packed else None
             named = queue or await _only_queue(client)
@@ -107,7 +111,16 @@ def _dry_run(
         parts = code_manifests(packed, namespace=request.namespace, prefix=f"{request.name}-code")
         code = code_source(packed, parts)
         manifests = [*parts, *(job_manifest(each, code) for each in requests)]
-    return _DRY_RUN_HEADER + job_yaml(manifests)
+    unstored = _UNSTORED if isinstance(request.code_from, CodeInBucket) else ""
+    return _DRY_RUN_HEADER + unstored + job_yaml(manifests)
+
+
+def _stored(code: CodeInBucket, environment: Mapping[str, str]) -> str:
+    """The folder is in its bucket before any pod looks for it."""
+    size = len(code.packed.content) / 1e6
+    text = f"code {code.packed.digest[:19]} ({code.packed.files} files, {size:.1f} MB packed)"
+    is_new = code.store(environment)
+    return f"{text} {'stored' if is_new else 'is already'} in s3://{code.bucket}/{code.key}"
 
 
 def _created(request: RunRequest, packed: PackedFolder | None) -> str:

@@ -32,8 +32,30 @@ _GZIP: Final = 31
 _LARGEST_NAMED: Final = 3
 _INSTEAD: Final = (
     "leave files out with .drumlineignore, read data from a claim (--claim NAME=/data), have pods"
-    " fetch the code (--code-from git) or find it on a claim (--code-from claim:NAME/FOLDER), or"
-    " build an image with the code and give --no-code"
+    " fetch the code (--code-from git, or s3://BUCKET for a folder) or find it on a claim"
+    " (--code-from claim:NAME/FOLDER), or build an image with the code and give --no-code"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackLimits:
+    """What a packed folder may be where it is kept."""
+
+    packed_bytes: int
+    unpacked_bytes: int
+    files: int
+    compression: int
+    """zlib's level: the bytes of a folder depend on it."""
+    instead: str
+    """What to do with a larger one."""
+
+
+IN_CONFIG_MAPS: Final = PackLimits(
+    packed_bytes=MAX_CODE_BYTES,
+    unpacked_bytes=MAX_UNPACKED_BYTES,
+    files=MAX_CODE_FILES,
+    compression=9,
+    instead=_INSTEAD,
 )
 
 
@@ -50,12 +72,15 @@ class PackedFolder:
         return code_digest(self.content)
 
 
-def pack(folder: Path, paths: Sequence[str]) -> PackedFolder:
+def pack(
+    folder: Path, paths: Sequence[str], *, limits: PackLimits = IN_CONFIG_MAPS
+) -> PackedFolder:
     """The archive of these files.
 
     Args:
         folder: to which the paths are relative.
         paths: of files and symbolic links.
+        limits: of the place where it is kept.
 
     Raises:
         BadInput: there are none, too many or too large ones, or one that cannot be carried.
@@ -65,20 +90,20 @@ def pack(folder: Path, paths: Sequence[str]) -> PackedFolder:
             f"{folder}: git lists no file here, so there is no code to carry; is the folder ignored"
             " by a .gitignore above it? Give --no-code where the image has the code"
         )
-    if len(paths) > MAX_CODE_FILES:
-        raise BadInput(f"{folder}: {len(paths)} files are over {MAX_CODE_FILES}; {_INSTEAD}")
+    if len(paths) > limits.files:
+        raise BadInput(f"{folder}: {len(paths)} files are over {limits.files}; {limits.instead}")
     sizes = {path: _size(folder, path) for path in paths}
-    if sum(sizes.values()) > MAX_UNPACKED_BYTES:
-        raise BadInput(_too_large(folder, sizes, limit=MAX_UNPACKED_BYTES, what="files"))
+    if sum(sizes.values()) > limits.unpacked_bytes:
+        raise BadInput(_too_large(folder, sizes, limits, packed=False))
     archive = io.BytesIO()
     with tarfile.open(fileobj=archive, mode="w", format=tarfile.USTAR_FORMAT) as tar:
         for path in sorted(paths):
             _add(tar, folder, path)
-    content = zlib.compress(archive.getvalue(), level=9, wbits=_GZIP)
-    if archive.tell() > MAX_UNPACKED_BYTES:
-        raise BadInput(_too_large(folder, sizes, limit=MAX_UNPACKED_BYTES, what="files"))
-    if len(content) > MAX_CODE_BYTES:
-        raise BadInput(_too_large(folder, sizes, limit=MAX_CODE_BYTES, what="packed files"))
+    content = zlib.compress(archive.getvalue(), level=limits.compression, wbits=_GZIP)
+    if archive.tell() > limits.unpacked_bytes:
+        raise BadInput(_too_large(folder, sizes, limits, packed=False))
+    if len(content) > limits.packed_bytes:
+        raise BadInput(_too_large(folder, sizes, limits, packed=True))
     return PackedFolder(content=content, files=len(paths))
 
 
@@ -123,7 +148,10 @@ def _add(tar: tarfile.TarFile, folder: Path, path: str) -> None:
         raise BadInput(f"{where}: {error.strerror}") from None
 
 
-def _too_large(folder: Path, sizes: dict[str, int], *, limit: int, what: str) -> str:
+def _too_large(folder: Path, sizes: dict[str, int], limits: PackLimits, *, packed: bool) -> str:
+    limit = limits.packed_bytes if packed else limits.unpacked_bytes
+    what = "packed files" if packed else "files"
     largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:_LARGEST_NAMED]
     named = ", ".join(f"{plain(path)} ({sizes[path] / 1e6:.1f} MB)" for path in largest)
-    return f"{folder}: the {what} are over {limit / 1e6:.1f} MB; the largest: {named}. {_INSTEAD}"
+    bound = f"{limit / 1e6:.1f} MB"
+    return f"{folder}: the {what} are over {bound}; the largest: {named}. {limits.instead}"

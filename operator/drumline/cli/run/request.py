@@ -77,6 +77,8 @@ def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Co
     if not chosen.code_from:
         if chosen.git_image:
             raise BadInput("--git-image goes with --code-from git")
+        if chosen.code_secret:
+            raise BadInput("--code-secret goes with --code-from s3://BUCKET")
         return None
     if chosen.no_code:
         raise BadInput("--no-code and --code-from: the code is in the image, or it is fetched")
@@ -85,6 +87,7 @@ def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Co
         folder=chosen.folder,
         image=chosen.git_image or "",
         environment=environment,
+        secret=chosen.code_secret or "",
     )
 
 

@@ -143,7 +143,7 @@ def test_an_address_and_a_whole_commit() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("s3://bucket", "write claim:NAME"),
+        ("gs://bucket", "write claim:NAME"),
         ("claim:", "write claim:NAME"),
         ("claim:Upper", "write claim:NAME or claim:NAME/FOLDER"),
         ("claim:a/../b", "write claim:NAME or claim:NAME/FOLDER"),
