@@ -87,7 +87,7 @@ def run(site: Site, *arguments: str, **environment: str) -> str:
         inside(site, *command, *claim, *arguments, "--", "python3", "train.py"),
         capture_output=True,
         text=True,
-        timeout=40,
+        timeout=180,
         check=False,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": "operator:trainer", **environment},
     )
