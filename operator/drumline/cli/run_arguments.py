@@ -97,22 +97,7 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--folder", type=Path, default=Path(), metavar="FOLDER", help="with the code; default: ."
     )
-    run.add_argument("--no-code", action="store_true", help="the image has the code")
-    run.add_argument(
-        "--code-from",
-        metavar="PLACE",
-        help="instead of ConfigMaps: claim:NAME[/FOLDER]; git, the commit of the folder, from its"
-        " origin; git:ADDRESS@COMMIT; or s3://BUCKET[/PREFIX], which gets the packed folder",
-    )
-    run.add_argument(
-        "--code-secret",
-        metavar="NAME",
-        help="with s3: Secret of the namespace with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
-        " for the pods; default: the job's variables, else none",
-    )
-    run.add_argument(
-        "--git-image", metavar="IMAGE", help="with git, to fetch the commit; default: the job's"
-    )
+    _add_code(run)
     run.add_argument(
         "--requirements",
         type=Path,
@@ -147,6 +132,26 @@ def add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--dry-run", action="store_true", help="print the objects, change nothing")
     run.add_argument("-d", "--detach", action="store_true", help="create the job and return")
     add_cluster(run)
+
+
+def _add_code(run: argparse.ArgumentParser) -> None:
+    """Where the code is, if the folder is not packed into ConfigMaps."""
+    run.add_argument("--no-code", action="store_true", help="the image has the code")
+    run.add_argument(
+        "--code-from",
+        metavar="PLACE",
+        help="instead of ConfigMaps: claim:NAME[/FOLDER]; git, the commit of the folder, from its"
+        " origin; git:ADDRESS@COMMIT; or s3://BUCKET[/PREFIX], which gets the packed folder",
+    )
+    run.add_argument(
+        "--code-secret",
+        metavar="NAME",
+        help="with s3: Secret of the namespace with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY,"
+        " for the pods; default: the job's variables, else none",
+    )
+    run.add_argument(
+        "--git-image", metavar="IMAGE", help="with git, to fetch the commit; default: the job's"
+    )
 
 
 def _add_chain(run: argparse.ArgumentParser) -> None:
