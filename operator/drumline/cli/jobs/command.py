@@ -20,13 +20,7 @@ from drumline.cli.cluster_access import (
 )
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.jobs.clone import cloned, shared_parts
-from drumline.cli.jobs.follow import (
-    LogLine,
-    follow_job,
-    read_job,
-    started_pods,
-    stream_log,
-)
+from drumline.cli.jobs.follow import follow_job, read_job, started_pods
 from drumline.cli.jobs.inside import (
     ChosenCluster,
     become_kubectl,
@@ -37,12 +31,12 @@ from drumline.cli.jobs.inside import (
     shell_arguments,
 )
 from drumline.cli.jobs.log_selection import selection_of
+from drumline.cli.jobs.written import written_lines
 from drumline.cli.output import Output
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS
-from drumline_trainer.contract import plain
 
 _STEM_CHARS: Final = 40
 """Of a name's 50, with room for four letters."""
@@ -154,29 +148,8 @@ async def _logs(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) 
     selection = selection_of(
         raw, rank=chosen.rank, around=chosen.around, seconds=chosen.seconds, now=time.time()
     )
-    lines: list[LogLine] = []
-
-    def take(line: LogLine) -> None:
-        if selection.keeps(line):
-            lines.append(line)
-
     uid = str(raw["metadata"]["uid"])
-    for pod in await started_pods(client, uid=uid, namespace=job.namespace):
-        if selection.index not in (None, pod.index):
-            continue
-        try:
-            await stream_log(
-                client,
-                pod,
-                namespace=job.namespace,
-                since=selection.since,
-                follow=False,
-                take=take,
-            )
-        except errors.StatusError as error:  # it went between the two questions
-            reason = plain(error.message)
-            lines.append(LogLine(at="", index=pod.index, text=f"no log of {pod.name}: {reason}"))
-    lines.sort(key=lambda line: line.at)
+    lines = await written_lines(client, selection, uid=uid, namespace=job.namespace)
     return "".join(f"{line.shown}\n" for line in lines)
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, cast
+from typing import Final
 
-from drumline.api.base import GROUP, VERSION
-from drumline.cli.cluster_access import NOT_SERVED, cluster_client, find_credentials, refusal
-from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.cluster_access import cluster_client, find_credentials
+from drumline.cli.errors import BadInput
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.command import follow_to_the_end, random_letters, say
 from drumline.cli.output import Output
@@ -26,15 +24,9 @@ from drumline.cli.run.manifests import (
 from drumline.cli.run.pack import PackedFolder, pack
 from drumline.cli.run.request import run_request
 from drumline.cli.run.source_files import source_files
+from drumline.cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
 from drumline.cli.run.sweep import sweep_requests
-from drumline.kube import errors, reads, writes
-from drumline.kube.client import KubeClient
-from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS, TRAINING_QUEUES
-from drumline_trainer.contract import plain
 
-Json = dict[str, Any]
-
-_QUEUE_VARIABLE: Final = "DRUMLINE_QUEUE"
 _DRY_RUN_HEADER: Final = (
     "# kubectl apply --server-side -f FILE (without --server-side kubectl keeps a copy of each\n"
     "# object in an annotation, for which code over some 150 KB is too large)\n"
@@ -49,11 +41,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         CommandError: something is missing, the code is too large, or the cluster refuses.
     """
     letters = random_letters()
-    queue = chosen.queue or environment.get(_QUEUE_VARIABLE)
+    queue = chosen.queue or environment.get(QUEUE_VARIABLE)
     if chosen.dry_run:
         if not queue:
             raise BadInput(
-                f"which queue? --dry-run asks no cluster: give --queue or {_QUEUE_VARIABLE}"
+                f"which queue? --dry-run asks no cluster: give --queue or {QUEUE_VARIABLE}"
             )
         request = run_request(
             chosen, environment, queue=queue, namespace=chosen.namespace, letters=letters
@@ -77,10 +69,10 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
                 say(_stored(request.code_from, environment))
             parts = code_manifests(packed, namespace=namespace) if packed else []
             code = code_source(packed, parts) if packed else None
-            named = queue or await _only_queue(client)
+            named = queue or await only_queue(client)
             for each in requests:
                 manifest = job_manifest(replace(each, queue=named), code)
-                await _create(client, manifest, parts, namespace=namespace)
+                await create_job(client, manifest, parts, namespace=namespace, say=say)
                 say(_created(each, packed))
 
     asyncio.run(submit())
@@ -131,104 +123,3 @@ def _created(request: RunRequest, packed: PackedFolder | None) -> str:
         return line
     size = len(packed.content) / 1000
     return f"{line}, code {packed.digest[:19]} ({packed.files} files, {size:.1f} KB packed)"
-
-
-async def _only_queue(client: KubeClient) -> str:
-    """The queue that needs no naming.
-
-    Raises:
-        BadInput: there are several.
-        NotAnswered: there is none, or they may not be listed.
-    """
-    try:
-        listed = await reads.list_all(client, TRAINING_QUEUES)
-    except errors.NotFound:
-        raise NotAnswered(NOT_SERVED) from None
-    except errors.KubeError as error:
-        raise NotAnswered(
-            f"{refusal(error, what='queues', verb='list')}; name yours with --queue or in"
-            f" {_QUEUE_VARIABLE}"
-        ) from None
-    names = sorted(str(cast("Json", json.loads(queue))["metadata"]["name"]) for queue in listed)
-    if not names:
-        raise NotAnswered("this cluster has no TrainingQueue; ask its administrator for one")
-    if len(names) > 1:
-        shown = ", ".join(map(plain, names[:10]))
-        raise BadInput(
-            f"which queue? This cluster has {shown}; name yours with --queue or in"
-            f" {_QUEUE_VARIABLE}"
-        )
-    return names[0]
-
-
-async def _create(
-    client: KubeClient, manifest: Json, code: Sequence[Json], *, namespace: str
-) -> None:
-    """The code, then the job, then the job as an owner of the code.
-
-    The code is collected with the last job that owns it. It is there before the job, so that no pod
-    waits for it; what is left over where the job is refused is taken back.
-    """
-    made = await _store_code(client, code, namespace=namespace)
-    try:
-        job = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=namespace)
-    except errors.KubeError as error:
-        await _take_back(client, made, namespace=namespace)
-        raise _job_refused(error, manifest, namespace=namespace) from None
-    owner = {
-        "apiVersion": f"{GROUP}/{VERSION}",
-        "kind": "TrainingJob",
-        "name": manifest["metadata"]["name"],
-        "uid": job.uid,
-    }
-    for part in code:
-        name = part["metadata"]["name"]
-        try:
-            try:
-                await writes.add_owner(
-                    client, CONFIG_MAPS, name=name, namespace=namespace, owner=owner
-                )
-            except errors.NotFound:  # collected with its last owner, in between
-                owned = {**part, "metadata": {**part["metadata"], "ownerReferences": [owner]}}
-                await writes.create(client, CONFIG_MAPS, body=owned, namespace=namespace)
-        except errors.KubeError as error:
-            reason = refusal(error, what=f"configmap {name}", verb="own")
-            say(f"drumline: {reason}; it stays until somebody deletes it")
-
-
-async def _store_code(
-    client: KubeClient, code: Sequence[Json], *, namespace: str
-) -> dict[str, str]:
-    """Create the ConfigMaps that are not there yet; name and uid of those that were made."""
-    made: dict[str, str] = {}
-    for part in code:
-        name = part["metadata"]["name"]
-        try:
-            made[name] = (
-                await writes.create(client, CONFIG_MAPS, body=part, namespace=namespace)
-            ).uid
-        except errors.AlreadyExists:
-            continue  # the same bytes: the pods compare the digest
-        except errors.KubeError as error:
-            await _take_back(client, made, namespace=namespace)
-            what = f"code for namespace {namespace} (configmap {name})"
-            raise NotAnswered(refusal(error, what=what, verb="store")) from None
-    return made
-
-
-async def _take_back(client: KubeClient, made: Mapping[str, str], *, namespace: str) -> None:
-    for name, uid in made.items():
-        try:
-            await writes.delete(client, CONFIG_MAPS, name=name, uid=uid, namespace=namespace)
-        except errors.KubeError:
-            say(f"drumline: configmap {name} is left in namespace {namespace}; delete it")
-
-
-def _job_refused(error: errors.KubeError, manifest: Json, *, namespace: str) -> Exception:
-    name = manifest["metadata"]["name"]
-    if isinstance(error, errors.AlreadyExists):
-        return BadInput(f"trainingjob {namespace}/{name} exists already; choose another --name")
-    if isinstance(error, errors.NotFound):
-        gone = f'"{namespace}"' in error.message
-        return NotAnswered(f"there is no namespace {namespace!r}" if gone else NOT_SERVED)
-    return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{name}", verb="create"))
