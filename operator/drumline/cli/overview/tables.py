@@ -39,6 +39,11 @@ def starts(row: JobRow | ShareRow, *, now: float) -> str:
     return f"in {first}" if first == last else f"in {first} to {last}"
 
 
+def ends(at: float | None, *, now: float) -> str:
+    """When somebody gives GPUs back: `ends in 12 min`."""
+    return "nobody knows how long" if at is None else f"ends in {duration(at - now)}"
+
+
 def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
     """A line a job; `namespaces` shows them."""
     if not rows:
@@ -53,7 +58,7 @@ def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
             step(row),
             row.loss or _NOTHING,
             _NOTHING if row.created_at is None else duration(now - row.created_at),
-            _detail(row, now=now),
+            detail(row, now=now),
         )
         for row in rows
     ]
@@ -67,7 +72,8 @@ def step(row: JobRow) -> str:
     return f"{row.step}/{row.total_steps}" if row.total_steps else str(row.step)
 
 
-def _detail(row: JobRow, *, now: float) -> str:
+def detail(row: JobRow, *, now: float) -> str:
+    """Its place in line, or when it ended or ends, with the reason."""
     if row.position is not None:
         return f"#{row.position} in line, starts {starts(row, now=now)}: {row.reason}"
     if row.finished_at is not None:
@@ -84,7 +90,7 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
 
 
 def _queue_head(row: QueueRow) -> str:
-    quotas = ", ".join(map(_quota, row.quotas)) or "no such queue, or no quota"
+    quotas = ", ".join(map(quota_sentence, row.quotas)) or "no such queue, or no quota"
     budget = budget_text(row.budget)
     waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')} in line"
     running = many(row.admitted_jobs, "job")
@@ -99,7 +105,8 @@ def budget_text(budget: BudgetRow | None) -> str:
     return f"{budget.spent_gpu_hours} of {whole} spent"
 
 
-def _quota(quota: QuotaRow) -> str:
+def quota_sentence(quota: QuotaRow) -> str:
+    """What of a quota is held."""
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
     return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held{foreign}"
 
@@ -146,14 +153,10 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
             name,
             (f"{row.namespace}/{row.name}, {many(row.gpus, 'GPU')}, starts {starts(row, now=now)}"),
         )
-    yield "quota", ", ".join(map(_quota, card.quotas))
+    yield "quota", ", ".join(map(quota_sentence, card.quotas))
     yield "budget", budget_text(card.budget)
     for name, holder in zip(("held by", *[""] * len(card.holders)), card.holders, strict=False):
-        end = (
-            "nobody knows how long"
-            if holder.expected_end is None
-            else f"ends in {duration(holder.expected_end - now)}"
-        )
+        end = ends(holder.expected_end, now=now)
         yield name, f"{holder.job} of {holder.queue}, {many(holder.gpus, 'GPU')}, {end}"
     for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
         yield name, sentence

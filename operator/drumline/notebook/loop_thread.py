@@ -1,0 +1,86 @@
+"""An event loop in a thread of its own: a notebook's cells run inside one that must go on turning.
+
+The caller waits in its own thread, where Ctrl-C (a notebook's interrupt) reaches it. Then the work
+is cancelled, and its connections are closed, before the interrupt goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Coroutine, Generator
+from concurrent.futures import CancelledError, Future, wait
+from contextlib import contextmanager
+from threading import Thread, current_thread
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines, one after the other or several at a time, until it is closed."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        thread = Thread(target=self._loop.run_forever, name="drumline-notebook", daemon=True)
+        thread.start()
+        # Also when the connection is dropped: a notebook's cell is run again and again.
+        self._end = weakref.finalize(self, _end, self._loop, thread)
+
+    def close(self) -> None:
+        """End the thread; nothing runs here after this."""
+        self._end()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work, or its exception.
+
+        Raises:
+            KeyboardInterrupt: the caller was interrupted; the work has ended.
+        """
+        with self.started(work) as result:
+            return result.result()
+
+    @contextmanager
+    def started(self, work: Coroutine[Any, Any, T]) -> Generator[Future[T]]:
+        """The work's result to come; leaving by an exception cancels the work.
+
+        Raises:
+            RuntimeError: this was closed.
+        """
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("this connection is closed: connect again")
+        result: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            task = self._loop.create_task(work)
+            task.add_done_callback(lambda done: _hand_over(done, result))
+            tasks.append(task)
+
+        def cancel() -> None:
+            tasks[0].cancel()
+
+        self._loop.call_soon_threadsafe(begin)
+        try:
+            yield result
+        except BaseException:
+            self._loop.call_soon_threadsafe(cancel)
+            wait([result])
+            raise
+
+
+def _hand_over(done: asyncio.Task[T], result: Future[T]) -> None:
+    if done.cancelled():
+        result.set_exception(CancelledError())
+    elif (error := done.exception()) is not None:
+        result.set_exception(error)
+    else:
+        result.set_result(done.result())
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    if thread is not current_thread():  # the garbage collector runs in any thread
+        thread.join()
+        loop.close()
