@@ -88,6 +88,6 @@ def test_what_may_not_be_read_is_said(
     control_plane: Cluster, namespace: str, tmp_path: Path
 ) -> None:
     viewer = without_rights(control_plane, tmp_path, namespace)
-    with dl.connect(kubeconfig=viewer, namespace=namespace) as cluster:
-        with pytest.raises(dl.NotAnswered, match=f"trainingjobs of {namespace}: not allowed"):
-            cluster.jobs()
+    refused = pytest.raises(dl.NotAnswered, match=f"trainingjobs of {namespace}: not allowed")
+    with dl.connect(kubeconfig=viewer, namespace=namespace) as cluster, refused:
+        cluster.jobs()
