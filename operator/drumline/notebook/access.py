@@ -45,11 +45,14 @@ class NotebookAccess:
         credentials: of the kubeconfig.
         namespace: of the jobs that are called by their name alone.
         loop: where requests run.
+        patience_seconds: so long the API server may not answer before a wait gives up: it is
+            started again at every upgrade.
     """
 
     credentials: Credentials
     namespace: str
     loop: LoopThread
+    patience_seconds: float = 300.0
 
     def cluster(self) -> ClusterObjects:
         """The jobs, queues and priority classes as they are now.

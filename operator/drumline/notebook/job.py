@@ -29,8 +29,6 @@ from drumline.overview.rows import JobRow
 
 _OVER: Final = frozenset({"Succeeded", "Failed"})
 _PAUSE_SECONDS: Final = 1.0
-_SILENT_SECONDS: Final = 300.0
-"""So long the API server may not answer before `wait` gives up: it restarts at every upgrade."""
 
 
 class FinishedSteps(NamedTuple):
@@ -213,10 +211,11 @@ class NotebookJob:
                 try:
                     phase = await self._phase(client)
                     answered = clock()
-                except errors.Unreachable as error:
+                except errors.KubeError as error:
+                    patient = clock() - answered <= self._access.patience_seconds
+                    if not (error.retryable and patient):
+                        raise self._refused(error) from None
                     phase = ""
-                    if clock() - answered > _SILENT_SECONDS:
-                        raise NotAnswered(refusal(error, what=f"trainingjob {self.name}")) from None
                 left = None if timeout_seconds is None else begun + timeout_seconds - clock()
                 if phase in _OVER or (left is not None and left <= 0):
                     return phase
@@ -224,18 +223,15 @@ class NotebookJob:
 
     async def _phase(self, client: KubeClient) -> str:
         namespace = self._access.namespace
-        try:
-            body = await reads.get(client, TRAINING_JOBS, name=self.name, namespace=namespace)
-        except errors.NotFound as error:
-            reason = missing_job(error, job=self.name, namespace=namespace)
-            raise NotAnswered(reason) from None
-        except errors.Unreachable:
-            raise
-        except errors.KubeError as error:
-            what = f"trainingjob {namespace}/{self.name}"
-            raise NotAnswered(refusal(error, what=what)) from None
+        body = await reads.get(client, TRAINING_JOBS, name=self.name, namespace=namespace)
         status: dict[str, Any] = json.loads(body).get("status") or {}
         return str(status.get("phase") or "")
+
+    def _refused(self, error: errors.KubeError) -> NotAnswered:
+        namespace = self._access.namespace
+        if isinstance(error, errors.NotFound):
+            return NotAnswered(missing_job(error, job=self.name, namespace=namespace))
+        return NotAnswered(refusal(error, what=f"trainingjob {namespace}/{self.name}"))
 
     async def _written(self) -> JobLog:
         namespace = self._access.namespace

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import enumerate as running_threads
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import drumline.notebook as dl
+from drumline.notebook.job import NotebookJob
 from tests.unit.cli.manifests import kubeconfig
 from tests.unit.cli.run.test_command import CORE, DRUMLINE, JOBS, Served, serving
 from tests.unit.overview.objects import a_job, a_queue, at, running
@@ -137,6 +138,40 @@ def test_wait_gives_up_after_its_time(tmp_path: Path) -> None:
         job = cluster.job("train")
         with pytest.raises(TimeoutError, match=r"team/train: Running, .* after 0 seconds"):
             job.wait(timeout_seconds=0)
+
+
+class Restarting(SmallCluster):
+    """It does not answer for a job alone the first so many times."""
+
+    failures = 5
+
+    def answer(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        if path == f"{JOBS}/train" and self.failures:
+            self.failures -= 1
+            return 503, {"kind": "Status", "code": 503, "message": "starting"}
+        return super().answer(method, path, body)
+
+
+def test_wait_outlasts_an_api_server_that_is_away(tmp_path: Path) -> None:
+    served = Restarting(statuses=[{"phase": "Succeeded"}])
+    with connected(tmp_path, served) as cluster:
+        job = cluster.job("train")
+        served.jobs = [a_job("train", status={"phase": "Succeeded"})]
+        assert job.wait().is_over
+    assert served.failures == 0
+
+
+def test_wait_gives_up_on_an_api_server_that_stays_away_and_on_one_that_refuses(
+    tmp_path: Path,
+) -> None:
+    refused = {("GET", f"{JOBS}/waits"): (403, "user u cannot get")}
+    with connected(tmp_path, Restarting(refused=refused)) as cluster:
+        hasty = replace(cluster._access, patience_seconds=0.0)
+        job, other = (NotebookJob(hasty, hasty.job(name)) for name in ("train", "waits"))
+        with pytest.raises(dl.NotAnswered, match=r"trainingjob team/train: .*starting"):
+            job.wait()
+        with pytest.raises(dl.NotAnswered, match="not allowed to read: user u cannot get"):
+            other.wait()
 
 
 def test_an_interrupt_of_wait_lets_the_job_go_on(
