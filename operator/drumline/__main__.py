@@ -1,6 +1,6 @@
 """The program: `python -m drumline` runs the operator, `drumline report JOB` is a CLI command.
 
-`python -m drumline archiver` runs the archiver.
+`python -m drumline archiver` runs the archiver, `python -m drumline notifier` the notifier.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ from collections.abc import Sequence
 
 OPERATOR = "operator"
 ARCHIVER = "archiver"
+NOTIFIER = "notifier"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `operator`, `archiver`, or a command of `cli`; returns the exit status."""
+    """Run `operator`, `archiver`, `notifier` or a command of `cli`; returns the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == [OPERATOR]:
         return run_operator()
     if given == [ARCHIVER]:
         return run_archiver()
+    if given == [NOTIFIER]:
+        return run_notifier()
     from drumline.cli.program import main as command  # noqa: PLC0415 - the operator needs no CLI
 
     return command(given)
@@ -75,6 +78,33 @@ def run_archiver() -> int:
         asyncio.run(process.run(settings, credentials=discover(os.environ)))
     except ArchiveError as error:
         print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - the process ends with it
+        return 1
+    return 0
+
+
+def run_notifier() -> int:
+    """Run the notifier until it is asked to stop; returns the exit status."""
+    from drumline.notifications import process  # noqa: PLC0415 - as above
+    from drumline.notifications.channels import ConfigurationError  # noqa: PLC0415 - as above
+    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
+
+    try:
+        settings = from_environment(os.environ)
+        configuration = process.read_configuration(settings.notifications)
+    except (SettingsError, ConfigurationError) as error:
+        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
+        return 2
+    import asyncio  # noqa: PLC0415 - as above
+
+    from drumline.kube.credentials import discover  # noqa: PLC0415 - as above
+    from drumline.telemetry import logs  # noqa: PLC0415 - as above
+
+    logs.configure(level=settings.log_level, log_format=settings.log_format)
+    problem = asyncio.run(
+        process.run(settings, configuration=configuration, credentials=discover(os.environ))
+    )
+    if problem is not None:
+        print(f"drumline: {problem}", file=sys.stderr)  # noqa: T201 - the process ends with it
         return 1
     return 0
 

@@ -63,6 +63,12 @@ class Settings:
     """DRUMLINE_ARCHIVE_DAYS: documents of jobs that ended earlier are deleted."""
     archive_logs: bool = False
     """DRUMLINE_ARCHIVE_LOGS: whether the last lines of the pods are kept: true or false."""
+    notifications: Path | None = None
+    """DRUMLINE_NOTIFICATIONS: JSON file with channels and routes; for the notifier alone."""
+    notifications_secrets: Path = Path("/var/run/drumline/notifications")
+    """DRUMLINE_NOTIFICATIONS_SECRETS: the folder with SECRET/KEY for its channels."""
+    notifications_record: str = "drumline-notifier"
+    """DRUMLINE_NOTIFICATIONS_RECORD: the ConfigMap in which it keeps what was sent."""
     trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
     """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations, tolerations and
     imagePullSecrets added to pods of the bundled trainer."""
@@ -111,6 +117,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         archive=read.text("ARCHIVE", defaults.archive),
         archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
         archive_logs=read.choice("ARCHIVE_LOGS", "false", ("true", "false")) == "true",
+        notifications=read.path("NOTIFICATIONS"),
+        notifications_secrets=read.path("NOTIFICATIONS_SECRETS") or defaults.notifications_secrets,
+        notifications_record=read.text("NOTIFICATIONS_RECORD", defaults.notifications_record),
         trainer_pod=read.trainer_pod(),
         metrics_from=read.metrics_from(),
     )
@@ -122,6 +131,10 @@ class _Reader:
 
     def text(self, name: str, default: str) -> str:
         return self.environment.get(f"DRUMLINE_{name}") or default
+
+    def path(self, name: str) -> Path | None:
+        text = self.text(name, "")
+        return Path(text) if text else None
 
     def number(self, name: str, default: float, *, low: float) -> float:
         raw = self.text(name, str(default))

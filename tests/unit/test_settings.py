@@ -33,6 +33,9 @@ EVERYTHING = {
     "DRUMLINE_ARCHIVE": "s3://archive/jobs",
     "DRUMLINE_ARCHIVE_DAYS": "30",
     "DRUMLINE_ARCHIVE_LOGS": "true",
+    "DRUMLINE_NOTIFICATIONS": "/etc/notifications/config.json",
+    "DRUMLINE_NOTIFICATIONS_SECRETS": "/secrets",
+    "DRUMLINE_NOTIFICATIONS_RECORD": "sent",
     "DRUMLINE_TRAINER_POD": '{"env": [{"name": "A", "value": "1"}]}',
     "DRUMLINE_METRICS_FROM": '[{"podSelector": {}}]',
 }
@@ -64,6 +67,9 @@ def test_every_variable_arrives() -> None:
         archive="s3://archive/jobs",
         archive_days=30,
         archive_logs=True,
+        notifications=Path("/etc/notifications/config.json"),
+        notifications_secrets=Path("/secrets"),
+        notifications_record="sent",
         trainer_pod={"env": [{"name": "A", "value": "1"}]},
         metrics_from=[{"podSelector": {}}],
     )

@@ -1,0 +1,200 @@
+"""The notifier's process: reads TrainingJobs, sends messages, serves probes.
+
+A process of its own, with rights to read jobs and to write one ConfigMap: channels that are slow,
+away or taken over are no matter of the operator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from pathlib import Path
+
+import aiohttp
+
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.errors import KubeError
+from drumline.kube.informer import Informer, Quarantined
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline.kube.reads import LARGE_OBJECTS_PAGE
+from drumline.notifications.channels import (
+    MOST_CONFIG_BYTES,
+    Channel,
+    ConfigurationError,
+    NotificationSettings,
+    parsed,
+)
+from drumline.notifications.delivery import ChannelSender, ChannelWorker
+from drumline.notifications.jobs import NotifiableJob, notifiable_job
+from drumline.notifications.mail import MailSender
+from drumline.notifications.notifier import Notifier
+from drumline.notifications.record import UnreadableRecordError
+from drumline.notifications.record_store import AnotherNotifierError, RecordConfigMap
+from drumline.notifications.secret_files import SecretFiles
+from drumline.notifications.webhook import CloudEventSender, SlackSender
+from drumline.settings import Settings
+from drumline.telemetry import http, logs
+
+log = logs.get("drumline.notifications.process")
+
+FLUSH_SECONDS = 20.0
+STALE_SECONDS = 180.0
+"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
+
+
+def read_configuration(path: Path | None) -> NotificationSettings:
+    """The configuration in a file.
+
+    Raises:
+        ConfigurationError: there is none; the message says where and why.
+    """
+    if path is None:
+        raise ConfigurationError("DRUMLINE_NOTIFICATIONS is not set: it is the file with channels")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MOST_CONFIG_BYTES + 1)
+    except OSError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
+    try:
+        return parsed(raw)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from None
+
+
+async def run(
+    settings: Settings, *, configuration: NotificationSettings, credentials: Credentials
+) -> str | None:
+    """Notify until SIGTERM; returns what ended it instead, None if nothing did."""
+    problems: list[str] = []
+    try:
+        await _run(settings, configuration=configuration, credentials=credentials)
+    except* (AnotherNotifierError, UnreadableRecordError, KubeError) as group:
+        problems = [str(error) for error in group.exceptions]
+    return "; ".join(problems) or None
+
+
+async def _run(
+    settings: Settings, *, configuration: NotificationSettings, credentials: Credentials
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with (
+        KubeClient(credentials, user_agent="drumline-notifier") as client,
+        aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
+    ):
+        keeper = RecordConfigMap(
+            client, namespace=settings.namespace, name=settings.notifications_record
+        )
+        workers: dict[str, ChannelWorker] = {}
+        record = await keeper.read()
+        notifier = Notifier(configuration, keeper=keeper, record=record, workers=workers)
+        secrets = SecretFiles(folder=settings.notifications_secrets)
+        workers |= _workers(configuration, notifier, session=session, secrets=secrets)
+        informer = Informer(
+            client,
+            TRAINING_JOBS,
+            decode=notifiable_job,
+            on_quarantine=_warn,
+            page_limit=LARGE_OBJECTS_PAGE,
+        )
+        informer.subscribe(notifier.on_event)
+        async with http.serve(
+            host=settings.http_host,
+            port=settings.http_port,
+            metrics=None,
+            healthy=lambda: _stale(informer),
+            ready=lambda: _problem(notifier, workers),
+        ) as port:
+            log.info("notifier_started", channels=len(workers), port=port)
+            await _serve(notifier, informer, workers=workers, stop=stop)
+            await _flush(notifier)
+    log.info("notifier_stopped")
+
+
+def _workers(
+    configuration: NotificationSettings,
+    notifier: Notifier,
+    *,
+    session: aiohttp.ClientSession,
+    secrets: SecretFiles,
+) -> dict[str, ChannelWorker]:
+    def worker(name: str, channel: Channel) -> ChannelWorker:
+        sender = _sender(channel, configuration, session=session, secrets=secrets)
+        return ChannelWorker(name, sender=sender, settled=notifier.settled)
+
+    return {name: worker(name, channel) for name, channel in configuration.channels.items()}
+
+
+async def _serve(
+    notifier: Notifier,
+    informer: Informer[NotifiableJob],
+    *,
+    workers: dict[str, ChannelWorker],
+    stop: asyncio.Event,
+) -> None:
+    async with asyncio.TaskGroup() as group:
+        watching = [
+            group.create_task(informer.run()),
+            group.create_task(_notify(notifier, informer)),
+        ]
+        sending = [group.create_task(worker.run()) for worker in workers.values()]
+        await stop.wait()
+        for worker in workers.values():
+            worker.finish()
+        if sending:
+            await asyncio.wait(sending, timeout=FLUSH_SECONDS)
+        for task in (*watching, *sending):
+            task.cancel()
+
+
+async def _notify(notifier: Notifier, informer: Informer[NotifiableJob]) -> None:
+    await informer.wait_synced()
+    await notifier.run()
+
+
+async def _flush(notifier: Notifier) -> None:
+    """What was accepted is written down, so that the next start does not send it again."""
+    try:
+        async with asyncio.timeout(FLUSH_SECONDS):
+            await notifier.save()
+    except (KubeError, TimeoutError) as error:
+        log.warning("record_not_flushed", why=str(error))
+
+
+def _sender(
+    channel: Channel,
+    configuration: NotificationSettings,
+    *,
+    session: aiohttp.ClientSession,
+    secrets: SecretFiles,
+) -> ChannelSender:
+    cluster = configuration.cluster
+    if channel.slack is not None:
+        return SlackSender(session=session, channel=channel.slack, secrets=secrets, cluster=cluster)
+    if channel.webhook is not None:
+        source = configuration.source
+        return CloudEventSender(
+            session=session, channel=channel.webhook, secrets=secrets, source=source
+        )
+    assert channel.mail is not None  # noqa: S101 - a channel is of exactly one kind
+    return MailSender(channel=channel.mail, secrets=secrets, cluster=cluster)
+
+
+def _problem(notifier: Notifier, workers: dict[str, ChannelWorker]) -> str | None:
+    problems = (notifier.problem, *(worker.problem for worker in workers.values()))
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _stale(informer: Informer[NotifiableJob]) -> str | None:
+    if not informer.has_synced:
+        return None
+    age = informer.freshness_seconds(time.monotonic())
+    return f"the watch of trainingjobs is silent for {age:.0f} s" if age > STALE_SECONDS else None
+
+
+def _warn(document: Quarantined) -> None:
+    key = "/".join(document.key) if document.key else None
+    log.warning("object_left_out", key=key, why=document.reason)
