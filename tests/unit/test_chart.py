@@ -23,6 +23,7 @@ from drumline.cli.doctor.facts import PoolFact, QueueFact
 from drumline.cli.doctor.results import Passed
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
 from drumline.monitoring import generate
+from drumline.notifications.channels import parsed
 from drumline.scheduling.capture import MAX_BYTES
 from drumline.settings import Settings, from_environment
 from tests.cluster.binaries import ensure_binaries
@@ -477,6 +478,96 @@ def test_the_archive_may_be_a_claim(render: Render) -> None:
     assert container["env"][0] == {"name": "DRUMLINE_ARCHIVE", "value": "file:///archive"}
 
 
+NOTIFICATIONS: Json = {
+    "enabled": True,
+    "config": {
+        "cluster": "east",
+        "channels": {
+            "slack-nlp": {
+                "jobsMayChoose": True,
+                "slack": {"urlFrom": {"secret": "slack", "key": "url"}},
+            },
+            "audit": {
+                "webhook": {
+                    "url": "https://audit.example.com/events",
+                    "tokenFrom": {"secret": "audit", "key": "token"},
+                    "caFrom": {"secret": "audit", "key": "ca.pem"},
+                }
+            },
+        },
+        "routes": [{"channels": ["audit"]}, {"channels": ["slack-nlp"], "kinds": ["Failed"]}],
+    },
+}
+
+
+def notifier_of(objects: list[Json], kind: str) -> Json:
+    (matching,) = [
+        each
+        for each in objects
+        if each["kind"] == kind and each["metadata"]["name"] == "drumline-notifier"
+    ]
+    return matching
+
+
+def test_the_notifier_reads_jobs_and_writes_its_record_alone(
+    render: Render, defaults: list[Json]
+) -> None:
+    objects = [entry for entry in render(notifications=NOTIFICATIONS) if entry not in defaults]
+    assert sorted(entry["kind"] for entry in objects) == [
+        "ClusterRole",
+        "ClusterRoleBinding",
+        "ConfigMap",
+        "Deployment",
+        "NetworkPolicy",
+        "Role",
+        "RoleBinding",
+        "ServiceAccount",
+    ]
+    assert only(objects, "ClusterRole")["rules"] == [
+        {"apiGroups": ["drumline.dev"], "resources": ["trainingjobs"], "verbs": ["list", "watch"]}
+    ]
+    creates, own = only(objects, "Role")["rules"]
+    assert (creates["resources"], creates["verbs"]) == (["configmaps"], ["create"])
+    assert own["resourceNames"] == [from_environment(environment(objects)).notifications_record]
+    assert own["verbs"] == ["get", "update"]
+    assert only(objects, "NetworkPolicy")["spec"]["policyTypes"] == ["Ingress"]
+    deployment, template = only(objects, "Deployment")["spec"], pod_of(objects)
+    assert (deployment["replicas"], deployment["strategy"]) == (1, {"type": "Recreate"})
+    selector = only(defaults, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= template["metadata"]["labels"].items()
+    operator, (container,) = pod_of(defaults)["spec"], template["spec"]["containers"]
+    assert container["command"][2:] == ["drumline", "notifier"]
+    assert container["securityContext"] == operator["containers"][0]["securityContext"]
+    assert template["spec"]["securityContext"] == operator["securityContext"]
+
+
+def test_the_notifier_has_its_configuration_and_secrets_as_files(render: Render) -> None:
+    objects = render(notifications=NOTIFICATIONS)
+    template = notifier_of(objects, "Deployment")["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    variables = {entry["name"]: entry.get("value") for entry in container["env"]}
+    (config,) = [
+        entry["data"]["config.json"]
+        for entry in objects
+        if entry["metadata"]["name"] == "drumline-notifier-config"
+    ]
+    read = parsed(config.encode())
+    assert (read.cluster, sorted(read.channels)) == ("east", ["audit", "slack-nlp"])
+    assert variables["DRUMLINE_NOTIFICATIONS"] == "/etc/drumline/config.json"
+    volumes = {volume["name"]: volume for volume in template["spec"]["volumes"]}
+    folder = Settings().notifications_secrets
+    mounts = {
+        mount["mountPath"]: volumes[mount["name"]]["secret"]["secretName"]
+        for mount in container["volumeMounts"]
+        if mount["name"] != "config"
+    }
+    assert mounts == {str(folder / name): name for name in ("audit", "slack")}
+    assert all(mount["readOnly"] for mount in container["volumeMounts"])
+    other = NOTIFICATIONS | {"config": NOTIFICATIONS["config"] | {"cluster": "west"}}
+    again = notifier_of(render(notifications=other), "Deployment")["spec"]["template"]
+    assert again["metadata"]["annotations"] != template["metadata"]["annotations"]
+
+
 def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
     result = only(defaults, "PriorityClass")
     assert (result["value"], result["preemptionPolicy"]) == (1_000_000_000, "Never")
@@ -680,6 +771,8 @@ def test_places_for_additions_of_ones_own(render: Render) -> None:
         ({"archive": {"enabled": True}}, "archive.url"),
         ({"archive": {"enabled": True, "url": "s3://b", "existingClaim": "c"}}, "not both"),
         ({"archive": {"url": "ftp://b"}}, "url"),
+        ({"notifications": {"enabled": True}}, "notifications.config.channels"),
+        ({"notifications": {"config": {"chanels": {}}}}, "chanels"),
     ],
 )
 def test_bad_values_are_refused_by_name(render: Render, values: Json, names: str) -> None:
