@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drumline.notifications.events import (
@@ -214,6 +214,7 @@ VIEWS = st.sampled_from(
 MINUTES = st.integers(min_value=0, max_value=2000)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(MINUTES, VIEWS), max_size=30))
 def test_an_object_that_is_seen_again_says_nothing_new(
     seen: list[tuple[int, NotifiableJob]],
@@ -234,6 +235,7 @@ def test_an_object_that_is_seen_again_says_nothing_new(
             assert before is None or before.outlook in {change.before, Outlook.SUSPENDED}
 
 
+@settings(deadline=None)
 @given(st.lists(VIEWS, max_size=30))
 def test_there_are_never_two_messages_of_a_kind_with_nothing_between(
     seen: list[NotifiableJob],
