@@ -194,6 +194,10 @@ def _add_jobs(commands: _Commands) -> None:
             epilog=run_arguments.CLONE_EXAMPLES,
         )
     )
+    hold = "keep the pods of a script that fails for good, to be looked into"
+    run_arguments.add_hold(
+        _add(commands, "hold", summary=hold, description=run_arguments.HOLD_DESCRIPTION)
+    )
     for name, summary in (
         ("stop", "give a job's GPUs back; it keeps its place in the history (spec.suspend)"),
         ("resume", "queue a stopped job again"),

@@ -50,7 +50,17 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen, environment)
-        case "logs" | "shell" | "cp" | "port-forward" | "stop" | "resume" | "clone" | "delete":
+        case (
+            "logs"
+            | "shell"
+            | "cp"
+            | "port-forward"
+            | "stop"
+            | "resume"
+            | "hold"
+            | "clone"
+            | "delete"
+        ):
             from drumline.cli.jobs import command  # noqa: PLC0415 - 0.5 s that --help saves
 
             return command.run(chosen, environment)

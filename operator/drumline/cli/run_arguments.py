@@ -126,6 +126,13 @@ def add_run(run: argparse.ArgumentParser) -> None:
         metavar="cpu=8,memory=64Gi",
         help="of each pod besides its GPUs",
     )
+    run.add_argument(
+        "--hold",
+        type=hold_seconds,
+        default=0,
+        metavar="SECONDS",
+        help="keep the pods for so long where the script fails for good (drumline shell)",
+    )
     run.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
     run.add_argument("--priority", metavar="CLASS", help="PriorityClass")
     _add_chain(run)
@@ -152,6 +159,37 @@ def _add_code(run: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--git-image", metavar="IMAGE", help="with git, to fetch the commit; default: the job's"
     )
+
+
+HOLD_DESCRIPTION: Final = (
+    "Where the script has failed and cannot be started again in its pods, these stay for so many"
+    " seconds before they end, with their GPUs (spec.recovery.holdSeconds). It counts from the"
+    " job's next start on; drumline run --hold gives it from the first."
+)
+HOLD_SECONDS: Final = 1800
+
+
+def add_hold(hold: argparse.ArgumentParser) -> None:
+    """A job, and for how long."""
+    add_job(hold)
+    hold.add_argument(
+        "--seconds",
+        type=hold_seconds,
+        default=HOLD_SECONDS,
+        metavar="N",
+        help=f"1 to 86400; 0 ends it; default: {HOLD_SECONDS}",
+    )
+
+
+def hold_seconds(text: str) -> int:
+    """A number of seconds that pods may be held; 0: they are not.
+
+    Raises:
+        argparse.ArgumentTypeError: it is none.
+    """
+    if not text.isdecimal() or int(text) > 86_400:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds up to 86400")
+    return int(text)
 
 
 def _add_chain(run: argparse.ArgumentParser) -> None:

@@ -131,6 +131,8 @@ async def _once(credentials: Credentials, job: _NamedJob, chosen: argparse.Names
                     return await _suspend(client, job, suspend=True)
                 case "resume":
                     return await _suspend(client, job, suspend=False)
+                case "hold":
+                    return await _hold(client, job, seconds=chosen.seconds)
                 case "clone":
                     return await _clone(client, job, chosen)
                 case _:
@@ -166,6 +168,23 @@ async def _suspend(client: KubeClient, job: _NamedJob, *, suspend: bool) -> Outp
     else:
         text = f"{job.text} is queued again; drumline logs -f {job.name}\n"
     return Output(text=text)
+
+
+async def _hold(client: KubeClient, job: _NamedJob, *, seconds: int) -> Output:
+    await writes.merge_patch(
+        client,
+        TRAINING_JOBS,
+        name=job.name,
+        namespace=job.namespace,
+        body={"spec": {"recovery": {"holdSeconds": seconds or None}}},
+    )
+    if not seconds:
+        return Output(text=f"{job.text}: pods of a script that fails end at once again\n")
+    return Output(
+        text=f"{job.text}: from its next start in new pods on, those of a script that fails for"
+        f" good stay for {seconds} s with their GPUs; then: drumline shell {job.name}; drumline"
+        f" stop {job.name}\n"
+    )
 
 
 async def _clone(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) -> Output:

@@ -49,6 +49,7 @@ def run_request(
         "gpuPool": chosen.pool,
         "priorityClassName": chosen.priority,
         "after": [_after(text) for text in chosen.after],
+        "recovery": {"holdSeconds": chosen.hold} if chosen.hold else {},
     }
     return RunRequest(
         name=chosen.name or f"{job_stem(command)}-{letters}",

@@ -302,6 +302,18 @@ def test_stop_resume_and_delete(drumline: Drumline) -> None:
     assert served.deleted == [f"{JOBS}/train"]
 
 
+def test_hold_sets_and_takes_back_for_how_long_pods_stay(drumline: Drumline) -> None:
+    served = Served(statuses=[{}])
+    for seconds, words in (("600", "stay for 600 s with their GPUs"), ("0", "end at once again")):
+        done = drumline("hold", "train", "--seconds", seconds, served=served)
+        assert (done.code, done.error) == (0, "")
+        assert words in done.output
+    bodies = [body for _, body in served.patched]
+    assert bodies == [{"spec": {"recovery": {"holdSeconds": each}}} for each in (600, None)]
+    with pytest.raises(SystemExit):
+        drumline("hold", "train", "--seconds", "90000", served=served)
+
+
 def test_code_that_is_collected_in_between_is_stored_again_with_its_owner(
     drumline: Drumline,
 ) -> None:
