@@ -160,6 +160,29 @@ def _add_jobs(commands: _Commands) -> None:
             description=run_arguments.LOGS_DESCRIPTION,
         )
     )
+    _add_inside(commands)
+    run_arguments.add_clone(
+        _add(
+            commands,
+            "clone",
+            summary="a new job like one that is there, with other settings or another command",
+            description=run_arguments.CLONE_DESCRIPTION,
+            epilog=run_arguments.CLONE_EXAMPLES,
+        )
+    )
+    hold = "keep the pods of a script that fails for good, to be looked into"
+    run_arguments.add_hold(
+        _add(commands, "hold", summary=hold, description=run_arguments.HOLD_DESCRIPTION)
+    )
+    for name, summary in (
+        ("stop", "give a job's GPUs back; it keeps its place in the history (spec.suspend)"),
+        ("resume", "queue a stopped job again"),
+        ("delete", "delete a job, its pods and, if no other job uses it, its code"),
+    ):
+        run_arguments.add_job(_add(commands, name, summary=summary, description=f"{summary}."))
+
+
+def _add_inside(commands: _Commands) -> None:
     run_arguments.add_shell(
         _add(
             commands,
@@ -185,25 +208,6 @@ def _add_jobs(commands: _Commands) -> None:
             description=run_arguments.FORWARD_DESCRIPTION,
         )
     )
-    run_arguments.add_clone(
-        _add(
-            commands,
-            "clone",
-            summary="a new job like one that is there, with other settings or another command",
-            description=run_arguments.CLONE_DESCRIPTION,
-            epilog=run_arguments.CLONE_EXAMPLES,
-        )
-    )
-    hold = "keep the pods of a script that fails for good, to be looked into"
-    run_arguments.add_hold(
-        _add(commands, "hold", summary=hold, description=run_arguments.HOLD_DESCRIPTION)
-    )
-    for name, summary in (
-        ("stop", "give a job's GPUs back; it keeps its place in the history (spec.suspend)"),
-        ("resume", "queue a stopped job again"),
-        ("delete", "delete a job, its pods and, if no other job uses it, its code"),
-    ):
-        run_arguments.add_job(_add(commands, name, summary=summary, description=f"{summary}."))
 
 
 def _add_report(commands: _Commands) -> None:
