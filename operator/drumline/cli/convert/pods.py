@@ -33,14 +33,14 @@ _REASONS: Final = {
     "schedulerName": "Drumline places the pods itself",
     "nodeName": "Drumline places the pods itself; spec.nodeAffinity keeps to a node",
     "priorityClassName": "spec.priorityClassName of the job orders jobs; its pods have Drumline's",
-    "serviceAccountName": "pods have no token; an identity is the pool's: pods.serviceAccountName"
-    " of the GpuPool",
+    "serviceAccountName": "pods have no token; an identity is the pool's:"
+    " podProfile.serviceAccountName of the GpuPool",
     "serviceAccount": "pods have no token; an identity is the pool's",
     "automountServiceAccountToken": "no token is mounted in any case",
     "hostNetwork": "network of the node is not for templates; docs/pools.md has fast networks",
     "hostIPC": "shared memory is there without it, as large as the memory limit",
     "hostPID": "namespaces of the node are not for templates",
-    "runtimeClassName": "the pool's: pods.runtimeClassName of the GpuPool",
+    "runtimeClassName": "the pool's: podProfile.runtimeClassName of the GpuPool",
     "subdomain": "pods find each other in /etc/hosts",
     "hostname": "pods are called NAME-INDEX",
     "dnsPolicy": "the cluster's own",
@@ -365,7 +365,7 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
         if given == 0:
             context.notes.left_out(
                 context.at("runAsUser"),
-                "a template is never root; root is the pool's to give: pods.runAsUser",
+                "a template is never root; root is the pool's to give: podProfile.runAsUser",
             )
         groups = [group for group in context.texts("supplementalGroups") if group != "0"]
         if groups:
@@ -375,7 +375,7 @@ def _security(pod: Fields, container: Fields, template: Json) -> None:
             )
         for name, why in (
             ("fsGroup", "volumes keep their groups; add it to template.supplementalGroups"),
-            ("capabilities", "the pool's to give: pods.capabilities of the GpuPool"),
+            ("capabilities", "the pool's to give: podProfile.capabilities of the GpuPool"),
             ("privileged", "no training container has it; docs/pools.md has fast networks"),
             ("runAsNonRoot", "so it is in any case"),
             ("allowPrivilegeEscalation", "never"),

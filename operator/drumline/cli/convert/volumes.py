@@ -13,7 +13,7 @@ from drumline.cli.convert.model import Json
 _SHARED_MEMORY: Final = "/dev/shm"  # noqa: S108 - a mount of the pods, not a file of this program
 _ABOVE_RESERVED: Final = ("/dev", "/run", "/var", "/var/run", "/etc", "")
 _SOURCES: Final = {
-    "hostPath": "folders of the node are the administrator's: pods.volumes of the GpuPool"
+    "hostPath": "folders of the node are the administrator's: podProfile.volumes of the GpuPool"
     " (docs/pools.md)",
     "nfs": "make a PersistentVolume and a claim of it, and mount the claim",
     "downwardAPI": "the pods know their place from the launcher's variables",
