@@ -59,14 +59,19 @@ class LoopThread:
             tasks.append(task)
 
         def cancel() -> None:
-            tasks[0].cancel()
+            if tasks:
+                tasks[0].cancel()
+            else:  # the interrupt came before it was begun
+                work.close()
+                result.set_exception(CancelledError())
 
-        self._loop.call_soon_threadsafe(begin)
         try:
+            self._loop.call_soon_threadsafe(begin)
             yield result
         except BaseException:
-            self._loop.call_soon_threadsafe(cancel)
-            wait([result])
+            if not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(cancel)
+                wait([result])
             raise
 
 
@@ -80,7 +85,16 @@ def _hand_over(done: asyncio.Task[T], result: Future[T]) -> None:
 
 
 def _end(loop: asyncio.AbstractEventLoop, thread: Thread) -> None:
-    loop.call_soon_threadsafe(loop.stop)
+    asyncio.run_coroutine_threadsafe(_cancel_all(), loop)
     if thread is not current_thread():  # the garbage collector runs in any thread
         thread.join()
         loop.close()
+
+
+async def _cancel_all() -> None:
+    """Stop the loop once nothing runs there: a second interrupt does not wait for what it ends."""
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in rest:
+        task.cancel()
+    await asyncio.gather(*rest, return_exceptions=True)
+    asyncio.get_running_loop().stop()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
+import uuid
 from pathlib import Path
 
 import aiohttp
@@ -86,7 +87,10 @@ async def _run(
         aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session,
     ):
         keeper = RecordConfigMap(
-            client, namespace=settings.namespace, name=settings.notifications_record
+            client,
+            namespace=settings.namespace,
+            name=settings.notifications_record,
+            writer=uuid.uuid4().hex,
         )
         workers: dict[str, ChannelWorker] = {}
         record = await keeper.read()

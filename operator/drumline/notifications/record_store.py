@@ -23,6 +23,7 @@ from drumline.notifications.record import (
 )
 
 _KEY: Final = "record"
+_WRITER: Final = "writer"
 
 
 class AnotherNotifierError(RuntimeError):
@@ -48,12 +49,16 @@ class RecordConfigMap:
         client: The client to send with.
         namespace: Where it is.
         name: Its name.
+        writer: Of this process alone. It is kept beside the record, as the API server gives no new
+            version to an object that is replaced by an equal one: a successor's first write would
+            leave its predecessor's version valid.
     """
 
-    def __init__(self, client: KubeClient, *, namespace: str, name: str) -> None:
+    def __init__(self, client: KubeClient, *, namespace: str, name: str, writer: str) -> None:
         self._client = client
         self._namespace = namespace
         self._name = name
+        self._writer = writer
         self._version = ""
 
     async def read(self) -> SentRecord | None:
@@ -84,7 +89,10 @@ class RecordConfigMap:
             KubeError: It could not be written.
         """
         metadata = {"name": self._name, "namespace": self._namespace}
-        body = {"binaryData": {_KEY: base64.b64encode(packed(record)).decode()}}
+        body = {
+            "binaryData": {_KEY: base64.b64encode(packed(record)).decode()},
+            "data": {_WRITER: self._writer},
+        }
         try:
             if self._version:
                 written = await writes.replace(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from threading import Event, current_thread
 
 import pytest
@@ -57,6 +58,26 @@ def test_the_work_has_ended_when_an_interrupt_goes_on(loop: LoopThread) -> None:
         interrupted()
     assert ended.is_set()
     assert loop.run(named()) == "drumline-notebook"
+
+
+def test_what_still_runs_ends_with_it() -> None:
+    """As after a second interrupt, which does not wait for what the first one ends."""
+    loop, begun, ended = LoopThread(), Event(), Event()
+
+    async def work() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+            ended.set()
+
+    with loop.started(work()) as result:
+        assert begun.wait(30)
+        loop.close()
+        assert ended.is_set()
+    assert isinstance(result.exception(), CancelledError)
 
 
 def test_nothing_runs_after_the_end(loop: LoopThread) -> None:
