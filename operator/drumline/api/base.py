@@ -173,6 +173,15 @@ Quantity = Annotated[
 """A Kubernetes quantity without sign or exponent: `4`, `500m`, `1.5Gi`."""
 
 
+CONTAINER_NAME: Final = Rule(
+    rule="self.name != 'trainer' && !self.name.startsWith('drumline-')",
+    message="name: trainer and names starting with drumline- are the operator's; choose another"
+    " name",
+    field_path=".name",
+)
+"""Of a container beside those that the operator makes."""
+
+
 def name_rule(*, kind: str, longest: int, why: str) -> Rule:
     """The object's own name is a DNS label: it becomes part of names and a label's value."""
     return Rule(

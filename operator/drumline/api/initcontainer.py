@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, Name, Rule, keyed_by
+from drumline.api.base import CONTAINER_NAME, ApiModel, Name, Rule, keyed_by
 from drumline.api.variables import EnvVar
 from drumline.api.volumes import VolumeMount
 
@@ -40,11 +40,4 @@ class InitContainer(ApiModel):
     ] = None
     """Where volumes of the template appear in it."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="self.name != 'trainer' && !self.name.startsWith('drumline-')",
-            message="name: trainer and names starting with drumline- are the operator's; choose"
-            " another name",
-            field_path=".name",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (CONTAINER_NAME,)

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field
 
 from drumline.api.base import (
+    CONTAINER_NAME,
     DISTINCT,
     ApiModel,
     LabelKey,
@@ -130,14 +131,7 @@ class ProfileSidecar(ApiModel):
     privileged: bool = False
     """Whether it runs with every right of the node's root. Default: false."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="self.name != 'trainer' && !self.name.startsWith('drumline-')",
-            message="name: trainer and names starting with drumline- are the operator's; choose"
-            " another name",
-            field_path=".name",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (CONTAINER_NAME,)
 
 
 _MOUNTED: Final = "has(self.volumes) && self.volumes.exists(volume, volume.name == mount.name)"

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, Name, Quantity, Rule, keyed_by
+from drumline.api.base import CONTAINER_NAME, ApiModel, Name, Quantity, Rule, keyed_by
 from drumline.api.variables import EnvFromSource, EnvVar
 from drumline.api.volumes import VolumeMount
 
@@ -66,12 +66,7 @@ class Sidecar(ApiModel):
     """Where volumes of the template appear in it."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule="self.name != 'trainer' && !self.name.startsWith('drumline-')",
-            message="name: trainer and names starting with drumline- are the operator's; choose"
-            " another name",
-            field_path=".name",
-        ),
+        CONTAINER_NAME,
         Rule(
             rule="has(self.image) || has(self.command)",
             message="command is required where the image is the template's, whose own entry point"

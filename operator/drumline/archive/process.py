@@ -29,8 +29,6 @@ log = logs.get("drumline.archive.process")
 
 EVENTS_OF_A_JOB = 200
 FLUSH_SECONDS = 20.0
-STALE_SECONDS = 180.0
-"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
 
 
 async def run(settings: Settings, *, credentials: Credentials) -> None:
@@ -115,10 +113,7 @@ async def _events(client: KubeClient, job: ArchivableJob) -> Sequence[Json]:
 
 
 def _stale(informer: Informer[ArchivableJob]) -> str | None:
-    if not informer.has_synced:
-        return None
-    age = informer.freshness_seconds(time.monotonic())
-    return f"the watch of trainingjobs is silent for {age:.0f} s" if age > STALE_SECONDS else None
+    return informer.silence(time.monotonic()) if informer.has_synced else None
 
 
 def _warn(document: Quarantined) -> None:

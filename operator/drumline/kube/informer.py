@@ -34,6 +34,8 @@ from drumline.kube.views import Key, View
 from drumline.kube.watch_decoder import Decode, Quarantined, WatchDecoder
 
 V = TypeVar("V", bound=View)
+STALE_SECONDS: Final = 180.0
+"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
 CATCH_UP_SECONDS: Final = 3
 """How long the watch of a catch-up lasts: a bookmark comes 2 s before its end."""
 CATCH_UP_WATCHES: Final = 2
@@ -155,6 +157,13 @@ class Informer(Generic[V]):
     def freshness_seconds(self, now: float) -> float:
         """How long ago the server was last heard, by the informer's clock; inf before the first."""
         return now - self._heard_at
+
+    def silence(self, now: float) -> str | None:
+        """A sentence, if the server was not heard for too long; None: it was (monotonic `now`)."""
+        age = self.freshness_seconds(now)
+        if age <= STALE_SECONDS:
+            return None
+        return f"the watch of {self.resource.plural} is silent for {age:.0f} s"
 
     def subscribe(self, callback: Callable[[Event[V]], None]) -> Callable[[], None]:
         """Call back with every later change, in order; returns the function that ends it.

@@ -41,8 +41,6 @@ from drumline.telemetry import http, logs
 log = logs.get("drumline.notifications.process")
 
 FLUSH_SECONDS = 20.0
-STALE_SECONDS = 180.0
-"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
 
 
 def read_configuration(path: Path | None) -> NotificationSettings:
@@ -193,10 +191,7 @@ def _problem(notifier: Notifier, workers: dict[str, ChannelWorker]) -> str | Non
 
 
 def _stale(informer: Informer[NotifiableJob]) -> str | None:
-    if not informer.has_synced:
-        return None
-    age = informer.freshness_seconds(time.monotonic())
-    return f"the watch of trainingjobs is silent for {age:.0f} s" if age > STALE_SECONDS else None
+    return informer.silence(time.monotonic()) if informer.has_synced else None
 
 
 def _warn(document: Quarantined) -> None:

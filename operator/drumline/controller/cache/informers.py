@@ -24,8 +24,6 @@ from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.cache.informers")
 V = TypeVar("V")
-STALE_SECONDS = 180.0
-"""Bookmarks come every minute and a silent stream is opened again after 70 s."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,10 +91,8 @@ class Informers:
         """The name of a kind not heard of for too long (monotonic `now`), else None."""
         stale: str | None = None
         for informer in self.all():
-            age = informer.freshness_seconds(now)
             metrics.controller.informer_freshness_seconds.labels(
                 resource=informer.resource.plural
-            ).set(age)
-            if age > STALE_SECONDS:
-                stale = f"the watch of {informer.resource.plural} is silent for {age:.0f} s"
+            ).set(informer.freshness_seconds(now))
+            stale = informer.silence(now) or stale
         return stale

@@ -14,7 +14,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.roles import gpus_of
+from drumline.lifecycle.model.roles import gang_gpus, gpus_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 
 
@@ -43,9 +43,8 @@ def account_at(
         return account
     counted, state = parse_timestamp(account.until), _state(status)
     elapsed = max(0, int(now) - int(counted))
-    settled = gpus_of(spec, assignment.indices())
     joining, lost = gpus_of(spec, assignment.joining or ()), gpus_of(spec, assignment.lost or ())
-    held = settled - lost - joining
+    held = gang_gpus(spec, members=len(assignment.nodes)) - lost - joining
     seconds = {name: getattr(account, name) for name in ("starting", state)}
     seconds["starting"] += joining * elapsed
     seconds[state] += held * elapsed

@@ -6,8 +6,15 @@ once all addresses are known: it needs no Service and no DNS, and works with any
 
 from __future__ import annotations
 
+from typing import Final
+
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.contract import GANG_FOLDER, STORE_PORT, host_name, launcher_environment
+
+NO_GPUS: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
+"""NVIDIA's runtime gives all GPUs of the node to a container that asks for none, where its image
+says `all`, as CUDA's images do. `void`: none.
+https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"""
 
 
 def launcher_variables(job: Job, *, index: int) -> dict[str, str]:

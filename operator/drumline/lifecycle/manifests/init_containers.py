@@ -13,6 +13,7 @@ from drumline.api.base import ApiModel
 from drumline.api.initcontainer import InitContainer
 from drumline.api.sidecar import Sidecar, SidecarResources
 from drumline.lifecycle.manifests.agents import container_security
+from drumline.lifecycle.manifests.environment import NO_GPUS
 
 Json = dict[str, Any]
 
@@ -50,8 +51,7 @@ def sidecar_container(wanted: Sidecar, *, main: Json) -> Json:
         main: the main container as the kubelet would start it.
     """
     container = _container(wanted, main=main)
-    # The image may say `all`, as CUDA's do: the runtime would show it the GPUs of the whole node.
-    container["env"].append({"name": "NVIDIA_VISIBLE_DEVICES", "value": "void"})
+    container["env"] += [{"name": name, "value": value} for name, value in NO_GPUS.items()]
     if wanted.env_from:
         container["envFrom"] = [_written(source) for source in wanted.env_from]
     stated = _stated(wanted.resources)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.role import RoleSpec
+from drumline.lifecycle.manifests.environment import NO_GPUS
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import RolePod
 from drumline_trainer.contract import (
@@ -15,11 +14,6 @@ from drumline_trainer.contract import (
     host_name,
     hostfile_environment,
 )
-
-_NO_GPU: Final = {"NVIDIA_VISIBLE_DEVICES": "void"}
-"""NVIDIA's runtime gives all GPUs of the node to a container that asks for none, where its image
-says `all`, as CUDA's images do. `void`: none.
-https://docs.nvidia.com/datacenter/cloud-native/container-toolkit/latest/docker-specialized.html"""
 
 
 def template_of_role(role: RoleSpec, template: PodTemplate) -> PodTemplate:
@@ -45,7 +39,7 @@ def role_variables(job: Job, pod: RolePod) -> dict[str, str]:
     """
     own = {str(Env.ROLE): pod.role.name, str(Env.ROLE_INDEX): str(pod.number)}
     if pod.role.gpus_per_node == 0:
-        own |= _NO_GPU
+        own |= NO_GPUS
     if job.is_supervised:
         return own
     return {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from drumline.api.conditions import Reason
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-from drumline.lifecycle.model.roles import gpus_of, role_pods
+from drumline.lifecycle.model.roles import gang_gpus, role_pods
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Verdict
 from drumline_trainer.contract import Launch
@@ -93,8 +93,7 @@ class Job:
     @property
     def gpus(self) -> int:
         """GPUs of the gang now, those of roles included."""
-        roles = range(self.spec.nodes, self.wanted)
-        return self.size * self.spec.gpus_per_node + gpus_of(self.spec, roles)
+        return gang_gpus(self.spec, members=self.members)
 
     @property
     def queued_at(self) -> float:

@@ -50,10 +50,15 @@ def role_pod(spec: TrainingJobSpec, index: int) -> RolePod | None:
     return None
 
 
+def gang_gpus(spec: TrainingJobSpec, *, members: int) -> int:
+    """GPUs of a gang of so many pods, those of roles included. O(roles)."""
+    ranks = max(0, members - role_pods(spec))
+    roles = sum(role.nodes * role.gpus_per_node for role in spec.roles or ())
+    return ranks * spec.gpus_per_node + roles
+
+
 def gpus_of(spec: TrainingJobSpec, indices: Iterable[int]) -> int:
-    """GPUs of the pods with these indices. O(indices), and O(1) an index without roles."""
-    if not spec.roles:
-        return sum(spec.gpus_per_node for _ in indices)
+    """GPUs of the pods with these indices. O(indices x roles)."""
     pods = (role_pod(spec, index) for index in indices)
     return sum(spec.gpus_per_node if pod is None else pod.role.gpus_per_node for pod in pods)
 
