@@ -651,9 +651,12 @@ def test_services_and_policies_select_the_operators_pod(defaults: list[Json]) ->
 
 def test_the_scrape_configuration_finds_operator_and_training_pods(defaults: list[Json]) -> None:
     text = only(defaults, "ConfigMap")["data"]["drumline.yml"]
-    operator, training = yaml.safe_load(text)["scrape_configs"]
-    assert operator["kubernetes_sd_configs"][0]["namespaces"] == {"names": [NAMESPACE]}
+    reporters, operator, training = yaml.safe_load(text)["scrape_configs"]
+    for ours in (reporters, operator):
+        assert ours["kubernetes_sd_configs"][0]["namespaces"] == {"names": [NAMESPACE]}
+        assert ours["honor_labels"]
     assert operator["relabel_configs"][0]["regex"] == "drumline;operator;http"
+    assert reporters["relabel_configs"][0]["regex"] == "drumline;(notifier|archiver);http"
     assert training["relabel_configs"][0]["regex"] == ".+;Running;agent"
 
 
@@ -663,8 +666,42 @@ def test_monitors_of_the_prometheus_operator(render: Render) -> None:
     service, pods = only(objects, "ServiceMonitor"), only(objects, "PodMonitor")
     for monitor in (service, pods):
         assert monitor["metadata"]["labels"]["release"] == "prometheus"
-    assert service["spec"]["endpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
+    (endpoint,) = service["spec"]["endpoints"]
+    assert (endpoint["port"], endpoint["path"], endpoint["interval"]) == ("http", "/metrics", "30s")
+    assert endpoint["honorLabels"], "a job's namespace is not the operator's"
     assert pods["spec"]["podMetricsEndpoints"][0]["port"] == "agent"
+
+
+def test_notifier_and_archiver_are_scraped_by_whoever_may_read_metrics(render: Render) -> None:
+    peers = [{"namespaceSelector": {}}]
+    channel = {"webhook": {"url": "https://example.com"}}
+    objects = render(
+        metrics={"podMonitor": {"enabled": True}},
+        archive={"enabled": True, "url": "s3://bucket"},
+        notifications={"enabled": True, "config": {"channels": {"any": channel}}},
+        networkPolicy={"metricsFrom": peers},
+    )
+    monitors = {
+        entry["metadata"]["name"]: entry["spec"]
+        for entry in objects
+        if entry["kind"] == "PodMonitor"
+    }
+    (chosen,) = monitors["drumline-notifier-archiver"]["selector"]["matchExpressions"]
+    (endpoint,) = monitors["drumline-notifier-archiver"]["podMetricsEndpoints"]
+    for component in chosen["values"]:
+        name = f"drumline-{component}"
+        (container,) = pod_of([e for e in objects if e["metadata"]["name"] == name])["spec"][
+            "containers"
+        ]
+        assert endpoint["port"] in {port["name"] for port in container["ports"]}
+        policy = next(
+            entry["spec"]
+            for entry in objects
+            if (entry["kind"], entry["metadata"]["name"]) == ("NetworkPolicy", name)
+        )
+        ports = [{"protocol": "TCP", "port": "http"}]
+        assert policy["ingress"] == [{"ports": ports, "from": peers}]
+    assert chosen["values"] == ["notifier", "archiver"]
 
 
 def test_alerts_name_the_namespace_of_the_release(render: Render) -> None:
@@ -698,7 +735,7 @@ def test_training_pods_have_the_same_labels_whoever_scrapes_them(render: Render)
     (monitored,) = only(objects, "PodMonitor")["spec"]["podMetricsEndpoints"]
     ours = {
         rule["target_label"]: rule["source_labels"]
-        for rule in scrapes[1]["relabel_configs"]
+        for rule in scrapes[2]["relabel_configs"]
         if rule.get("target_label") not in {None, "namespace", "pod"}  # a PodMonitor's own
     }
     theirs = {rule["targetLabel"]: rule["sourceLabels"] for rule in monitored["relabelings"]}

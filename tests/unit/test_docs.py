@@ -22,7 +22,9 @@ from drumline.api.reference import FILE as REFERENCE
 from drumline.api.reference import text as reference_text
 from drumline.api.trainingjob import RecoverySpec
 from drumline.scheduling.decisions import BlockReason
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline_trainer.agent.api import prometheus as agent_metrics
 from drumline_trainer.agent.base.events import AgentEvent
 from drumline_trainer.contract import FaultClass, RestoreTier
@@ -169,6 +171,13 @@ def test_every_metric_of_the_operator_is_listed_and_no_other() -> None:
     helped = re.findall(r"^# HELP (drumline_\w+)", Metrics().render().decode(), re.MULTILINE)
     created = {name for name in helped if name.endswith("_created")}
     assert first_column("Metrics of the operator") == set(helped) - created
+
+
+def test_every_metric_of_notifier_and_archiver_is_listed_and_no_other() -> None:
+    text = b"".join(metrics.render() for metrics in (NotifierMetrics(), ArchiverMetrics())).decode()
+    helped = set(re.findall(r"^# HELP (drumline_\w+)", text, re.MULTILINE))
+    created = {name for name in helped if name.endswith("_created")}
+    assert first_column("Metrics of the notifier and the archiver") == helped - created
 
 
 def test_every_metric_of_the_ranks_is_listed_and_no_other() -> None:

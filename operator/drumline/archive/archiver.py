@@ -29,6 +29,7 @@ from drumline.archive.store import ArchiveError, ArchiveStore, StoredFile
 from drumline.kube.codec import Undecodable
 from drumline.kube.store import Change, Event
 from drumline.telemetry import logs
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
 
 log = logs.get("drumline.archive.archiver")
 
@@ -67,6 +68,7 @@ class Archiver:
         read_events: the events about a job; none where they cannot be read.
         read_logs: the last lines of its pods; None: they are not kept.
         keep_days: documents of jobs that ended earlier are deleted.
+        metrics: counts what is written and refused; its gauges look at what is due.
         clock: seconds since the epoch.
     """
 
@@ -77,12 +79,14 @@ class Archiver:
         read_events: ReadEvents,
         read_logs: ReadLogs | None = None,
         keep_days: int,
+        metrics: ArchiverMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._read_events = read_events
         self._read_logs = read_logs
         self._keep = timedelta(days=keep_days)
+        self._metrics = metrics
         self._clock = clock
         self._due: dict[str, _Due] = {}
         """By uid."""
@@ -96,6 +100,7 @@ class Archiver:
         self._failures = 0
         self.problem: str | None = None
         """What went wrong last; None once the storage answers again."""
+        metrics.watch_due(jobs=lambda: len(self._due), overdue=self._overdue_seconds)
 
     def on_event(self, event: Event[ArchivableJob]) -> None:
         """Note a change of a job; called by the informer."""
@@ -126,6 +131,7 @@ class Archiver:
                 pause = self._next_at() - self._clock()
             except ArchiveError as error:
                 self._failures += 1
+                self._metrics.failures.inc()
                 pause = min(_LONGEST_PAUSE_SECONDS, _FIRST_PAUSE_SECONDS * 2**self._failures)
                 self.problem = str(error)
                 log.warning("archive_refused", why=str(error), again_in_seconds=pause)
@@ -167,6 +173,10 @@ class Archiver:
 
     def _next_at(self) -> float:
         return min([self._prune_at, *(due.at for due in self._due.values())])
+
+    def _overdue_seconds(self) -> float:
+        now = self._clock()
+        return max([0.0, *(now - due.at for due in self._due.values())])
 
     async def _settle(self, present: frozenset[str]) -> None:
         """Learn what is archived; jobs that went while nobody watched have ended by now."""
@@ -215,6 +225,7 @@ class Archiver:
         if ended_at is None:
             await self._store.put(live_path(uid), self._document(due, events=()))
             self._written_at[uid] = self._clock()
+            self._metrics.documents.labels("live").inc()
         else:
             day = day_of(ended_at)
             path = EndedPath(day=day, namespace=job.namespace, name=job.name, uid=uid)
@@ -225,6 +236,7 @@ class Archiver:
             await self._store.delete([live_path(uid)])
             self._ended.add(uid)
             self._written_at.pop(uid, None)
+            self._metrics.documents.labels("ended").inc()
             log.info("job_archived", job=f"{job.namespace}/{job.name}", path=str(path))
         if self._due.get(uid) is due or uid in self._ended:
             self._due.pop(uid, None)

@@ -24,6 +24,7 @@ from drumline.kube.kinds import EVENTS, TRAINING_JOBS
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
 
 log = logs.get("drumline.archive.process")
 
@@ -56,17 +57,19 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
         async def read_logs(job: ArchivableJob) -> bytes:
             return await last_lines(client, job)
 
+        metrics = ArchiverMetrics()
         archiver = Archiver(
             store,
             read_events=read_events,
             read_logs=read_logs if settings.archive_logs else None,
             keep_days=settings.archive_days,
+            metrics=metrics,
         )
         informer.subscribe(archiver.on_event)
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
-            metrics=None,
+            metrics=metrics.render,
             healthy=lambda: _stale(informer),
             ready=lambda: archiver.problem,
         ) as port:

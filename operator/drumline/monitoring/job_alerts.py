@@ -44,8 +44,8 @@ QUEUES: Final = AlertGroup(
         ),
         Alert(
             name="DrumlineQueueBudgetLow",
-            expression="max by (queue) (drumline_queue_budget_spent_gpu_hours)"
-            " / max by (queue) (drumline_queue_budget_gpu_hours) >= 0.8",
+            expression="max by (queue) (drumline_queue_budget_spent_gpu_seconds)"
+            " / max by (queue) (drumline_queue_budget_gpu_seconds) >= 0.8",
             minutes=15,
             severity="info",
             summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"

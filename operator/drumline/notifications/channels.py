@@ -118,6 +118,13 @@ class Channel(_ChannelSettings):
     jobs_may_choose: bool = False
     """Whether the annotation `drumline.dev/notify` of a job may name it."""
 
+    @property
+    def kind(self) -> Literal["slack", "webhook", "mail"]:
+        """Which of the three it is."""
+        if self.slack is not None:
+            return "slack"
+        return "webhook" if self.webhook is not None else "mail"
+
     @model_validator(mode="after")
     def _is_of_one_kind(self) -> Self:
         if sum(kind is not None for kind in (self.slack, self.webhook, self.mail)) != 1:

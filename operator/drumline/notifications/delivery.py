@@ -16,6 +16,7 @@ from typing import Final, Protocol
 
 from drumline.notifications.record import PendingMessage
 from drumline.telemetry import logs
+from drumline.telemetry.notifier_metrics import ChannelMetrics
 
 log = logs.get("drumline.notifications.delivery")
 
@@ -60,6 +61,7 @@ class ChannelWorker:
         channel: its name.
         sender: sends.
         settled: called with each message that was accepted or given up.
+        metrics: counts what becomes of messages.
         clock: seconds since the epoch.
     """
 
@@ -69,11 +71,13 @@ class ChannelWorker:
         *,
         sender: ChannelSender,
         settled: Callable[[PendingMessage], None],
+        metrics: ChannelMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._channel = channel
         self._sender = sender
         self._settled = settled
+        self._metrics = metrics
         self._clock = clock
         self._queue: deque[PendingMessage] = deque()
         self._changed = asyncio.Event()
@@ -125,12 +129,14 @@ class ChannelWorker:
             self._failed(message, error)
         else:
             self._failures, self.problem = 0, None
+            self._metrics.sent.inc()
             log.info("notification_sent", **_fields(message))
             self._settled(message)
         return 0.0
 
     def _failed(self, message: PendingMessage, error: DeliveryError) -> None:
         self.problem = f"channel {self._channel}: {error.why}"
+        self._metrics.failed.inc()
         if error.is_final:
             self._give_up(message, error.why)
             return
@@ -150,6 +156,7 @@ class ChannelWorker:
             self._give_up(message, f"not accepted within {MOST_AGE_SECONDS / 3600:g} hours")
 
     def _give_up(self, message: PendingMessage, why: str) -> None:
+        self._metrics.dropped.inc()
         log.error("notification_given_up", why=why, **_fields(message))
         self._settled(message)
 

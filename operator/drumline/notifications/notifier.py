@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, Protocol
 
 from drumline.kube.errors import KubeError
@@ -24,6 +25,7 @@ from drumline.notifications.events import KnownOutlook, OutlookChange, advanced
 from drumline.notifications.jobs import NotifiableJob
 from drumline.notifications.record import MOST_JOBS, MOST_PENDING, PendingMessage, SentRecord
 from drumline.telemetry import logs
+from drumline.telemetry.notifier_metrics import NotifierMetrics
 
 log = logs.get("drumline.notifications.notifier")
 
@@ -53,6 +55,7 @@ class Notifier:
         keeper: keeps the record.
         record: as it was kept; None: there was none.
         workers: by channel.
+        metrics: counts what goes wrong here; its gauges look at what is pending.
         clock: seconds since the epoch.
     """
 
@@ -63,11 +66,13 @@ class Notifier:
         keeper: RecordKeeper,
         record: SentRecord | None,
         workers: Mapping[str, ChannelWorker],
+        metrics: NotifierMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._keeper = keeper
         self._workers = workers
+        self._metrics = metrics
         self._clock = clock
         self._is_first_start = record is None
         self._known: dict[str, KnownOutlook] = {} if record is None else dict(record.known)
@@ -81,6 +86,13 @@ class Notifier:
         self._changed = asyncio.Event()
         self.problem: str | None = None
         """Why the record could not be written; None once it could."""
+        for name, channel in settings.channels.items():
+            metrics.watch_queue(
+                name,
+                kind=channel.kind,
+                pending=partial(self._pending_messages, name),
+                oldest=partial(self._oldest_seconds, name),
+            )
 
     def on_event(self, event: Event[NotifiableJob]) -> None:
         """Note a change of a job; called by the informer."""
@@ -113,6 +125,7 @@ class Notifier:
                 failures, self.problem, pause = 0, None, TICK_SECONDS
             except KubeError as error:
                 failures += 1
+                self._metrics.record_failures.inc()
                 pause = min(_LONGEST_PAUSE_SECONDS, 2.0**failures)
                 self.problem = f"the record cannot be written: {type(error).__name__}"
                 log.warning("record_refused", why=str(error), again_in_seconds=pause)
@@ -212,9 +225,19 @@ class Notifier:
             if len(self._pending) >= MOST_PENDING:
                 why = f"{MOST_PENDING} messages are pending"
                 log.error("notification_given_up", why=why, id=change.id, channel=message.channel)
+                kind = self._settings.channels[message.channel].kind
+                self._metrics.channel(message.channel, kind=kind).dropped.inc()
                 continue
             self._pending[message.key] = message
             self._unsaved.append(message)
+
+    def _pending_messages(self, channel: str) -> int:
+        return sum(message.channel == channel for message in self._pending.values())
+
+    def _oldest_seconds(self, channel: str) -> float:
+        now = self._clock()
+        ages = (now - each.change.at for each in self._pending.values() if each.channel == channel)
+        return max([0.0, *ages])
 
     def _touch(self) -> None:
         self._is_dirty = True

@@ -37,6 +37,7 @@ from drumline.notifications.secret_files import SecretFiles
 from drumline.notifications.webhook import CloudEventSender, SlackSender
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
+from drumline.telemetry.notifier_metrics import NotifierMetrics
 
 log = logs.get("drumline.notifications.process")
 
@@ -91,10 +92,18 @@ async def _run(
             writer=uuid.uuid4().hex,
         )
         workers: dict[str, ChannelWorker] = {}
-        record = await keeper.read()
-        notifier = Notifier(configuration, keeper=keeper, record=record, workers=workers)
+        metrics = NotifierMetrics()
+        notifier = Notifier(
+            configuration,
+            keeper=keeper,
+            record=await keeper.read(),
+            workers=workers,
+            metrics=metrics,
+        )
         secrets = SecretFiles(folder=settings.notifications_secrets)
-        workers |= _workers(configuration, notifier, session=session, secrets=secrets)
+        workers |= _workers(
+            configuration, notifier, session=session, secrets=secrets, metrics=metrics
+        )
         informer = Informer(
             client,
             TRAINING_JOBS,
@@ -106,7 +115,7 @@ async def _run(
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
-            metrics=None,
+            metrics=metrics.render,
             healthy=lambda: _stale(informer),
             ready=lambda: _problem(notifier, workers),
         ) as port:
@@ -122,10 +131,16 @@ def _workers(
     *,
     session: aiohttp.ClientSession,
     secrets: SecretFiles,
+    metrics: NotifierMetrics,
 ) -> dict[str, ChannelWorker]:
     def worker(name: str, channel: Channel) -> ChannelWorker:
         sender = _sender(channel, configuration, session=session, secrets=secrets)
-        return ChannelWorker(name, sender=sender, settled=notifier.settled)
+        return ChannelWorker(
+            name,
+            sender=sender,
+            settled=notifier.settled,
+            metrics=metrics.channel(name, kind=channel.kind),
+        )
 
     return {name: worker(name, channel) for name, channel in configuration.channels.items()}
 

@@ -11,30 +11,27 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
-from drumline.telemetry.metrics import Metrics
-
 Check = Callable[[], str | None]
 """Returns None if healthy, otherwise a sentence that names the problem."""
 
 
 @asynccontextmanager
 async def serve(
-    *, host: str, port: int, metrics: Metrics | None, healthy: Check, ready: Check
+    *, host: str, port: int, metrics: Callable[[], bytes], healthy: Check, ready: Check
 ) -> AsyncGenerator[int]:
     """Serve until the context ends; yields the port (useful when 0 was asked for).
 
     Args:
         host: address to listen on.
         port: 0 lets the system choose.
-        metrics: what /metrics shows; None: there is none.
+        metrics: the exposition text for /metrics.
         healthy: for /healthz.
         ready: for /readyz.
     """
     app = web.Application()
     app.router.add_get("/healthz", _probe(healthy))
     app.router.add_get("/readyz", _probe(ready))
-    if metrics is not None:
-        app.router.add_get("/metrics", _metrics(metrics))
+    app.router.add_get("/metrics", _metrics(metrics))
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
@@ -57,8 +54,8 @@ def _probe(check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
     return answer
 
 
-def _metrics(metrics: Metrics) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _metrics(render: Callable[[], bytes]) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(_request: web.Request) -> web.Response:
-        return web.Response(body=metrics.render(), content_type="text/plain", charset="utf-8")
+        return web.Response(body=render(), content_type="text/plain", charset="utf-8")
 
     return answer

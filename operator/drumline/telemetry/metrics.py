@@ -7,11 +7,9 @@ bounded: queues, pools, reasons, verbs and kinds, never jobs or pods.
 from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.gc_collector import GCCollector
-from prometheus_client.platform_collector import PlatformCollector
-from prometheus_client.process_collector import ProcessCollector
 
 from drumline import __version__
+from drumline.telemetry.registry import process_registry
 
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 _INCIDENT_SECONDS = (0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10, 30, 60, 120, 300, 900)
@@ -104,15 +102,15 @@ class BudgetMetrics:
     """The budgets of the queues."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.gpu_hours = Gauge(
-            "drumline_queue_budget_gpu_hours",
-            "GPU-hours that the jobs of a queue may have in its budget's days.",
+        self.gpu_seconds = Gauge(
+            "drumline_queue_budget_gpu_seconds",
+            "GPU-seconds that the jobs of a queue may have in its budget's days.",
             ["queue"],
             registry=registry,
         )
-        self.spent_gpu_hours = Gauge(
-            "drumline_queue_budget_spent_gpu_hours",
-            "GPU-hours that a queue with a budget had on the days that count.",
+        self.spent_gpu_seconds = Gauge(
+            "drumline_queue_budget_spent_gpu_seconds",
+            "GPU-seconds that a queue with a budget had on the days that count.",
             ["queue"],
             registry=registry,
         )
@@ -265,10 +263,7 @@ class Metrics:
     """Counters, gauges and histograms of one operator process, by subject."""
 
     def __init__(self) -> None:
-        registry = CollectorRegistry()
-        for collector in (ProcessCollector, PlatformCollector, GCCollector):
-            collector(registry=registry)
-        self.registry = registry
+        self.registry = registry = process_registry()
         self.api = ApiMetrics(registry)
         self.scheduling = SchedulingMetrics(registry)
         self.budgets = BudgetMetrics(registry)

@@ -16,6 +16,7 @@ from drumline.archive.archiver import REFRESH_SECONDS, SETTLE_SECONDS, Archiver
 from drumline.archive.documents import ArchivableJob, Json
 from drumline.archive.reading import read_ended
 from drumline.archive.store import ArchiveError, ArchiveStore
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from tests.unit.archive.jobs import added, deleted, job, modified
 
 BEGIN = datetime(2026, 11, 23, 12, tzinfo=UTC).timestamp()
@@ -54,11 +55,13 @@ class Desk:
         self.now = BEGIN
         self.store = store
         self.present: list[ArchivableJob] = []
+        self.metrics = ArchiverMetrics()
         self.archiver = Archiver(
             store,
             read_events=self._events,
             read_logs=self._logs,
             keep_days=keep_days,
+            metrics=self.metrics,
             clock=lambda: self.now,
         )
         self.lines = b""
@@ -249,3 +252,20 @@ async def test_a_document_that_cannot_be_read_stops_nothing(desk: Desk, store: F
     desk.archiver.on_event(added(job(**FINISHED)))
     await desk.after(SETTLE_SECONDS)
     assert await store.paths() == [ENDED, "live/broken.json"]
+
+
+async def test_metrics_say_what_is_due_and_since_when(desk: Desk, store: Flaky) -> None:
+    def value(name: str, **labels: str) -> float | None:
+        return desk.metrics.registry.get_sample_value(f"drumline_archiver_{name}", labels)
+
+    desk.archiver.on_event(added(job(**FINISHED)))
+    store.away = True
+    assert (value("due_jobs"), value("overdue_seconds")) == (1, 0)
+    with pytest.raises(ArchiveError):
+        await desk.after(SETTLE_SECONDS + 60.0)
+    assert (value("due_jobs"), value("overdue_seconds")) == (1, 60)
+    assert value("documents_written_total", kind="ended") == 0
+    store.away = False
+    await desk.after(1.0)
+    assert (value("due_jobs"), value("overdue_seconds")) == (0, 0)
+    assert value("documents_written_total", kind="ended") == 1

@@ -160,17 +160,17 @@ CASES: Mapping[str, AlertCase] = {
     ),
     "DrumlineQueueBudgetLow": AlertCase(
         fires={
-            'drumline_queue_budget_gpu_hours{instance="a",queue="nlp"}': "100x20",
-            'drumline_queue_budget_spent_gpu_hours{instance="a",queue="nlp"}': "85x20",
+            'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="nlp"}': "85x20",
         },
         at_minutes=16,
         labels={"queue": "nlp"},
         summary="Queue nlp has spent 85% of its GPU-hours; none of its jobs starts once all are"
         " spent.",
         silent={
-            'drumline_queue_budget_gpu_hours{instance="a",queue="nlp"}': "100x20",
-            'drumline_queue_budget_spent_gpu_hours{instance="a",queue="nlp"}': "79x20",
-            'drumline_queue_budget_spent_gpu_hours{instance="a",queue="none"}': "900x20",
+            'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="nlp"}': "79x20",
+            'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="none"}': "900x20",
         },
     ),
     "DrumlineGpusIdleWhileJobsWait": AlertCase(

@@ -6,7 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from prometheus_client import CollectorRegistry
+
+from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.metrics import Metrics
+from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline_trainer.agent.api import prometheus as agent_metrics
 
 SCRAPED = {"namespace", "pod", "instance", "job"}
@@ -29,12 +33,8 @@ DCGM = (
 
 def exported() -> Iterator[tuple[str, set[str]]]:
     """Every metric with its labels."""
-    for collector in Metrics().registry._collector_to_names:
-        names = set(getattr(collector, "_labelnames", ()))
-        for family in collector.collect():
-            for suffix in SUFFIXES.get(family.type, ()):
-                extra = {"le"} if suffix == "_bucket" else set[str]()
-                yield f"{family.name}{suffix}", SCRAPED | names | extra
+    for registry in (Metrics().registry, NotifierMetrics().registry, ArchiverMetrics().registry):
+        yield from _of_registry(registry)
     source = Path(agent_metrics.__file__).read_text()
     for name in re.findall(r'_gauge\(\s*"(\w+)"', source):
         yield f"drumline_trainer_{name}", OF_JOBS
@@ -42,6 +42,15 @@ def exported() -> Iterator[tuple[str, set[str]]]:
         yield f"drumline_trainer_{name}", OF_JOBS | set(re.findall(r'(\w+)="', labels))
     for name in (*(f"DEV_{name}" for name in DCGM), "PROF_PIPE_TENSOR_ACTIVE"):
         yield f"DCGM_FI_{name}", {*SCRAPED, "Hostname", "gpu", "device", "modelName"}
+
+
+def _of_registry(registry: CollectorRegistry) -> Iterator[tuple[str, set[str]]]:
+    for collector in registry._collector_to_names:
+        for family in collector.collect():
+            names = set(getattr(collector, "_labelnames", getattr(family, "_labelnames", ())))
+            for suffix in SUFFIXES.get(family.type, ()):
+                extra = {"le"} if suffix == "_bucket" else set[str]()
+                yield f"{family.name}{suffix}", SCRAPED | names | extra
 
 
 KNOWN = dict(exported())

@@ -11,21 +11,12 @@ import pytest
 import yaml
 
 from drumline.monitoring import generate
-from tests.cluster.promtool import ensure_promtool
 from tests.unit.monitoring.alert_cases import CASES, Samples
 from tests.unit.monitoring.exported import metrics_of
 
 ROOT = Path(__file__).parents[3]
 RULES = ROOT / "helm/drumline/files/monitoring/alerts.yaml"
 ALERTS = {alert.name: alert for group in generate.GROUPS for alert in group.alerts}
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    program = ensure_promtool()
-    if program is None:
-        pytest.skip("promtool is not installed, and this is no Debian to take it from")
-    return program
 
 
 def promtool_test(

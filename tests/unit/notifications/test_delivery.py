@@ -13,6 +13,7 @@ from drumline.notifications.delivery import (
     DeliveryError,
 )
 from drumline.notifications.record import PendingMessage
+from drumline.telemetry.notifier_metrics import NotifierMetrics
 from tests.unit.notifications.jobs import a_change, at
 
 AWAY = DeliveryError("HTTP status 503")
@@ -26,8 +27,13 @@ class Post:
         self.refuses: list[DeliveryError] = []
         self.tried: list[str] = []
         self.settled: list[str] = []
+        self.metrics = NotifierMetrics()
         self.worker = ChannelWorker(
-            "slack", sender=self, settled=self._settle, clock=lambda: self.now
+            "slack",
+            sender=self,
+            settled=self._settle,
+            metrics=self.metrics.channel("slack", kind="slack"),
+            clock=lambda: self.now,
         )
 
     async def send(self, message: PendingMessage) -> None:
@@ -112,6 +118,19 @@ async def test_a_message_is_given_up_six_hours_after_its_change(post: Post) -> N
     post.now += 1.0
     assert await until_idle(post) is None
     assert (post.tried, post.settled) == (["a"], ["a"])
+
+
+async def test_what_becomes_of_messages_is_counted(post: Post) -> None:
+    post.add("a", "b")
+    post.refuses = [AWAY, DeliveryError("HTTP status 400", is_final=True)]
+    post.now += await until_idle(post) or 0.0
+    post.now += await until_idle(post) or 0.0
+    labels = {"channel": "slack", "kind": "slack"}
+    counts = {
+        name: post.metrics.registry.get_sample_value(f"drumline_notifier_{name}_total", labels)
+        for name in ("messages_sent", "attempts_failed", "messages_dropped")
+    }
+    assert counts == {"messages_sent": 1, "attempts_failed": 2, "messages_dropped": 1}
 
 
 class Gate(Post):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 
@@ -20,6 +21,7 @@ from drumline.notifications.record import (
     packed,
     unpacked,
 )
+from drumline.telemetry.notifier_metrics import NotifierMetrics
 from tests.unit.notifications.jobs import (
     added,
     at,
@@ -72,18 +74,24 @@ class Office:
     def open(self, present: Sequence[NotifiableJob] = ()) -> None:
         """A process begins: it reads the record, then lists the jobs."""
         self.workers: dict[str, ChannelWorker] = {}
+        self.metrics = NotifierMetrics()
         self.notifier = Notifier(
             SETTINGS,
             keeper=self,
             record=None if self.kept is None else unpacked(self.kept),
             workers=self.workers,
+            metrics=self.metrics,
             clock=lambda: self.now,
         )
         self.workers |= {
             name: ChannelWorker(
-                name, sender=self, settled=self.notifier.settled, clock=lambda: self.now
+                name,
+                sender=self,
+                settled=self.notifier.settled,
+                metrics=self.metrics.channel(name, kind=channel.kind),
+                clock=lambda: self.now,
             )
-            for name in SETTINGS.channels
+            for name, channel in SETTINGS.channels.items()
         }
         for each in present:
             self.notifier.on_event(added(each))
@@ -261,3 +269,34 @@ async def test_more_jobs_than_can_be_remembered_are_left_out(office: Office) -> 
     assert office.kept is not None
     assert len(unpacked(office.kept).known) == MOST_JOBS
     assert office.sent == []
+
+
+async def test_metrics_say_what_waits_for_how_long_and_what_was_dropped(office: Office) -> None:
+    def value(name: str) -> float | None:
+        labels = {"channel": "all", "kind": "webhook"}
+        return office.metrics.registry.get_sample_value(f"drumline_notifier_{name}", labels)
+
+    office.open()
+    await office.settle()
+    assert value("oldest_message_seconds") == value("pending_messages") == 0
+    office.refuses, office.now = True, at("11:00:00")
+    for number in range(MOST_PENDING + 3):
+        office.notifier.on_event(added(running(uid=f"u-{number}")))
+    await office.settle()
+    waited = value("oldest_message_seconds")
+    office.now += 100.0
+    assert waited
+    assert value("oldest_message_seconds") == waited + 100.0
+    assert value("pending_messages") == MOST_PENDING
+    assert value("messages_dropped_total") == 3
+
+
+async def test_a_record_that_cannot_be_written_is_counted(office: Office) -> None:
+    office.open()
+    office.fails = Unreachable("away")
+    running_notifier = asyncio.create_task(office.notifier.run())
+    while office.notifier.problem is None:  # noqa: ASYNC110 - as a probe reads it
+        await asyncio.sleep(0)
+    running_notifier.cancel()
+    failures = "drumline_notifier_record_failures_total"
+    assert office.metrics.registry.get_sample_value(failures) == 1

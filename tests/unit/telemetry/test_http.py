@@ -18,7 +18,7 @@ async def answers(*, unwell: str | None = None, unready: str | None = None) -> d
         serve(
             host="127.0.0.1",
             port=0,
-            metrics=metrics,
+            metrics=metrics.render,
             healthy=lambda: unwell,
             ready=lambda: unready,
         ) as port,

@@ -72,7 +72,7 @@ class Operator:
             http.serve(
                 host=settings.http_host,
                 port=settings.http_port,
-                metrics=self._metrics,
+                metrics=self._metrics.render,
                 healthy=self._unhealthy,
                 ready=self._unready,
             ) as port,

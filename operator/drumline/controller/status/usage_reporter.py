@@ -36,7 +36,7 @@ from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
-from drumline.scheduling.model import Node, Snapshot
+from drumline.scheduling.model import HOUR_SECONDS, Node, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.contract import Progress
@@ -176,12 +176,12 @@ class UsageReporter:
             foreign[held.gang.queue] += held.gpus if held.is_foreign else 0
         self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
         gauges = self._metrics.budgets
-        gauges.gpu_hours.clear()
-        gauges.spent_gpu_hours.clear()
+        gauges.gpu_seconds.clear()
+        gauges.spent_gpu_seconds.clear()
         for queue, budget in self._state.budgets.budgets().items():
-            gauges.gpu_hours.labels(queue=queue).set(budget.gpu_hours)
+            gauges.gpu_seconds.labels(queue=queue).set(budget.gpu_hours * HOUR_SECONDS)
         for queue, spent in self._state.budgets.spent_gpu_hours(now).items():
-            gauges.spent_gpu_hours.labels(queue=queue).set(spent)
+            gauges.spent_gpu_seconds.labels(queue=queue).set(spent * HOUR_SECONDS)
 
     def _report_goodput(self, uses: Iterable[JobUse], *, now: float) -> None:
         productive: Counter[str] = Counter()

@@ -137,6 +137,81 @@ OPERATOR: Final = Board(
             ),
         ),
         PanelRow(
+            title="Notifier and archiver",
+            panels=(
+                Panel(
+                    title="Messages",
+                    description="In an hour, by channel. Dropped is lost for good; failed is mostly"
+                    " tried again.",
+                    queries=tuple(
+                        Query(
+                            expression="sum by (channel)"
+                            f" (increase(drumline_notifier_{metric}_total[1h]))",
+                            legend="{{channel}} " + word,
+                        )
+                        for metric, word in (
+                            ("messages_sent", "sent"),
+                            ("attempts_failed", "failed"),
+                            ("messages_dropped", "dropped"),
+                        )
+                    ),
+                ),
+                Panel(
+                    title="Messages that wait",
+                    description="By channel. Six hours after its change a message is given up.",
+                    queries=(
+                        Query(
+                            expression="max by (channel) (drumline_notifier_pending_messages)",
+                            legend="{{channel}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Late by",
+                    description="The oldest message of a channel, and the oldest change of a job"
+                    " that the archive lacks.",
+                    unit="s",
+                    queries=(
+                        Query(
+                            expression="max by (channel)"
+                            " (drumline_notifier_oldest_message_seconds)",
+                            legend="{{channel}}",
+                        ),
+                        Query(
+                            expression="max(drumline_archiver_overdue_seconds)", legend="archive"
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Archive",
+                    description="Documents written in an hour, and jobs that wait for it.",
+                    queries=(
+                        Query(
+                            expression="sum by (kind)"
+                            " (increase(drumline_archiver_documents_written_total[1h]))",
+                            legend="{{kind}}",
+                        ),
+                        Query(expression="max(drumline_archiver_due_jobs)", legend="due"),
+                    ),
+                ),
+                Panel(
+                    title="Refused writes",
+                    description="In an hour: by the archive's storage, and of the notifier's"
+                    " record.",
+                    queries=(
+                        Query(
+                            expression="sum(increase(drumline_archiver_failures_total[1h]))",
+                            legend="archive",
+                        ),
+                        Query(
+                            expression="sum(increase(drumline_notifier_record_failures_total[1h]))",
+                            legend="record of the notifier",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
             title="Process",
             panels=(
                 Panel(

@@ -56,8 +56,8 @@ QUEUES: Final = Board(
                     queries=(
                         Query(
                             expression="max by (queue)"
-                            f" (drumline_queue_budget_spent_gpu_hours{_QUEUE})"
-                            f" / max by (queue) (drumline_queue_budget_gpu_hours{_QUEUE})",
+                            f" (drumline_queue_budget_spent_gpu_seconds{_QUEUE})"
+                            f" / max by (queue) (drumline_queue_budget_gpu_seconds{_QUEUE})",
                             legend="{{queue}}",
                         ),
                     ),

@@ -112,8 +112,8 @@ async def test_what_is_spent_of_a_budget_is_a_metric_while_the_queue_has_one() -
     await report()
     now[0] = T0 + 900
     await report()
-    budget = "drumline_queue_budget_gpu_hours", "drumline_queue_budget_spent_gpu_hours"
-    assert [gauge(metrics, name, queue="research") for name in budget] == [10, 1]
+    budget = "drumline_queue_budget_gpu_seconds", "drumline_queue_budget_spent_gpu_seconds"
+    assert [gauge(metrics, name, queue="research") for name in budget] == [36_000, 3600]
     state.on_queue(limited, plain)
     await report()
     assert [gauge(metrics, name, queue="research") for name in budget] == [None, None]
@@ -132,8 +132,8 @@ async def test_what_foreign_pods_hold_is_spent_too() -> None:
     await report()
     now[0] = T0 + 3600
     await report()
-    name = "drumline_queue_budget_spent_gpu_hours"
-    assert gauge(metrics, name, queue="research") == 2
+    name = "drumline_queue_budget_spent_gpu_seconds"
+    assert gauge(metrics, name, queue="research") == 7200
 
 
 async def test_how_far_off_the_planner_is_is_a_metric_while_jobs_say_it() -> None:

@@ -1,0 +1,48 @@
+"""Metrics of the archiver: what was written, what is due, and whether the storage takes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from prometheus_client import Counter, Gauge, generate_latest
+
+from drumline.telemetry.registry import process_registry
+
+
+class ArchiverMetrics:
+    """Counters and gauges of one archiver."""
+
+    def __init__(self) -> None:
+        self.registry = registry = process_registry()
+        self.documents = Counter(
+            "drumline_archiver_documents_written_total",
+            "Documents of jobs that were written, by what the job was then: live or ended.",
+            ["kind"],
+            registry=registry,
+        )
+        for kind in ("live", "ended"):
+            self.documents.labels(kind)
+        self.failures = Counter(
+            "drumline_archiver_failures_total",
+            "Rounds that the storage refused; what was not written stays due.",
+            registry=registry,
+        )
+        self._due = Gauge(
+            "drumline_archiver_due_jobs",
+            "Jobs with changes that are not in the archive yet.",
+            registry=registry,
+        )
+        self._overdue_seconds = Gauge(
+            "drumline_archiver_overdue_seconds",
+            "For how long the oldest of these should have been written; 0 where none should.",
+            registry=registry,
+        )
+
+    def watch_due(self, *, jobs: Callable[[], int], overdue: Callable[[], float]) -> None:
+        """Ask these at each scrape: how many jobs are due, and for how long the oldest is."""
+        self._due.set_function(jobs)
+        self._overdue_seconds.set_function(overdue)
+
+    def render(self) -> bytes:
+        """The exposition text of all metrics."""
+        return generate_latest(self.registry)

@@ -1,0 +1,92 @@
+"""Metrics of the notifier: what became of messages, and what waits. Labels are its channels.
+
+`kind` is slack, webhook or mail; the owner's configuration names at most a hundred channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prometheus_client import Counter, Gauge, generate_latest
+
+from drumline.telemetry.registry import process_registry
+
+_CHANNEL = ("channel", "kind")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelMetrics:
+    """Counters of one channel.
+
+    Attributes:
+        sent: messages that it accepted.
+        failed: attempts that it did not accept.
+        dropped: messages that were given up.
+    """
+
+    sent: Counter
+    failed: Counter
+    dropped: Counter
+
+
+class NotifierMetrics:
+    """Counters and gauges of one notifier."""
+
+    def __init__(self) -> None:
+        self.registry = registry = process_registry()
+        self._sent = Counter(
+            "drumline_notifier_messages_sent_total",
+            "Messages that a channel accepted.",
+            _CHANNEL,
+            registry=registry,
+        )
+        self._failed = Counter(
+            "drumline_notifier_attempts_failed_total",
+            "Attempts that a channel did not accept; most are tried again.",
+            _CHANNEL,
+            registry=registry,
+        )
+        self._dropped = Counter(
+            "drumline_notifier_messages_dropped_total",
+            "Messages that were given up: refused for good, too old, or too many.",
+            _CHANNEL,
+            registry=registry,
+        )
+        self._pending = Gauge(
+            "drumline_notifier_pending_messages",
+            "Messages that no channel has accepted yet.",
+            _CHANNEL,
+            registry=registry,
+        )
+        self._oldest_seconds = Gauge(
+            "drumline_notifier_oldest_message_seconds",
+            "Time since the change that the oldest pending message is about; 0 without one.",
+            _CHANNEL,
+            registry=registry,
+        )
+        self.record_failures = Counter(
+            "drumline_notifier_record_failures_total",
+            "Writes of the record that failed: nothing new is sent before one succeeds.",
+            registry=registry,
+        )
+
+    def channel(self, name: str, *, kind: str) -> ChannelMetrics:
+        """The counters of one channel, which begin at 0."""
+        labels = (name, kind)
+        return ChannelMetrics(
+            sent=self._sent.labels(*labels),
+            failed=self._failed.labels(*labels),
+            dropped=self._dropped.labels(*labels),
+        )
+
+    def watch_queue(
+        self, name: str, *, kind: str, pending: Callable[[], int], oldest: Callable[[], float]
+    ) -> None:
+        """Ask these at each scrape: how many messages are pending, and the age of the oldest."""
+        self._pending.labels(name, kind).set_function(pending)
+        self._oldest_seconds.labels(name, kind).set_function(oldest)
+
+    def render(self) -> bytes:
+        """The exposition text of all metrics."""
+        return generate_latest(self.registry)
