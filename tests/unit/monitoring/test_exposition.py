@@ -37,7 +37,13 @@ def recovered_agent() -> RankStatusStore:
         attempt=1,
         fault_class=FaultClass.HANG,
         cause="rank 3 stood still",
-        **{f"{stage}_at": float(number) for number, stage in enumerate(prometheus.STAGES)},
+        fault_at=0.0,
+        detected_at=1.0,
+        decided_at=2.0,
+        replaced_at=3.0,
+        joined_at=4.0,
+        restored_at=5.0,
+        first_step_at=6.0,
     )
     status.incidents = (incident,)
     status.record_heartbeat(
