@@ -32,12 +32,14 @@ lint: setup  ## style, types, imports between the rooms
 test: setup  ## all tests, as CI runs them; PART="unit e2e" for some parts
 	@$(PYTHON) -m tests.suite $(PART)
 
-generate: setup  ## crds/, docs/reference.md, docs/trainer-reference.md and docs/cli-*.schema.json from the code
+generate: setup  ## crds/, the chart's rules and boards, docs/*reference.md, docs/values.md, docs/cli-*.schema.json
 	@$(PYTHON) -m drumline.api.crds
 	@$(PYTHON) -m drumline.api.reference
 	@$(PYTHON) -m drumline.monitoring.generate
 	@$(PYTHON) -m drumline.cli.overview.json_output
 	@$(PYTHON) -m drumline.cli.json_schemas
+	@$(PYTHON) -m drumline.cli.reference
+	@$(PYTHON) -m tests.chart_values
 	@$(PYTHON) -m drumline_trainer.reference
 
 site: setup  ## the documents as a site, in build/site; fails on a link that leads nowhere

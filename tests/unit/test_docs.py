@@ -15,12 +15,15 @@ import yaml
 from pydantic.alias_generators import to_camel
 
 from drumline.api.base import GROUP, VERSION
-from drumline.api.conditions import Phase, Reason
+from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
 from drumline.api.crds import DEFINITIONS
 from drumline.api.load import parse
 from drumline.api.reference import FILE as REFERENCE
 from drumline.api.reference import text as reference_text
 from drumline.api.trainingjob import RecoverySpec
+from drumline.cli.reference import FILE as COMMANDS
+from drumline.cli.reference import text as commands_text
+from drumline.controller.status.job_events import EventAction
 from drumline.scheduling.decisions import BlockReason
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.metrics import Metrics
@@ -28,6 +31,7 @@ from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline_trainer.agent.api import prometheus as agent_metrics
 from drumline_trainer.agent.base.events import AgentEvent
 from drumline_trainer.contract import FaultClass, RestoreTier
+from tests import chart_values
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -151,6 +155,27 @@ def test_troubleshooting_has_every_reason_and_no_other() -> None:
     assert {word for word in listed if word[0].isupper()} == {str(reason) for reason in known}
 
 
+def rows_below(heading: str) -> list[list[str]]:
+    """The cells of the table below a smaller heading of operations.md, without its head."""
+    section = OPERATIONS.split(f"\n### {heading}\n")[1].split("\n##")[0]
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("|")]
+    return rows[2:]
+
+
+def quoted(text: str) -> set[str]:
+    return set(re.findall(r"`(\w+)`", text))
+
+
+def test_every_condition_is_listed_and_no_other() -> None:
+    assert set().union(*(quoted(row[0]) for row in rows_below("Conditions"))) == set(ConditionType)
+
+
+def test_every_event_is_listed_and_no_other() -> None:
+    rows = {row[0].strip("`"): row for row in rows_below("Events")}
+    assert set(rows) == set(EventAction)
+    assert quoted(rows[EventAction.DISRUPT][2]) == set(DisruptionKind)
+
+
 def test_jobs_page_has_every_phase() -> None:
     text = (ROOT / "docs" / "jobs.md").read_text()
     assert [
@@ -198,6 +223,14 @@ def test_every_log_event_that_is_named_exists() -> None:
 
 def test_the_reference_is_what_the_models_say() -> None:
     assert (ROOT / REFERENCE).read_text() == reference_text(), "run `make generate`"
+
+
+def test_the_commands_are_those_of_the_program() -> None:
+    assert (ROOT / COMMANDS).read_text() == commands_text(), "run `make generate`"
+
+
+def test_the_values_are_those_of_the_chart() -> None:
+    assert chart_values.FILE.read_text() == chart_values.text(), "run `make generate`"
 
 
 def test_no_file_names_a_registry_or_a_download_host() -> None:

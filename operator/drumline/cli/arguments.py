@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from drumline.cli import overview_arguments, plan_arguments, run_arguments
+from drumline.cli import overview_arguments, plan_arguments, run_arguments, simulate_arguments
 
 _Commands = Any
 """What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
@@ -56,17 +56,6 @@ examples:
   drumline upgrade --check monday.json friday.json
 Captures: see drumline replay --help.
 """
-_SIMULATE_DESCRIPTION: Final = """\
-Run a trace of jobs on a made-up cluster with the operator's own scheduler and a virtual clock, and
-compare it with plain first-in-first-out queues on the same trace. Nothing is asked of any cluster.
-"""
-_SIMULATE_EXAMPLES: Final = """\
-examples:
-  drumline simulate examples/simulation/cluster.yaml examples/simulation/trace.csv
-  drumline simulate cluster.yaml trace.csv --pictures build/simulation
-  drumline simulate cluster.yaml cluster_log.csv --format helios --jobs 20000
-  drumline simulate cluster.yaml --jobs 5000 --seed 7 --save-trace made-up.csv
-"""
 _DOCTOR_DESCRIPTION: Final = """\
 Examine a cluster, before Drumline is installed or after: what would keep jobs from running or
 surprise somebody, and what to do about each. Nothing is changed; what you may not read is said so.
@@ -78,6 +67,16 @@ examples:
   drumline doctor --context production -o json
   helm test drumline --namespace drumline-system --logs   (the same, within the cluster)
 """
+_RESTORE_DESCRIPTION: Final = """\
+Print the manifests that bring saved pools, queues and unfinished jobs to a new cluster: without
+status, and with the folder of its checkpoints in each job, which goes on from them. Jobs that had
+ended are left out. What became of each object stands on standard error. No cluster is asked.
+"""
+_RESTORE_EXAMPLES: Final = """\
+examples:
+  kubectl get gpupools,trainingqueues,trainingjobs,configmaps -A -o yaml > backup.yaml
+  drumline restore backup.yaml | kubectl apply -f -
+"""
 _COMPLETION_DESCRIPTION: Final = """\
 Print a script with which a shell completes commands, options and their fixed values.
 
@@ -85,7 +84,6 @@ Print a script with which a shell completes commands, options and their fixed va
   zsh    source <(drumline completion zsh)
   fish   drumline completion fish | source
 """
-_TRACE_FORMATS: Final = ("drumline", "philly", "helios", "alibaba2020", "alibaba2023", "acme")
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -104,8 +102,17 @@ def parser(program: str) -> argparse.ArgumentParser:
     _add_decide(commands)
     _add_replay(commands)
     _add_upgrade(commands)
-    _add_simulate(commands)
+    simulate_arguments.add_arguments(
+        _add(
+            commands,
+            "simulate",
+            summary="a trace of jobs on a virtual clock, compared with plain queues",
+            description=simulate_arguments.DESCRIPTION,
+            epilog=simulate_arguments.EXAMPLES,
+        )
+    )
     _add_doctor(commands)
+    _add_restore(commands)
     _add_completion(commands)
     run_arguments.add_convert(
         _add(
@@ -328,6 +335,19 @@ def _add_doctor(commands: _Commands) -> None:
     doctor.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
 
 
+def _add_restore(commands: _Commands) -> None:
+    restore = _add(
+        commands,
+        "restore",
+        summary="saved pools, queues and unfinished jobs, for a new cluster",
+        description=_RESTORE_DESCRIPTION,
+        epilog=_RESTORE_EXAMPLES,
+    )
+    restore.add_argument(
+        "file", nargs="+", metavar="FILE", help="what kubectl get -o yaml printed; - is stdin"
+    )
+
+
 def _add_completion(commands: _Commands) -> None:
     completion = _add(
         commands,
@@ -336,49 +356,3 @@ def _add_completion(commands: _Commands) -> None:
         description=_COMPLETION_DESCRIPTION,
     )
     completion.add_argument("shell", choices=("bash", "zsh", "fish"))
-
-
-def _add_simulate(commands: _Commands) -> None:
-    simulate = _add(
-        commands,
-        "simulate",
-        summary="a trace of jobs on a virtual clock, compared with plain queues",
-        description=_SIMULATE_DESCRIPTION,
-        epilog=_SIMULATE_EXAMPLES,
-    )
-    simulate.add_argument("cluster", metavar="CLUSTER", help="cluster file (docs/simulation.md)")
-    simulate.add_argument(
-        "trace", nargs="?", metavar="TRACE", help="the jobs; left out: a made-up trace"
-    )
-    simulate.add_argument(
-        "--format",
-        choices=_TRACE_FORMATS,
-        default="drumline",
-        help="of the trace; default: drumline",
-    )
-    simulate.add_argument(
-        "--jobs", type=int, metavar="N", help="only the first N jobs; of a made-up trace: 2000"
-    )
-    simulate.add_argument("--seed", type=int, default=1, help="of a made-up trace; default: 1")
-    simulate.add_argument(
-        "--load", type=float, default=1.15, help="of a made-up trace: work over capacity; 1.15"
-    )
-    simulate.add_argument(
-        "--save-trace", type=Path, metavar="FILE", help="write the trace as it was used"
-    )
-    simulate.add_argument(
-        "--alone", action="store_true", help="only the cluster's own policy, no comparison"
-    )
-    simulate.add_argument(
-        "--starts",
-        type=float,
-        metavar="HOURS",
-        help="every so many simulated hours forecast when waiting jobs will start, and report how"
-        " far the forecasts were off",
-    )
-    simulate.add_argument(
-        "--pictures", type=Path, metavar="FOLDER", help="write pictures (PNG) and a page (HTML)"
-    )
-    simulate.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
-    )

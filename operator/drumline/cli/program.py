@@ -117,6 +117,10 @@ def _run_on_files(chosen: argparse.Namespace) -> Output:
             from drumline.cli.replay import upgrade  # noqa: PLC0415 - 0.7 s that --help saves
 
             return upgrade.run(chosen)
+        case "restore":
+            from drumline.cli.restore import command  # noqa: PLC0415 - 0.5 s that --help saves
+
+            return command.run(chosen)
         case "completion":
             from drumline.cli.completion import scripts  # noqa: PLC0415 - rarely wanted
 

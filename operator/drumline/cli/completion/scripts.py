@@ -12,7 +12,9 @@ import argparse
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
+
+from drumline.cli.grammar import Command, arguments, commands
 
 _BASH: Final = """\
 # bash completion of drumline
@@ -63,31 +65,18 @@ class CompletedCommand:
 
 def script(parser: argparse.ArgumentParser, *, kind: str) -> str:
     """The script for `bash`, `zsh` or `fish`."""
-    commands = _commands(parser)
+    completed = {each.name: _completed(each) for each in commands(parser)}
     if kind == "fish":
-        return "".join(f"{line}\n" for line in _fish(commands))
-    return _bash(commands) if kind == "bash" else _ZSH + _bash(commands)
+        return "".join(f"{line}\n" for line in _fish(completed))
+    return _bash(completed) if kind == "bash" else _ZSH + _bash(completed)
 
 
-def _commands(parser: argparse.ArgumentParser) -> Mapping[str, CompletedCommand]:
-    # argparse has no public way to walk a parser; shtab and argcomplete do the same.
-    actions = parser._actions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see above
-    choice = next(each for each in actions if each.dest == "command")
-    summaries = {
-        each.dest: each.help or ""
-        for each in cast("Any", choice)._choices_actions  # noqa: SLF001 - see above
-    }
-    parsers = cast("Mapping[str, argparse.ArgumentParser]", choice.choices)
-    return {name: _command(each, summary=summaries[name]) for name, each in parsers.items()}
-
-
-def _command(parser: argparse.ArgumentParser, *, summary: str) -> CompletedCommand:
-    actions = parser._actions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see _commands
+def _completed(command: Command) -> CompletedCommand:
     options: list[str] = []
     values: dict[str, tuple[str, ...]] = {}
     places: list[str] = []
     files: list[str] = []
-    for action in actions:
+    for action in arguments(command.parser):
         fixed = tuple(map(str, action.choices or ()))
         options += action.option_strings
         if not action.option_strings:
@@ -96,7 +85,7 @@ def _command(parser: argparse.ArgumentParser, *, summary: str) -> CompletedComma
             values.update((spelling, fixed) for spelling in action.option_strings if fixed)
             files += [spelling for spelling in action.option_strings if not fixed]
     return CompletedCommand(
-        summary=summary,
+        summary=command.summary,
         options=tuple(options),
         values=values,
         places=tuple(places),
@@ -104,10 +93,10 @@ def _command(parser: argparse.ArgumentParser, *, summary: str) -> CompletedComma
     )
 
 
-def _bash(commands: Mapping[str, CompletedCommand]) -> str:
+def _bash(completed: Mapping[str, CompletedCommand]) -> str:
     values: list[str] = []
     options: list[str] = []
-    for name, command in commands.items():
+    for name, command in completed.items():
         for spelling, fixed in command.values.items():
             words = shlex.quote(" ".join(fixed))
             values.append(f"      {shlex.quote(f'{name} {spelling}')}) words={words} ;;")
@@ -118,15 +107,15 @@ def _bash(commands: Mapping[str, CompletedCommand]) -> str:
         words = shlex.quote(f"{' '.join(command.options)} -- {' '.join(command.places)}")
         options.append(f"        {name}) words={words} ;;")
     return _BASH.format(
-        commands=shlex.quote(" ".join(commands)),
+        commands=shlex.quote(" ".join(completed)),
         values="\n".join(values),
         options="\n".join(options),
     )
 
 
-def _fish(commands: Mapping[str, CompletedCommand]) -> Iterator[str]:
+def _fish(completed: Mapping[str, CompletedCommand]) -> Iterator[str]:
     yield "# fish completion of drumline"
-    for name, command in commands.items():
+    for name, command in completed.items():
         summary = _fish_quoted(command.summary)
         yield f"complete -c drumline -n __fish_use_subcommand -f -a {name} -d {summary}"
         seen = f"-n '__fish_seen_subcommand_from {name}'"

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
+
 from drumline.api.conditions import Phase
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline.lifecycle.model.job import Job
+
+
+class EventAction(StrEnum):
+    """What the operator did when it wrote an event: `action` of events.k8s.io/v1."""
+
+    PLACE = "Place"
+    DISRUPT = "Disrupt"
+    RECOVER = "Recover"
+    FINISH = "Finish"
 
 
 class JobEvents:
@@ -25,11 +36,13 @@ class JobEvents:
             return
         shown = ", ".join(nodes[:4]) + (f" and {len(nodes) - 4} more" if len(nodes) > 4 else "")
         where = f" in {domain}" if domain else ""
-        self._say(job, reason="Placed", action="Place", note=f"pool {pool}{where}: {shown}")
+        self._say(
+            job, reason="Placed", action=EventAction.PLACE, note=f"pool {pool}{where}: {shown}"
+        )
 
     def waits(self, job: Job, *, reason: str, message: str) -> None:
         """The gang cannot be placed now."""
-        self._say(job, reason=reason, action="Place", note=message)
+        self._say(job, reason=reason, action=EventAction.PLACE, note=message)
 
     def became(self, job: Job, status: TrainingJobStatus) -> None:
         """The job is to give way, was restarted, gave its places back, or ended."""
@@ -39,18 +52,20 @@ class JobEvents:
             self._say(
                 job,
                 reason=str(status.reason),
-                action="Finish",
+                action=EventAction.FINISH,
                 note=status.message or "",
                 severity=Severity.WARNING if failed else Severity.NORMAL,
             )
         elif status.disruption and not before.disruption:
             note = status.disruption.reason or status.disruption.by
-            self._say(job, reason=str(status.disruption.kind), action="Disrupt", note=note)
+            self._say(
+                job, reason=str(status.disruption.kind), action=EventAction.DISRUPT, note=note
+            )
         elif status.incident and status.incident != before.incident:
             self._say(
                 job,
                 reason=str(status.reason),
-                action="Recover",
+                action=EventAction.RECOVER,
                 note=status.incident,
                 severity=Severity.WARNING,
             )
@@ -64,7 +79,7 @@ class JobEvents:
         job: Job,
         *,
         reason: str,
-        action: str,
+        action: EventAction,
         note: str,
         severity: Severity = Severity.NORMAL,
     ) -> None:

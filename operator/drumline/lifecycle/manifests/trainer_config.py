@@ -93,11 +93,16 @@ def _is_auto(trainer: TrainerSpec) -> bool:
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:
-    """The folder of this job's checkpoints inside its pods; None without a claim.
-
-    Without spec.checkpoint.path the folder name contains the job's uid, so that a new job of the
-    same name never continues an earlier run by accident; with a path it does so on purpose.
-    """
+    """The folder of this job's checkpoints inside its pods; None without a claim."""
     if spec.checkpoint is None:
         return None
-    return f"{CHECKPOINT_FOLDER}/{spec.checkpoint.path or f'{name}-{uid[:8]}'}"
+    return f"{CHECKPOINT_FOLDER}/{checkpoint_path(spec.checkpoint.path, name=name, uid=uid)}"
+
+
+def checkpoint_path(path: str, *, name: str, uid: str) -> str:
+    """The folder inside the claim.
+
+    Without spec.checkpoint.path its name contains the job's uid, so that a new job of the same name
+    never continues an earlier run by accident; with a path it does so on purpose.
+    """
+    return path or f"{name}-{uid[:8]}"

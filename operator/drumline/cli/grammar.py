@@ -1,0 +1,42 @@
+"""What the parser of the command line knows: its commands, and their arguments.
+
+argparse has no public way to walk a parser; shtab and argcomplete read the same attributes. They
+are read here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Command:
+    """One command of the program.
+
+    Attributes:
+        name: as it is typed.
+        summary: a line about it.
+        parser: of its arguments.
+    """
+
+    name: str
+    summary: str
+    parser: argparse.ArgumentParser
+
+
+def commands(parser: argparse.ArgumentParser) -> Sequence[Command]:
+    """The commands of a parser with subcommands, in its order."""
+    choice = cast("Any", next(each for each in arguments(parser) if each.dest == "command"))
+    parsers: Mapping[str, argparse.ArgumentParser] = choice.choices
+    return [
+        Command(name=each.dest, summary=each.help or "", parser=parsers[each.dest])
+        for each in choice._choices_actions  # noqa: SLF001 - see the module
+    ]
+
+
+def arguments(parser: argparse.ArgumentParser) -> Sequence[argparse.Action]:
+    """Positional arguments and options of a parser, in its order."""
+    return parser._actions  # noqa: SLF001  # pyright: ignore[reportPrivateUsage] - see the module

@@ -1,0 +1,36 @@
+"""Runs `drumline restore`: saved objects in, manifests out, what became of each beside them."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from drumline.cli.errors import BadInput
+from drumline.cli.job_yaml import job_yaml
+from drumline.cli.manifests import read_manifests
+from drumline.cli.output import Output
+from drumline.cli.restore.objects import ORDER, LeftOut, restored
+from drumline_trainer.contract import plain
+
+
+def run(chosen: argparse.Namespace) -> Output:
+    """Print the manifests, what jobs need first; notes go to standard error.
+
+    Raises:
+        BadInput: a file cannot be read, or nothing of it is to be restored.
+    """
+    manifests: list[dict[str, Any]] = []
+    for document in read_manifests(chosen.file):
+        name = "/".join(filter(None, document.namespaced_name))
+        match restored(document.raw):
+            case LeftOut(reason=reason):
+                sys.stderr.write(plain(f"left out: {document.kind} {name}: {reason}") + "\n")
+            case result:
+                manifests.append(result.manifest)
+                if result.note:
+                    sys.stderr.write(plain(f"{document.kind} {name}: {result.note}") + "\n")
+    if not manifests:
+        raise BadInput("nothing to restore: no pool, queue or unfinished job in what was given")
+    manifests.sort(key=lambda manifest: ORDER.index(manifest["kind"]))
+    return Output(text=job_yaml(manifests))
