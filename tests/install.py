@@ -17,6 +17,7 @@ from tests.cluster.volumes import bind_folder, kubectl
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "helm" / "drumline"
+RELEASE = "drumline"
 SYSTEM_NAMESPACE = "drumline-system"
 SITE_PACKAGES_CLAIM = "drumline-site-packages"
 CHECKPOINTS_CLAIM = "checkpoints"
@@ -69,18 +70,29 @@ def install(
     Raises:
         ClusterError: Helm's own words.
     """
-    helm = ensure_binaries(["helm"], say=say)["helm"]
     namespace(cluster, SYSTEM_NAMESPACE)
     chart = {**chart_values(progress_seconds=progress_seconds), **(values or {})}
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(chart, file)
         file.flush()
-        command = [str(helm), f"--kubeconfig={cluster.kubeconfig}", "upgrade", "--install"]
-        command += ["drumline", str(CHART), "--namespace", SYSTEM_NAMESPACE]
-        command += ["--values", file.name, "--wait", f"--timeout={timeout_seconds}s"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        command = ["upgrade", "--install", RELEASE, str(CHART), "--values", file.name]
+        helm(cluster, *command, "--wait", f"--timeout={timeout_seconds}s", say=say)
+
+
+def helm(cluster: Cluster, *arguments: str, say: Say) -> str:
+    """Run Helm in the operator's namespace; returns what it printed.
+
+    Raises:
+        ClusterError: Helm's own words.
+    """
+    program = ensure_binaries(["helm"], say=say)["helm"]
+    options = (f"--kubeconfig={cluster.kubeconfig}", "--namespace", SYSTEM_NAMESPACE)
+    done = subprocess.run(
+        [program, *options, *arguments], capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
-        raise ClusterError(f"helm upgrade --install: {done.stderr.strip()}")
+        raise ClusterError(f"helm {' '.join(arguments)}: {done.stderr.strip()}")
+    return done.stdout
 
 
 def namespace(cluster: Cluster, name: str) -> None:

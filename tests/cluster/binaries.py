@@ -32,6 +32,8 @@ ETCD_VERSION = "3.6.8"
 KWOK_VERSION = "0.8.0"
 KIND_VERSION = "0.33.0"
 HELM_VERSION = "4.3.1"
+HELM_UNITTEST_VERSION = "1.1.2"
+KUBECONFORM_VERSION = "0.8.0"
 
 Say = Callable[[str], None]
 
@@ -50,6 +52,8 @@ class Binary:
     version: str
     build_seconds: int
     ldflags: str = ""
+    replaces: str = ""
+    """A line of its own go.mod: the replacements of a module count in no other."""
 
 
 def kubernetes_version(environment: Mapping[str, str]) -> str:
@@ -127,6 +131,23 @@ CATALOGUE: dict[str, Binary] = {
             build_seconds=130,
             ldflags=f"-X helm.sh/helm/v4/internal/version.version=v{HELM_VERSION}",
         ),
+        # the chart's tests; a plugin of Helm that is also a program
+        Binary(
+            name="helm-unittest",
+            module="github.com/helm-unittest/helm-unittest",
+            package="github.com/helm-unittest/helm-unittest/cmd/helm-unittest",
+            version=HELM_UNITTEST_VERSION,
+            build_seconds=60,
+            replaces="github.com/vmware-labs/yaml-jsonpath v0.3.2"
+            " => github.com/helm-unittest/yaml-jsonpath v0.4.0",
+        ),
+        Binary(
+            name="kubeconform",
+            module="github.com/yannh/kubeconform",
+            package="github.com/yannh/kubeconform/cmd/kubeconform",
+            version=KUBECONFORM_VERSION,
+            build_seconds=10,
+        ),
     )
 }
 
@@ -154,7 +175,7 @@ def binary_path(name: str) -> Path:
 def module_dir(name: str) -> Path:
     """The unpacked Go module of `name` (KWOK's stage files are read from there)."""
     binary = CATALOGUE[name]
-    return _module_source(go_tool(), binary)
+    return module_source(binary.module, binary.version)
 
 
 def ensure_binaries(names: Iterable[str], *, say: Say) -> dict[str, Path]:
@@ -203,17 +224,21 @@ def go_tool() -> str:
     return str(candidate)
 
 
-def _module_source(go: str, binary: Binary) -> Path:
+def module_source(module: str, version: str) -> Path:
+    """An unpacked Go module, downloaded on the first call.
+
+    Raises:
+        MissingToolError: no Go toolchain, or no such module to be had.
+    """
     listing = subprocess.run(
-        [go, "mod", "download", "-json", f"{binary.module}@v{binary.version}"],
+        [go_tool(), "mod", "download", "-json", f"{module}@v{version}"],
         check=False,
         capture_output=True,
         text=True,
     )
     if listing.returncode != 0:
         raise MissingToolError(
-            f"cannot download Go module {binary.module} v{binary.version}: "
-            f"{listing.stdout or listing.stderr}"
+            f"cannot download Go module {module} v{version}: {listing.stdout or listing.stderr}"
         )
     return Path(json.loads(listing.stdout)["Dir"])
 
@@ -229,7 +254,8 @@ def _go_mod(binary: Binary, source: Path) -> str:
     if binary.module == "k8s.io/kubernetes":
         minor_and_patch = binary.version.removeprefix("1.")
         requires += [f"\t{module} v0.{minor_and_patch}" for module in _staging_modules(source)]
-    return "module drumline.dev/build\n\ngo 1.26\n\nrequire (\n" + "\n".join(requires) + "\n)\n"
+    module = "module drumline.dev/build\n\ngo 1.26\n\nrequire (\n" + "\n".join(requires) + "\n)\n"
+    return f"{module}\nreplace {binary.replaces}\n" if binary.replaces else module
 
 
 @contextmanager
@@ -246,7 +272,7 @@ def _only_builder(binary: Binary) -> Iterator[None]:
 
 
 def _build(go: str, binary: Binary) -> None:
-    source = _module_source(go, binary)
+    source = module_source(binary.module, binary.version)
     target = binary_path(binary.name)
     with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
         work = Path(scratch)

@@ -72,12 +72,13 @@ LEFT_OUT = (
     "--ignore=tests/e2e/test_elastic_scripts.py",  # in `make test-all WHAT=scripts`
     # minutes until a node that lost its power is back
     "--ignore=tests/e2e/test_operators.py",
+    "--ignore=tests/e2e/test_helm.py",  # in `make test-all WHAT=helm`
 )
 """Of the end-to-end tests: in `make test-all WHAT=e2e`, as is test_mutants.py, whose mutants are in
 trainer and matrix too. The deadline is also in integration."""
 BINARIES = (
     *("helm", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("kubectl", "kwok", "kubelet"),
+    *("kubectl", "kwok", "kubelet", "helm-unittest", "kubeconform"),
 )
 PARTS = (
     # instant where the cache has them; otherwise about 9 min for all of two cores

@@ -115,6 +115,11 @@ WHOLES = {
         summary="100 running jobs, the operator before this one, this one, and that one again",
         command=(*PYTEST, "-rs", "tests/integration/operator/test_upgrade.py"),
     ),
+    "helm": Whole(
+        summary="the chart installed, upgraded, rolled back, uninstalled and back under training; "
+        "6 min",
+        command=(*PYTEST, "tests/e2e/test_helm.py"),
+    ),
     "minors": Whole(
         summary="integration on each minor of Kubernetes; ARGS='--only 1.34' for one; 40 min",
         command=(*MODULE, "tests.suite.minors"),

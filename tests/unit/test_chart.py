@@ -825,7 +825,7 @@ def leaves(node: Json, path: str = "") -> Iterator[tuple[str, Json]]:
             yield from leaves(below, f"{path}.{name}".lstrip("."))
 
 
-def test_production_values_have_monitors_rules_and_shares(helm: Path) -> None:
+def test_production_values_have_monitors_rules_shares_and_closed_queues(helm: Path) -> None:
     command = [helm, "template", "drumline", CHART, f"--namespace={NAMESPACE}", "--skip-tests"]
     command += [f"--values={CHART / 'values-production.yaml'}"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
@@ -834,6 +834,13 @@ def test_production_values_have_monitors_rules_and_shares(helm: Path) -> None:
     assert {"PodDisruptionBudget", "ServiceMonitor", "PodMonitor", RULE} <= kinds
     assert only(objects, "Deployment")["spec"]["replicas"] >= 2
     assert preferred_apart(objects)
+    denying = {
+        entry["spec"]["policyName"].removeprefix("drumline-operator-")
+        for entry in objects
+        if entry["kind"] == "ValidatingAdmissionPolicyBinding"
+        and entry["spec"]["validationActions"] == ["Deny"]
+    }
+    assert {"user", "queue-rights", "foreign-pods", "closed-queues"} <= denying
     assert pod_of(objects)["spec"]["priorityClassName"] == "system-cluster-critical"
     settings = from_environment(environment(objects))
     assert (settings.scheduling.waiting, settings.scheduling.order) == ("Backfill", "FairShare")
@@ -853,6 +860,20 @@ def test_every_queue_of_the_production_site_is_closed() -> None:
     )
     (result,) = queues(site, pools, ())
     assert isinstance(result, Passed)
+    usable = {
+        (entry["metadata"]["namespace"], queue)
+        for entry in manifests
+        if entry["kind"] == "Role"
+        for rule in entry["rules"]
+        if (rule["resources"], rule["verbs"]) == (["trainingqueues"], ["use"])
+        for queue in rule["resourceNames"]
+    }
+    assert usable == {
+        (namespace, queue.name)
+        for queue in site
+        if queue.name != "all-teams"
+        for namespace in queue.spec.namespaces or ()
+    }
 
 
 def test_what_artifact_hub_shows_is_what_the_chart_installs(defaults: list[Json]) -> None:

@@ -1,0 +1,58 @@
+"""The chart's own tests, as helm-unittest reads them: they pass, and they leave no value out."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from tests.cluster.binaries import ensure_binaries
+
+CHART = Path(__file__).parents[2] / "helm/drumline"
+SUITES = sorted((CHART / "tests").glob("*_test.yaml"))
+ENOUGH = 150
+"""Assertions."""
+
+Json = dict[str, Any]
+
+
+def cases() -> Iterator[Json]:
+    for path in SUITES:
+        yield from yaml.safe_load(path.read_text())["tests"]
+
+
+def leaves(node: Json, path: str = "") -> Iterator[str]:
+    """The paths of everything that is no object with keys of its own."""
+    for name, below in node.items():
+        here = f"{path}.{name}".lstrip(".")
+        if isinstance(below, dict) and below:
+            yield from leaves(cast("Json", below), here)
+        else:
+            yield here
+
+
+def test_the_suites_pass() -> None:
+    program = ensure_binaries(["helm-unittest"], say=print)["helm-unittest"]
+    done = subprocess.run([program, "--strict", CHART], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout
+    assert f"Tests:       {len(list(cases()))} passed" in done.stdout
+
+
+def test_they_assert_enough() -> None:
+    assert sum(len(test["asserts"]) for test in cases()) >= ENOUGH
+
+
+def test_every_value_is_set_by_a_test() -> None:
+    chosen = {path for test in cases() for path in leaves(test.get("set", {}))}
+    values = set(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
+    untested = {
+        value for value in values if not any(f"{each}.".startswith(f"{value}.") for each in chosen)
+    }
+    assert untested == set()
+
+
+def test_the_package_holds_no_tests() -> None:
+    assert "tests/" in (CHART / ".helmignore").read_text().split()
