@@ -6,7 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.cluster.binaries import cache_dir
@@ -51,19 +51,32 @@ def missing_packages() -> str | None:
 
 
 def ensure_packages(*, progress: Progress) -> None:
-    """Install what is absent (as root, on Debian and its descendants).
+    """Install what is absent of what nodes need (as root, on Debian and its descendants).
 
     Raises:
         ClusterError: apt-get failed; the message has its last words.
     """
-    if not absent():
+    _ensure(absent, progress=progress)
+
+
+def ensure_command(command: str, *, package: str, progress: Progress) -> None:
+    """Install the package that brings a command, where there is none of this name.
+
+    Raises:
+        ClusterError: apt-get failed; the message has its last words.
+    """
+    _ensure(lambda: [] if shutil.which(command) else [package], progress=progress)
+
+
+def _ensure(wanted: Callable[[], Sequence[str]], *, progress: Progress) -> None:
+    if not wanted():
         return
     cache_dir().mkdir(parents=True, exist_ok=True)
-    # two clusters may start at the same time: the second one finds everything installed
+    # two programs may start at the same time: the second one finds everything installed
     with (cache_dir() / "packages.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        _install(absent(), progress=progress)
-    still = absent()
+        _install(wanted(), progress=progress)
+    still = wanted()
     if still:
         raise ClusterError(f"installed, but still not found: {', '.join(still)}")
 
@@ -71,8 +84,13 @@ def ensure_packages(*, progress: Progress) -> None:
 def _install(packages: Sequence[str], *, progress: Progress) -> None:
     if not packages:
         return
+    command = ("install", "--yes", "--no-install-recommends", *packages)
     with progress.step(f"installing {', '.join(packages)}"):
-        apt("install", "--yes", "--no-install-recommends", *packages)
+        try:
+            apt(*command)
+        except ClusterError:  # the lists may be older than what the mirror still has
+            apt("update")
+            apt(*command)
 
 
 def apt(command: str, *arguments: str, folder: Path | None = None) -> None:

@@ -95,6 +95,7 @@ PARTS = (
         budget_minutes=12,
         paths=(
             "tests/integration",
+            "tests/browser",
             # an operator before this one is not in every checkout: `make test-all WHAT=upgrade`
             "--ignore=tests/integration/operator/test_upgrade.py",
             "--ignore=tests/integration/operator/loss",  # a part of its own

@@ -21,8 +21,9 @@ from drumline.cli.ui.archive_source import FRESH_SECONDS, Archive
 from drumline.cli.ui.server import serve
 from tests.unit.archive.jobs import raw_job
 from tests.unit.cli.manifests import an_event
+from tests.unit.cli.ui.shown import Shown
 from tests.unit.cli.ui.test_pages import HOSTILE, audited
-from tests.unit.cli.ui.test_server import SECRET, Shown
+from tests.unit.cli.ui.test_server import SECRET
 from tests.unit.overview.objects import NOW, a_cluster
 
 STATUS = {

@@ -10,36 +10,14 @@ import aiohttp
 import pytest
 
 from drumline.cli.errors import NotAnswered
-from drumline.cli.report.job_input import JobInput, job_input
 from drumline.cli.ui.cluster_source import FRESH_SECONDS, LiveCluster
 from drumline.cli.ui.server import new_secret, serve
 from drumline.kube.credentials import Credentials, Token
 from drumline.overview.objects import ClusterObjects
-from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue
+from tests.unit.cli.ui.shown import Shown
+from tests.unit.overview.objects import a_cluster, a_job
 
 SECRET = "a" * 43
-
-
-class Shown:
-    """A cluster of two jobs that remembers what was asked of it."""
-
-    def __init__(self) -> None:
-        self.acts: list[tuple[str, str, bool]] = []
-        self.manifests = {
-            "runs": a_job("runs", status={"phase": "Running"}),
-            "waits": a_job("waits"),
-        }
-
-    async def cluster(self) -> ClusterObjects:
-        return a_cluster(a_queue("research"), *self.manifests.values())
-
-    async def job(self, namespace: str, name: str) -> JobInput:
-        if name not in self.manifests:
-            raise NotAnswered(f"trainingjob {name!r} not found in namespace {namespace!r}")
-        return job_input(self.manifests[name], events=[], as_of=NOW)
-
-    async def suspend(self, namespace: str, name: str, *, suspend: bool) -> None:
-        self.acts.append((namespace, name, suspend))
 
 
 class Browser:

@@ -1,0 +1,180 @@
+"""A cluster worth a picture: two pools in six racks, three queues, jobs of every kind."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tests.unit.cli.manifests import an_event, an_incident
+from tests.unit.overview.objects import (
+    a_job,
+    a_node,
+    a_pool,
+    a_priority_class,
+    a_queue,
+    at,
+)
+
+Json = dict[str, Any]
+STEPS: Final = 40_000
+CORDONED: Final = 7
+_IS_RUNNING: Final = {
+    "type": "Running",
+    "status": "True",
+    "reason": "Training",
+    "message": "",
+    "lastTransitionTime": at(-9000),
+}
+_WHY: Final = (
+    "needs 64 GPUs; queue research has 40 of 160 nominal GPUs free in pool h100; held by"
+    " team/llama-70b and team/moe-8x; to start it now: ask for at most 5 pods"
+)
+
+
+def objects() -> tuple[Json, ...]:
+    """All of them."""
+    return (*_places(), *_running(), *_waiting(), *_ended())
+
+
+def events() -> tuple[Json, ...]:
+    """What was said of llama-70b."""
+    about = {"kind": "TrainingJob", "name": "llama-70b", "namespace": "team", "uid": ""}
+    lines = (
+        ("MemberReplaced", "pod llama-70b-2-g1 was lost with node h100-09", -2800),
+        ("CheckpointSaved", "step 18000", -1500),
+        ("CheckpointSaved", "step 20000", -300),
+    )
+    return tuple(
+        an_event(reason=reason, note=note, regarding=about, deprecatedLastTimestamp=at(when))
+        for reason, note, when in lines
+    )
+
+
+def _places() -> list[Json]:
+    made = [a_pool("h100"), a_pool("a100")]
+    sick = [{"type": "Ready", "status": "False", "message": "the kubelet is silent"}]
+    for number in range(48):
+        pool = "h100" if number < 32 else "a100"
+        node = a_node(f"{pool}-{number:02}", rack=f"r{number // 8}", pool=pool)
+        if number == CORDONED:
+            node["spec"] = {"unschedulable": True}
+        if number == 20:
+            node["status"]["conditions"] = sick
+        made.append(node)
+    for name, quota, used, weight in (
+        ("lab", 64, 16, 1),
+        ("nlp", 96, 96, 2),
+        ("research", 160, 120, 3),
+    ):
+        usage = [{"gpuPool": "h100", "nominalGpus": quota, "usedGpus": used}]
+        queue = a_queue(name, gpus=quota, status={"usage": usage}, weight=weight)
+        queue["spec"]["quotas"][0]["gpuPool"] = "h100"
+        made.append(queue)
+    classes = (("urgent", 1000, False), ("normal", 0, True), ("whenever", -100, False))
+    return made + [a_priority_class(*each[:2], default=each[2]) for each in classes]
+
+
+def _running() -> list[Json]:
+    places = {
+        "llama-70b": ("research", range(8), 14, 3),
+        "gpt-oss-finetune": ("nlp", range(9, 13), 61, 0),
+        "vit-l": ("lab", range(13, 15), 88, 1),
+        "moe-8x": ("research", (15, *range(16, 20), 21), 23, 0),
+        "bert-large": ("nlp", (22,), 97, 0),
+        "sweep-a1": ("nlp", (23, 24), 40, 0),
+        "t5-xl": ("lab", (25,), 5, 0),
+    }
+    made: list[Json] = []
+    for name, (queue, numbers, part, restarts) in places.items():
+        nodes = [8 if number == CORDONED else number for number in numbers]
+        hours = 2 + part / 20
+        seconds = int(hours * 3600 * 8 * len(nodes))
+        status = {
+            "phase": "Running",
+            "reason": "Training",
+            "generation": 1 + restarts,
+            "restarts": restarts,
+            "assignment": {
+                "gpuPool": "h100",
+                "prefix": "h100-",
+                "nodes": [f"{number:02}" for number in nodes],
+            },
+            "queuedAt": at(-hours * 3600 - 900),
+            "admittedAt": at(-hours * 3600),
+            "startedAt": at(-hours * 3600 + 95),
+            "expectedEnd": at(hours * 3600 * (100 - part) / part),
+            "ready": f"{len(nodes)}/{len(nodes)}",
+            "step": STEPS * part // 100,
+            "totalSteps": STEPS,
+            "loss": f"{4.2 - part / 40:.3f}",
+            "tokensPerSecond": 9_300 * 8 * len(nodes),
+            "gpuSeconds": {
+                "until": at(0),
+                "starting": seconds // 40,
+                "productive": seconds * 37 // 40,
+                "repeated": seconds // 60,
+                "recovering": seconds // 50,
+            },
+            "checkpoint": {"step": STEPS * part // 100 - 140, "digest": "3804c73aaad6"},
+            "conditions": [_IS_RUNNING],
+        }
+        if restarts:
+            status["lastIncident"] = an_incident(
+                pod=f"{name}-2-g1", node="h100-09", faultAt=at(-2810), generation=restarts
+            )
+        made.append(
+            a_job(name, spec=_spec(queue, len(nodes)), status=status, created=-hours * 3600)
+        )
+    return made
+
+
+def _waiting() -> list[Json]:
+    lines = (
+        ("deepseek-sft", "research", 8, "QuotaExhausted", 1500, 700, (26, 27, 28, 29)),
+        ("eval-suite", "research", 1, "InsufficientGpus", 1200, 1400, ()),
+        ("ablation-3", "nlp", 2, "QuotaExhausted", 600, 2800, ()),
+    )
+    made: list[Json] = []
+    for name, queue, nodes, reason, waited, starts, promised in lines:
+        status: Json = {
+            "phase": "Pending",
+            "reason": reason,
+            "message": _WHY,
+            "queuedAt": at(-waited),
+            "expectedStart": at(starts),
+            "expectedStartBy": at(starts * 12),
+        }
+        if promised:
+            rest = [str(number) for number in promised]
+            status["nominated"] = {"gpuPool": "h100", "prefix": "h100-", "nodes": rest}
+        made.append(a_job(name, spec=_spec(queue, nodes), status=status, created=-waited))
+    return made
+
+
+def _ended() -> list[Json]:
+    lines = (
+        ("tokenizer-check", "Succeeded", "Completed", 300),
+        ("vit-b", "Failed", "NoProgress", 5400),
+    )
+    return [
+        a_job(
+            name,
+            spec=_spec("lab", 1),
+            status={
+                "phase": phase,
+                "reason": reason,
+                "startedAt": at(-ago - 4000),
+                "finishedAt": at(-ago),
+            },
+        )
+        for name, phase, reason, ago in lines
+    ]
+
+
+def _spec(queue: str, nodes: int) -> Json:
+    return {
+        "queue": queue,
+        "nodes": nodes,
+        "gpusPerNode": 8,
+        "trainer": {"steps": STEPS, "globalBatchSize": 256, "sequenceLength": 2048},
+        "checkpoint": {"claimName": "checkpoints"},
+    }
