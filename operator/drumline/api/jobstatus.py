@@ -11,6 +11,7 @@ from drumline.api.assignment import Assignment, Indices, ObjectName, PoolNodes
 from drumline.api.base import ApiModel, Timestamp, keyed_by
 from drumline.api.conditions import Condition, DisruptionKind, Phase
 from drumline.api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
+from drumline_trainer.contract import MAX_SERIES_CHARS
 
 ShortText = Annotated[str, Field(max_length=32)]
 
@@ -140,6 +141,10 @@ class TrainingJobStatus(ApiModel):
     predicted_tokens_per_second: int | None = None
     """What the planner predicts for this layout on these GPUs; absent where it does not know
     them."""
+    series: Annotated[str | None, Field(max_length=MAX_SERIES_CHARS)] = None
+    """Figures of the run over its steps, as CSV with a head: at most 48 logged steps about evenly
+    over the run. After loss, gradient norm, tokens and seconds come thousandths of the time of a
+    step by what it was spent on. Written only along with other figures."""
     layout: Annotated[str | None, Field(max_length=256)] = None
     """Which parallelism the ranks train with, as last reported; where they chose it, with what it
     is predicted to cost."""

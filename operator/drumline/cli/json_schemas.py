@@ -27,6 +27,7 @@ from drumline.cli.replay.upgrade import CapturedCycle, UpgradeCheck
 from drumline.cli.report.json_output import INCIDENT_KEYS, REPORT_KEYS
 from drumline.cli.report.model import (
     EventRow,
+    GpuSecondsLoss,
     GpuSecondsShare,
     IncidentReport,
     JobReport,
@@ -35,6 +36,7 @@ from drumline.cli.report.model import (
     SummaryRow,
     TimelineSpan,
 )
+from drumline_trainer.contract import StepPoint
 
 Json = dict[str, Any]
 
@@ -50,7 +52,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
 _PARTS: Final[tuple[type, ...]] = (
     FindingRow,
     *(IncidentReport, RecoveryStage, GpuSecondsShare, RestartBudget, TimelineSpan),
-    *(EventRow, SummaryRow),
+    *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint),
     JobDecision,
     Difference,
     *(CapturedCycle, ChangedJob),

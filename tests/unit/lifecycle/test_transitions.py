@@ -15,6 +15,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import Refusal
 from drumline_trainer.contract import Progress
+from drumline_trainer.contract.step_series import MAX_POINTS, decode
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 
 LATER = T0 + 100
@@ -192,6 +193,22 @@ def test_unknown_figures_leave_known_figures() -> None:
     job = with_status(job, transitions.with_progress(job, job.status, known, now=LATER))
     status = transitions.with_progress(job, job.status, Progress(step=2, total_steps=2), now=LATER)
     assert (status.step, status.loss, status.tokens_per_second) == (2, "2.0000", 5)
+
+
+def test_the_series_grows_with_the_figures_and_outlives_pods_but_not_by_much() -> None:
+    job = running(admitted(a_job()))
+    for minute in range(100):
+        recent = "step,loss\n" + "\n".join(f"{minute * 8 + log},1.5" for log in range(8))
+        figures = Progress(step=minute * 8 + 7, total_steps=800, series=recent)
+        job = with_status(job, transitions.with_progress(job, job.status, figures, now=LATER))
+    series = decode(job.status.series or "")
+    assert (len(series), series[0].step, series[-1].step) == (MAX_POINTS, 0, 799)
+    preempted = transitions.requeued(job, reason=Reason.PREEMPTED, message="", now=LATER)
+    assert preempted.series == job.status.series
+    hostile = Progress(step=800, total_steps=800, series="<b>\n" * 900)
+    status = transitions.with_progress(job, job.status, hostile, now=LATER)
+    assert (status.step, status.series) == (800, job.status.series)
+    TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
 
 
 @pytest.mark.parametrize(

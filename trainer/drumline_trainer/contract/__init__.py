@@ -95,6 +95,7 @@ from drumline_trainer.contract.status import (
     SilentMember,
 )
 from drumline_trainer.contract.step_parts import StepPart, StepPartSeconds
+from drumline_trainer.contract.step_series import MAX_SERIES_CHARS, StepPoint
 
 __all__ = [
     "AGENT_PORT",
@@ -121,6 +122,7 @@ __all__ = [
     "MAX_PATTERNS",
     "MAX_PATTERN_CHARS",
     "MAX_PRELOADS",
+    "MAX_SERIES_CHARS",
     "MAX_SILENT",
     "MAX_UNPACKED_BYTES",
     "MAX_WAIT_SECONDS",
@@ -155,6 +157,7 @@ __all__ = [
     "SilentMember",
     "StepPart",
     "StepPartSeconds",
+    "StepPoint",
     "code_digest",
     "host_name",
     "hostfile_environment",

@@ -12,6 +12,7 @@ from drumline_trainer.contract.incidents import MAX_CAUSE_CHARS, FaultClass, Inc
 from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
 from drumline_trainer.contract.step_parts import StepPartSeconds, parse_step_parts
+from drumline_trainer.contract.step_series import MAX_SERIES_CHARS
 
 MAX_FINAL_REPORT_BYTES: Final = 4096
 """The kubelet keeps this much of a termination message."""
@@ -80,6 +81,8 @@ class Progress:
     """Of the lowest rank; empty until some steps were measured, and where nothing is predicted."""
     seconds_left: float | None = None
     """Until the last step ends, at the pace of this attempt; None while that is not known."""
+    series: str = ""
+    """Of this attempt (`step_series`); it is read no further than this before it is needed."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -95,6 +98,7 @@ class Progress:
             predicted_tokens_per_second=read.optional_number(raw, "predicted_tokens_per_second"),
             step_parts=parse_step_parts(raw, "step_parts"),
             seconds_left=read.optional_number(raw, "seconds_left"),
+            series=read.exact_text(raw, "series", limit=MAX_SERIES_CHARS),
         )
 
 
@@ -186,11 +190,14 @@ class FinalReport:
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""
-        whole = {**asdict(self), "error": self.error[:1024]}
-        body = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+        whole: dict[str, Any] = {**asdict(self), "error": self.error[:1024]}
+        body = _compact(whole)
+        if len(body) > MAX_FINAL_REPORT_BYTES:
+            whole["progress"]["series"] = ""
+            body = _compact(whole)
         if len(body) > MAX_FINAL_REPORT_BYTES:  # non-ASCII text grows by escaping
             whole["error"] = self.error[:128]
-            body = json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
+            body = _compact(whole)
         return body
 
     @classmethod
@@ -211,6 +218,10 @@ class FinalReport:
             ),
             held_seconds=read.optional_number(raw, "held_seconds") or 0.0,
         )
+
+
+def _compact(whole: dict[str, Any]) -> bytes:
+    return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
 def _remark(raw: object) -> Remark | None:

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from drumline_trainer.contract import StepPart
-from drumline_trainer.layout import Axis
 
 _PHASES = {
     "forward": StepPart.COMPUTE,
@@ -25,13 +24,14 @@ _PHASES = {
     "snapshot": None,
 }
 """None: counts for no step."""
-_AXES = {
-    str(Axis.TENSOR): StepPart.TENSOR,
-    str(Axis.CONTEXT): StepPart.CONTEXT,
-    str(Axis.EXPERT): StepPart.EXPERT,
-    str(Axis.PIPELINE): StepPart.PIPELINE,
+AXES = {
+    "tp": StepPart.TENSOR,
+    "cp": StepPart.CONTEXT,
+    "ep": StepPart.EXPERT,
+    "pp": StepPart.PIPELINE,
 }
-"""All other axes are of data parallelism."""
+"""By name of `layout.Axis`, which an agent would import for 50 ms; all other axes are of data
+parallelism."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,5 +69,5 @@ def step_part_of(name: str) -> StepPart | None:
     """The predicted part that a part of the step timer belongs to; None: to none of a step."""
     operation, _, axis = name.partition("/")
     if axis:
-        return _AXES.get(axis, StepPart.DATA)
+        return AXES.get(axis, StepPart.DATA)
     return _PHASES.get(operation, StepPart.REST)

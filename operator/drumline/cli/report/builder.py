@@ -9,13 +9,18 @@ from drumline.api.conditions import DisruptionKind, Phase, Reason
 from drumline.api.trainingjob import TrainingJob, TrainingJobStatus
 from drumline.cli.formatting import clock, count, duration, many, moment
 from drumline.cli.report import advice
-from drumline.cli.report.incidents import budgets_of, gpu_second_shares, incidents_of
+from drumline.cli.report.incidents import (
+    budgets_of,
+    gpu_second_shares,
+    incidents_of,
+    losses_by_cause,
+)
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.report.model import Health, JobReport, SummaryRow
 from drumline.cli.report.timeline import timeline
 from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline_trainer.contract import plain
+from drumline_trainer.contract import plain, step_series
 
 _HEALTH: Final = {
     Phase.RUNNING: Health.WELL,
@@ -34,6 +39,7 @@ def build_report(job_input: JobInput) -> JobReport:
     status = job.status or TrainingJobStatus()
     incidents = incidents_of(status, now=job_input.as_of)
     budgets = budgets_of(status, job.spec.recovery, now=job_input.as_of)
+    shares = gpu_second_shares(account_at(job.spec, status, now=job_input.as_of))
     return JobReport(
         namespace=job_input.namespace,
         name=job_input.name,
@@ -43,13 +49,15 @@ def build_report(job_input: JobInput) -> JobReport:
         reason=plain(status.reason or ""),
         summary=" ".join(_sentences(job, status)),
         progress=_progress(status),
+        series=step_series.decode(status.series or ""),
         facts=tuple(
             SummaryRow(name=name, value=value)
             for name, value in _facts(job_input, job, status)
             if value
         ),
         incidents=incidents,
-        shares=gpu_second_shares(account_at(job.spec, status, now=job_input.as_of)),
+        shares=shares,
+        losses=losses_by_cause(shares, incidents),
         budgets=budgets,
         timeline=timeline(
             status, created_at=job_input.created_at, incidents=incidents, now=job_input.as_of

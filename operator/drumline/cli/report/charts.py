@@ -1,4 +1,4 @@
-"""The charts of a report as inline SVG: timeline, one recovery, GPU-seconds by state.
+"""The charts of a report as inline SVG: timeline, one recovery.
 
 Colours are classes that report.css defines for light and dark. Each picture says in words what it
 shows (`title`, `desc`), and everything it shows stands in a table or a sentence beside it.
@@ -6,11 +6,10 @@ shows (`title`, `desc`), and everything it shows stands in a table or a sentence
 
 from __future__ import annotations
 
-from drumline.cli.formatting import clock, duration, exact, percent
+from drumline.cli.formatting import clock, duration, exact
 from drumline.cli.markup import Markup, element, joined
 from drumline.cli.report import time_axis
 from drumline.cli.report.model import (
-    GpuSecondsShare,
     IncidentReport,
     JobReport,
     RecoveryStage,
@@ -67,17 +66,6 @@ def timeline(report: JobReport) -> Markup:
         *(_mark(incident, x=across(incident.at)) for incident in marked),
         height=90,
     )
-
-
-def shares(report: JobReport) -> Markup:
-    """All GPU-seconds as one band."""
-    pieces: list[Markup] = []
-    x = 0.0
-    for share in report.shares:
-        pieces.append(_share(share, x=x))
-        x += share.share * WIDTH
-    description = ", ".join(f"{share.state} {percent(share.share)}" for share in report.shares)
-    return picture("shares", "Where the GPU-seconds went", description, *pieces, height=36)
 
 
 def key(name: str) -> Markup:
@@ -161,16 +149,4 @@ def _mark(incident: IncidentReport, *, x: float) -> Markup:
         element("path", d=f"M{x - 6:.1f} 6 h12 l-6 11 z"),
         element("line", x1=x, y1=16, x2=x, y2=54),
         class_="mark",
-    )
-
-
-def _share(share: GpuSecondsShare, *, x: float) -> Markup:
-    return element(
-        "rect",
-        element("title", f"{share.state}: {percent(share.share)}"),
-        x=x,
-        y=4,
-        width=max(share.share * WIDTH, 1.0),
-        height=28,
-        class_=f"band {slug(share.state)}",
     )

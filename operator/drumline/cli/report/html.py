@@ -12,8 +12,9 @@ from typing import Final
 
 from drumline.cli.formatting import clock, count, duration, exact, many, percent
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.report import charts
+from drumline.cli.report import charts, step_charts
 from drumline.cli.report.model import IncidentReport, JobReport
+from drumline.cli.report.sankey import sankey
 from drumline.cli.report.text import budget_sentence, steps_sentence
 
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
@@ -49,6 +50,7 @@ def sections(report: JobReport, *, above: str = "", second: str = "") -> Markup:
         _header(report),
         second,
         _next_steps(report),
+        _training(report),
         _timeline(report),
         _last_incident(report),
         _shares(report),
@@ -93,6 +95,40 @@ def _next_steps(report: JobReport) -> Markup:
     steps = report.next_steps or ("Nothing: there is nothing for you to do.",)
     listed = element("ul", *(element("li", step) for step in steps))
     return _section("What to do", listed, class_="todo" if report.next_steps else "todo none")
+
+
+def _training(report: JobReport) -> Markup:
+    """The figures over the steps; nothing while fewer than two points are known."""
+    lines = [step_charts.line(report, title) for title in step_charts.FIGURES]
+    stacked = step_charts.parts(report.series)
+    drawn: list[Markup] = []
+    for title, line in zip(step_charts.FIGURES, lines, strict=True):
+        if line and not (stacked and title == "Seconds a step"):
+            drawn.append(element("h3", title))
+            drawn.append(line)
+            drawn.append(_line_legend(report) if title == "Loss" else Markup(""))
+    if stacked:
+        keys = (
+            element("li", charts.key(f"part-{part}"), part)
+            for part in step_charts.parts_in(report.series)
+        )
+        legend = element("ul", *keys, class_="legend")
+        drawn += [element("h3", "Seconds a step, by what they are spent on"), stacked, legend]
+    return _section("Training", *drawn) if drawn else Markup("")
+
+
+def _line_legend(report: JobReport) -> Markup:
+    generations = {point.generation for point in report.series} - {None}
+    keys = [
+        element("li", element("span", "\u25b2", class_="marker saved"), "checkpoint")
+        if any(point.checkpoint for point in report.series)
+        else "",
+        element("li", element("span", "\u25bc", class_="marker"), "incident")
+        if any(incident.failed_step is not None for incident in report.incidents)
+        else "",
+        element("li", "g: a new membership") if len(generations) > 1 else "",
+    ]
+    return element("ul", *filter(None, keys), class_="legend") if any(keys) else Markup("")
 
 
 def _timeline(report: JobReport) -> Markup:
@@ -154,7 +190,7 @@ def _shares(report: JobReport) -> Markup:
     )
     columns = {"state": None, "GPU-seconds": _FIGURE, "share": _FIGURE}
     table = _table("GPU-seconds by state", columns, rows)
-    return _section("Where the GPU-seconds went", lead, charts.shares(report), table)
+    return _section("Where the GPU-seconds went", lead, sankey(report), table)
 
 
 def _budgets(report: JobReport) -> Markup:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from drumline.api.conditions import Phase
 from drumline.api.incidents import BudgetStatus, GpuSeconds, IncidentStatus
 from drumline.api.trainingjob import RecoverySpec, TrainingJobStatus
 from drumline.cli.formatting import duration, moment
-from drumline.cli.report.model import GpuSecondsShare, IncidentReport, RecoveryStage, RestartBudget
+from drumline.cli.report.model import (
+    GpuSecondsLoss,
+    GpuSecondsShare,
+    IncidentReport,
+    RecoveryStage,
+    RestartBudget,
+)
 from drumline_trainer.contract import FaultClass, RestoreTier, plain
 
 _STAGES: Final = (
@@ -83,6 +90,39 @@ def gpu_second_shares(held: GpuSeconds | None) -> tuple[GpuSecondsShare, ...]:
         for name, part in seconds.items()
         if part
     )
+
+
+def losses_by_cause(
+    shares: Sequence[GpuSecondsShare], incidents: Sequence[IncidentReport]
+) -> tuple[GpuSecondsLoss, ...]:
+    """What recoveries and repeated steps cost, by class of the fault, the largest first."""
+    took: dict[str, float] = defaultdict(float)
+    lost: dict[str, float] = defaultdict(float)
+    for incident in incidents:
+        took[incident.fault_class] += incident.seconds
+        lost[incident.fault_class] += incident.lost_steps or 0
+    weights = {"Recovering": took, "Repeated": lost}
+    losses = [
+        GpuSecondsLoss(state=share.state, fault_class=fault_class, gpu_seconds=part)
+        for share in shares
+        if share.state in weights
+        for fault_class, part in _divided(round(share.gpu_seconds), weights[share.state]).items()
+    ]
+    return tuple(sorted(losses, key=lambda loss: (-loss.gpu_seconds, loss.fault_class)))
+
+
+def _divided(whole: int, weights: Mapping[str, float]) -> Mapping[str, int]:
+    """A whole in proportion to weights; the last part takes what rounding leaves."""
+    heavy = {name: weight for name, weight in weights.items() if weight > 0}
+    if not heavy:
+        return {"earlier": whole}
+    parts: dict[str, int] = {}
+    passed, given = 0.0, 0
+    for name, weight in heavy.items():
+        passed += weight
+        until = round(whole * passed / sum(heavy.values()))
+        parts[name], given = until - given, until
+    return {name: part for name, part in parts.items() if part}
 
 
 def _incident(incident: IncidentStatus, *, until: float | None) -> IncidentReport:

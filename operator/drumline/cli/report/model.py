@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from drumline_trainer.contract import StepPoint
+
 
 class Health(StrEnum):
     """How a job is, at a glance."""
@@ -99,6 +101,19 @@ class GpuSecondsShare:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuSecondsLoss:
+    """GPU-seconds that faults of one class cost."""
+
+    state: str
+    """What the GPUs were held for instead: Recovering or Repeated."""
+    fault_class: str
+    """Class of the faults, or `earlier` for those that are on record no more."""
+    gpu_seconds: int
+    """Of that state, divided among the incidents on record by how long each took, or by the steps
+    that each cost."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RestartBudget:
     """Restarts of one class, in its sliding window."""
 
@@ -177,12 +192,16 @@ class JobReport:
     """What it is doing now, and why."""
     progress: float | None
     """Share of its steps that are finished."""
+    series: tuple[StepPoint, ...]
+    """Figures of the run, by rising steps."""
     facts: tuple[SummaryRow, ...]
     """The lines of the summary."""
     incidents: tuple[IncidentReport, ...]
     """Newest first."""
     shares: tuple[GpuSecondsShare, ...]
     """Where its GPU-seconds went."""
+    losses: tuple[GpuSecondsLoss, ...]
+    """What of them faults cost, the largest first."""
     budgets: tuple[RestartBudget, ...]
     """Restarts left, by class."""
     timeline: tuple[TimelineSpan, ...]

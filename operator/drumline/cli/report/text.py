@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from drumline.cli.formatting import clock, count, duration, exact, many, percent
+from drumline.cli.formatting import amount, clock, count, duration, exact, many, percent
 from drumline.cli.report.model import (
     EventRow,
     GpuSecondsShare,
@@ -16,6 +16,8 @@ from drumline.cli.report.model import (
     RecoveryStage,
     RestartBudget,
 )
+from drumline.cli.report.sparkline import sparkline
+from drumline.cli.report.step_charts import FIGURES, known_figures, parts_in
 
 WIDTH: Final = 100
 _BAR_CHARACTERS: Final = 40
@@ -39,6 +41,7 @@ def render(report: JobReport, *, colours: bool) -> str:
     ink = _Ink(colours=colours)
     parts = [
         _head(report, ink),
+        _training(report, ink),
         _last_incident(report, ink),
         _earlier_incidents(report, ink),
         _shares(report, ink),
@@ -70,6 +73,24 @@ def _head(report: JobReport, ink: _Ink) -> list[str]:
         "",
         *_table((fact.name, fact.value) for fact in report.facts),
     ]
+
+
+def _training(report: JobReport, ink: _Ink) -> list[str]:
+    """A line for each figure of which two values are known, and the parts of a step."""
+    rows: list[tuple[str, str]] = []
+    for title in FIGURES:
+        values = [value for _, value in known_figures(report.series, title)]
+        if len(values) > 1:
+            line = sparkline(values)
+            rows.append((title.lower(), f"{amount(values[0]):>8} {line} {amount(values[-1])}"))
+    timed = [point for point in report.series if point.parts]
+    if timed:
+        said = (f"{part} {percent(timed[-1].parts[part] / 1000)}" for part in parts_in(timed[-1:]))
+        rows.append(("of a step", ", ".join(said)))
+    if not rows:
+        return []
+    steps = f"steps {count(report.series[0].step)} to {count(report.series[-1].step)}"
+    return [ink(f"Training, {steps}", _BOLD), *_table(rows)]
 
 
 def _last_incident(report: JobReport, ink: _Ink) -> list[str]:

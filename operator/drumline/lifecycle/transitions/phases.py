@@ -23,7 +23,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
-from drumline_trainer.contract import Progress, Remark, RemarkKind
+from drumline_trainer.contract import Progress, Remark, RemarkKind, step_series
 
 MAX_INCIDENT_CHARACTERS = 8192
 MOST_SECONDS_LEFT = 10 * 366 * 86_400.0
@@ -245,11 +245,23 @@ def with_progress(
         predicted_tokens_per_second=status.predicted_tokens_per_second
         if predicted is None
         else _int64(predicted),
+        series=_series(status.series, progress.series),
         layout=progress.layout or status.layout,
         expected_end=_expected_end(status.expected_end, progress.seconds_left, now=now),
     )
     step, digest = progress.checkpoint_step, progress.checkpoint_digest
     return status if step is None else with_checkpoint(job, status, step, digest, now=now)
+
+
+def _series(known: str | None, recent: str) -> str | None:
+    """The figures over all steps, with those that agents have added."""
+    newer = step_series.decode(recent, most=step_series.RECENT_POINTS)
+    if not newer:
+        return known
+    points = step_series.with_newer(
+        step_series.decode(known or ""), newer, most=step_series.MAX_POINTS
+    )
+    return step_series.encode(points)
 
 
 def _expected_end(before: str | None, left: float | None, *, now: float) -> str | None:

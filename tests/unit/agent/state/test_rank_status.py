@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract.step_series import RECENT_POINTS, decode
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
 
@@ -46,3 +48,32 @@ def test_the_time_left_is_by_the_pace_of_this_attempt() -> None:
     board.begin_attempt(generation=1, attempt=1, ranks=range(1))
     board.record_heartbeat(heartbeat(None))
     assert board.progress.seconds_left is None
+
+
+def test_the_series_is_of_this_attempt_and_of_steps_that_are_news() -> None:
+    board = RankStatusStore(agent_settings())
+    parts = {"forward": 2.0, "backward": 1.0, "all_gather/fsdp": 0.5, "checkpoint": 0.5}
+    board.record_heartbeat(replace(heartbeat(5), step=10, loss=4.25, step_parts=parts))
+    board.record_heartbeat(replace(heartbeat(5), step=10, loss=4.25))
+    board.record_heartbeat(replace(heartbeat(5), step=20, loss=4.0, step_seconds=0.25))
+    board.record_heartbeat(replace(heartbeat(5), step=30, rank=1))
+    version = board.version
+    assert decode(board.progress.series) == (
+        StepPoint(
+            step=10,
+            generation=1,
+            checkpoint=5,
+            loss=4.25,
+            step_seconds=4.0,
+            parts={"compute": 750, "data": 125, "saving": 125},
+        ),
+        StepPoint(step=20, generation=1, checkpoint=5, loss=4.0, step_seconds=0.25),
+    )
+    for step in range(21, 200):
+        board.record_heartbeat(replace(heartbeat(5), step=step))
+    assert len(decode(board.progress.series)) == RECENT_POINTS
+    assert board.version == version
+    board.begin_attempt(generation=1, attempt=1, ranks=range(2))
+    assert not board.progress.series
+    board.record_heartbeat(replace(heartbeat(5), step=9, phase=Phase.RESTORING))
+    assert not board.progress.series

@@ -148,3 +148,25 @@ def test_what_was_held_since_the_last_status_write_counts_too() -> None:
 
 def test_a_job_that_has_held_no_gpu_has_no_goodput() -> None:
     assert story_of().goodput is None
+
+
+def test_what_faults_cost_is_divided_by_how_long_they_took_and_what_they_repeated() -> None:
+    hang = an_incident(faultClass="Hang", stepsLost=6, firstStepMilliseconds=16_410 * 2 + 640)
+    account = {"productive": 900, "recovering": 100, "repeated": 8, "starting": 5}
+    report = story_of(
+        lastIncident=an_incident(),
+        earlierIncidents=[hang],
+        gpuSeconds={"until": "2026-11-21T06:55:30Z", **account},
+    )
+    assert [(each.state, each.fault_class, each.gpu_seconds) for each in report.losses] == [
+        ("Recovering", "Hang", 75),
+        ("Recovering", "Infrastructure", 25),
+        ("Repeated", "Hang", 6),
+        ("Repeated", "Infrastructure", 2),
+    ]
+
+
+def test_what_no_incident_on_record_explains_is_of_earlier_ones() -> None:
+    account = {"until": "2026-11-21T06:55:30Z", "productive": 90, "repeated": 8}
+    (loss,) = story_of(gpuSeconds=account).losses
+    assert (loss.state, loss.fault_class, loss.gpu_seconds) == ("Repeated", "earlier", 8)

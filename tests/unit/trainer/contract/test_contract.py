@@ -168,3 +168,16 @@ def test_a_final_report_says_how_long_the_pod_was_held_and_an_older_one_does_not
     del raw["held_seconds"]
     older = FinalReport.parse(json.dumps(raw).encode())
     assert older == replace(report, held_seconds=0.0)
+
+
+def test_a_series_is_bounded_and_gives_way_to_the_error_of_a_final_report() -> None:
+    series = "step,loss\n" + "".join(f"{step},1.5\n" for step in range(370))
+    progress = replace(STATUS.progress, series=series)
+    assert AgentStatus.parse(replace(STATUS, progress=progress).encode()).progress.series == series
+    short = FinalReport(progress=progress, error="x")
+    assert FinalReport.parse(short.encode()) == short
+    long = FinalReport(progress=progress, error="y" * 1024)
+    whole = FinalReport.parse(long.encode())
+    assert (whole.error, whole.progress.series) == (long.error, "")
+    with pytest.raises(ContractError, match="series: must be a string of at most 4096"):
+        AgentStatus.parse(said(series="1" * 4097))

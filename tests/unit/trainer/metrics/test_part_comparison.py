@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline_trainer.contract import StepPart
-from drumline_trainer.metrics.part_comparison import PartComparison, step_part_of
+from drumline_trainer.layout import Axis
+from drumline_trainer.metrics.part_comparison import AXES, PartComparison, step_part_of
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,10 @@ def test_every_part_of_the_timer_is_a_part_that_is_predicted(
     name: str, part: StepPart | None
 ) -> None:
     assert step_part_of(name) is part
+
+
+def test_axes_are_named_as_the_layout_names_them() -> None:
+    assert set(AXES) == {Axis.TENSOR, Axis.CONTEXT, Axis.EXPERT, Axis.PIPELINE}
 
 
 def test_means_are_over_all_steps_but_the_first_window() -> None:

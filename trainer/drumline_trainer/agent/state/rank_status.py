@@ -9,6 +9,7 @@ from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.agent.state.step_pace import StepPace
+from drumline_trainer.agent.state.step_points import step_point
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
@@ -21,6 +22,8 @@ from drumline_trainer.contract import (
     SilentMember,
     StepPart,
     StepPartSeconds,
+    StepPoint,
+    step_series,
 )
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
 
@@ -60,6 +63,8 @@ class RankStatusStore:
         self.step_seconds: float | None = None
         """Usual time of a step, without checkpoints and restarts; kept over attempts."""
         self._pace = StepPace()
+        self._points: tuple[StepPoint, ...] = ()
+        """Of this attempt."""
         self.newest_checkpoint: CommittedCheckpoint | None = None
         """The newest checkpoint that was ever reported; kept over attempts and generations."""
         self.silent_members: tuple[SilentMember, ...] = ()
@@ -92,6 +97,7 @@ class RankStatusStore:
         self.ranks_up = dict.fromkeys(ranks, True)
         self.heartbeats = {}
         self._pace = StepPace()
+        self._points = ()
         self.phase = AgentPhase.STARTING
 
     def record_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -105,6 +111,7 @@ class RankStatusStore:
             self._average_step_seconds((now - before.at) / (heartbeat.step - before.heartbeat.step))
         if heartbeat.rank == min(self.heartbeats) and heartbeat.position[0] >= 0:
             self._pace.note(heartbeat.step, at=now)
+            self._note_point(heartbeat)
         if heartbeat.checkpoint_step is not None:
             self.note_checkpoint(
                 CommittedCheckpoint(
@@ -119,6 +126,15 @@ class RankStatusStore:
         """A member of the gang knows of a committed checkpoint."""
         if self.newest_checkpoint is None or saved.step > self.newest_checkpoint.step:
             self.newest_checkpoint = saved
+
+    def _note_point(self, heartbeat: Heartbeat) -> None:
+        """A step was finished that the series lacks."""
+        known = self._points[-1].step if self._points else 0
+        if heartbeat.step > known:
+            self._points = step_series.thinned(
+                [*self._points, step_point(heartbeat, usual_seconds=self.step_seconds)],
+                most=step_series.RECENT_POINTS,
+            )
 
     def _average_step_seconds(self, seconds: float) -> None:
         old = self.step_seconds
@@ -199,6 +215,7 @@ class RankStatusStore:
                 StepPartSeconds(part=StepPart(part), measured=measured, predicted=predicted)
                 for part, (measured, predicted) in (newest.compared_parts or {}).items()
             ),
+            series=step_series.encode(self._points),
         )
 
     @property

@@ -1,0 +1,113 @@
+"""The charts over the steps show what the series says, inside their frame."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from drumline.cli.report import step_charts, text
+from drumline.cli.report.charts import WIDTH
+from drumline.cli.report.model import JobReport
+from drumline.cli.report.sparkline import sparkline
+from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract.step_series import MAX_POINTS, PARTS, encode
+from tests.unit.cli.manifests import a_manifest, a_report, a_running_status, an_incident
+
+
+def report_of(*points: StepPoint, **status: Any) -> JobReport:
+    return a_report(a_manifest(status=a_running_status(series=encode(points), **status)))
+
+
+POINTS = (
+    StepPoint(step=3000, generation=2, checkpoint=2000, loss=4.5),
+    StepPoint(step=3800, generation=2, checkpoint=3000, loss=3.5, tokens_per_second=8e5),
+    StepPoint(step=4200, generation=3, checkpoint=4000, loss=2.5, tokens_per_second=7e5),
+)
+
+
+def titles(markup: str) -> list[str]:
+    return [each.text or "" for each in ET.fromstring(markup).iter("title")]  # noqa: S314 - our own
+
+
+def test_the_loss_has_marks_for_checkpoints_memberships_and_incidents() -> None:
+    report = report_of(*POINTS, lastIncident=an_incident(failedStep=3804))
+    said = titles(step_charts.line(report, "Loss"))
+    assert "Loss 3.5 at step 3\N{NO-BREAK SPACE}800" in said
+    assert "checkpoint of step 4\N{NO-BREAK SPACE}000" in said
+    assert "checkpoint of step 2\N{NO-BREAK SPACE}000" not in said  # before the first point
+    assert "generation 3 trains from step 3\N{NO-BREAK SPACE}800 on" in said
+    assert any(each.startswith("Infrastructure at step 3\N{NO-BREAK SPACE}804") for each in said)
+
+
+def test_an_incident_outside_of_the_series_is_not_marked_on_it() -> None:
+    report = report_of(*POINTS, lastIncident=an_incident(failedStep=9000))
+    assert not [each for each in titles(step_charts.line(report, "Loss")) if "Infra" in each]
+
+
+@pytest.mark.parametrize("title", ["Gradient norm", "Seconds a step"])
+def test_a_figure_that_nobody_reports_has_no_chart(title: str) -> None:
+    report = report_of(*POINTS)
+    assert not step_charts.line(report, title)
+    assert title.lower() not in text.render(report, colours=False)
+
+
+def test_parts_are_stacked_to_the_seconds_of_a_step() -> None:
+    points = [
+        StepPoint(step=10, step_seconds=2.0, parts={"compute": 750, "saving": 250}),
+        StepPoint(step=20, step_seconds=4.0, parts={"compute": 500, "data": 500}),
+    ]
+    root = ET.fromstring(step_charts.parts(points))  # noqa: S314 - our own
+    tops = [polygon.get("points", "").split()[:2] for polygon in root.iter("polygon")]
+    heights = [[float(corner.split(",")[1]) for corner in top] for top in tops]
+    assert [polygon.get("class") for polygon in root.iter("polygon")] == [
+        f"band part-{part}" for part in ("compute", "data", "saving")
+    ]
+    floor = step_charts.PARTS_HEIGHT - 6
+    whole = floor - heights[-1][1]  # 4 s
+    assert [round((floor - y) / whole * 4, 2) for y in heights[0]] == [1.5, 2.0]
+    assert [round((floor - y) / whole * 4, 2) for y in heights[-1]] == [2.0, 4.0]
+    assert step_charts.parts_in(points) == ("compute", "data", "saving")
+    assert not step_charts.parts(points[:1])
+
+
+figures = st.none() | st.floats(-1e15, 1e15)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(
+        st.builds(
+            StepPoint,
+            step=st.integers(0, 1 << 53),
+            loss=figures,
+            step_seconds=figures,
+            parts=st.dictionaries(st.sampled_from(PARTS), st.integers(1, 1000)),
+        ),
+        unique_by=lambda point: point.step,
+        max_size=MAX_POINTS,
+    )
+)
+def test_whatever_the_figures_are_they_are_drawn_inside_the_frame(points: list[StepPoint]) -> None:
+    report = report_of(*sorted(points, key=lambda point: point.step))
+    for markup in (step_charts.line(report, "Loss"), step_charts.parts(report.series)):
+        for shape in ET.fromstring(markup).iter() if markup else ():  # noqa: S314 - our own
+            for corner in shape.get("points", "").split():
+                x, y = map(float, corner.split(","))
+                assert 0 <= x <= WIDTH
+                assert 0 <= y <= step_charts.LOSS_HEIGHT
+    assert max(map(len, text.render(report, colours=False).splitlines())) <= text.WIDTH
+
+
+def test_a_sparkline_goes_from_the_lowest_to_the_highest() -> None:
+    assert sparkline([4.0, 3.0, 2.0]) == "█▅▁"
+    assert sparkline([1.0, 1.0]) == "▅▅"
+
+
+def test_the_text_shows_the_first_and_the_last_figure() -> None:
+    shown = text.render(report_of(*POINTS), colours=False)
+    assert "Training, steps 3\N{NO-BREAK SPACE}000 to 4\N{NO-BREAK SPACE}200" in shown
+    assert "4.5 █▅▁ 2.5" in shown
