@@ -23,7 +23,7 @@ _COLUMNS: Final = (0, 330, 660)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Node:
+class _FlowNode:
     name: str
     gpu_seconds: float
     colour: str
@@ -35,7 +35,7 @@ class _Node:
 def sankey(report: JobReport) -> Markup:
     """The diagram; the report has shares."""
     whole = sum(share.gpu_seconds for share in report.shares)
-    held = _Node(name="Held", gpu_seconds=whole, colour="held", column=0, top=0.0, tall=_TALL)
+    held = _FlowNode(name="Held", gpu_seconds=whole, colour="held", column=0, top=0.0, tall=_TALL)
     states = _stacked(
         [(share.state, share.gpu_seconds, slug(share.state)) for share in report.shares],
         whole=whole,
@@ -74,12 +74,12 @@ _LOSING: Final = ("Recovering", "Repeated")
 
 def _stacked(
     parts: list[tuple[str, float, str]], *, whole: float, column: int, top: float = 0.0
-) -> list[_Node]:
-    nodes: list[_Node] = []
+) -> list[_FlowNode]:
+    nodes: list[_FlowNode] = []
     for name, gpu_seconds, colour in parts:
         tall = max(_TALL * gpu_seconds / whole, _LEAST)
         nodes.append(
-            _Node(
+            _FlowNode(
                 name=name,
                 gpu_seconds=gpu_seconds,
                 colour=colour,
@@ -92,7 +92,7 @@ def _stacked(
     return nodes
 
 
-def _flows(sources: list[_Node], pairs: list[tuple[_Node, _Node]]) -> Iterator[Markup]:
+def _flows(sources: list[_FlowNode], pairs: list[tuple[_FlowNode, _FlowNode]]) -> Iterator[Markup]:
     """A ribbon from each source to each target; those of a source lie below each other."""
     left_at = {source.name: source.top for source in sources}
     for source, target in pairs:
@@ -110,7 +110,7 @@ def _flows(sources: list[_Node], pairs: list[tuple[_Node, _Node]]) -> Iterator[M
         yield element("path", d=path, class_=f"band flow {target.colour}")
 
 
-def _drawn(node: _Node, *, whole: float) -> Markup:
+def _drawn(node: _FlowNode, *, whole: float) -> Markup:
     x = _COLUMNS[node.column]
     share = node.gpu_seconds / whole
     said = f"{node.name}: {count(node.gpu_seconds)} GPU-seconds, {percent(share)}"
