@@ -6,12 +6,16 @@ import argparse
 import asyncio
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 
 from drumline.cli.cluster_access import find_credentials
-from drumline.cli.doctor import reading, registry, text
+from drumline.cli.doctor import probing, reading, registry, text
+from drumline.cli.doctor.facts import ClusterFacts, OperatorFact
 from drumline.cli.doctor.json_output import as_json
 from drumline.cli.doctor.results import CheckFailed
+from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
+from drumline.kube.credentials import Credentials
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -24,10 +28,32 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     credentials = find_credentials(
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
-    facts = asyncio.run(reading.read(credentials, system_namespace=chosen.system_namespace))
+    facts = asyncio.run(_facts(credentials, chosen))
     findings = registry.examine(facts)
     failed = any(isinstance(finding.result, CheckFailed) for finding in findings)
     if chosen.output == "json":
         return Output(text=as_json(findings), exit_code=int(failed))
     colours = sys.stdout.isatty() and "NO_COLOR" not in environment
     return Output(text=text.render(findings, colours=colours), exit_code=int(failed))
+
+
+async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> ClusterFacts:
+    facts = await reading.read(credentials, system_namespace=chosen.system_namespace)
+    if not chosen.probe:
+        return facts
+    installed = facts.operator.trainer_image if isinstance(facts.operator, OperatorFact) else ""
+    image = chosen.image or installed
+    if not image:
+        raise BadInput(
+            "--probe takes the trainer's image from the operator, which is not installed in"
+            f" {chosen.system_namespace} or may not be read there: name one with --image"
+        )
+    probes = await probing.probe(
+        credentials,
+        facts,
+        namespace=chosen.namespace or credentials.namespace,
+        image=image,
+        seconds=chosen.seconds,
+        pull_secrets=tuple(chosen.pull_secret),
+    )
+    return replace(facts, probes=probes)

@@ -161,6 +161,7 @@ class OperatorFact:
     replicas: int
     priority_class: str
     """Of training pods."""
+    trainer_image: str
     lease: Fact[LeaseFact | None]
 
 
@@ -193,6 +194,37 @@ class PrometheusFact:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeProbe:
+    """What a pod of the trainer's image came to on a node."""
+
+    pool: str
+    node: str
+    problem: str
+    """Why it did not run, as the kubelet says; empty: it ran."""
+    locked_memory_bytes: int | None = None
+    """The limit of memory that it may lock; None: no limit, or it did not run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkProbe:
+    """Whom a pod reached, of two that listen: a NetworkPolicy forbids the way to the second."""
+
+    reached_open: bool
+    reached_closed: bool
+    path: str
+    """From which node to which."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probes:
+    """What was tried with pods."""
+
+    image: str
+    nodes: tuple[NodeProbe, ...]
+    network: Fact[NetworkProbe]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
     """Everything that is read of a cluster."""
 
@@ -214,5 +246,7 @@ class ClusterFacts:
     priorities: Fact[tuple[PriorityFact, ...]]
     prometheuses: Fact[tuple[PrometheusFact, ...]]
     monitors: Fact[tuple[MonitorFact, ...]]
+    probes: Fact[Probes | None] = None
+    """None: not asked for."""
     expected_fields: Mapping[str, frozenset[str]] = field(default_factory=dict[str, frozenset[str]])
     """What this program knows of each kind, as `schemas` has it."""

@@ -215,6 +215,7 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
         replicas=deployment["spec"]["replicas"],
         ready_replicas=deployment.get("status", {}).get("readyReplicas", 0),
         priority_class=plain(variables["DRUMLINE_PRIORITY_CLASS"]),
+        trainer_image=variables["DRUMLINE_TRAINER_IMAGE"],
         lease=await _attempt(_lease(client, namespace), what=f"lease {namespace}/{LEASE}"),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, TypeVar, overload
 
-from drumline.cli.doctor.checks import hardware, installation, neighbours, storage, tenants
+from drumline.cli.doctor.checks import hardware, installation, neighbours, probes, storage, tenants
 from drumline.cli.doctor.facts import ClusterFacts, Fact, Unread
 from drumline.cli.doctor.results import Finding, Result, Undecided
 
@@ -71,6 +71,9 @@ CHECKS: Final[dict[str, Callable[[ClusterFacts], Results]]] = {
     "Shared storage": lambda facts: _of(
         storage.shared_storage, facts.claims, facts.storage_classes, facts.jobs
     ),
+    "Image": lambda facts: _of(probes.images, facts.probes),
+    "Locked memory": lambda facts: _of(probes.locked_memory, facts.probes),
+    "Network policies": lambda facts: _of(probes.network_policies, facts.probes),
     "Autoscaler": lambda facts: _of(neighbours.autoscalers, facts.groups, facts.nodes, facts.pools),
     "Other schedulers": lambda facts: _of(
         neighbours.schedulers, facts.device_pods, facts.pools, facts.nodes, facts.groups

@@ -15,11 +15,14 @@ from drumline.cli.doctor.facts import (
     ClusterFacts,
     LeaseFact,
     NamespaceFact,
+    NetworkProbe,
     NodeClock,
     NodeFact,
+    NodeProbe,
     OperatorFact,
     PoolFact,
     PriorityFact,
+    Probes,
     QueueFact,
     SchemaFact,
     ServerVersion,
@@ -56,6 +59,7 @@ def an_operator() -> OperatorFact:
         ready_replicas=2,
         replicas=2,
         priority_class="drumline-training-pods",
+        trainer_image="registry.example.com/drumline/trainer:1",
         lease=LeaseFact(holder="drumline-0", renewed_ago_seconds=3, duration_seconds=15),
     )
 
@@ -86,6 +90,11 @@ def a_cluster(**changes: Any) -> ClusterFacts:
         priorities=(PriorityFact(name="drumline-training-pods", value=10**9, preempts=False),),
         prometheuses=(),
         monitors=(),
+        probes=Probes(
+            image="trainer:1",
+            nodes=(NodeProbe(pool="h100", node="gpu-0", problem=""),),
+            network=NetworkProbe(reached_open=True, reached_closed=False, path="gpu-0 to gpu-0"),
+        ),
         expected_fields={"TrainingJob": FIELDS},
     )
     return replace(well, **changes)
