@@ -57,6 +57,8 @@ class Settings:
     """DRUMLINE_HTTP_HOST: address of /healthz, /readyz and /metrics."""
     http_port: int = 8080
     """DRUMLINE_HTTP_PORT."""
+    job_metrics: int = 5000
+    """DRUMLINE_JOB_METRICS: of how many jobs /metrics has series of their own; 0: of none."""
     archive: str = ""
     """DRUMLINE_ARCHIVE: URL of the archive that the archiver writes; the operator has none."""
     archive_days: int = 365
@@ -114,6 +116,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
         http_host=read.text("HTTP_HOST", defaults.http_host),
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
+        job_metrics=int(read.number("JOB_METRICS", defaults.job_metrics, low=0)),
         archive=read.text("ARCHIVE", defaults.archive),
         archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
         archive_logs=read.choice("ARCHIVE_LOGS", "false", ("true", "false")) == "true",

@@ -20,8 +20,9 @@ from drumline.monitoring.job_alerts import JOBS, NODES, QUEUES
 from drumline.monitoring.model import Alert, AlertGroup
 from drumline.monitoring.operator_alerts import OPERATOR
 from drumline.monitoring.panels import board_json
+from drumline.monitoring.reporting_alerts import REPORTING
 
-GROUPS: Final = (OPERATOR, QUEUES, NODES, JOBS)
+GROUPS: Final = (OPERATOR, QUEUES, NODES, JOBS, REPORTING)
 BOARDS: Final = (FLEET, QUEUE_BOARD, JOB, OPERATOR_BOARD, NODE_BOARD)
 ALERTS: Final = "helm/drumline/files/monitoring/alerts.yaml"
 BOARD_FOLDER: Final = "helm/drumline/files/monitoring/boards"

@@ -18,6 +18,17 @@ NEVER: Final = (
 )
 """Reasons that no waiting removes."""
 _JOB: Final = "namespace, training_job, queue"
+_LATE: Final = 'sum(increase(drumline_forecasts_total{start="late"}[1d]))'
+_FORECAST: Final = "sum(increase(drumline_forecasts_total[1d]))"
+_BROKEN: Final = (
+    'max by (node, kind) (drumline_node_disrupted{kind=~"Hardware|Unhealthy",confidence="certain"})'
+)
+_PLACES: Final = f"max by ({_JOB}, node) (drumline_job_node)"
+_FATAL_XIDS: Final = (48, 63, 64, 74, 79, 92, 94, 95)
+"""Memory that ECC cannot correct, row remapping, NVLink, off the bus: the GPU needs a reset or an
+exchange (https://docs.nvidia.com/deploy/xid-errors)."""
+_XIDS: Final = " or ".join(f"DCGM_FI_DEV_XID_ERRORS == {xid}" for xid in _FATAL_XIDS)
+_WHY: Final = "drumline why -n {{ $labels.namespace }} {{ $labels.training_job }}"
 _REPORT: Final = "drumline report -n {{ $labels.namespace }} {{ $labels.training_job }}"
 
 QUEUES: Final = AlertGroup(
@@ -25,21 +36,21 @@ QUEUES: Final = AlertGroup(
     alerts=(
         Alert(
             name="DrumlineJobsNeverStart",
-            expression="max by (reason)"
+            expression="max by (queue, reason)"
             f' (drumline_pending_jobs{{reason=~"{"|".join(NEVER)}"}}) > 0',
             minutes=15,
             severity="warning",
-            summary="{{ $value }} jobs wait with reason {{ $labels.reason }}, which waiting does"
-            " not remove.",
+            summary="{{ $value }} jobs of queue {{ $labels.queue }} wait with reason"
+            " {{ $labels.reason }}, which waiting does not remove.",
             command="kubectl get trainingjobs -A -o wide | grep {{ $labels.reason }}",
         ),
         Alert(
             name="DrumlineCreatesRejected",
-            expression='max(drumline_pending_jobs{reason="BackingOff"}) > 0',
+            expression='max by (queue) (drumline_pending_jobs{reason="BackingOff"}) > 0',
             minutes=15,
             severity="warning",
-            summary="{{ $value }} jobs wait because the API server rejects their pods, or their"
-            " starts fail.",
+            summary="{{ $value }} jobs of queue {{ $labels.queue }} wait because the API server"
+            " rejects their pods, or their starts fail.",
             command="kubectl get trainingjobs -A -o wide | grep BackingOff",
         ),
         Alert(
@@ -54,7 +65,7 @@ QUEUES: Final = AlertGroup(
         ),
         Alert(
             name="DrumlineGpusIdleWhileJobsWait",
-            expression="sum(max by (reason) (drumline_pending_jobs)) > 0 and"
+            expression="sum(max by (queue, reason) (drumline_pending_jobs)) > 0 and"
             ' sum(max by (gpu_pool) (drumline_pool_gpus{kind="used"}))'
             ' < 0.7 * sum(max by (gpu_pool) (drumline_pool_gpus{kind="total"})) and'
             " sum(increase(drumline_gangs_placed_total[30m])) == 0",
@@ -96,6 +107,27 @@ QUEUES: Final = AlertGroup(
             " {{ $labels.reason }}.",
             command="kubectl get events -A --field-selector reason=Preempted",
         ),
+        Alert(
+            name="DrumlineCapacityRequestFailing",
+            expression="sum by (gpu_pool)"
+            ' (increase(drumline_node_requests_total{end="TimedOut"}[1h])) > 0 unless'
+            " sum by (gpu_pool)"
+            ' (increase(drumline_node_requests_total{end="Started"}[1h])) > 0',
+            minutes=0,
+            severity="warning",
+            summary="Within an hour {{ $value | humanize }} requests for nodes of pool"
+            " {{ $labels.gpu_pool }} have timed out, and none has brought a job its nodes.",
+            command="kubectl get pods -n drumline-system -l drumline.dev/node-demand -o wide",
+        ),
+        Alert(
+            name="DrumlineEtaUncalibrated",
+            expression=f"{_LATE} / {_FORECAST} > 0.25 and {_FORECAST} >= 20",
+            minutes=60,
+            severity="info",
+            summary="{{ $value | humanizePercentage }} of the jobs that started within a day did so"
+            " after their first expectedStartBy; right would be a tenth.",
+            command="drumline queue",
+        ),
     ),
 )
 NODES: Final = AlertGroup(
@@ -103,13 +135,33 @@ NODES: Final = AlertGroup(
     alerts=(
         Alert(
             name="DrumlineNodeBroken",
-            expression="max by (kind)"
-            ' (drumline_node_disruptions{kind=~"Hardware|Unhealthy",confidence="certain"}) > 0',
+            expression=_BROKEN,
             minutes=60,
             severity="warning",
-            summary="{{ $value }} nodes announce {{ $labels.kind }} for an hour: nobody repairs"
-            " them.",
-            command="drumline nodes",
+            summary="Node {{ $labels.node }} announces {{ $labels.kind }} for an hour: nobody"
+            " repairs it.",
+            command="kubectl describe node {{ $labels.node }}",
+        ),
+        Alert(
+            name="DrumlineJobOnBrokenNode",
+            expression=f"{_PLACES} * on (node) group_left (kind) {_BROKEN}",
+            minutes=15,
+            severity="warning",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} is on node {{ $labels.node }}, which announces"
+            " {{ $labels.kind }} for 15 minutes.",
+            command=_WHY,
+        ),
+        Alert(
+            name="DrumlineGpuFailsUnderJob",
+            expression=f"{_PLACES} * on (node) group_left () max by (node)"
+            f' (label_replace({_XIDS}, "node", "$1", "Hostname", "(.+)"))',
+            minutes=0,
+            severity="warning",
+            summary="A GPU of node {{ $labels.node }} reports Xid {{ $value }}:"
+            " {{ $labels.namespace }}/{{ $labels.training_job }} of queue {{ $labels.queue }} is"
+            " there.",
+            command="kubectl cordon {{ $labels.node }}",
         ),
         Alert(
             name="DrumlineSpotStorm",
@@ -141,12 +193,12 @@ NODES: Final = AlertGroup(
         ),
         Alert(
             name="DrumlineWorkRepeated",
-            expression='sum(rate(drumline_job_gpu_seconds_total{state="repeated"}[6h]))'
-            " / sum(rate(drumline_job_gpu_seconds_total[6h])) > 0.05",
+            expression='sum by (queue) (rate(drumline_queue_gpu_seconds_total{state="repeated"}'
+            "[6h])) / sum by (queue) (rate(drumline_queue_gpu_seconds_total[6h])) > 0.05",
             minutes=0,
             severity="warning",
-            summary="{{ $value | humanizePercentage }} of the GPU time repeats steps that faults"
-            " undid.",
+            summary="{{ $value | humanizePercentage }} of the GPU time of queue"
+            " {{ $labels.queue }} repeats steps that faults undid.",
             command="kubectl get trainingjobs -A -o wide",
         ),
         Alert(
@@ -163,6 +215,17 @@ NODES: Final = AlertGroup(
 JOBS: Final = AlertGroup(
     name="drumline-jobs",
     alerts=(
+        Alert(
+            name="DrumlineGangPartial",
+            expression=f"max by ({_JOB}) (drumline_gang_missing_members) > 0",
+            minutes=3,
+            severity="critical",
+            summary="{{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} holds GPUs although {{ $value }} of its members have no pod, past"
+            " its start deadline: this should never be.",
+            command="kubectl get pods -n {{ $labels.namespace }}"
+            " -l drumline.dev/job={{ $labels.training_job }} -o wide",
+        ),
         Alert(
             name="DrumlineJobStalled",
             expression=f"max by ({_JOB}) (changes(drumline_trainer_step[30m])) == 0 and"

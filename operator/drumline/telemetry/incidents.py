@@ -28,16 +28,16 @@ class IncidentCounters:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._true: dict[str, int] = defaultdict(int)
-        self._shown: dict[str, int] = defaultdict(int)
+        self._true: dict[tuple[str, str], int] = defaultdict(int)
+        self._shown: dict[tuple[str, str], int] = defaultdict(int)
 
-    def observe(self, before: TrainingJobStatus, after: TrainingJobStatus) -> None:
+    def observe(self, before: TrainingJobStatus, after: TrainingJobStatus, *, queue: str) -> None:
         """Count incidents that ended and GPU-seconds that were added from `before` to `after`."""
         known = {number for number, _ in _over(before)}
         for number, incident in _over(after):
             if number not in known:
                 self._count(incident)
-        self._book(before.gpu_seconds, after.gpu_seconds)
+        self._book(before.gpu_seconds, after.gpu_seconds, queue=queue)
 
     def _count(self, incident: IncidentStatus) -> None:
         fault_class = str(incident.fault_class)
@@ -51,15 +51,16 @@ class IncidentCounters:
                     spent / 1000
                 )
 
-    def _book(self, before: GpuSeconds | None, after: GpuSeconds | None) -> None:
+    def _book(self, before: GpuSeconds | None, after: GpuSeconds | None, *, queue: str) -> None:
         if after is None:
             return
         for state in STATES:
-            self._true[state] += getattr(after, state) - (getattr(before, state) if before else 0)
-            grown = self._true[state] - self._shown[state]
+            key = queue, state
+            self._true[key] += getattr(after, state) - (getattr(before, state) if before else 0)
+            grown = self._true[key] - self._shown[key]
             if grown > 0:
-                self._metrics.recovery.gpu_seconds.labels(state).inc(grown)
-                self._shown[state] += grown
+                self._metrics.recovery.gpu_seconds.labels(queue, state).inc(grown)
+                self._shown[key] += grown
 
 
 def _over(status: TrainingJobStatus) -> list[tuple[tuple[int, int], IncidentStatus]]:

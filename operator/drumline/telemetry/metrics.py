@@ -1,7 +1,8 @@
 """All metrics of the operator, declared in one place; units are in the names.
 
 One instance per process, handed to the components that count: no module-level registry. Labels are
-bounded: queues, pools, reasons, verbs and kinds, never jobs or pods.
+bounded: queues, pools, reasons, verbs and kinds, never jobs or pods; `cluster_series` has what is
+said of single jobs and nodes, within bounds of its own.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from drumline import __version__
+from drumline.telemetry.cluster_series import ClusterSeriesCollector
 from drumline.telemetry.registry import process_registry
 
 _FAST_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -68,8 +70,8 @@ class SchedulingMetrics:
         )
         self.pending_jobs = Gauge(
             "drumline_pending_jobs",
-            "Jobs that wait, by reason.",
-            ["reason"],
+            "Jobs that wait, by queue and reason.",
+            ["queue", "reason"],
             registry=registry,
         )
         self.queue_gpus = Gauge(
@@ -82,6 +84,12 @@ class SchedulingMetrics:
             "drumline_pool_gpus",
             "GPUs of a pool: total and used.",
             ["gpu_pool", "kind"],
+            registry=registry,
+        )
+        self.node_requests = Counter(
+            "drumline_node_requests_total",
+            "Requests for new nodes that are over, by pool and how they ended.",
+            ["gpu_pool", "end"],
             registry=registry,
         )
         self.pool_step_time = Gauge(
@@ -132,6 +140,8 @@ class ForecastMetrics:
             ["start"],
             registry=registry,
         )
+        for start in ("early", "band", "late"):  # from 0 on: an increase needs the sample before
+            self.starts.labels(start=start)
 
 
 class JobMetrics:
@@ -199,9 +209,9 @@ class RecoveryMetrics:
             registry=registry,
         )
         self.gpu_seconds = Counter(
-            "drumline_job_gpu_seconds_total",
-            "GPU-seconds that jobs held, by what they were held for.",
-            ["state"],
+            "drumline_queue_gpu_seconds_total",
+            "GPU-seconds that the jobs of a queue held, by what they were held for.",
+            ["queue", "state"],
             registry=registry,
         )
         self.goodput = Gauge(
@@ -271,6 +281,8 @@ class Metrics:
         self.jobs = JobMetrics(registry)
         self.recovery = RecoveryMetrics(registry)
         self.controller = ControllerMetrics(registry)
+        self.cluster = ClusterSeriesCollector()
+        registry.register(self.cluster)
 
     def observe_request(self, *, verb: str, resource: str, code: int, seconds: float) -> None:
         """Count one request to the API server (`kube.client.Observe`)."""

@@ -39,6 +39,10 @@ def _of_job(metric: str, **more: str) -> str:
     return f"{metric}{{{labels}}}"
 
 
+def _disrupted(*, kind: str = "Hardware", confidence: str = "certain") -> str:
+    return f'drumline_node_disrupted{{node="gpu-7",kind="{kind}",confidence="{confidence}"}}'
+
+
 def _buckets(metric: str, counts: Mapping[str, str], **labels: str) -> Samples:
     """The series of a histogram: by `le`, their values."""
     shared = "".join(f',{name}="{value}"' for name, value in labels.items())
@@ -146,17 +150,19 @@ CASES: Mapping[str, AlertCase] = {
         silent={'drumline_gangs_by_signing_key{key="previous"}': "3x10"},
     ),
     "DrumlineJobsNeverStart": AlertCase(
-        fires={'drumline_pending_jobs{reason="ExceedsQuota"}': "2x20"},
+        fires={'drumline_pending_jobs{queue="nlp",reason="ExceedsQuota"}': "2x20"},
         at_minutes=16,
-        labels={"reason": "ExceedsQuota"},
-        summary="2 jobs wait with reason ExceedsQuota, which waiting does not remove.",
-        silent={'drumline_pending_jobs{reason="InsufficientGpus"}': "2x20"},
+        labels={"queue": "nlp", "reason": "ExceedsQuota"},
+        summary="2 jobs of queue nlp wait with reason ExceedsQuota, which waiting does not remove.",
+        silent={'drumline_pending_jobs{queue="nlp",reason="InsufficientGpus"}': "2x20"},
     ),
     "DrumlineCreatesRejected": AlertCase(
-        fires={'drumline_pending_jobs{reason="BackingOff"}': "2x20"},
+        fires={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "2x20"},
         at_minutes=16,
-        summary="2 jobs wait because the API server rejects their pods, or their starts fail.",
-        silent={'drumline_pending_jobs{reason="BackingOff"}': "0 0 2x10 0x10"},
+        labels={"queue": "nlp"},
+        summary="2 jobs of queue nlp wait because the API server rejects their pods, or their"
+        " starts fail.",
+        silent={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "0 0 2x10 0x10"},
     ),
     "DrumlineQueueBudgetLow": AlertCase(
         fires={
@@ -175,7 +181,8 @@ CASES: Mapping[str, AlertCase] = {
     ),
     "DrumlineGpusIdleWhileJobsWait": AlertCase(
         fires={
-            'drumline_pending_jobs{reason="TopologyTooNarrow"}': "3x100",
+            'drumline_pending_jobs{queue="nlp",reason="TopologyTooNarrow"}': "2x100",
+            'drumline_pending_jobs{queue="web",reason="TopologyTooNarrow"}': "1x100",
             'drumline_pool_gpus{gpu_pool="h100",kind="used"}': "60x100",
             'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "100x100",
             "drumline_gangs_placed_total": "5x100",
@@ -184,7 +191,8 @@ CASES: Mapping[str, AlertCase] = {
         summary="3 jobs wait, over 30 % of the GPUs are free, and nothing was placed for half an"
         " hour.",
         silent={
-            'drumline_pending_jobs{reason="TopologyTooNarrow"}': "3x100",
+            'drumline_pending_jobs{queue="nlp",reason="TopologyTooNarrow"}': "2x100",
+            'drumline_pending_jobs{queue="web",reason="TopologyTooNarrow"}': "1x100",
             'drumline_pool_gpus{gpu_pool="h100",kind="used"}': "60x100",
             'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "100x100",
             "drumline_gangs_placed_total": "5x50 6x50",
@@ -228,11 +236,98 @@ CASES: Mapping[str, AlertCase] = {
         silent={'drumline_preemptions_total{reason="Moved"}': "0+1x60"},
     ),
     "DrumlineNodeBroken": AlertCase(
-        fires={'drumline_node_disruptions{kind="Hardware",confidence="certain"}': "1x90"},
+        fires={_disrupted(): "1x90"},
         at_minutes=61,
-        labels={"kind": "Hardware"},
-        summary="1 nodes announce Hardware for an hour: nobody repairs them.",
-        silent={'drumline_node_disruptions{kind="Hardware",confidence="likely"}': "1x90"},
+        labels={"node": "gpu-7", "kind": "Hardware"},
+        summary="Node gpu-7 announces Hardware for an hour: nobody repairs it.",
+        silent={_disrupted(confidence="likely"): "1x90", _disrupted(kind="Cordoned"): "1x90"},
+    ),
+    "DrumlineJobOnBrokenNode": AlertCase(
+        fires={_of_job("drumline_job_node", node="gpu-7"): "1x30", _disrupted(): "1x30"},
+        at_minutes=16,
+        labels={**_JOB, "node": "gpu-7", "kind": "Hardware"},
+        summary="research/llama of queue nlp is on node gpu-7, which announces Hardware for 15"
+        " minutes.",
+        silent={  # it leaves before
+            _of_job("drumline_job_node", node="gpu-7"): "1x10 stale",
+            _disrupted(): "1x30",
+        },
+    ),
+    "DrumlineGpuFailsUnderJob": AlertCase(
+        fires={
+            _of_job("drumline_job_node", node="gpu-7"): "1x5",
+            'DCGM_FI_DEV_XID_ERRORS{Hostname="gpu-7",gpu="2"}': "0 0 79x4",
+            'DCGM_FI_DEV_XID_ERRORS{Hostname="gpu-7",gpu="3"}': "0 0 79x4",
+        },
+        at_minutes=3,
+        labels={**_JOB, "node": "gpu-7"},
+        summary="A GPU of node gpu-7 reports Xid 79: research/llama of queue nlp is there.",
+        silent={  # 31 is the program's own; nobody is on the other node
+            _of_job("drumline_job_node", node="gpu-7"): "1x5",
+            'DCGM_FI_DEV_XID_ERRORS{Hostname="gpu-7",gpu="2"}': "31x5",
+            'DCGM_FI_DEV_XID_ERRORS{Hostname="gpu-8",gpu="2"}': "79x5",
+        },
+    ),
+    "DrumlineGangPartial": AlertCase(
+        fires={_of_job("drumline_gang_missing_members"): "2x10"},
+        at_minutes=4,
+        labels=_JOB,
+        summary="research/llama of queue nlp holds GPUs although 2 of its members have no pod, past"
+        " its start deadline: this should never be.",
+        silent={_of_job("drumline_gang_missing_members"): "2 2 stale"},
+    ),
+    "DrumlineCapacityRequestFailing": AlertCase(
+        fires={
+            'drumline_node_requests_total{gpu_pool="h100",end="TimedOut"}': "0x30 2x30",
+            'drumline_node_requests_total{gpu_pool="h100",end="Started"}': "5x60",
+        },
+        at_minutes=50,
+        labels={"gpu_pool": "h100"},
+        summary="Within an hour 2 requests for nodes of pool h100 have timed out, and none has"
+        " brought a job its nodes.",
+        silent={
+            'drumline_node_requests_total{gpu_pool="h100",end="TimedOut"}': "0x30 2x30",
+            'drumline_node_requests_total{gpu_pool="h100",end="Started"}': "5x40 6x20",
+        },
+    ),
+    "DrumlineEtaUncalibrated": AlertCase(
+        fires={
+            'drumline_forecasts_total{start="late"}': "0+1x1500",
+            'drumline_forecasts_total{start="band"}': "0+1x1500",
+        },
+        at_minutes=200,
+        summary="50% of the jobs that started within a day did so after their first"
+        " expectedStartBy; right would be a tenth.",
+        silent={  # too few to say
+            'drumline_forecasts_total{start="late"}': "0x100 10x1400",
+            'drumline_forecasts_total{start="band"}': "0x1500",
+        },
+    ),
+    "DrumlineNotificationsLate": AlertCase(
+        fires={
+            'drumline_notifier_oldest_message_seconds{channel="oncall",kind="slack"}': "0+60x40"
+        },
+        at_minutes=25,
+        labels={"channel": "oncall", "kind": "slack"},
+        summary="Channel oncall (slack) has a message that waits for 25m 0s.",
+        silent={
+            'drumline_notifier_oldest_message_seconds{channel="oncall",kind="slack"}': "0+60x18 0x9"
+        },
+    ),
+    "DrumlineNotificationsDropped": AlertCase(
+        fires={
+            'drumline_notifier_messages_dropped_total{channel="oncall",kind="slack"}': "0x30 3x90"
+        },
+        at_minutes=60,
+        labels={"channel": "oncall", "kind": "slack"},
+        summary="3 messages for channel oncall (slack) were given up within an hour.",
+        silent={'drumline_notifier_messages_dropped_total{channel="oncall",kind="slack"}': "3x90"},
+    ),
+    "DrumlineArchiveLate": AlertCase(
+        fires={"drumline_archiver_overdue_seconds": "0+60x40"},
+        at_minutes=25,
+        summary="The archive lacks changes of jobs that should be in it for 25m 0s.",
+        silent={"drumline_archiver_overdue_seconds": "0+60x18 0x20"},
     ),
     "DrumlineSpotStorm": AlertCase(
         fires={'drumline_node_disruptions{kind="SpotReclaim",confidence="certain"}': "5x5"},
@@ -264,14 +359,15 @@ CASES: Mapping[str, AlertCase] = {
     ),
     "DrumlineWorkRepeated": AlertCase(
         fires={
-            'drumline_job_gpu_seconds_total{state="repeated"}': "0+10x400",
-            'drumline_job_gpu_seconds_total{state="productive"}': "0+90x400",
+            'drumline_queue_gpu_seconds_total{queue="nlp",state="repeated"}': "0+10x400",
+            'drumline_queue_gpu_seconds_total{queue="nlp",state="productive"}': "0+90x400",
         },
         at_minutes=370,
-        summary="10% of the GPU time repeats steps that faults undid.",
+        labels={"queue": "nlp"},
+        summary="10% of the GPU time of queue nlp repeats steps that faults undid.",
         silent={
-            'drumline_job_gpu_seconds_total{state="repeated"}': "0+4x400",
-            'drumline_job_gpu_seconds_total{state="productive"}': "0+96x400",
+            'drumline_queue_gpu_seconds_total{queue="nlp",state="repeated"}': "0+4x400",
+            'drumline_queue_gpu_seconds_total{queue="nlp",state="productive"}': "0+96x400",
         },
     ),
     "DrumlineGoodputLow": AlertCase(

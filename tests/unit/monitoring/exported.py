@@ -68,5 +68,6 @@ def labels_of(expression: str) -> tuple[set[str], set[str]]:
         label.strip()
         for clause in re.findall(r"\b(?:by|on|group_left) \(([^)]*)\)", expression)
         for label in clause.split(",")
+        if label.strip()
     }
     return selected, grouped

@@ -61,10 +61,10 @@ def counted() -> Counted:
 
 def test_an_incident_counts_once_when_its_recovery_is_over(counted: Counted) -> None:
     begun, over = status(incident(1)), status(incident(1, **OVER))
-    counted.ledger.observe(NOTHING, begun)
+    counted.ledger.observe(NOTHING, begun, queue="nlp")
     assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 0
-    counted.ledger.observe(begun, over)
-    counted.ledger.observe(over, over)
+    counted.ledger.observe(begun, over, queue="nlp")
+    counted.ledger.observe(over, over, queue="nlp")
     assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 1
     assert counted("drumline_incident_steps_lost_total", **{"class": "Hang"}) == 2
     phases = {
@@ -76,8 +76,10 @@ def test_an_incident_counts_once_when_its_recovery_is_over(counted: Counted) -> 
 
 def test_incidents_that_were_folded_together_count_each(counted: Counted) -> None:
     both = status(incident(2, **OVER), incident(1, **OVER))
-    counted.ledger.observe(status(incident(1)), both)
-    counted.ledger.observe(both, status(incident(3), incident(2, **OVER), incident(1, **OVER)))
+    counted.ledger.observe(status(incident(1)), both, queue="nlp")
+    counted.ledger.observe(
+        both, status(incident(3), incident(2, **OVER), incident(1, **OVER)), queue="nlp"
+    )
     assert counted("drumline_incidents_total", **{"class": "Hang", "tier": "Memory"}) == 2
 
 
@@ -85,17 +87,20 @@ def test_gpu_seconds_that_move_to_another_state_are_counted_there_and_never_twic
     counted: Counted,
 ) -> None:
     def productive() -> float:
-        return counted("drumline_job_gpu_seconds_total", state="productive")
+        return counted("drumline_queue_gpu_seconds_total", queue="nlp", state="productive")
 
     first = status(productive=100)
-    counted.ledger.observe(NOTHING, first)
+    counted.ledger.observe(NOTHING, first, queue="nlp")
     moved = status(productive=60, recovering=40)
-    counted.ledger.observe(first, moved)
-    assert (productive(), counted("drumline_job_gpu_seconds_total", state="recovering")) == (
+    counted.ledger.observe(first, moved, queue="nlp")
+    assert (
+        productive(),
+        counted("drumline_queue_gpu_seconds_total", queue="nlp", state="recovering"),
+    ) == (
         100,
         40,
     )
-    counted.ledger.observe(moved, status(productive=90, recovering=40))
+    counted.ledger.observe(moved, status(productive=90, recovering=40), queue="nlp")
     assert productive() == 100
-    counted.ledger.observe(status(productive=90), status(productive=130))
+    counted.ledger.observe(status(productive=90), status(productive=130), queue="nlp")
     assert productive() == 130

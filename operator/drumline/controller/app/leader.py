@@ -280,6 +280,7 @@ class LeaderComponents:
             settings=PlaceholderSettings(
                 namespace=self._term.settings.namespace, image=self._term.settings.operator_image
             ),
+            metrics=self._term.metrics.scheduling,
             clock=self._clocks.wall,
             wake_scheduler=self._wake.set,
         )
@@ -298,6 +299,7 @@ class LeaderComponents:
             queues=self._informers.queues,
             pools=self._informers.pools,
             metrics=self._term.metrics,
+            job_metrics=self._term.settings.job_metrics,
             usage=usage,
             signing_keys=self._term.signing_keys,
             progress=self._watch.progress,

@@ -309,7 +309,7 @@ class Reconciler:
         """
         before = job.status
         self._job_events.became(job, status)
-        self._ledger.observe(job.status, status)
+        self._ledger.observe(job.status, status, queue=job.spec.queue)
         if status.reason == Reason.KUBELET_REFUSED:
             self._distrust_rejecting_nodes(job)
         if status.reason in _FAILED_STARTS:

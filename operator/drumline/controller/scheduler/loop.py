@@ -205,9 +205,12 @@ class SchedulerLoop:
 
     def _count(self, decisions: Decisions) -> None:
         self._metrics.scheduling.pending_jobs.clear()
-        reasons = Counter(str(blocked.reason) for blocked in decisions.blocked)
-        for reason, count in reasons.items():
-            self._metrics.scheduling.pending_jobs.labels(reason=reason).set(count)
+        reasons = Counter[tuple[str, str]]()
+        for blocked in decisions.blocked:
+            job = self._state.jobs.get(blocked.key)
+            reasons["" if job is None else job.spec.queue, str(blocked.reason)] += 1
+        for (queue, reason), count in reasons.items():
+            self._metrics.scheduling.pending_jobs.labels(queue=queue, reason=reason).set(count)
 
 
 def next_look(*, settled: bool, retry_in: float | None, waits: bool, took: float) -> float | None:

@@ -38,6 +38,7 @@ from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.node_demands import DemandEnd, NodeDemand, NodeDemands, demands_after
 from drumline.scheduling.node_times import NodeTimes
 from drumline.telemetry import logs
+from drumline.telemetry.metrics import SchedulingMetrics
 
 log = logs.get("drumline.controller.scheduler.node_requests")
 
@@ -65,6 +66,7 @@ class NodeRequests:
         client: fenced writes to the API server.
         state: the caches.
         settings: of the placeholders.
+        metrics: counts the demands that are over.
         clock: seconds since the epoch.
         wake_scheduler: has the scheduler decide.
     """
@@ -75,12 +77,14 @@ class NodeRequests:
         client: KubeClient,
         state: ClusterCache,
         settings: PlaceholderSettings,
+        metrics: SchedulingMetrics,
         clock: Callable[[], float],
         wake_scheduler: Callable[[], None],
     ) -> None:
         self._client = client
         self._state = state
         self._settings = settings
+        self._metrics = metrics
         self._clock = clock
         self._wake_scheduler = wake_scheduler
         self._wake = asyncio.Event()
@@ -97,6 +101,9 @@ class NodeRequests:
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
         """The snapshot with the nodes that can be had by asking, and what was asked for."""
         offers = offers_of(self._state.pools.by_name)
+        for offer in offers:  # from 0 on: an increase needs the sample before
+            for end in DemandEnd:
+                self._metrics.node_requests.labels(offer.pool, str(end))
         if self._demands is None or not offers:
             return snapshot
         return replace(
@@ -122,6 +129,7 @@ class NodeRequests:
             if demand.started_at is not None:
                 took = demand.started_at - demand.asked_at
                 self._times = self._times.with_time(demand.pool, took)
+            self._metrics.node_requests.labels(demand.pool, str(end)).inc()
             log.info(
                 "nodes_no_longer_asked",
                 job=demand.key,

@@ -14,6 +14,7 @@ from typing import Any
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates, JobUse
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.status.cluster_series import cluster_series
 from drumline.controller.status.platform_conditions import (
     Statements,
     of_pool,
@@ -59,6 +60,7 @@ class UsageReporter:
         queues: the TrainingQueues as last seen.
         pools: the GpuPools as last seen.
         metrics: where the gauges are.
+        job_metrics: of how many jobs there are series of their own.
         usage: the usage history of the queues; it observes what they hold.
         signing_keys: of this leader: running gangs are counted by theirs.
         progress: what the agents of a job reported last, by its uid.
@@ -73,6 +75,7 @@ class UsageReporter:
         queues: Informer[ObjectView],
         pools: Informer[ObjectView],
         metrics: Metrics,
+        job_metrics: int,
         usage: QueueUsageHistory,
         signing_keys: SigningKeys,
         progress: Callable[[str], Progress | None],
@@ -83,6 +86,7 @@ class UsageReporter:
         self._queues = queues
         self._pools = pools
         self._metrics = metrics
+        self._job_metrics = job_metrics
         self._usage = usage
         self._signing_keys = signing_keys
         self._progress = progress
@@ -112,6 +116,14 @@ class UsageReporter:
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
         self._report_budgets(uses, snapshot, now=now)
+        self._metrics.cluster.newest = cluster_series(
+            [use.job for use in uses],
+            snapshot=snapshot,
+            disruptions=self._state.nodes.disruptions(),
+            pods_of=self._state.pods.of,
+            most_jobs=self._job_metrics,
+            now=now,
+        )
         figures = self._queue_figures(snapshot) | self._pool_figures(snapshot)
         percents = self._report_calibration()
         votes = part_votes(self._state.jobs.all(), self._progress)

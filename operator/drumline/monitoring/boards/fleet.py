@@ -39,9 +39,9 @@ FLEET: Final = Board(
                     at_most=1,
                     queries=(
                         Query(
-                            expression="sum(rate(drumline_job_gpu_seconds_total"
+                            expression="sum(rate(drumline_queue_gpu_seconds_total"
                             '{state="productive"}[$__rate_interval]))'
-                            " / sum(rate(drumline_job_gpu_seconds_total[$__rate_interval]))"
+                            " / sum(rate(drumline_queue_gpu_seconds_total[$__rate_interval]))"
                         ),
                     ),
                 ),
@@ -49,7 +49,9 @@ FLEET: Final = Board(
                     title="Jobs that wait",
                     description="All of them; the reasons are below.",
                     kind="stat",
-                    queries=(Query(expression="sum(max by (reason) (drumline_pending_jobs))"),),
+                    queries=(
+                        Query(expression="sum(max by (queue, reason) (drumline_pending_jobs))"),
+                    ),
                 ),
                 Panel(
                     title="Nodes that will go or are broken",
@@ -83,7 +85,7 @@ FLEET: Final = Board(
                     queries=(
                         Query(
                             expression="sum by (state)"
-                            " (rate(drumline_job_gpu_seconds_total[$__rate_interval]))",
+                            " (rate(drumline_queue_gpu_seconds_total[$__rate_interval]))",
                             legend="{{state}}",
                         ),
                     ),
@@ -100,7 +102,8 @@ FLEET: Final = Board(
                     stacked=True,
                     queries=(
                         Query(
-                            expression="max by (reason) (drumline_pending_jobs)",
+                            expression="sum by (reason)"
+                            " (max by (queue, reason) (drumline_pending_jobs))",
                             legend="{{reason}}",
                         ),
                     ),
@@ -156,6 +159,18 @@ FLEET: Final = Board(
                             expression="sum by (outcome)"
                             " (increase(drumline_jobs_finished_total[$__rate_interval]))",
                             legend="{{outcome}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Requests for nodes",
+                    description="In the interval, by pool and how they ended. TimedOut: the"
+                    " autoscaler brought none.",
+                    queries=(
+                        Query(
+                            expression="sum by (gpu_pool, end) (increase("
+                            f"drumline_node_requests_total{{{_POOLS}}}[$__rate_interval]))",
+                            legend="{{gpu_pool}} {{end}}",
                         ),
                     ),
                 ),

@@ -99,7 +99,8 @@ JOB: Final = Board(
                     queries=(
                         Query(
                             expression="sum by (pod) (drumline_trainer_step_part_seconds"
-                            '{namespace="$namespace",training_job="$training_job",part="compute"})',
+                            '{namespace="$namespace",training_job="$training_job",'
+                            'part=~"forward|backward|optimizer"})',
                             legend="{{pod}}",
                         ),
                     ),

@@ -91,6 +91,52 @@ NODES: Final = Board(
             ),
         ),
         PanelRow(
+            title="Jobs on nodes",
+            panels=(
+                Panel(
+                    title="Jobs on nodes that will go or are broken",
+                    description="With the node and what it announces.",
+                    kind="state-timeline",
+                    unit="none",
+                    queries=(
+                        Query(
+                            expression="max by (namespace, training_job, queue, node)"
+                            ' (drumline_job_node{queue=~"$queue"}) * on (node) group_left (kind)'
+                            " max by (node, kind) (drumline_node_disrupted)",
+                            legend="{{namespace}}/{{training_job}} on {{node}}: {{kind}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Nodes by domain",
+                    description="How many of each topology domain belong to a pool.",
+                    queries=(
+                        Query(
+                            expression="count by (gpu_pool, domain)"
+                            " (max by (node, gpu_pool, domain) (drumline_node_info))",
+                            legend="{{gpu_pool}} {{domain}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Gangs that are not whole, and jobs without series",
+                    description="The first should never be above 0; the second says that there are"
+                    " more jobs than metrics.jobs.",
+                    queries=(
+                        Query(
+                            expression="max by (namespace, training_job)"
+                            " (drumline_gang_missing_members)",
+                            legend="{{namespace}}/{{training_job}} lacks members",
+                        ),
+                        Query(
+                            expression="max(drumline_job_series_left_out)",
+                            legend="jobs without series",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
             title="What faults cost",
             panels=(
                 Panel(

@@ -130,6 +130,62 @@ QUEUES: Final = Board(
             ),
         ),
         PanelRow(
+            title="Who has the GPUs",
+            panels=(
+                Panel(
+                    title="GPUs by user",
+                    description="What the queue's jobs hold, by spec.user. Summed over time it is a"
+                    " bill: docs/operations.md.",
+                    stacked=True,
+                    queries=(
+                        Query(
+                            expression="sum by (user)"
+                            f" (max by (namespace, training_job) (drumline_job_gpus{_QUEUE})"
+                            " * on (namespace, training_job) group_left (user)"
+                            " max by (namespace, training_job, user)"
+                            f" (drumline_job_info{_QUEUE}))",
+                            legend="{{user}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="GPUs by job",
+                    description="The ten that hold most.",
+                    queries=(
+                        Query(
+                            expression="topk(10, max by (namespace, training_job)"
+                            f" (drumline_job_gpus{_QUEUE}))",
+                            legend="{{namespace}}/{{training_job}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="What GPUs are held for",
+                    description="GPU-seconds a second of the queue's jobs, so GPUs.",
+                    stacked=True,
+                    queries=(
+                        Query(
+                            expression="sum by (state) (rate("
+                            f"drumline_queue_gpu_seconds_total{_QUEUE}[$__rate_interval]))",
+                            legend="{{state}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Waiting jobs by reason",
+                    description="docs/operations.md has what to do for each.",
+                    stacked=True,
+                    queries=(
+                        Query(
+                            expression="sum by (reason)"
+                            f" (max by (queue, reason) (drumline_pending_jobs{_QUEUE}))",
+                            legend="{{reason}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        PanelRow(
             title="Jobs that train",
             panels=(
                 Panel(

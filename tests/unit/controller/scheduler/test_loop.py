@@ -51,12 +51,17 @@ def nobody_offers_nodes() -> Mock:
 
 
 @pytest.fixture
-def make_loop(tmp_path: Path) -> MakeLoop:
+def metrics() -> Metrics:
+    return Metrics()
+
+
+@pytest.fixture
+def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
     return lambda committer, messages, wake: SchedulerLoop(
         state=a_full_node(),
         committer=committer,
         messages=messages,
-        metrics=Metrics(),
+        metrics=metrics,
         clock=lambda: NOW,
         wake=wake,
         policy=Policy(),
@@ -79,6 +84,17 @@ async def test_the_first_cycle_of_a_term_explains_nothing_and_the_second_follows
     assert await loop.cycle() == LOOK_SECONDS
     assert messages.set.call_args.args[0].name == "waits"
     assert committer.carry_out.call_count == 2
+
+
+async def test_waiting_jobs_are_counted_by_queue_and_reason(
+    make_loop: MakeLoop, metrics: Metrics
+) -> None:
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, Mock(), asyncio.Event())
+    await loop.cycle()
+    await loop.cycle()
+    labels = {"queue": "research", "reason": "InsufficientGpus"}
+    assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 1
 
 
 async def test_the_first_cycle_is_over_though_it_failed(make_loop: MakeLoop) -> None:

@@ -52,7 +52,9 @@ def running(name: str, *, key: str, **figures: float) -> Any:
     return job_view(name, uid=name, status=status)
 
 
-def reporter(state: ClusterCache, metrics: Metrics, *, now: list[float]) -> UsageReporter:
+def reporter(
+    state: ClusterCache, metrics: Metrics, *, now: list[float], most_jobs: int = 5000
+) -> UsageReporter:
     nothing = cast("Informer[ObjectView]", dict[Key, ObjectView]())
     return UsageReporter(
         client=cast("KubeClient", None),
@@ -60,6 +62,7 @@ def reporter(state: ClusterCache, metrics: Metrics, *, now: list[float]) -> Usag
         queues=nothing,
         pools=nothing,
         metrics=metrics,
+        job_metrics=most_jobs,
         usage=QueueUsageHistory(half_life=3600.0),
         signing_keys=KEYS,
         progress=lambda _: None,

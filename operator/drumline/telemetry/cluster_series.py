@@ -1,0 +1,176 @@
+"""Series of single jobs and nodes, for bills and for alerts that join job, queue and node.
+
+They follow the conventions of kube-state-metrics: an `_info` metric is 1, and its labels are facts
+to join by. A job's series end with the job. Unlike all other metrics their number grows with the
+cluster: `Settings.job_metrics` says of how many jobs there are any, and at most `MOST_PLACES`
+series say which job is on which node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client import Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+MOST_PLACES: Final = 20_000
+MOST_PARTIAL: Final = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSeries:
+    """One job that waits or holds GPUs.
+
+    Attributes:
+        namespace: of the job.
+        name: of the job.
+        queue: that it is in.
+        user: as `spec.user` says; '' for none.
+        gpu_pool: where it holds GPUs; '' while it waits.
+        gpus: how many it holds.
+        nodes: where its members are, each once.
+    """
+
+    namespace: str
+    name: str
+    queue: str
+    user: str = ""
+    gpu_pool: str = ""
+    gpus: int = 0
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSeries:
+    """One node of a pool.
+
+    Attributes:
+        name: of the node.
+        gpu_pool: that it belongs to.
+        domain: its topology domains, broadest first, joined by slashes.
+    """
+
+    name: str
+    gpu_pool: str
+    domain: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionSeries:
+    """One announcement that a node goes out of service."""
+
+    node: str
+    kind: str
+    confidence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartialGang:
+    """A gang that holds GPUs without being whole, longer than its start may take."""
+
+    namespace: str
+    name: str
+    queue: str
+    missing: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSeries:
+    """What the collector shows, as of one look at the caches.
+
+    Attributes:
+        jobs: those that have series of their own.
+        jobs_left_out: how many have none.
+        nodes: of all pools.
+        disruptions: announced, one for each node.
+        partial: gangs that should not be as they are.
+    """
+
+    jobs: tuple[JobSeries, ...] = ()
+    jobs_left_out: int = 0
+    nodes: tuple[NodeSeries, ...] = ()
+    disruptions: tuple[DisruptionSeries, ...] = ()
+    partial: tuple[PartialGang, ...] = ()
+
+
+_JOB: Final = ("namespace", "training_job", "queue")
+
+
+class ClusterSeriesCollector(Collector):
+    """Shows the newest `ClusterSeries`; what it no longer has ends with the next scrape."""
+
+    def __init__(self) -> None:
+        self.newest = ClusterSeries()
+
+    def collect(self) -> Iterator[Metric]:
+        """The families, also where they have no samples."""
+        yield from self._of_jobs()
+        yield self._places()
+        left_out = GaugeMetricFamily(
+            "drumline_job_series_left_out",
+            "Jobs that wait or hold GPUs and have no series of their own: metrics.jobs of them do.",
+        )
+        left_out.add_metric((), self.newest.jobs_left_out)
+        yield left_out
+        yield from self._of_nodes()
+        partial = GaugeMetricFamily(
+            "drumline_gang_missing_members",
+            "Members without a pod of a gang that is longer partly bound than its start may take.",
+            labels=_JOB,
+        )
+        for gang in self.newest.partial[:MOST_PARTIAL]:
+            partial.add_metric((gang.namespace, gang.name, gang.queue), gang.missing)
+        yield partial
+
+    def _of_jobs(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "drumline_job_info",
+            "Always 1, while the job waits or holds GPUs; its labels are for joins.",
+            labels=(*_JOB, "user", "gpu_pool"),
+        )
+        gpus = GaugeMetricFamily(
+            "drumline_job_gpus", "GPUs that a job holds; absent while it holds none.", labels=_JOB
+        )
+        for job in self.newest.jobs:
+            labels = (job.namespace, job.name, job.queue)
+            info.add_metric((*labels, job.user, job.gpu_pool), 1)
+            if job.gpus:
+                gpus.add_metric(labels, job.gpus)
+        yield info
+        yield gpus
+
+    def _places(self) -> Metric:
+        places = GaugeMetricFamily(
+            "drumline_job_node",
+            "Always 1, while the job has a member on the node.",
+            labels=(*_JOB, "node"),
+        )
+        room = MOST_PLACES
+        for job in self.newest.jobs:
+            room -= len(job.nodes)
+            if room < 0:
+                break
+            for node in job.nodes:
+                places.add_metric((job.namespace, job.name, job.queue, node), 1)
+        return places
+
+    def _of_nodes(self) -> Iterator[Metric]:
+        info = GaugeMetricFamily(
+            "drumline_node_info",
+            "Always 1, of every node of a pool; its labels are for joins.",
+            labels=("node", "gpu_pool", "domain"),
+        )
+        for node in self.newest.nodes:
+            info.add_metric((node.name, node.gpu_pool, node.domain), 1)
+        yield info
+        disrupted = GaugeMetricFamily(
+            "drumline_node_disrupted",
+            "Always 1, while something announces that the node goes out of service.",
+            labels=("node", "kind", "confidence"),
+        )
+        for each in self.newest.disruptions:
+            disrupted.add_metric((each.node, each.kind, each.confidence), 1)
+        yield disrupted
