@@ -86,12 +86,6 @@ class SchedulingMetrics:
             ["gpu_pool", "kind"],
             registry=registry,
         )
-        self.node_requests = Counter(
-            "drumline_node_requests_total",
-            "Requests for new nodes that are over, by pool and how they ended.",
-            ["gpu_pool", "end"],
-            registry=registry,
-        )
         self.pool_step_time = Gauge(
             "drumline_pool_step_time_ratio",
             "Step time of a pool's running jobs over the planner's prediction, median.",
@@ -102,6 +96,18 @@ class SchedulingMetrics:
             "drumline_pool_step_part_ratio",
             "Seconds of a part of a step over the planner's prediction, as the pool's status has.",
             ["gpu_pool", "part"],
+            registry=registry,
+        )
+
+
+class AutoscalingMetrics:
+    """What autoscalers were asked for."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.node_requests = Counter(
+            "drumline_node_requests_total",
+            "Requests for new nodes that are over, by pool and how they ended.",
+            ["gpu_pool", "end"],
             registry=registry,
         )
 
@@ -276,6 +282,7 @@ class Metrics:
         self.registry = registry = process_registry()
         self.api = ApiMetrics(registry)
         self.scheduling = SchedulingMetrics(registry)
+        self.autoscaling = AutoscalingMetrics(registry)
         self.budgets = BudgetMetrics(registry)
         self.forecasts = ForecastMetrics(registry)
         self.jobs = JobMetrics(registry)

@@ -280,7 +280,7 @@ class LeaderComponents:
             settings=PlaceholderSettings(
                 namespace=self._term.settings.namespace, image=self._term.settings.operator_image
             ),
-            metrics=self._term.metrics.scheduling,
+            metrics=self._term.metrics.autoscaling,
             clock=self._clocks.wall,
             wake_scheduler=self._wake.set,
         )

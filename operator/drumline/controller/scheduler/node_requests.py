@@ -38,7 +38,7 @@ from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.node_demands import DemandEnd, NodeDemand, NodeDemands, demands_after
 from drumline.scheduling.node_times import NodeTimes
 from drumline.telemetry import logs
-from drumline.telemetry.metrics import SchedulingMetrics
+from drumline.telemetry.metrics import AutoscalingMetrics
 
 log = logs.get("drumline.controller.scheduler.node_requests")
 
@@ -77,7 +77,7 @@ class NodeRequests:
         client: KubeClient,
         state: ClusterCache,
         settings: PlaceholderSettings,
-        metrics: SchedulingMetrics,
+        metrics: AutoscalingMetrics,
         clock: Callable[[], float],
         wake_scheduler: Callable[[], None],
     ) -> None:
