@@ -11,6 +11,7 @@ from tests.unit.cli.ui.shown import Shown
 from tests.unit.cli.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
 
 PATHS = ("", "job/team/llama-70b", "job/team/deepseek-sft", "job/team/vit-b")
+FORMS = tuple(f"job/team/llama-70b/{action}" for action in ("delete", "priority", "clone"))
 FOCUSED = """
 (() => {
   const at = document.activeElement;
@@ -50,7 +51,20 @@ COLOURS = """
 """
 
 
-@pytest.mark.parametrize("path", PATHS)
+async def enter(page: Page, what: str) -> None:
+    """Go to a link or button by Tab alone, and press it."""
+    for _ in range(await page.value(REACHABLE)):
+        await page.press("Tab")
+        if (await page.value(FOCUSED) or {}).get("what") == what:
+            break
+    else:
+        raise AssertionError(f"no key leads to {what}")
+    seen = page.loads
+    await page.press("Enter")
+    await page.next_load(seen)
+
+
+@pytest.mark.parametrize("path", PATHS + FORMS)
 async def test_the_browser_has_nothing_to_complain_about(
     page: Page, address: str, path: str
 ) -> None:
@@ -71,7 +85,7 @@ async def test_a_policy_that_is_broken_would_be_noticed(page: Page, address: str
     assert await page.value("document.title") == "Drumline"
 
 
-@pytest.mark.parametrize("path", PATHS[:2])
+@pytest.mark.parametrize("path", [*PATHS[:2], FORMS[-1]])
 async def test_keys_reach_everything_in_order_and_show_where_they_are(
     page: Page, address: str, path: str
 ) -> None:
@@ -91,23 +105,28 @@ async def test_enter_opens_a_job_and_presses_its_button(
     page: Page, address: str, shown: Shown
 ) -> None:
     await page.open(address)
-    while "job/team/llama-70b" not in (await page.value(FOCUSED) or {"what": ""})["what"]:
-        await page.press("Tab")
-    seen = page.loads
-    await page.press("Enter")
-    await page.next_load(seen)
+    await enter(page, "job/team/llama-70b")
     assert await page.value("document.title") == "team/llama-70b"
-    while (await page.value(FOCUSED) or {"tag": ""})["tag"] != "BUTTON":
-        await page.press("Tab")
-    seen = page.loads
-    await page.press("Enter")
-    await page.next_load(seen)
-    assert shown.acts == [("team", "llama-70b", True)]
+    await enter(page, "Suspend: save, and give its GPUs back")
+    assert shown.acts == [("change", "team/llama-70b", {"suspend": True})]
     assert await page.value("document.title") == "team/llama-70b"
     assert page.problems == []
 
 
-@pytest.mark.parametrize("path", PATHS)
+async def test_without_scripts_a_job_is_deleted_once_that_was_confirmed(
+    page: Page, address: str, shown: Shown
+) -> None:
+    await page.command("Emulation.setScriptExecutionDisabled", value=True)
+    await page.open(f"{address}job/team/llama-70b")
+    await enter(page, "llama-70b/delete")
+    assert await page.value("document.title") == "Delete team/llama-70b"
+    assert shown.acts == []
+    await enter(page, "Delete llama-70b")
+    assert shown.acts == [("delete", "team/llama-70b", "uid-llama-70b")]
+    assert await page.value("location.href") == address
+
+
+@pytest.mark.parametrize("path", PATHS + FORMS)
 async def test_a_phone_scrolls_in_one_direction(page: Page, address: str, path: str) -> None:
     for width in (360, 1280):
         await page.look(width=width, height=740, phone=width < 600)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from drumline.cli.errors import BadInput
+from drumline.cli.errors import BadInput, NotAnswered, NotLoggedIn
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
@@ -49,6 +49,12 @@ def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
     if f'"{job}"' in error.message:
         return f"trainingjob {job!r} not found in namespace {namespace!r}"
     return NOT_SERVED
+
+
+def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> NotAnswered:
+    """The same as `refusal`, to be raised."""
+    kind = NotLoggedIn if isinstance(error, errors.Unauthorized) else NotAnswered
+    return kind(refusal(error, what=what, verb=verb))
 
 
 def refusal(error: errors.KubeError, *, what: str, verb: str = "read") -> str:

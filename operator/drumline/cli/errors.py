@@ -5,6 +5,7 @@
     CommandError
     ├── BadInput      2   the arguments, a file or the kubeconfig are not usable: nothing was asked
     └── NotAnswered   1   the cluster was asked, and did not give what was asked for
+        └── NotLoggedIn   as it does not accept the credentials
 """
 
 from __future__ import annotations
@@ -26,3 +27,7 @@ class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
 
 class NotAnswered(CommandError):  # noqa: N818 - as above
     """The cluster does not have it, does not allow it, or does not answer."""
+
+
+class NotLoggedIn(NotAnswered):
+    """The cluster does not accept these credentials, or none were given."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from typing import Final
 
-_VOID: Final = frozenset({"meta", "link", "br", "hr", "img"})
+_VOID: Final = frozenset({"meta", "link", "br", "hr", "img", "input"})
 
 
 class Markup(str):

@@ -19,7 +19,8 @@ from drumline.cli.cluster_access import (
     refusal,
 )
 from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.jobs.clone import cloned, shared_parts
+from drumline.cli.jobs.clone import cloned
+from drumline.cli.jobs.create_clone import create_clone
 from drumline.cli.jobs.follow import follow_job, read_job, started_pods
 from drumline.cli.jobs.inside import (
     ChosenCluster,
@@ -36,7 +37,7 @@ from drumline.cli.output import Output
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
-from drumline.kube.kinds import CONFIG_MAPS, TRAINING_JOBS
+from drumline.kube.kinds import TRAINING_JOBS
 
 _STEM_CHARS: Final = 40
 """Of a name's 50, with room for four letters."""
@@ -189,34 +190,16 @@ async def _hold(client: KubeClient, job: _NamedJob, *, seconds: int) -> Output:
 
 async def _clone(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) -> Output:
     raw = await read_job(client, job=job.name, namespace=job.namespace)
-    name: str = chosen.name or f"{job.name[:_STEM_CHARS].rstrip('-')}-{random_letters()}"
+    name: str = chosen.name or fresh_name(job.name)
     manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
-    try:
-        made = await writes.create(client, TRAINING_JOBS, body=manifest, namespace=job.namespace)
-    except errors.AlreadyExists:
-        raise BadInput(
-            f"trainingjob {job.namespace}/{name} exists already; choose another --name"
-        ) from None
-    owner = {
-        "apiVersion": manifest["apiVersion"],
-        "kind": manifest["kind"],
-        "name": name,
-        "uid": made.uid,
-    }
-    for part in shared_parts(manifest):
-        try:
-            await writes.add_owner(
-                client, CONFIG_MAPS, name=part, namespace=job.namespace, owner=owner
-            )
-        except errors.NotFound:
-            await writes.delete(
-                client, TRAINING_JOBS, name=name, uid=made.uid, namespace=job.namespace
-            )
-            raise NotAnswered(
-                f"the code of {job.text} is gone (configmap {part}); submit it with drumline run"
-            ) from None
+    await create_clone(client, manifest, original=job.text)
     text = f"trainingjob {job.namespace}/{name}: follow it with drumline logs -f {name}\n"
     return Output(text=text)
+
+
+def fresh_name(job: str) -> str:
+    """A name for a copy of the job of this name."""
+    return f"{job[:_STEM_CHARS].rstrip('-')}-{random_letters()}"
 
 
 def random_letters() -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from drumline.api.base import LABEL_INDEX, LABEL_JOB_UID
-from drumline.cli.cluster_access import missing_job, refusal
+from drumline.cli.cluster_access import missing_job, not_answered, refusal
 from drumline.cli.errors import NotAnswered
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
@@ -112,7 +112,7 @@ async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:
     except errors.NotFound as error:
         raise NotAnswered(missing_job(error, job=job, namespace=namespace)) from None
     except errors.KubeError as error:
-        raise NotAnswered(refusal(error, what=f"trainingjob {namespace}/{job}")) from None
+        raise not_answered(error, what=f"trainingjob {namespace}/{job}") from None
     return cast("Json", json.loads(body))
 
 
@@ -127,7 +127,7 @@ async def started_pods(client: KubeClient, *, uid: str, namespace: str) -> list[
             client, PODS, namespace=namespace, label_selector=f"{LABEL_JOB_UID}={uid}"
         )
     except errors.KubeError as error:
-        raise NotAnswered(refusal(error, what=f"pods of namespace {namespace}")) from None
+        raise not_answered(error, what=f"pods of namespace {namespace}") from None
     pods = (_started(cast("Json", json.loads(pod))) for pod in listed)
     return sorted(
         (pod for pod in pods if pod is not None), key=lambda pod: (int(pod.index), pod.name)

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from drumline.cli.cluster_access import NOT_SERVED, cluster_client, refusal
+from drumline.cli.cluster_access import NOT_SERVED, cluster_client, not_answered, refusal
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
@@ -98,9 +98,9 @@ async def _jobs(client: KubeClient, namespace: str | None, *, own: str) -> _List
         raise NotAnswered(NOT_SERVED) from None
     except errors.Forbidden as error:
         if namespace is not None:
-            raise NotAnswered(refusal(error, what=f"trainingjobs of {namespace}")) from None
+            raise not_answered(error, what=f"trainingjobs of {namespace}") from None
     except errors.KubeError as error:
-        raise NotAnswered(refusal(error, what="trainingjobs")) from None
+        raise not_answered(error, what="trainingjobs") from None
     listed = await _jobs(client, own, own=own)
     remark = f"Only jobs of namespace {own} are seen: the others may not be read."
     return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
@@ -125,7 +125,7 @@ async def _required(
     try:
         return await _read(client, resource, kind, namespace=None)
     except errors.KubeError as error:
-        raise NotAnswered(refusal(error, what=resource.plural)) from None
+        raise not_answered(error, what=resource.plural) from None
 
 
 async def _read(

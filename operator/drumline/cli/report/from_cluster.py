@@ -7,7 +7,7 @@ import time
 from typing import Any, cast
 
 from drumline.api.load import ApiError
-from drumline.cli.cluster_access import cluster_client, missing_job, refusal
+from drumline.cli.cluster_access import cluster_client, missing_job, not_answered, refusal
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.report.job_input import JobInput, job_input
 from drumline.kube import errors, reads
@@ -47,7 +47,7 @@ async def _job(client: KubeClient, *, job: str, namespace: str) -> dict[str, Any
     except errors.NotFound as error:
         raise NotAnswered(missing_job(error, job=job, namespace=namespace)) from None
     except errors.KubeError as error:
-        raise NotAnswered(refusal(error, what=f"trainingjob {namespace}/{job}")) from None
+        raise not_answered(error, what=f"trainingjob {namespace}/{job}") from None
     except ValueError as error:
         raise BadInput(str(error)) from None
     return cast("dict[str, Any]", json.loads(body))

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
-from drumline.cli.cluster_access import cluster_client, refusal
-from drumline.cli.errors import NotAnswered
+from drumline.cli.cluster_access import cluster_client, missing_job, not_answered
+from drumline.cli.errors import BadInput, NotAnswered, NotLoggedIn
+from drumline.cli.jobs.create_clone import create_clone
+from drumline.cli.jobs.follow import read_job
 from drumline.cli.overview.read import WantedKinds, from_cluster
 from drumline.cli.report import from_cluster as one_job
 from drumline.cli.report.job_input import JobInput
 from drumline.kube import errors, writes
+from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline.overview.objects import ClusterObjects
@@ -22,19 +26,52 @@ _EVERYTHING: Final = WantedKinds(namespace=None, queues=True, nodes=True)
 _JOBS_ALONE: Final = WantedKinds(namespace=None, queues=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedJob:
+    """A job that a button is about."""
+
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def text(self) -> str:
+        """As people call it."""
+        return f"trainingjob {self.key}"
+
+
 class ClusterSource(Protocol):
-    """Where the page's content comes from, and where its buttons go."""
+    """Where the page's content comes from, and where its buttons go.
+
+    Each method raises CommandError: what the cluster did not give, as a sentence.
+    """
 
     async def cluster(self) -> ClusterObjects:
         """The whole cluster, at most `FRESH_SECONDS` old."""
         ...
 
-    async def job(self, namespace: str, name: str) -> JobInput:
+    async def job(self, job: NamedJob) -> JobInput:
         """One job with its events."""
         ...
 
-    async def suspend(self, namespace: str, name: str, *, suspend: bool) -> None:
-        """Stop or resume a job."""
+    async def manifest(self, job: NamedJob) -> dict[str, Any]:
+        """One job as the API server prints it."""
+        ...
+
+    async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
+        """Write these fields of its spec; None removes one."""
+        ...
+
+    async def delete(self, job: NamedJob, *, uid: str) -> None:
+        """Delete this very job, not a later one of its name."""
+        ...
+
+    async def clone(self, job: NamedJob, manifest: dict[str, Any]) -> None:
+        """Create a copy of it."""
         ...
 
 
@@ -45,7 +82,7 @@ class _Seen:
 
 
 class LiveCluster:
-    """A cluster behind an API server, with the rights of the kubeconfig's user.
+    """A cluster behind an API server, with the rights of these credentials.
 
     Args:
         credentials: of the user.
@@ -78,37 +115,56 @@ class LiveCluster:
                 self._seen = _Seen(at=self._clock(), cluster=cluster)
             return self._seen.cluster
 
-    async def job(self, namespace: str, name: str) -> JobInput:
-        """One job with its events, as it is now.
+    async def job(self, job: NamedJob) -> JobInput:
+        """One job with its events, as it is now."""
+        return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
 
-        Raises:
-            CommandError: there is none, or it may not be read.
-        """
-        return await one_job.read(self._credentials, job=name, namespace=namespace)
+    async def manifest(self, job: NamedJob) -> dict[str, Any]:
+        """One job as the API server prints it."""
+        async with self._asked(job, verb="read") as client:
+            return await read_job(client, job=job.name, namespace=job.namespace)
 
-    async def suspend(self, namespace: str, name: str, *, suspend: bool) -> None:
-        """Write spec.suspend.
+    async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
+        """Write these fields of its spec."""
+        async with self._asked(job, verb="change") as client:
+            await writes.merge_patch(
+                client,
+                TRAINING_JOBS,
+                name=job.name,
+                namespace=job.namespace,
+                body={"spec": spec},
+            )
 
-        Raises:
-            NotAnswered: the user may not, or there is no such job.
-        """
+    async def delete(self, job: NamedJob, *, uid: str) -> None:
+        """Delete this very job."""
+        async with self._asked(job, verb="delete") as client:
+            await writes.delete(
+                client, TRAINING_JOBS, name=job.name, uid=uid, namespace=job.namespace
+            )
+
+    async def clone(self, job: NamedJob, manifest: dict[str, Any]) -> None:
+        """Create a copy of it."""
+        async with self._asked(job, verb="clone") as client:
+            await create_clone(client, manifest, original=job.text)
+
+    @asynccontextmanager
+    async def _asked(self, job: NamedJob, *, verb: str) -> AsyncGenerator[KubeClient]:
         try:
             async with cluster_client(self._credentials) as client:
-                await writes.merge_patch(
-                    client,
-                    TRAINING_JOBS,
-                    name=name,
-                    namespace=namespace,
-                    body={"spec": {"suspend": suspend}},
-                )
+                yield client
+        except errors.NotFound as error:
+            raise NotAnswered(missing_job(error, job=job.name, namespace=job.namespace)) from None
         except errors.KubeError as error:
-            what = f"trainingjob {namespace}/{name}"
-            raise NotAnswered(refusal(error, what=what, verb="change")) from None
+            raise not_answered(error, what=job.text, verb=verb) from None
+        except ValueError as error:  # no name of an object
+            raise BadInput(str(error)) from None
         self._seen = None
 
     async def _everything(self) -> ClusterObjects:
         own = self._credentials.namespace
         try:
             return await self._read(self._credentials, _EVERYTHING, own=own)
+        except NotLoggedIn:
+            raise
         except NotAnswered:  # most users may not list nodes
             return await self._read(self._credentials, _JOBS_ALONE, own=own)

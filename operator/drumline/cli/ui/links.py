@@ -18,6 +18,11 @@ def action_path(name: str, action: str) -> str:
     return f"{quote(name, safe='')}/{action}"
 
 
+def beside_path(name: str) -> str:
+    """Of the page of a job of this name in the same namespace, from an action's address."""
+    return f"../{quote(name, safe='')}"
+
+
 def ended_path(path: EndedPath) -> str:
     """Of the page of a job of the archive, from the history."""
     parts = (path.namespace, path.name, path.uid)

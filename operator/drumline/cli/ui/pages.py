@@ -17,7 +17,8 @@ from drumline.cli.overview.tables import budget_text, starts
 from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.job_input import JobInput
-from drumline.cli.ui.links import action_path, job_path
+from drumline.cli.ui.action_pages import buttons
+from drumline.cli.ui.links import job_path
 from drumline.cli.ui.parts import NOTHING, document, foot, section, table
 from drumline.cli.ui.rack_map import colours_of, rack_map
 from drumline.overview.gantt import rows_of
@@ -79,17 +80,24 @@ def job(job_input: JobInput, cluster: ClusterObjects) -> str:
     back = element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="../../"))
     waits = card is not None and card.job.position is not None
     why = _why(card, now=cluster.as_of) if card is not None and waits else ""
-    above = joined(back, _buttons(job_input))
+    above = joined(back, buttons(job_input))
     return document(key, html.sections(report, above=above, second=why), up="../../")
 
 
-def refused(reason: str) -> str:
-    """What the cluster did not give, as a sentence."""
+def refused(reason: str, *, title: str, up: str) -> str:
+    """What was not done or given, as a sentence.
+
+    Args:
+        reason: the sentence.
+        title: what it is about.
+        up: leads to the overview.
+    """
     parts = (
-        element("h1", "The cluster did not answer that"),
+        element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href=up or "./")),
+        element("h1", title),
         element("p", reason, class_="lead", role="alert"),
     )
-    return document("Drumline", joined(*parts), up=None)
+    return document("Drumline", joined(*parts), up=up, live=False)
 
 
 def _queue(row: QueueRow, *, now: float) -> Markup:
@@ -228,17 +236,6 @@ def _why(card: WhyCard, *, now: float) -> Markup:
         else [],
     )
     return section("Why it waits", element("dl", *pairs, class_="tiles"), *tables)
-
-
-def _buttons(job_input: JobInput) -> Markup:
-    """Suspend, or resume; a job that has ended has none."""
-    status = job_input.job.status
-    if status is not None and status.finished_at is not None:
-        return Markup("")
-    action = "resume" if job_input.job.spec.suspend else "suspend"
-    words = "Resume" if action == "resume" else "Suspend: save, and give its GPUs back"
-    target = action_path(job_input.name, action)
-    return element("form", element("button", words), method="post", action=target)
 
 
 def _link(row: JobRow, *, up: str = "", colours: Mapping[str, int] | None = None) -> Markup:

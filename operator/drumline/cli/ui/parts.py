@@ -13,15 +13,22 @@ _WORDS: Final = frozenset(("why", "next"))
 """Columns with sentences."""
 
 
-def document(title: str, content: Markup, *, up: str | None) -> str:
-    """A whole page; `up` leads to the overview, None: nothing is loaded."""
+def document(title: str, content: Markup, *, up: str | None, live: bool = True) -> str:
+    """A whole page.
+
+    Args:
+        title: in the browser's tab.
+        content: of its body.
+        up: leads to the overview; None: nothing is loaded.
+        live: whether it is read again every few seconds: not where people type.
+    """
     assets = (
         ()
         if up is None
         else (
             element("link", rel="stylesheet", href=f"{up}asset/report.css"),
             element("link", rel="stylesheet", href=f"{up}asset/ui.css"),
-            element("script", src=f"{up}asset/live.js", type="module"),
+            *([element("script", src=f"{up}asset/live.js", type="module")] if live else []),
         )
     )
     head = element(

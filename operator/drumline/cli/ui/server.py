@@ -1,10 +1,10 @@
-"""The page's server: loopback only, behind a secret path.
+"""The page's server: routes, and what every answer carries.
 
-Anybody on the machine, and any web page in the browser, can reach a port of loopback. So every path
-begins with a secret of 256 bits that only the printed address has; a request for another host name
-(DNS rebinding), or one that another page sends (Origin, Sec-Fetch-Site), is refused. No cookies, as
-browsers send these to every port. Content is markup that escapes by construction; the policy lets a
-browser run only the one script and the styles that are served here.
+Who may come in is a `Door`'s matter. On loopback anybody on the machine, and any web page in the
+browser, can reach the port: every path begins with a secret of 256 bits that only the printed
+address has; a request for another host name (DNS rebinding), or one that another page sends
+(Origin, Sec-Fetch-Site), is refused. Content is markup that escapes by construction; the policy
+lets a browser run only the scripts and the styles that are served here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from typing import Final
 
 from aiohttp import web
 
-from drumline.cli.errors import CommandError
+from drumline.cli.errors import BadInput, CommandError, NotLoggedIn
 from drumline.cli.ui import history_pages, pages
+from drumline.cli.ui.actions import ACTIONS, JobAction
 from drumline.cli.ui.archive_source import ArchiveSource
-from drumline.cli.ui.cluster_source import ClusterSource
+from drumline.cli.ui.cluster_source import ClusterSource, NamedJob
+from drumline.cli.ui.door import LOOPBACK, Door, LoopbackDoor
 
-HOST: Final = "127.0.0.1"
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -41,8 +42,7 @@ _ASSETS: Final = {
     "ui.css": ("drumline.cli.ui", "text/css"),
     "live.js": ("drumline.cli.ui", "text/javascript"),
 }
-_ACTIONS: Final = {"suspend": True, "resume": False}
-_MOST_BODY_BYTES: Final = 1024
+_MOST_BODY_BYTES: Final = 16 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -61,13 +61,24 @@ async def serve(
     Raises:
         OSError: the port is taken.
     """
-    app = application(source, archive=archive, secret=secret)
+    app = application(LoopbackDoor(secret=secret, live=source), archive=archive)
+    async with listening(app, host=LOOPBACK, port=port) as taken:
+        yield f"http://{LOOPBACK}:{taken}/{secret}/"
+
+
+@asynccontextmanager
+async def listening(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int]:
+    """Listen until the context ends; yields the port. No request is logged: addresses have names.
+
+    Raises:
+        OSError: the port is taken.
+    """
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     try:
-        site = web.TCPSite(runner, HOST, port)
+        site = web.TCPSite(runner, host, port)
         await site.start()
-        yield f"http://{HOST}:{runner.addresses[0][1]}/{secret}/"
+        yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 
@@ -77,83 +88,91 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def application(
-    source: ClusterSource, *, archive: ArchiveSource | None = None, secret: str
-) -> web.Application:
+def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Application:
     """The routes, behind the guards."""
-    app = web.Application(middlewares=[_guard(secret)], client_max_size=_MOST_BODY_BYTES)
+    app = web.Application(middlewares=[_guard(door)], client_max_size=_MOST_BODY_BYTES)
 
-    async def overview(_request: web.Request) -> web.Response:
-        return _page(pages.overview(await source.cluster(), archive=archive is not None))
+    async def overview(request: web.Request) -> web.Response:
+        cluster = await door.source(request).cluster()
+        return page(pages.overview(cluster, archive=archive is not None))
 
     async def job(request: web.Request) -> web.Response:
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        job_input = await source.job(namespace, name)
-        return _page(pages.job(job_input, await source.cluster()))
+        source = door.source(request)
+        return page(pages.job(await source.job(_job(request)), await source.cluster()))
+
+    async def ask(request: web.Request) -> web.Response:
+        action = _action(request)
+        if action.ask is None:
+            raise web.HTTPNotFound
+        return page(await action.ask(door.source(request), _job(request), request.query))
 
     async def act(request: web.Request) -> web.Response:
-        action = request.match_info["action"]
-        if action not in _ACTIONS:
-            raise web.HTTPNotFound
-        namespace, name = request.match_info["namespace"], request.match_info["name"]
-        await source.suspend(namespace, name, suspend=_ACTIONS[action])
-        raise web.HTTPSeeOther(f"/{secret}/job/{namespace}/{name}")
+        action = _action(request)
+        form = await request.post()
+        fields = {name: value for name, value in form.items() if isinstance(value, str)}
+        raise web.HTTPSeeOther(await action.do(door.source(request), _job(request), fields))
 
-    app.router.add_get("/{secret}/", overview)
-    app.router.add_get("/{secret}/asset/{name}", _asset)
-    app.router.add_get("/{secret}/job/{namespace}/{name}", job)
+    prefix = door.prefix
+    app.router.add_get(f"{prefix}/", overview)
+    app.router.add_get(f"{prefix}/asset/{{name}}", _asset)
+    app.router.add_get(f"{prefix}/job/{{namespace}}/{{name}}", job)
+    app.router.add_get(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", ask)
+    app.router.add_post(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", act)
     if archive is not None:
-        _add_history(app, archive)
-    app.router.add_post("/{secret}/job/{namespace}/{name}/{action}", act)
+        _add_history(app, archive, prefix=prefix)
     return app
 
 
-def _add_history(app: web.Application, archive: ArchiveSource) -> None:
+def _job(request: web.Request) -> NamedJob:
+    return NamedJob(namespace=request.match_info["namespace"], name=request.match_info["name"])
+
+
+def _action(request: web.Request) -> JobAction:
+    action = ACTIONS.get(request.match_info["action"])
+    if action is None:
+        raise web.HTTPNotFound
+    return action
+
+
+def _add_history(app: web.Application, archive: ArchiveSource, *, prefix: str) -> None:
     async def history(_request: web.Request) -> web.Response:
-        return _page(history_pages.history(await archive.ended(), now=time.time()))
+        return page(history_pages.history(await archive.ended(), now=time.time()))
 
     async def ended(request: web.Request) -> web.Response:
         names = (request.match_info[part] for part in ("namespace", "name", "uid"))
-        return _page(history_pages.ended_job(await archive.job(*names)))
+        return page(history_pages.ended_job(await archive.job(*names)))
 
-    app.router.add_get("/{secret}/history", history)
-    app.router.add_get("/{secret}/history/{namespace}/{name}/{uid}", ended)
+    app.router.add_get(f"{prefix}/history", history)
+    app.router.add_get(f"{prefix}/history/{{namespace}}/{{name}}/{{uid}}", ended)
 
 
-def _guard(secret: str) -> Callable[..., Awaitable[web.StreamResponse]]:
+def _guard(door: Door) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            _check(request, secret=secret)
+            door.check(request)
             answer = await handler(request)
         except web.HTTPException as error:
             error.headers.update(_HEADERS)
             raise
         except CommandError as error:
-            answer = _page(pages.refused(str(error)), status=502)
+            answer = _refused(door, request, error)
         answer.headers.update(_HEADERS)
         return answer
 
     return guard
 
 
-def _check(request: web.Request, *, secret: str) -> None:
-    """Refuse what did not come from a page of ours, or from the printed address.
-
-    Raises:
-        HTTPException: what the browser is told.
-    """
-    given = request.path.split("/")[1]
-    if not secrets.compare_digest(given.encode(), secret.encode()):
-        raise web.HTTPNotFound
-    host = request.host.rpartition(":")[0] or request.host
-    if host not in {HOST, "localhost"}:
-        raise web.HTTPMisdirectedRequest
-    if request.method == "POST":
-        origin = request.headers.get("Origin")
-        site = request.headers.get("Sec-Fetch-Site", "same-origin")
-        if site != "same-origin" or origin not in {f"http://{request.host}", None, "null"}:
-            raise web.HTTPForbidden
+def _refused(door: Door, request: web.Request, error: CommandError) -> web.Response:
+    shown = door.stranger(request, error) if isinstance(error, NotLoggedIn) else None
+    if shown is not None:
+        return shown
+    up = "../" * (request.path.count("/") - door.prefix.count("/") - 1)
+    if isinstance(error, BadInput):
+        title = "That cannot be done as it was asked for"
+        return page(pages.refused(str(error), title=title, up=up), status=400)
+    title = "The cluster did not answer that"
+    return page(pages.refused(str(error), title=title, up=up), status=502)
 
 
 async def _asset(request: web.Request) -> web.Response:
@@ -165,7 +184,8 @@ async def _asset(request: web.Request) -> web.Response:
     return web.Response(text=text, content_type=kind, charset="utf-8")
 
 
-def _page(document: str, *, status: int = 200) -> web.Response:
+def page(document: str, *, status: int = 200) -> web.Response:
+    """The answer with a document."""
     answer = web.Response(text=document, content_type="text/html", charset="utf-8", status=status)
     answer.enable_compression()
     return answer

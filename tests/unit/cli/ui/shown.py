@@ -6,6 +6,7 @@ from typing import Any
 
 from drumline.cli.errors import NotAnswered
 from drumline.cli.report.job_input import JobInput, job_input
+from drumline.cli.ui.cluster_source import NamedJob
 from drumline.overview.objects import ClusterObjects
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue
 
@@ -26,17 +27,26 @@ class Shown:
     async def cluster(self) -> ClusterObjects:
         return self._cluster
 
-    async def job(self, namespace: str, name: str) -> JobInput:
-        return job_input(self._manifest(namespace, name), events=self.events, as_of=NOW)
+    async def job(self, job: NamedJob) -> JobInput:
+        return job_input(self._manifest(job), events=self.events, as_of=NOW)
 
-    async def suspend(self, namespace: str, name: str, *, suspend: bool) -> None:
-        self.acts.append((namespace, name, suspend))
+    async def manifest(self, job: NamedJob) -> dict[str, Any]:
+        return self._manifest(job)
 
-    def _manifest(self, namespace: str, name: str) -> dict[str, Any]:
+    async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
+        self.acts.append(("change", job.key, spec))
+
+    async def delete(self, job: NamedJob, *, uid: str) -> None:
+        self.acts.append(("delete", job.key, uid))
+
+    async def clone(self, job: NamedJob, manifest: dict[str, Any]) -> None:
+        self.acts.append(("clone", job.key, manifest))
+
+    def _manifest(self, job: NamedJob) -> dict[str, Any]:
         for each in self.objects:
             if each["kind"] == "TrainingJob" and (
                 each["metadata"]["namespace"],
                 each["metadata"]["name"],
-            ) == (namespace, name):
+            ) == (job.namespace, job.name):
                 return each
-        raise NotAnswered(f"trainingjob {name!r} not found in namespace {namespace!r}")
+        raise NotAnswered(f"trainingjob {job.name!r} not found in namespace {job.namespace!r}")

@@ -70,7 +70,7 @@ def test_foreign_text_is_text(hostile: str) -> None:
     try:
         page = history_pages.ended_job(job)
     except NotAnswered as error:  # what no API server would have taken
-        page = pages.refused(str(error))
+        page = pages.refused(str(error), title="Refused", up="../../../")
     audited(page)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from drumline.cli.jobs.clone import cloned
 from drumline.cli.report.job_input import job_input
-from drumline.cli.ui import pages
+from drumline.cli.ui import action_pages, pages
+from drumline.cli.ui.cluster_source import NamedJob
 from drumline.cli.ui.rack_map import COLOURS, MOST_NODES, colours_of, rack_map
 from drumline.overview.rows import NodeRow
 from tests.unit.cli.manifests import an_event, an_incident
@@ -20,6 +23,7 @@ from tests.unit.overview.objects import (
     a_job,
     a_node,
     a_pool,
+    a_priority_class,
     a_queue,
     at,
     running,
@@ -63,10 +67,17 @@ ELEMENTS = frozenset(
         *("html", "head", "meta", "title", "link", "script", "body", "main", "header", "footer"),
         *("h1", "h2", "h3", "h4", "small", "p", "section", "nav", "div", "ul", "li", "span", "a"),
         *("strong", "svg", "rect", "line", "text", "path", "g", "desc", "circle", "table"),
-        *("thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "form", "button"),
+        *("thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "form", "button", "input"),
+        *("label", "select", "option", "textarea", "pre"),
     )
 )
-LINKS = ("job/", "history", "./", "../../", "asset/")
+LINKS = ("job/", "history", "./", "../", "asset/", "runs/", "waits/")
+ACTIONS = frozenset(
+    (
+        *("runs/suspend", "runs/resume", "waits/suspend", "waits/resume"),
+        *("delete", "priority", "clone"),
+    )
+)
 
 
 class Audit(HTMLParser):
@@ -131,6 +142,11 @@ def hostile_status(name: str, text: str) -> dict[str, Any]:
     return a_job(name, status=status)
 
 
+def cloned_of(job: dict[str, Any], text: str) -> dict[str, Any]:
+    job["spec"] |= {"queue": text, "user": text}
+    return cloned(job, name="copy", changes=[f"user={json.dumps(text)}"], command=())
+
+
 def audited(document: str) -> Audit:
     """The page, once it is known that nothing in it runs or leads away."""
     audit = Audit(document)
@@ -142,7 +158,7 @@ def audited(document: str) -> Audit:
         if name in {"href", "src"}:
             assert value.startswith(LINKS), (tag, name, value)
         if name == "action":
-            assert value in {"runs/suspend", "runs/resume", "waits/suspend", "waits/resume"}
+            assert value in ACTIONS
     return audit
 
 
@@ -157,7 +173,13 @@ def test_foreign_text_is_text(text: str) -> None:
         event["regarding"] |= {"name": name, "uid": ""}
         read = job_input(hostile_status(name, text), events=[event], as_of=NOW)
         audited(pages.job(read, cluster))
-    audited(pages.refused(text))
+        audited(action_pages.delete(read))
+        audited(action_pages.priority(read, a_cluster(a_priority_class(text, 1))))
+        job = NamedJob(namespace="team", name=name)
+        audited(
+            action_pages.clone(job, cloned_of(hostile_status(name, text), text), changes=[text])
+        )
+    audited(pages.refused(text, title="Refused", up="../"))
 
 
 def test_thirty_cases_are_thirty() -> None:
@@ -165,10 +187,18 @@ def test_thirty_cases_are_thirty() -> None:
 
 
 def test_the_script_has_no_way_to_run_text() -> None:
-    script = (UI / "live.js").read_text()
-    for sink in ("innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval", "Function("):
-        assert sink not in script
-    assert "//" not in script.replace("// ", "")
+    for file in UI.glob("*.js"):
+        script = file.read_text()
+        for sink in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval",
+            "Function(",
+        ):
+            assert sink not in script
+        assert "//" not in script.replace("// ", "")
     styles = (UI / "ui.css").read_text()
     assert "url(" not in styles
     assert "@import" not in styles
@@ -224,10 +254,13 @@ def test_the_page_of_a_waiting_job_has_its_line_and_a_button() -> None:
     assert 'href="../../job/team/runs"' in document
 
 
-def test_who_has_ended_has_no_button_and_who_is_suspended_resumes() -> None:
+def test_who_has_ended_is_only_copied_and_deleted_and_who_is_suspended_resumes() -> None:
     ended = a_job("ended", status={"phase": "Failed", "finishedAt": at(-9)})
     document = pages.job(job_input(ended, events=[], as_of=NOW), a_cluster(ended))
     assert "<form" not in document
+    assert "ended/priority" not in document
+    assert 'href="ended/clone"' in document
+    assert 'href="ended/delete"' in document
     resting = a_job("resting", spec={"suspend": True}, status={"phase": "Suspended"})
     document = pages.job(job_input(resting, events=[], as_of=NOW), a_cluster(resting))
     assert 'action="resting/resume"' in document

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import urljoin
 
 import aiohttp
 import pytest
@@ -86,7 +87,90 @@ async def test_a_button_does_what_it_says(browser: Browser) -> None:
     for action in ("suspend", "resume"):
         url = f"{browser.address}job/team/runs/{action}"
         assert await browser.status("POST", url, Origin=origin, Sec_Fetch_Site="same-origin") == 303
-    assert browser.shown.acts == [("team", "runs", True), ("team", "runs", False)]
+    assert browser.shown.acts == [
+        ("change", "team/runs", {"suspend": True}),
+        ("change", "team/runs", {"suspend": False}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "acts", "then"),
+    [
+        ("delete", {"uid": "uid-runs"}, ("delete", "team/runs", "uid-runs"), ""),
+        (
+            "priority",
+            {"priority": "urgent"},
+            ("change", "team/runs", {"priorityClassName": "urgent"}),
+            "job/team/runs",
+        ),
+        (
+            "priority",
+            {"priority": ""},
+            ("change", "team/runs", {"priorityClassName": None}),
+            "job/team/runs",
+        ),
+    ],
+)
+async def test_a_form_does_what_it_says(
+    browser: Browser, action: str, fields: dict[str, str], acts: tuple[object, ...], then: str
+) -> None:
+    url = f"{browser.address}job/team/runs/{action}"
+    async with browser.session.post(url, data=fields, allow_redirects=False) as answer:
+        assert answer.status == 303
+        assert urljoin(url, answer.headers["Location"]) == browser.address + then
+    assert browser.shown.acts == [acts]
+
+
+async def test_a_copy_is_shown_before_it_is_created(browser: Browser) -> None:
+    url = f"{browser.address}job/team/runs/clone"
+    fields = {"name": "again", "changes": "nodes=2\n\nuser=ada"}
+    async with browser.session.get(url, params=fields) as answer:
+        text = await answer.text()
+        assert answer.status == 200
+    for line in ("  name: again", "  nodes: 2", "  user: ada", "Create again"):
+        assert line in text
+    assert browser.shown.acts == []
+    async with browser.session.post(url, data=fields, allow_redirects=False) as answer:
+        assert urljoin(url, answer.headers["Location"]) == f"{browser.address}job/team/again"
+    [(_, key, manifest)] = browser.shown.acts
+    assert (key, manifest["metadata"]["name"], manifest["spec"]["nodes"]) == (
+        "team/runs",
+        "again",
+        2,
+    )
+
+
+async def test_each_form_is_asked_for_first(browser: Browser) -> None:
+    for action, words in (("delete", "Delete team/runs?"), ("priority", "Priority class")):
+        status, text = await browser.page(f"job/team/runs/{action}")
+        assert (status, words in text) == (200, True)
+        assert "live.js" not in text
+    assert browser.shown.acts == []
+
+
+@pytest.mark.parametrize(
+    ("action", "fields", "words"),
+    [
+        ("delete", {}, "open its page again"),
+        ("clone", {}, "the copy needs a name"),
+        ("clone", {"name": "x", "changes": "nodes"}, "write path=value"),
+        ("clone", {"name": "x", "changes": "a=1\n" * 51}, "more than 50 changes"),
+    ],
+)
+async def test_what_a_form_lacks_is_said(
+    browser: Browser, action: str, fields: dict[str, str], words: str
+) -> None:
+    url = f"{browser.address}job/team/runs/{action}"
+    async with browser.session.post(url, data=fields) as answer:
+        assert (answer.status, words in await answer.text()) == (400, True)
+    assert browser.shown.acts == []
+
+
+async def test_a_form_is_not_longer_than_people_write(browser: Browser) -> None:
+    url = f"{browser.address}job/team/runs/clone"
+    async with browser.session.post(url, data={"name": "x" * 20_000}) as answer:
+        assert answer.status == 413
+    assert browser.shown.acts == []
 
 
 @pytest.mark.parametrize(
@@ -100,14 +184,15 @@ async def test_a_button_does_what_it_says(browser: Browser) -> None:
     ],
 )
 async def test_another_page_presses_no_button(browser: Browser, headers: dict[str, str]) -> None:
-    url = f"{browser.address}job/team/runs/suspend"
-    assert await browser.status("POST", url, **headers) == 403
+    for action in ("suspend", "delete", "priority", "clone"):
+        url = f"{browser.address}job/team/runs/{action}"
+        assert await browser.status("POST", url, **headers) == 403
     assert browser.shown.acts == []
 
 
 async def test_nothing_acts_by_being_looked_at(browser: Browser) -> None:
     assert await browser.status("GET", f"{browser.address}job/team/runs/suspend") in {404, 405}
-    assert await browser.status("POST", f"{browser.address}job/team/runs/delete") == 404
+    assert await browser.status("POST", f"{browser.address}job/team/runs/destroy") == 404
     assert browser.shown.acts == []
 
 
