@@ -41,7 +41,7 @@ def stays_of(job: JobObject, *, now: float) -> tuple[StayRow, ...]:
             stays.append(StayRow(begins_at=begins, ends_at=ends, gpus=stay.gpus))
     counted = seconds(account.until) if account is not None else None
     if counted is not None and job.status.assignment is not None and not job.finished:
-        begins, gpus, end = counted, _present_gpus(job), float(int(now))
+        begins, gpus, end = counted, _present_gpus(job), max(counted, float(int(now)))
         if stays and (stays[-1].ends_at, stays[-1].gpus) == (counted, gpus):
             begins = stays.pop().begins_at
         if end > begins and gpus:

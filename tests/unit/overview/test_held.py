@@ -28,7 +28,7 @@ def jobs(draw: st.DrawFn) -> dict[str, Any]:
         if draw(st.booleans()):
             until, gpus = status["gpuSeconds"]["until"], draw(st.sampled_from([8, 16, 32]))
             stay = {"since": at(-6000), "until": until, "gpus": gpus}
-            status["gpuSeconds"]["stays"] = [stay]
+            status["gpuSeconds"] |= {"stays": [stay]}
     if draw(st.booleans()):
         status["finishedAt"] = at(50)
     if draw(st.booleans()):
