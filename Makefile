@@ -46,6 +46,9 @@ site: setup  ## the documents as a site, in build/site; fails on a link that lea
 	@.venv/bin/zensical build --strict --clean
 	@echo "open build/site/index.html"
 
+release: setup  ## chart, images, wheels, bills of materials and signatures, in build/release; ARGS=--help
+	@$(PYTHON) -m tests.release $(ARGS)
+
 lock: setup  ## resolve the dependencies of pyproject.toml again
 	@bash tests/setup.sh lock
 
@@ -65,4 +68,4 @@ bench: setup  ## the control plane beside the raw limit of the same run; WHAT=en
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
 	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tests.gpu $(ARGS)
 
-.PHONY: help setup demo down check lint test generate site lock test-all mutants soak bench gpu
+.PHONY: help setup demo down check lint test generate site release lock test-all mutants soak bench gpu

@@ -78,14 +78,20 @@ def write_context(image: str, target: Path) -> None:
             shutil.copytree(ensure_bundle(), target / "bundle")
 
 
-def ensure_site(image: str) -> Path:
+def ensure_site(image: str, *, machine: str | None = None) -> Path:
     """The folder with the image's dependencies as requirements.lock pins them.
+
+    Args:
+        image: of IMAGES.
+        machine: `x86_64` or `aarch64`: wheels for that one on Debian 12; None: for this one.
 
     Raises:
         ClusterError: uv is missing, or could not install them.
     """
-    pins = pinned(image)
-    return _once("site", f"{image}\n{pins}", lambda folder: _install(pins, folder))
+    pins = pinned(image, machine=machine)
+    platform = None if machine is None else f"{machine}-manylinux_2_36"
+    content = f"{image}\n{pins}" + (f"\n{platform}" if platform else "")
+    return made_once("site", content, lambda folder: _install(pins, folder, platform=platform))
 
 
 def ensure_app(image: str) -> Path:
@@ -96,13 +102,18 @@ def ensure_app(image: str) -> Path:
         for source in sources:
             unwanted = shutil.ignore_patterns("__pycache__", ".ruff_cache")
             shutil.copytree(source, folder / source.name, ignore=unwanted)
-        _compile(folder, seen_as="/opt/drumline")
+        compile_python(folder, seen_as="/opt/drumline")
 
-    return _once("app", _fingerprint(file for source in sources for file in _sources(source)), copy)
+    return made_once(
+        "app", _fingerprint(file for source in sources for file in _sources(source)), copy
+    )
 
 
-def ensure_bundle() -> Path:
+def ensure_bundle(root: Path | None = None) -> Path:
     """The folder with the agent and a Python of its own, for pods with an image of the user's.
+
+    Args:
+        root: the file system whose Python is taken, named by its content; None: this program's.
 
     Raises:
         ClusterError: patchelf is missing, or this Python cannot be taken along.
@@ -120,12 +131,14 @@ def ensure_bundle() -> Path:
                 shutil.copytree(room, package / room.name)
             command = [sys.executable, str(program), str(folder), str(package)]
             command += ["--client", str(client)]
+            command += [] if root is None else [f"--root={root}"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise ClusterError(f"the agent's bundle: {done.stderr.strip()}")
 
     files = [file for folder in (*rooms[1:], client) for file in _sources(folder)]
-    return _once("bundle", f"{sys.version}\n{_fingerprint([*files, rooms[0], program])}", make)
+    python = sys.version if root is None else root.name
+    return made_once("bundle", f"{python}\n{_fingerprint([*files, rooms[0], program])}", make)
 
 
 def ensure_rehearsal() -> Path:
@@ -145,10 +158,10 @@ def _packages(image: str, packages: Iterable[str]) -> Path:
         for source in sources:
             unwanted = shutil.ignore_patterns("__pycache__", ".ruff_cache")
             shutil.copytree(source, folder / source.name, ignore=unwanted)
-        _compile(folder, seen_as=f"/opt/{image}")
+        compile_python(folder, seen_as=f"/opt/{image}")
 
     content = _fingerprint(file for source in sources for file in _sources(source))
-    return _once(image, content, copy)
+    return made_once(image, content, copy)
 
 
 def _fingerprint(files: Iterable[Path]) -> str:
@@ -158,36 +171,41 @@ def _fingerprint(files: Iterable[Path]) -> str:
     return digest.hexdigest()
 
 
-def pinned(image: str) -> str:
+def pinned(image: str, *, machine: str | None = None) -> str:
     """The entries of requirements.lock that the image needs: its extra and all they require."""
+    environment = {} if machine is None else {"platform_machine": machine}
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     roots = project["dependencies"] + project["optional-dependencies"][image]
-    names = _closure([Requirement(each) for each in roots], without=_NOT_IN_A_POD[image])
-    kept = _locked((REPOSITORY / "requirements.lock").read_text())
+    roots = [Requirement(each) for each in roots]
+    names = _closure(roots, without=_NOT_IN_A_POD[image], environment=environment)
+    kept = _locked((REPOSITORY / "requirements.lock").read_text(), environment)
     missing = sorted(names - kept.keys())
     if missing:
         raise ClusterError(f"requirements.lock has no {', '.join(missing)}: lock again")
     return "\n".join(kept[name] for name in sorted(names)) + "\n"
 
 
-def _locked(text: str) -> dict[str, str]:
+def _locked(text: str, environment: dict[str, str]) -> dict[str, str]:
     """Entries by name; of a package with a version for each of several Pythons, ours."""
     kept: dict[str, str] = {}
     for entry in re.split(r"\n(?=\S)", text.strip()):
         if not entry.startswith("#"):
             pin = Requirement(entry.partition(" \\\n")[0])
-            if pin.marker is None or pin.marker.evaluate():
+            if pin.marker is None or pin.marker.evaluate(environment):
                 kept[str(canonicalize_name(pin.name))] = entry
     return kept
 
 
-def _closure(roots: list[Requirement], *, without: set[str]) -> set[str]:
+def _closure(
+    roots: list[Requirement], *, without: set[str], environment: dict[str, str]
+) -> set[str]:
     names: set[str] = set()
     todo = [(root, extra) for root in roots for extra in ("", *root.extras)]
     while todo:
         requirement, extra = todo.pop()
         name = canonicalize_name(requirement.name)
-        applies = requirement.marker is None or requirement.marker.evaluate({"extra": extra})
+        marker = requirement.marker
+        applies = marker is None or marker.evaluate({**environment, "extra": extra})
         if name in without or not applies or (name in names and not requirement.extras):
             continue
         names.add(name)
@@ -196,7 +214,7 @@ def _closure(roots: list[Requirement], *, without: set[str]) -> set[str]:
     return names
 
 
-def _install(pins: str, folder: Path) -> None:
+def _install(pins: str, folder: Path, *, platform: str | None) -> None:
     uv = shutil.which("uv")
     if uv is None:
         raise ClusterError("the command `uv` is missing: it installs the images' packages")
@@ -206,15 +224,17 @@ def _install(pins: str, folder: Path) -> None:
     lock.write_text(pins)
     command = [uv, "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
     command += ["--python", sys.executable, "--target", str(folder), "-r", str(lock)]
+    command += [] if platform is None else [f"--python-platform={platform}", "--only-binary=:all:"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ClusterError(f"uv pip install: {done.stderr.strip()}")
     lock.unlink()
     shutil.rmtree(folder / "bin", ignore_errors=True)  # commands of this machine's interpreter
-    _compile(folder, seen_as="/opt/site-packages")
+    compile_python(folder, seen_as="/opt/site-packages")
 
 
-def _compile(folder: Path, *, seen_as: str) -> None:
+def compile_python(folder: Path, *, seen_as: str) -> None:
+    """Compile every module below a folder, which pods see at another place."""
     options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash"]
     paths = ["-s", str(folder), "-p", seen_as]  # what a traceback shows
     compiler = [sys.executable, "-m", "compileall", *options, *paths, str(folder)]
@@ -229,7 +249,8 @@ def _sources(package: Path) -> list[Path]:
     ]
 
 
-def _once(kind: str, content: str, make: Callable[[Path], None]) -> Path:
+def made_once(kind: str, content: str, make: Callable[[Path], None]) -> Path:
+    """The folder that `make` fills for this content, where it was not filled yet."""
     digest = hashlib.sha256(content.encode()).hexdigest()[:12]
     target = cache_dir() / "images" / f"{kind}-{digest}"
     if not target.exists():

@@ -1,0 +1,49 @@
+"""The chart's archive and its layout: the same twice, and what Helm itself pulls."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+from tests.cluster.binaries import ensure_binaries
+from tests.release.chart import CHART, packed_chart, write_layout
+from tests.release.registry import serving
+from tests.release.source import Source
+
+
+def test_the_archive_has_the_charts_files_and_the_commits_time(source: Source) -> None:
+    with tarfile.open(fileobj=io.BytesIO(packed_chart(source))) as tar:
+        names = tar.getnames()
+        assert {entry.mtime for entry in tar} == {source.epoch}
+    assert names[0] == "drumline/Chart.yaml"
+    assert {"drumline/values.yaml", "drumline/templates/NOTES.txt"} < set(names)
+    assert "drumline/files/crds/trainingjobs.yaml" in names
+
+
+def test_another_checkout_gives_the_same_bytes(source: Source, tmp_path: Path) -> None:
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(CHART, copy)
+    (copy / "NOTES.md").write_text("what .helmignore leaves out")
+    for path in copy.rglob("*"):
+        path.chmod(0o700)
+        os.utime(path, (1, 1))
+    assert packed_chart(source, chart=copy) == packed_chart(source)
+
+
+def test_helm_pulls_the_layout_from_a_registry(source: Source, tmp_path: Path) -> None:
+    helm = ensure_binaries(["helm"], say=print)["helm"]
+    archive = packed_chart(source)
+    digest = write_layout(tmp_path / "layout", archive, source=source)
+    with serving({"charts/drumline": tmp_path / "layout"}) as host:
+        command = [helm, "pull", f"oci://{host}/charts/drumline", "--plain-http"]
+        done = subprocess.run(
+            [*command, "--destination", tmp_path], capture_output=True, text=True, check=False
+        )
+    assert done.returncode == 0, done.stderr
+    assert digest in done.stdout
+    (pulled,) = tmp_path.glob("*.tgz")
+    assert pulled.read_bytes() == archive
