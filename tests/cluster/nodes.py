@@ -84,15 +84,26 @@ def power_off(node: NodeInfo, *, folder: Path) -> None:
     kill(folder, role_prefix=f"{node.name}/")
 
 
-def import_images(node: NodeInfo, archive: Path, *, folder: Path) -> None:
+def import_images(
+    node: NodeInfo, archive: Path, *, folder: Path, mirror: str | None = None
+) -> None:
     """Load an archive into the containerd of a node that runs.
+
+    Args:
+        node: it runs.
+        archive: of images.
+        folder: the cluster's.
+        mirror: the repository whose image it is, for an archive that names tags alone; the image
+            has that name by its digest, too.
 
     Raises:
         ClusterError: containerd refused it.
     """
     pid = _pid_of(f"{node.name}/init", folder)
     command = ["nsenter", f"--target={pid}", "--mount", "--", "ctr", "--namespace=k8s.io"]
-    command += ["images", "import", str(archive)]
+    command += ["images", "import"]
+    command += [] if mirror is None else ["--base-name", mirror, "--digests"]
+    command += [str(archive)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise ClusterError(f"{node.name} cannot import {archive}: {done.stderr.strip()}")

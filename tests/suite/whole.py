@@ -120,6 +120,11 @@ WHOLES = {
         "6 min",
         command=(*PYTEST, "tests/e2e/test_helm.py"),
     ),
+    "release": Whole(
+        summary="build/release verified, installed without a registry, made again; 10 min, and "
+        "10 more where it is not there",
+        command=(*PYTEST, "-rP", "--timeout=3600", "tests/release"),
+    ),
     "minors": Whole(
         summary="integration on each minor of Kubernetes; ARGS='--only 1.34' for one; 40 min",
         command=(*MODULE, "tests.suite.minors"),
