@@ -3,8 +3,8 @@
 #   python -m tests.cluster context trainer DIR
 #   docker build -f docker/trainer.Dockerfile -t drumline/trainer:0.1.0 DIR
 # Needs the NVIDIA driver on the node (GPU Operator) and nothing else: the wheels bring CUDA and
-# NCCL. With torch inside it is several GB and was never built by the tests: the throwaway cluster
-# builds it with an empty site/ and mounts this machine's own packages at /opt/site-packages.
+# NCCL. With torch inside it has several GB: `make release` makes it so. The throwaway cluster builds
+# it with an empty site/ and mounts this machine's own packages at /opt/site-packages.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 FROM ${BASE_IMAGE}
 COPY site /opt/site-packages

@@ -15,8 +15,8 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "drumline" / "images"
 
 
-def names(image: str) -> set[str]:
-    return set(re.findall(r"(?m)^([a-z0-9-]+)==", pinned(image)))
+def names(image: str, *, machine: str | None = None) -> set[str]:
+    return set(re.findall(r"(?m)^([a-z0-9-]+)==", pinned(image, machine=machine)))
 
 
 def test_an_image_has_what_its_extra_requires_and_nothing_of_the_others() -> None:
@@ -25,6 +25,12 @@ def test_an_image_has_what_its_extra_requires_and_nothing_of_the_others() -> Non
     assert {"torch", "numpy", "safetensors", "sympy"} <= trainer
     assert operator.isdisjoint({"torch", "pytest", "kubernetes"})
     assert trainer.isdisjoint({"kopf", "aiohttp", "pytest"})
+
+
+def test_an_image_for_another_machine_has_what_there_is_for_that_one() -> None:
+    assert "nvidia-cuda-runtime" in names("trainer", machine="aarch64")
+    assert "nvidia-cuda-runtime" not in names("trainer", machine="s390x")
+    assert names("operator", machine="aarch64") == names("operator")
 
 
 def test_every_pin_keeps_its_hashes() -> None:
