@@ -16,7 +16,9 @@ from tests.release.source import Source
 
 
 def test_the_archive_has_the_charts_files_and_the_commits_time(source: Source) -> None:
-    with tarfile.open(fileobj=io.BytesIO(packed_chart(source))) as tar:
+    archive = packed_chart(source)
+    assert int.from_bytes(archive[4:8], "little") == source.epoch  # in the header of gzip
+    with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         names = tar.getnames()
         assert {entry.mtime for entry in tar} == {source.epoch}
     assert names[0] == "drumline/Chart.yaml"
