@@ -24,9 +24,8 @@ _IS_RUNNING: Final = {
     "message": "",
     "lastTransitionTime": at(-9000),
 }
-_WHY: Final = (
-    "needs 64 GPUs; queue research has 40 of 160 nominal GPUs free in pool h100; held by"
-    " team/llama-70b and team/moe-8x; to start it now: ask for at most 5 pods"
+_NO_QUOTA: Final = (
+    "queue {queue} has 0 of {quota} nominal GPUs free in pool h100; needs {gpus}; held by {holders}"
 )
 
 
@@ -55,16 +54,14 @@ def _places() -> list[Json]:
     for number in range(48):
         pool = "h100" if number < 32 else "a100"
         node = a_node(f"{pool}-{number:02}", rack=f"r{number // 8}", pool=pool)
+        node["status"]["allocatable"] |= {"memory": "1Ti", "pods": "110"}
         if number == CORDONED:
             node["spec"] = {"unschedulable": True}
         if number == 20:
             node["status"]["conditions"] = sick
         made.append(node)
-    for name, quota, used, weight in (
-        ("lab", 64, 16, 1),
-        ("nlp", 96, 96, 2),
-        ("research", 160, 120, 3),
-    ):
+    queues = (("lab", 64, 24, 1), ("nlp", 56, 56, 2), ("research", 112, 112, 3))
+    for name, quota, used, weight in queues:
         usage = [{"gpuPool": "h100", "nominalGpus": quota, "usedGpus": used}]
         queue = a_queue(name, gpus=quota, status={"usage": usage}, weight=weight)
         queue["spec"]["quotas"][0]["gpuPool"] = "h100"
@@ -128,20 +125,26 @@ def _running() -> list[Json]:
 
 
 def _waiting() -> list[Json]:
+    research = _NO_QUOTA.format(
+        queue="research", quota=112, gpus="{gpus}", holders="team/llama-70b (64), team/moe-8x (48)"
+    )
+    nlp = _NO_QUOTA.format(
+        queue="nlp", quota=56, gpus="{gpus}", holders="team/gpt-oss-finetune (32)"
+    )
     lines = (
-        ("deepseek-sft", "research", 8, "QuotaExhausted", 1500, 700, (26, 27, 28, 29)),
-        ("eval-suite", "research", 1, "InsufficientGpus", 1200, 1400, ()),
-        ("ablation-3", "nlp", 2, "QuotaExhausted", 600, 2800, ()),
+        ("deepseek-sft", "research", 4, research, 1500, 700, (26, 27, 28, 29)),
+        ("eval-suite", "research", 1, research, 1200, 1400, ()),
+        ("ablation-3", "nlp", 2, nlp, 600, 2800, ()),
     )
     made: list[Json] = []
-    for name, queue, nodes, reason, waited, starts, promised in lines:
+    for name, queue, nodes, why, waited, starts, promised in lines:
         status: Json = {
             "phase": "Pending",
-            "reason": reason,
-            "message": _WHY,
+            "reason": "QuotaExhausted",
+            "message": why.format(gpus=8 * nodes),
             "queuedAt": at(-waited),
             "expectedStart": at(starts),
-            "expectedStartBy": at(starts * 12),
+            "expectedStartBy": at(starts * 3),
         }
         if promised:
             rest = [str(number) for number in promised]

@@ -11,7 +11,10 @@ from tests.unit.cli.ui.shown import Shown
 from tests.unit.cli.ui.test_pages import HOSTILE, hostile_cluster, hostile_status
 
 PATHS = ("", "job/team/llama-70b", "job/team/deepseek-sft", "job/team/vit-b")
-FORMS = tuple(f"job/team/llama-70b/{action}" for action in ("delete", "priority", "clone"))
+FORMS = (
+    *(f"job/team/llama-70b/{action}" for action in ("delete", "priority", "clone")),
+    "what-if?ask=queue&queue=research&pool=h100&gpus=64",
+)
 FOCUSED = """
 (() => {
   const at = document.activeElement;
@@ -85,7 +88,7 @@ async def test_a_policy_that_is_broken_would_be_noticed(page: Page, address: str
     assert await page.value("document.title") == "Drumline"
 
 
-@pytest.mark.parametrize("path", [*PATHS[:2], FORMS[-1]])
+@pytest.mark.parametrize("path", [*PATHS[:2], *FORMS[-2:]])
 async def test_keys_reach_everything_in_order_and_show_where_they_are(
     page: Page, address: str, path: str
 ) -> None:
@@ -132,6 +135,21 @@ async def test_a_phone_scrolls_in_one_direction(page: Page, address: str, path: 
         await page.look(width=width, height=740, phone=width < 600)
         await page.open(address + path)
         assert await page.value(OVERFLOW) <= 0
+
+
+async def test_the_answer_follows_the_slider(page: Page, address: str) -> None:
+    await page.open(f"{address}what-if?ask=queue&queue=research&pool=h100&gpus=31")
+    assert "If queue research had 31 GPUs more" in await page.value("answer.textContent")
+    await page.value("globalThis.old = document.getElementById('answer'), 0")
+    await page.value("document.querySelector('input[type=range]').focus()")
+    await page.press("ArrowRight")
+    await page.value(REPLACED)
+    text = await page.value("document.getElementById('answer').textContent")
+    assert "If queue research had 32 GPUs more" in text
+    assert "team/deepseek-sft" in text
+    assert await page.value("document.querySelector('output').value") == "32"
+    assert (await page.value("location.search")).endswith("gpus=32")
+    assert page.problems == []
 
 
 async def test_dark_is_dark_and_light_is_light(page: Page, address: str) -> None:

@@ -39,8 +39,8 @@ class ManifestDocument:
 
     file: str
     raw: Json
-    find: Callable[[], yaml.Node]
-    """Composes the YAML node of the object, to look a line up."""
+    find: Callable[[], yaml.Node] | None
+    """Composes the YAML node of the object, to look a line up; None: it stands in no file."""
     as_of: float
     """When its file was written."""
 
@@ -64,6 +64,8 @@ class ManifestDocument:
 
     def blame(self, path: str, problem: str) -> BadInput:
         """The error that the field at `path` is wrong, with its file and line."""
+        if self.find is None:
+            return BadInput(f"{self.file}: {plain(problem)}")
         return BadInput(f"{self.file}, line {line_of(self.find(), path)}: {plain(problem)}")
 
 

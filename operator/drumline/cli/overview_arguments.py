@@ -131,6 +131,11 @@ def _add_page(command: argparse.ArgumentParser) -> None:
         "--port", type=int, default=0, metavar="N", help="of loopback; default: a free one"
     )
     command.add_argument("--no-browser", action="store_true", help="only print the address")
+    command.add_argument(
+        "--policy",
+        metavar="FILE",
+        help="the scheduling policy that answers what-if: the chart's values; default: defaults",
+    )
     _add_archive(command)
 
 

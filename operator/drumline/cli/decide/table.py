@@ -45,7 +45,7 @@ def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
         decision.reason,
         _in(decision.expected_start, now=now),
         *more,
-        _detail(decision, wide=wide),
+        detail(decision, wide=wide),
     )
     return tuple(plain(cell) for cell in cells)
 
@@ -54,7 +54,8 @@ def _in(moment: float | None, *, now: float) -> str:
     return "" if moment is None else f"in {duration(moment - now)}"
 
 
-def _detail(decision: JobDecision, *, wide: bool) -> str:
+def detail(decision: JobDecision, *, wide: bool) -> str:
+    """Where it goes or for whom it leaves, and what is to be said of it."""
     if decision.verdict is JobVerdict.WAITS:
         places = f"; then {_where(decision, wide=wide)}" if decision.nodes else ""
         return decision.message + places

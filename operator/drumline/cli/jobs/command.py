@@ -9,7 +9,6 @@ import string
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NoReturn
 
 from drumline.cli.cluster_access import (
@@ -32,6 +31,7 @@ from drumline.cli.jobs.inside import (
     shell_arguments,
 )
 from drumline.cli.jobs.log_selection import selection_of
+from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.jobs.written import written_lines
 from drumline.cli.output import Output
 from drumline.kube import errors, writes
@@ -43,16 +43,6 @@ _STEM_CHARS: Final = 40
 """Of a name's 50, with room for four letters."""
 
 _INSIDE: Final = frozenset({"shell", "cp", "port-forward"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _NamedJob:
-    name: str
-    namespace: str
-
-    @property
-    def text(self) -> str:
-        return f"trainingjob {self.namespace}/{self.name}"
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -67,7 +57,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     namespace = chosen.namespace or credentials.namespace
     if chosen.command in _INSIDE:
         _go_inside(credentials, chosen, namespace=namespace)
-    job = _NamedJob(name=chosen.job, namespace=namespace)
+    job = NamedJob(name=chosen.job, namespace=namespace)
     if chosen.command == "logs" and chosen.follow:
         if chosen.rank is not None or chosen.around is not None:
             raise BadInput("--follow shows all lines as they come: leave out --rank and --around")
@@ -121,7 +111,7 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-async def _once(credentials: Credentials, job: _NamedJob, chosen: argparse.Namespace) -> Output:
+async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namespace) -> Output:
     command: str = chosen.command
     async with cluster_client(credentials) as client:
         try:
@@ -145,7 +135,7 @@ async def _once(credentials: Credentials, job: _NamedJob, chosen: argparse.Names
             raise NotAnswered(refusal(error, what=job.text, verb=command)) from None
 
 
-async def _logs(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) -> str:
+async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> str:
     """What all pods wrote, or what was selected of it, by time."""
     raw = await read_job(client, job=job.name, namespace=job.namespace)
     selection = selection_of(
@@ -156,7 +146,7 @@ async def _logs(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) 
     return "".join(f"{line.shown}\n" for line in lines)
 
 
-async def _suspend(client: KubeClient, job: _NamedJob, *, suspend: bool) -> Output:
+async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Output:
     await writes.merge_patch(
         client,
         TRAINING_JOBS,
@@ -171,7 +161,7 @@ async def _suspend(client: KubeClient, job: _NamedJob, *, suspend: bool) -> Outp
     return Output(text=text)
 
 
-async def _hold(client: KubeClient, job: _NamedJob, *, seconds: int) -> Output:
+async def _hold(client: KubeClient, job: NamedJob, *, seconds: int) -> Output:
     await writes.merge_patch(
         client,
         TRAINING_JOBS,
@@ -188,7 +178,7 @@ async def _hold(client: KubeClient, job: _NamedJob, *, seconds: int) -> Output:
     )
 
 
-async def _clone(client: KubeClient, job: _NamedJob, chosen: argparse.Namespace) -> Output:
+async def _clone(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> Output:
     raw = await read_job(client, job=job.name, namespace=job.namespace)
     name: str = chosen.name or fresh_name(job.name)
     manifest = cloned(raw, name=name, changes=chosen.set, command=chosen.command_line)
@@ -207,6 +197,6 @@ def random_letters() -> str:
     return "".join(random.SystemRandom().choices(string.ascii_lowercase, k=4))
 
 
-async def _delete(client: KubeClient, job: _NamedJob) -> Output:
+async def _delete(client: KubeClient, job: NamedJob) -> Output:
     await writes.delete(client, TRAINING_JOBS, name=job.name, uid=None, namespace=job.namespace)
     return Output(text=f"{job.text} is deleted; its pods end within their grace period\n")

@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from drumline.cli.formatting import many
 from drumline.cli.job_yaml import job_yaml
+from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.markup import Markup, element, joined
 from drumline.cli.report.job_input import JobInput
-from drumline.cli.ui.cluster_source import NamedJob
-from drumline.cli.ui.links import action_path, beside_path
+from drumline.cli.ui.links import action_path, beside_path, other_size_path
 from drumline.cli.ui.parts import document
 from drumline.overview.objects import ClusterObjects, PriorityClassObject
 
@@ -27,16 +27,16 @@ def buttons(job_input: JobInput) -> Markup:
     """What may be done to a job; one that has ended is only copied and deleted."""
     status = job_input.job.status
     ended = status is not None and status.finished_at is not None
-    links = {
-        "Priority": None if ended else "priority",
-        "Clone": "clone",
-        "Delete": "delete",
-    }
-    asked = (
-        element("a", words, href=action_path(job_input.name, action), class_="button")
-        for words, action in links.items()
-        if action is not None
-    )
+    job = _named(job_input)
+    links = {"Clone": action_path(job.name, "clone"), "Delete": action_path(job.name, "delete")}
+    if not ended:
+        question = other_size_path(job.key, nodes=job_input.job.spec.nodes)
+        links = {
+            "Priority": action_path(job.name, "priority"),
+            "What if\N{HORIZONTAL ELLIPSIS}": f"../../{question}",
+            **links,
+        }
+    asked = (element("a", words, href=target, class_="button") for words, target in links.items())
     return element("div", Markup("") if ended else _suspend(job_input), *asked, class_="actions")
 
 
@@ -154,7 +154,7 @@ def _named(job_input: JobInput) -> NamedJob:
 
 def _document(job: NamedJob, title: str, content: Iterable[Markup]) -> str:
     back = element("a", f"\N{LEFTWARDS ARROW} {job.key}", href=beside_path(job.name))
-    return document(title, joined(element("nav", back), *content), up=UP, live=False)
+    return document(title, joined(element("nav", back), *content), up=UP, script=None)
 
 
 def _back(job: NamedJob) -> Markup:

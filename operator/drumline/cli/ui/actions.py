@@ -9,8 +9,9 @@ from typing import Final
 from drumline.cli.errors import BadInput
 from drumline.cli.jobs.clone import cloned
 from drumline.cli.jobs.command import fresh_name
+from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.ui import action_pages
-from drumline.cli.ui.cluster_source import ClusterSource, NamedJob
+from drumline.cli.ui.cluster_source import ClusterSource
 from drumline.cli.ui.links import beside_path
 
 Fields = Mapping[str, str]

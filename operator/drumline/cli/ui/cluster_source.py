@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from drumline.cli.cluster_access import cluster_client, missing_job, not_answered
+from drumline.cli.decide import live_objects, what_if
+from drumline.cli.decide.what_if import Change, WhatIfAnswer
 from drumline.cli.errors import BadInput, NotAnswered, NotLoggedIn
 from drumline.cli.jobs.create_clone import create_clone
 from drumline.cli.jobs.follow import read_job
+from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.overview.read import WantedKinds, from_cluster
 from drumline.cli.report import from_cluster as one_job
 from drumline.cli.report.job_input import JobInput
@@ -20,28 +23,13 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline.overview.objects import ClusterObjects
+from drumline.scheduling.model import Policy
 
 FRESH_SECONDS: Final = 3.0
+BASELINE_SECONDS: Final = 15.0
+"""A slider is moved several times."""
 _EVERYTHING: Final = WantedKinds(namespace=None, queues=True, nodes=True)
 _JOBS_ALONE: Final = WantedKinds(namespace=None, queues=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NamedJob:
-    """A job that a button is about."""
-
-    namespace: str
-    name: str
-
-    @property
-    def key(self) -> str:
-        """`namespace/name`."""
-        return f"{self.namespace}/{self.name}"
-
-    @property
-    def text(self) -> str:
-        """As people call it."""
-        return f"trainingjob {self.key}"
 
 
 class ClusterSource(Protocol):
@@ -60,6 +48,10 @@ class ClusterSource(Protocol):
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
         """One job as the API server prints it."""
+        ...
+
+    async def what_if(self, change: Change) -> WhatIfAnswer:
+        """What one cycle would decide otherwise."""
         ...
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
@@ -81,12 +73,20 @@ class _Seen:
     cluster: ClusterObjects
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Baseline:
+    at: float
+    baseline: what_if.Baseline
+    remarks: tuple[str, ...]
+
+
 class LiveCluster:
     """A cluster behind an API server, with the rights of these credentials.
 
     Args:
         credentials: of the user.
         clock: seconds that only grow.
+        policy: of the operator, for questions.
         read: reads the cluster.
     """
 
@@ -95,6 +95,7 @@ class LiveCluster:
         credentials: Credentials,
         *,
         clock: Callable[[], float],
+        policy: Policy,
         read: Callable[..., Awaitable[ClusterObjects]] = from_cluster,
     ) -> None:
         self._credentials = credentials
@@ -102,6 +103,9 @@ class LiveCluster:
         self._read = read
         self._reading = asyncio.Lock()
         self._seen: _Seen | None = None
+        self._policy = policy
+        self._asking = asyncio.Lock()
+        self._baseline: _Baseline | None = None
 
     async def cluster(self) -> ClusterObjects:
         """The whole cluster, at most `FRESH_SECONDS` old; without nodes for who may not list them.
@@ -123,6 +127,24 @@ class LiveCluster:
         """One job as the API server prints it."""
         async with self._asked(job, verb="read") as client:
             return await read_job(client, job=job.name, namespace=job.namespace)
+
+    async def what_if(self, change: Change) -> WhatIfAnswer:
+        """What one cycle would decide otherwise, on objects at most `BASELINE_SECONDS` old.
+
+        Raises:
+            CommandError: a kind may not be listed, or what would be different is not there.
+        """
+        async with self._asking:  # cycles of two questions would take as long side by side
+            known = self._baseline
+            if known is None or self._clock() - known.at > BASELINE_SECONDS:
+                live = await live_objects.read(self._credentials)
+                made = await asyncio.to_thread(
+                    what_if.baseline, live.manifests, policy=self._policy
+                )
+                known = _Baseline(at=self._clock(), baseline=made, remarks=live.remarks)
+                self._baseline = known
+            answer = await asyncio.to_thread(what_if.answer, known.baseline, change)
+        return replace(answer, remarks=(*known.remarks, *answer.remarks))
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
         """Write these fields of its spec."""
@@ -158,7 +180,7 @@ class LiveCluster:
             raise not_answered(error, what=job.text, verb=verb) from None
         except ValueError as error:  # no name of an object
             raise BadInput(str(error)) from None
-        self._seen = None
+        self._seen = self._baseline = None
 
     async def _everything(self) -> ClusterObjects:
         own = self._credentials.namespace

@@ -10,28 +10,29 @@ import webbrowser
 from collections.abc import Mapping
 
 from drumline.cli.cluster_access import find_credentials
+from drumline.cli.decide.cycle import read_policy
 from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
 from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
 from drumline.cli.ui.archive_source import Archive
 from drumline.cli.ui.cluster_source import LiveCluster
 from drumline.cli.ui.server import new_secret, serve
-from drumline.kube.credentials import Credentials
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """Serve until somebody ends it.
 
     Raises:
-        BadInput: no kubeconfig is usable, or the port is taken.
+        BadInput: no kubeconfig or policy is usable, or the port is taken.
     """
     credentials = find_credentials(
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
     named = chosen.archive or environment.get(ARCHIVE_VARIABLE)
     archive = Archive(named, environment, clock=time.time) if named else None
+    live = LiveCluster(credentials, clock=time.monotonic, policy=read_policy(chosen.policy))
     try:
-        asyncio.run(_serve(credentials, archive, port=chosen.port, opens=not chosen.no_browser))
+        asyncio.run(_serve(live, archive, port=chosen.port, opens=not chosen.no_browser))
     except KeyboardInterrupt:
         pass
     except OSError as error:
@@ -39,11 +40,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     return Output(text="")
 
 
-async def _serve(
-    credentials: Credentials, archive: Archive | None, *, port: int, opens: bool
-) -> None:
-    source = LiveCluster(credentials, clock=time.monotonic)
-    async with serve(source, archive=archive, port=port, secret=new_secret()) as address:
+async def _serve(live: LiveCluster, archive: Archive | None, *, port: int, opens: bool) -> None:
+    async with serve(live, archive=archive, port=port, secret=new_secret()) as address:
         sys.stdout.write(f"{address}\n")
         sys.stdout.flush()
         if opens:

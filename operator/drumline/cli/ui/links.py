@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from drumline.archive.layout import EndedPath
 
@@ -21,6 +21,16 @@ def action_path(name: str, action: str) -> str:
 def beside_path(name: str) -> str:
     """Of the page of a job of this name in the same namespace, from an action's address."""
     return f"../{quote(name, safe='')}"
+
+
+def more_quota_path(queue: str, pool: str) -> str:
+    """Of the question what a queue with more GPUs would do, from the overview."""
+    return f"what-if?{urlencode({'ask': 'queue', 'queue': queue, 'pool': pool, 'gpus': 8})}"
+
+
+def other_size_path(job: str, *, nodes: int) -> str:
+    """Of the question what `namespace/name` with other nodes would do, from the overview."""
+    return f"what-if?{urlencode({'ask': 'job', 'job': job, 'nodes': nodes})}"
 
 
 def ended_path(path: EndedPath) -> str:

@@ -18,7 +18,7 @@ from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.ui.action_pages import buttons
-from drumline.cli.ui.links import job_path
+from drumline.cli.ui.links import job_path, more_quota_path
 from drumline.cli.ui.parts import NOTHING, document, foot, section, table
 from drumline.cli.ui.rack_map import colours_of, rack_map
 from drumline.overview.gantt import rows_of
@@ -58,8 +58,10 @@ def overview(cluster: ClusterObjects, *, archive: bool = False) -> str:
     promised = (job for node in nodes for job in node.promised_to)
     colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
     queues = queue_rows(cluster)
+    ask = element("a", "What if\N{HORIZONTAL ELLIPSIS}", href="what-if", class_="button")
+    head = element("header", element("h1", "Drumline"), element("p", summary, class_="lead"))
     parts = (
-        element("header", element("h1", "Drumline"), element("p", summary, class_="lead")),
+        element("div", head, element("div", ask, class_="actions"), class_="top"),
         section("Nodes", rack_map(nodes, colours)) if nodes else "",
         section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
         _over_time(rows, now=now),
@@ -80,7 +82,7 @@ def job(job_input: JobInput, cluster: ClusterObjects) -> str:
     back = element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="../../"))
     waits = card is not None and card.job.position is not None
     why = _why(card, now=cluster.as_of) if card is not None and waits else ""
-    above = joined(back, buttons(job_input))
+    above = element("div", back, buttons(job_input), class_="top")
     return document(key, html.sections(report, above=above, second=why), up="../../")
 
 
@@ -97,14 +99,20 @@ def refused(reason: str, *, title: str, up: str) -> str:
         element("h1", title),
         element("p", reason, class_="lead", role="alert"),
     )
-    return document("Drumline", joined(*parts), up=up, live=False)
+    return document("Drumline", joined(*parts), up=up, script=None)
 
 
 def _queue(row: QueueRow, *, now: float) -> Markup:
     lines = [_quota(each) for each in row.quotas]
     lines += [budget_text(row.budget)] if row.budget else []
     quotas = element("ul", *(element("li", line) for line in lines), class_="quotas")
-    head = element("h3", row.queue, element("small", f"{many(row.admitted_jobs, 'job')} running"))
+    more = [
+        element("a", "what if it had more?", href=more_quota_path(row.queue, quota.pool))
+        for quota in row.quotas[:1]
+        if row.waiting
+    ]
+    running = element("small", f"{many(row.admitted_jobs, 'job')} running")
+    head = element("h3", row.queue, running, *(element("small", link) for link in more))
     if not row.waiting:
         return joined(head, quotas)
     cells = (

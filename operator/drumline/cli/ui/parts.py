@@ -13,24 +13,21 @@ _WORDS: Final = frozenset(("why", "next"))
 """Columns with sentences."""
 
 
-def document(title: str, content: Markup, *, up: str | None, live: bool = True) -> str:
+def document(title: str, content: Markup, *, up: str, script: str | None = "live.js") -> str:
     """A whole page.
 
     Args:
         title: in the browser's tab.
         content: of its body.
-        up: leads to the overview; None: nothing is loaded.
-        live: whether it is read again every few seconds: not where people type.
+        up: leads to the overview.
+        script: what runs in it; live.js reads it again every few seconds: not where people type.
     """
-    assets = (
-        ()
-        if up is None
-        else (
-            element("link", rel="stylesheet", href=f"{up}asset/report.css"),
-            element("link", rel="stylesheet", href=f"{up}asset/ui.css"),
-            *([element("script", src=f"{up}asset/live.js", type="module")] if live else []),
-        )
-    )
+    assets = [
+        element("link", rel="stylesheet", href=f"{up}asset/report.css"),
+        element("link", rel="stylesheet", href=f"{up}asset/ui.css"),
+    ]
+    if script is not None:
+        assets.append(element("script", src=f"{up}asset/{script}", type="module"))
     head = element(
         "head",
         element("meta", charset="utf-8"),

@@ -19,10 +19,11 @@ from typing import Final
 from aiohttp import web
 
 from drumline.cli.errors import BadInput, CommandError, NotLoggedIn
-from drumline.cli.ui import history_pages, pages
+from drumline.cli.jobs.named_job import NamedJob
+from drumline.cli.ui import history_pages, pages, what_if_page
 from drumline.cli.ui.actions import ACTIONS, JobAction
 from drumline.cli.ui.archive_source import ArchiveSource
-from drumline.cli.ui.cluster_source import ClusterSource, NamedJob
+from drumline.cli.ui.cluster_source import ClusterSource
 from drumline.cli.ui.door import LOOPBACK, Door, LoopbackDoor
 
 _POLICY: Final = (
@@ -41,6 +42,7 @@ _ASSETS: Final = {
     "report.css": ("drumline.cli.report", "text/css"),
     "ui.css": ("drumline.cli.ui", "text/css"),
     "live.js": ("drumline.cli.ui", "text/javascript"),
+    "what-if.js": ("drumline.cli.ui", "text/javascript"),
 }
 _MOST_BODY_BYTES: Final = 16 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -112,9 +114,16 @@ def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Appl
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
         raise web.HTTPSeeOther(await action.do(door.source(request), _job(request), fields))
 
+    async def what_if(request: web.Request) -> web.Response:
+        source = door.source(request)
+        asked = what_if_page.question(request.query)
+        answer = None if asked is None else await source.what_if(asked)
+        return page(what_if_page.what_if(await source.cluster(), asked, answer))
+
     prefix = door.prefix
     app.router.add_get(f"{prefix}/", overview)
     app.router.add_get(f"{prefix}/asset/{{name}}", _asset)
+    app.router.add_get(f"{prefix}/what-if", what_if)
     app.router.add_get(f"{prefix}/job/{{namespace}}/{{name}}", job)
     app.router.add_get(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", ask)
     app.router.add_post(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", act)

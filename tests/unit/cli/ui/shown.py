@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
+from drumline.cli.decide import what_if
+from drumline.cli.decide.cycle import read_policy
+from drumline.cli.decide.live_objects import documents
+from drumline.cli.decide.what_if import Change, WhatIfAnswer
 from drumline.cli.errors import NotAnswered
+from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.report.job_input import JobInput, job_input
-from drumline.cli.ui.cluster_source import NamedJob
 from drumline.overview.objects import ClusterObjects
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue
+
+DRUMLINE = "drumline.dev/v1alpha1"
+GROUPS = {
+    **dict.fromkeys(("TrainingJob", "TrainingQueue", "GpuPool"), DRUMLINE),
+    "PriorityClass": "scheduling.k8s.io/v1",
+}
 
 
 class Shown:
@@ -32,6 +42,11 @@ class Shown:
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
         return self._manifest(job)
+
+    async def what_if(self, change: Change) -> WhatIfAnswer:
+        raws = [{"apiVersion": GROUPS.get(each["kind"], "v1"), **each} for each in self.objects]
+        known = what_if.baseline(documents(raws, as_of=NOW), policy=read_policy(None))
+        return what_if.answer(known, change)
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
         self.acts.append(("change", job.key, spec))

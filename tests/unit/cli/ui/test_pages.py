@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
+from drumline.cli.decide.what_if import ChangedDecision, OtherSize, WhatIfAnswer
 from drumline.cli.jobs.clone import cloned
+from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.report.job_input import job_input
-from drumline.cli.ui import action_pages, pages
-from drumline.cli.ui.cluster_source import NamedJob
+from drumline.cli.ui import action_pages, pages, what_if_page
 from drumline.cli.ui.rack_map import COLOURS, MOST_NODES, colours_of, rack_map
 from drumline.overview.rows import NodeRow
 from tests.unit.cli.manifests import an_event, an_incident
@@ -68,14 +70,14 @@ ELEMENTS = frozenset(
         *("h1", "h2", "h3", "h4", "small", "p", "section", "nav", "div", "ul", "li", "span", "a"),
         *("strong", "svg", "rect", "line", "text", "path", "g", "desc", "circle", "table"),
         *("thead", "tbody", "tr", "th", "td", "dl", "dt", "dd", "form", "button", "input"),
-        *("label", "select", "option", "textarea", "pre"),
+        *("label", "select", "option", "textarea", "pre", "output"),
     )
 )
-LINKS = ("job/", "history", "./", "../", "asset/", "runs/", "waits/")
+LINKS = ("job/", "history", "what-if", "./", "../", "asset/", "runs/", "waits/")
 ACTIONS = frozenset(
     (
         *("runs/suspend", "runs/resume", "waits/suspend", "waits/resume"),
-        *("delete", "priority", "clone"),
+        *("delete", "priority", "clone", "what-if"),
     )
 )
 
@@ -180,6 +182,23 @@ def test_foreign_text_is_text(text: str) -> None:
             action_pages.clone(job, cloned_of(hostile_status(name, text), text), changes=[text])
         )
     audited(pages.refused(text, title="Refused", up="../"))
+    question = OtherSize(job=text, nodes=2, priority=text)
+    row = JobDecision(
+        job=f"team/{text}",
+        uid=text,
+        queue=text,
+        pods=1,
+        gpus=8,
+        verdict=JobVerdict.WAITS,
+        reason=text,
+        message=text,
+        remedy=text,
+        pool=text,
+        nodes=(text,),
+    )
+    changed = ChangedDecision(job=row.job, now=None, then=row, asked=False)
+    answer = WhatIfAnswer(changed=(changed,), unchanged=0, as_of=NOW, remarks=(text,))
+    audited(what_if_page.what_if(cluster, question, answer))
 
 
 def test_thirty_cases_are_thirty() -> None:

@@ -10,6 +10,7 @@ from urllib.parse import urljoin
 import aiohttp
 import pytest
 
+from drumline.cli.decide.cycle import read_policy
 from drumline.cli.errors import NotAnswered
 from drumline.cli.ui.cluster_source import FRESH_SECONDS, LiveCluster
 from drumline.cli.ui.server import new_secret, serve
@@ -19,6 +20,7 @@ from tests.unit.cli.ui.shown import Shown
 from tests.unit.overview.objects import a_cluster, a_job
 
 SECRET = "a" * 43
+POLICY = read_policy(None)
 
 
 class Browser:
@@ -217,7 +219,7 @@ async def test_windows_that_ask_together_read_once_and_fresh_content_is_kept() -
         return a_cluster()
 
     credentials = Credentials(server="http://h", token=Token(lambda: None), namespace="team")
-    live = LiveCluster(credentials, clock=lambda: now[0], read=read)
+    live = LiveCluster(credentials, clock=lambda: now[0], policy=POLICY, read=read)
     await asyncio.gather(*(live.cluster() for _ in range(5)))
     assert reads == [(True, "team")]
     now[0] = FRESH_SECONDS + 1
@@ -236,5 +238,5 @@ async def test_who_may_not_list_nodes_sees_the_rest() -> None:
         return a_cluster(a_job("waits"))
 
     credentials = Credentials(server="http://h", token=Token(lambda: None))
-    seen = await LiveCluster(credentials, clock=lambda: 0.0, read=read).cluster()
+    seen = await LiveCluster(credentials, clock=lambda: 0.0, policy=POLICY, read=read).cluster()
     assert (asked, len(seen.jobs)) == ([True, False], 1)

@@ -1,0 +1,58 @@
+"""One scheduling cycle of the operator's own, and the policy of a file that it follows."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from drumline.api.load import ApiError, parse
+from drumline.api.policy import SchedulingPolicy
+from drumline.cli.decide.cluster import ClusterInput
+from drumline.cli.decide.job_decisions import JobDecision, job_decisions
+from drumline.cli.errors import BadInput
+from drumline.cli.manifests import read_manifests
+from drumline.controller.conversion.queues import policy_of
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.forecast import expected_starts
+from drumline.scheduling.model import Policy
+
+
+def decided(cluster_input: ClusterInput, policy: Policy, *, forecast: bool) -> list[JobDecision]:
+    """What the cycle decides, a row for each job that it concerns.
+
+    Args:
+        cluster_input: what it sees.
+        policy: of the operator.
+        forecast: whether the starts of waiting jobs are forecast.
+    """
+    snapshot, pending = cluster_input.snapshot, cluster_input.pending
+    now = cluster_input.as_of
+    decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
+    starts = (
+        expected_starts(snapshot=snapshot, pending=pending, policy=policy, now=now)
+        if forecast and decisions.blocked
+        else ()
+    )
+    return job_decisions(decisions, snapshot=snapshot, pending=pending, starts=starts)
+
+
+def read_policy(name: str | None) -> Policy:
+    """The policy in a file, or in the chart's values; None: the default one.
+
+    Raises:
+        BadInput: the file has none.
+    """
+    return policy_of(SchedulingPolicy() if name is None else _parsed(name))
+
+
+def _parsed(name: str) -> SchedulingPolicy:
+    manifests = read_manifests([name])
+    if len(manifests) != 1:
+        raise BadInput(f"{name}: one scheduling policy is wanted, {len(manifests)} are in it")
+    manifest = manifests[0]
+    inside: Any = manifest.raw.get("scheduling")
+    at = "scheduling" if isinstance(inside, dict) else ""
+    raw = cast("dict[str, Any]", inside) if at else manifest.raw
+    try:
+        return parse(SchedulingPolicy, raw, at=at)
+    except ApiError as error:
+        raise manifest.blame(error.path, str(error)) from None

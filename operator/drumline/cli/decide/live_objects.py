@@ -1,0 +1,82 @@
+"""All objects that a cycle sees, from the API server, with the reader's own rights."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from drumline.cli.cluster_access import cluster_client, not_answered
+from drumline.cli.manifests import ManifestDocument
+from drumline.kube import errors, reads
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials
+from drumline.kube.kinds import (
+    GPU_POOLS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    TRAINING_JOBS,
+    TRAINING_QUEUES,
+    Resource,
+)
+
+_KINDS: Final = (NODES, PRIORITY_CLASSES, GPU_POOLS, TRAINING_QUEUES, TRAINING_JOBS)
+_SOURCE: Final = "the cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveObjects:
+    """The objects of one moment."""
+
+    manifests: tuple[ManifestDocument, ...]
+    remarks: tuple[str, ...] = ()
+
+
+async def read(credentials: Credentials) -> LiveObjects:
+    """Everything; without pods for who may not list them: GPUs that others' pods hold seem free.
+
+    Raises:
+        NotAnswered: another kind may not be listed in the whole cluster.
+    """
+    as_of = time.time()
+    async with cluster_client(credentials) as client:
+        listed, pods = await asyncio.gather(
+            asyncio.gather(*(_list(client, kind) for kind in _KINDS)), _pods(client)
+        )
+    raws = [raw for each in (*listed, pods or []) for raw in each]
+    remark = "Pods cannot be listed: GPUs that pods of no TrainingJob hold are taken as free."
+    return LiveObjects(
+        manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)
+    )
+
+
+def documents(raws: Sequence[dict[str, Any]], *, as_of: float) -> tuple[ManifestDocument, ...]:
+    """Objects as the API server prints them."""
+    return tuple(ManifestDocument(file=_SOURCE, raw=raw, find=None, as_of=as_of) for raw in raws)
+
+
+async def _list(client: KubeClient, kind: Resource) -> list[dict[str, Any]]:
+    try:
+        items = await reads.list_all(client, kind)
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"{kind.plural} of the whole cluster") from None
+    return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
+
+
+async def _pods(client: KubeClient) -> list[dict[str, Any]] | None:
+    try:
+        items = await reads.list_all(client, PODS)
+    except errors.Forbidden:
+        return None
+    except errors.KubeError as error:
+        raise not_answered(error, what="pods") from None
+    return [_typed(cast("dict[str, Any]", json.loads(item)), PODS) for item in items]
+
+
+def _typed(raw: dict[str, Any], kind: Resource) -> dict[str, Any]:
+    """In a list, objects of built-in kinds do not say what they are."""
+    return {"apiVersion": kind.api_version, "kind": kind.kind, **raw}

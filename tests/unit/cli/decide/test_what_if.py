@@ -1,0 +1,135 @@
+"""Questions about a cluster: what differs from what the same cycle decides as things are."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline.cli.decide import what_if
+from drumline.cli.decide.cycle import read_policy
+from drumline.cli.decide.job_decisions import JobVerdict
+from drumline.cli.decide.live_objects import documents
+from drumline.cli.decide.what_if import (
+    Change,
+    ChangedDecision,
+    MoreQuota,
+    NewJob,
+    OtherSize,
+    WhatIfAnswer,
+)
+from drumline.cli.errors import BadInput
+from tests.unit.cli.decide.test_command import Json, a_class, a_job, a_node, a_pool, a_queue
+
+NOW = 1_795_500_000.0
+RUNS = {
+    "phase": "Running",
+    "generation": 1,
+    "admittedAt": "2026-11-24T01:00:00Z",
+    "priority": 0,
+    "assignment": {"gpuPool": "h100", "nodes": ["n1"]},
+}
+
+
+def asked(change: Change, *more: Json, gpus: int = 8) -> WhatIfAnswer:
+    """Of three nodes, a queue with a quota of one, a job that has it and one that waits for it."""
+    objects = (
+        *(a_node(f"n{number}") for number in (1, 2, 3)),
+        a_pool(),
+        a_queue(gpus),
+        a_class("urgent", 1000),
+        a_job("runs", status=RUNS),
+        a_job("waits"),
+        *more,
+    )
+    known = what_if.baseline(documents(objects, as_of=NOW), policy=read_policy(None))
+    return what_if.answer(known, change)
+
+
+def of(answer: WhatIfAnswer, job: str) -> ChangedDecision:
+    return next(each for each in answer.changed if each.job == job)
+
+
+def test_a_queue_with_more_quota_starts_what_waits() -> None:
+    answer = asked(MoreQuota(queue="q", pool="h100", gpus=8))
+    row = of(answer, "team/waits")
+    assert row.now is not None
+    assert row.then is not None
+    assert (row.now.verdict, row.then.verdict) == (JobVerdict.WAITS, JobVerdict.PLACED)
+    assert row.now.reason == "QuotaExhausted"
+    assert not row.asked
+
+
+def test_quota_in_a_pool_that_the_queue_does_not_have_yet_counts_too() -> None:
+    pool = a_pool("other")
+    pool["spec"] = {"nodeSelector": {"gpu": "other"}}
+    node = a_node("o1")
+    node["metadata"]["labels"]["gpu"] = "other"
+    waits = a_job("elsewhere", gpuPool="other")
+    answer = asked(MoreQuota(queue="q", pool="other", gpus=8), pool, node, waits)
+    then = of(answer, "team/elsewhere").then
+    assert then is not None
+    assert (then.verdict, then.nodes) == (JobVerdict.PLACED, ("o1",))
+
+
+def test_quota_that_helps_nobody_changes_nothing() -> None:
+    answer = asked(MoreQuota(queue="q", pool="h100", gpus=4))
+    assert (answer.changed, answer.unchanged) == ((), 1)
+
+
+def test_a_job_that_asks_for_more_waits_for_more() -> None:
+    answer = asked(OtherSize(job="team/waits", nodes=2), gpus=16)
+    row = of(answer, "team/waits")
+    assert answer.changed[0] is row
+    assert row.asked
+    assert row.now is not None
+    assert row.then is not None
+    assert (row.now.verdict, row.now.pods) == (JobVerdict.PLACED, 1)
+    assert (row.then.verdict, row.then.pods) == (JobVerdict.WAITS, 2)
+
+
+def test_a_job_of_higher_priority_names_its_victim() -> None:
+    answer = asked(OtherSize(job="team/waits", priority="urgent"))
+    victim = of(answer, "team/runs")
+    assert victim.now is None
+    assert victim.then is not None
+    assert (victim.then.verdict, victim.then.by) == (JobVerdict.PREEMPTED, "team/waits")
+
+
+def test_a_job_that_runs_is_asked_about_as_if_it_were_queued_again() -> None:
+    answer = asked(OtherSize(job="team/runs", nodes=2))
+    then = of(answer, "team/runs").then
+    assert then is not None
+    assert (then.verdict, then.reason) == (JobVerdict.WAITS, "ExceedsQuota")
+    freed = of(answer, "team/waits").then
+    assert freed is not None
+    assert freed.verdict is JobVerdict.PLACED
+
+
+def test_one_job_more_is_placed_where_there_is_room() -> None:
+    answer = asked(NewJob(queue="q", nodes=1, gpus_per_node=8), gpus=24)
+    row = answer.changed[0]
+    assert (row.job, row.asked, row.now) == ("default/what-if", True, None)
+    assert row.then is not None
+    assert row.then.verdict is JobVerdict.PLACED
+
+
+def test_one_job_more_comes_from_a_namespace_that_the_queue_takes() -> None:
+    queue = a_queue(24, name="closed", namespaces=["tenant"])
+    answer = asked(NewJob(queue="closed", nodes=1, gpus_per_node=8), queue)
+    row = answer.changed[0]
+    assert row.job == "tenant/what-if"
+    assert row.then is not None
+    assert row.then.verdict is JobVerdict.PLACED
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (MoreQuota(queue="none", pool="h100", gpus=8), "no trainingqueue none"),
+        (OtherSize(job="team/none", nodes=1), "no trainingjob team/none"),
+        (NewJob(queue="none", nodes=1, gpus_per_node=8), "no trainingqueue none"),
+        (OtherSize(job="team/waits", nodes=0), "the cluster: team/waits: spec.nodes"),
+    ],
+)
+def test_a_question_about_nothing_is_refused(change: Change, words: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        asked(change)
