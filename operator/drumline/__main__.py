@@ -49,6 +49,7 @@ def run_operator() -> int:
         Operator(settings, credentials=discover(os.environ)),
         credentials=lambda: discover(os.environ),
         identity=settings.identity,
+        installation=settings.installation,
     )
     return 0
 

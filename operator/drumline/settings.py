@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +24,11 @@ class Settings:
 
     namespace: str = "drumline-system"
     """DRUMLINE_NAMESPACE: where the operator runs and keeps its Lease."""
+    watch_namespaces: tuple[str, ...] = ()
+    """DRUMLINE_WATCH_NAMESPACES: the namespaces whose jobs are run, with commas; empty: all."""
+    installation: str = ""
+    """DRUMLINE_INSTALLATION: whose pools and queues these are, by their label
+    drumline.dev/installation; empty: those without it."""
     identity: str = "drumline"
     """DRUMLINE_POD_NAME: holder identity in the Lease; the host's name by default."""
     trainer_image: str = "drumline/trainer:dev"
@@ -86,6 +92,7 @@ TRAINER_POD_KEYS = (
     "tolerations",
     "imagePullSecrets",
 )
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -100,6 +107,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     log_level = read.choice("LOG_LEVEL", defaults.log_level, LOG_LEVELS)
     return Settings(
         namespace=read.text("NAMESPACE", defaults.namespace),
+        watch_namespaces=read.names("WATCH_NAMESPACES"),
+        installation=read.name("INSTALLATION"),
         identity=read.text("POD_NAME", socket.gethostname()),
         trainer_image=read.text("TRAINER_IMAGE", defaults.trainer_image),
         operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),
@@ -138,6 +147,19 @@ class _Reader:
     def path(self, name: str) -> Path | None:
         text = self.text(name, "")
         return Path(text) if text else None
+
+    def name(self, name: str) -> str:
+        value = self.text(name, "")
+        if value and not _NAME.fullmatch(value):
+            raise SettingsError(f"DRUMLINE_{name}={value!r}: must be a name as of a namespace")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...]:
+        values = tuple(filter(None, self.text(name, "").split(",")))
+        for value in values:
+            if not _NAME.fullmatch(value):
+                raise SettingsError(f"DRUMLINE_{name}: {value!r} is no name of a namespace")
+        return tuple(dict.fromkeys(values))
 
     def number(self, name: str, default: float, *, low: float) -> float:
         raw = self.text(name, str(default))

@@ -20,8 +20,11 @@ Json = dict[str, Any]
 
 
 def cases() -> Iterator[Json]:
+    """Every test, with what its suite sets."""
     for path in SUITES:
-        yield from yaml.safe_load(path.read_text())["tests"]
+        suite = yaml.safe_load(path.read_text())
+        for test in suite["tests"]:
+            yield test | {"set": suite.get("set", {}) | test.get("set", {})}
 
 
 def leaves(node: Json, path: str = "") -> Iterator[str]:
@@ -46,7 +49,7 @@ def test_they_assert_enough() -> None:
 
 
 def test_every_value_is_set_by_a_test() -> None:
-    chosen = {path for test in cases() for path in leaves(test.get("set", {}))}
+    chosen = {path for test in cases() for path in leaves(test["set"])}
     values = set(leaves(yaml.safe_load((CHART / "values.yaml").read_text())))
     untested = {
         value for value in values if not any(f"{each}.".startswith(f"{value}.") for each in chosen)

@@ -14,6 +14,8 @@ from drumline.settings import Settings, SettingsError, from_environment
 
 EVERYTHING = {
     "DRUMLINE_NAMESPACE": "elsewhere",
+    "DRUMLINE_WATCH_NAMESPACES": "nlp,vision,nlp",
+    "DRUMLINE_INSTALLATION": "research",
     "DRUMLINE_POD_NAME": "operator-0",
     "DRUMLINE_TRAINER_IMAGE": "trainer:2",
     "DRUMLINE_OPERATOR_IMAGE": "operator:2",
@@ -49,6 +51,8 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 def test_every_variable_arrives() -> None:
     assert from_environment(EVERYTHING) == Settings(
         namespace="elsewhere",
+        watch_namespaces=("nlp", "vision"),
+        installation="research",
         identity="operator-0",
         trainer_image="trainer:2",
         operator_image="operator:2",
@@ -97,6 +101,8 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
         ("LEASE_SECONDS", "nan", "must be at least 13"),
         ("PROGRESS_SECONDS", "0.5", "must be at least 1"),
         ("HTTP_PORT", "-1", "must be at least 0"),
+        ("WATCH_NAMESPACES", "nlp,Not One", "'Not One' is no name of a namespace"),
+        ("INSTALLATION", "a/b", "must be a name as of a namespace"),
         ("LOG_LEVEL", "loud", "must be one of debug, info, warning, error"),
         ("LOG_FORMAT", "xml", "must be one of json, console"),
         ("SCHEDULING", "[]", "must be a JSON object"),

@@ -16,29 +16,38 @@ from tests.operator_process import ROOT
 NAMESPACE = "drumline-system"
 CORE, RBAC = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"
 PATHS = {
-    "ServiceAccount": f"{CORE}/namespaces/{NAMESPACE}/serviceaccounts",
+    "ServiceAccount": f"{CORE}/namespaces/{{namespace}}/serviceaccounts",
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-    "Role": f"{RBAC}/namespaces/{NAMESPACE}/roles",
-    "RoleBinding": f"{RBAC}/namespaces/{NAMESPACE}/rolebindings",
+    "Role": f"{RBAC}/namespaces/{{namespace}}/roles",
+    "RoleBinding": f"{RBAC}/namespaces/{{namespace}}/rolebindings",
 }
 """What of the chart decides rights, and where it is created."""
 
 
 @contextmanager
-def token_of(api: Kube, account: str, *settings: str) -> Iterator[str]:
+def token_of(
+    api: Kube,
+    account: str,
+    *settings: str,
+    release: str = "drumline",
+    namespace: str = NAMESPACE,
+) -> Iterator[str]:
     """A token of one of the chart's service accounts, bound to the chart's roles.
 
     Args:
         api: where the chart's rights are granted meanwhile.
         account: its name.
         settings: of the chart, as `helm --set` takes them.
+        release: its name.
+        namespace: where it is installed.
     """
-    made = [document for document in _chart(settings) if document["kind"] in PATHS]
+    chart = _chart(settings, release=release, namespace=namespace)
+    made = [document for document in chart if document["kind"] in PATHS]
     with Api(api.kubeconfig) as server:
         for manifest in made:
             try:
-                server.request("POST", PATHS[manifest["kind"]], manifest)
+                server.request("POST", _path(manifest), manifest)
             except ApiStatusError as error:
                 if error.code != 409:
                     raise
@@ -47,15 +56,20 @@ def token_of(api: Kube, account: str, *settings: str) -> Iterator[str]:
             "kind": "TokenRequest",
             "spec": {"expirationSeconds": 3600},
         }
-        path = f"{PATHS['ServiceAccount']}/{account}/token"
+        accounts = PATHS["ServiceAccount"].format(namespace=namespace)
+        path = f"{accounts}/{account}/token"
         yield server.request("POST", path, request)["status"]["token"]
         for manifest in made:
-            server.request("DELETE", f"{PATHS[manifest['kind']]}/{manifest['metadata']['name']}")
+            server.request("DELETE", f"{_path(manifest)}/{manifest['metadata']['name']}")
 
 
-def _chart(settings: tuple[str, ...]) -> list[Json]:
+def _path(manifest: Json) -> str:
+    return PATHS[manifest["kind"]].format(namespace=manifest["metadata"].get("namespace"))
+
+
+def _chart(settings: tuple[str, ...], *, release: str, namespace: str) -> list[Json]:
     helm = ensure_binaries(["helm"], say=print)["helm"]
-    command = [helm, "template", "drumline", ROOT / "helm/drumline", f"--namespace={NAMESPACE}"]
+    command = [helm, "template", release, ROOT / "helm/drumline", f"--namespace={namespace}"]
     command += [f"--set={setting}" for setting in settings]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return [document for document in yaml.safe_load_all(done.stdout) if document]

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import kopf
 
-from drumline.api.base import GROUP, VERSION
+from drumline.api.base import GROUP, LABEL_INSTALLATION, VERSION
 from drumline.controller.app.operator import Operator
 from drumline.controller.app.operator_thread import OperatorThread
 from drumline.kube.credentials import Credentials
@@ -66,13 +66,20 @@ class SignalledLoop(asyncio.SelectorEventLoop):
         super().add_signal_handler(sig, handle)
 
 
-def run(operator: Operator, *, credentials: Callable[[], Credentials], identity: str) -> None:
+def run(
+    operator: Operator,
+    *,
+    credentials: Callable[[], Credentials],
+    identity: str,
+    installation: str,
+) -> None:
     """Run the operator until SIGTERM, SIGINT or its own end.
 
     Args:
         operator: runs in a thread of its own.
         credentials: for Kopf's loop alone: the lock of a token belongs to one loop.
         identity: the name of this process.
+        installation: whose pools and queues are watched (`controller.cache.scope`).
 
     Raises:
         BaseException: what made the operator end.
@@ -88,7 +95,7 @@ def run(operator: Operator, *, credentials: Callable[[], Credentials], identity:
     signal.signal(signal.SIGUSR1, on_signal)
     thread.start()
     while not thread.ended.is_set():
-        registry = registry_of(credentials=credentials(), report=report)
+        registry = registry_of(credentials=credentials(), report=report, installation=installation)
         if _run_kopf(registry, identity=identity, thread=thread, on_signal=on_signal):
             break
         for number in (signal.SIGTERM, signal.SIGINT):  # Kopf took its own handlers along
@@ -139,16 +146,21 @@ async def _kopf(registry: kopf.OperatorRegistry, *, identity: str, thread: Opera
     )
 
 
-def registry_of(*, credentials: Credentials, report: Report) -> kopf.OperatorRegistry:
+def registry_of(
+    *, credentials: Credentials, report: Report, installation: str = ""
+) -> kopf.OperatorRegistry:
     """The handlers of one Kopf."""
     registry = kopf.OperatorRegistry()
+    ours = {LABEL_INSTALLATION: installation or kopf.ABSENT}
 
     @kopf.on.login(registry=registry)
     async def login(**_: Any) -> kopf.ConnectionInfo:
         return kopf.ConnectionInfo(**await credentials.connection_fields())
 
     def handle(resource: Resource) -> None:
-        @kopf.on.event(GROUP, VERSION, resource.plural, registry=registry, when=is_new_spec)
+        @kopf.on.event(
+            GROUP, VERSION, resource.plural, registry=registry, labels=ours, when=is_new_spec
+        )
         async def report_spec(name: str, meta: kopf.Meta, **_: Any) -> None:
             await report(resource, name, str(meta.get("resourceVersion", "")))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -36,6 +36,7 @@ from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
+from drumline.kube.views import PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
@@ -129,7 +130,8 @@ class LeaderComponents:
         self._shared = SharedObjects(
             client=term.client,
             settings=self._pods,
-            pods=self._informers.pods.values,
+            pods=self._pods_of_ours,
+            scope=caches.scope,
             clock=clocks.monotonic,
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
@@ -285,10 +287,15 @@ class LeaderComponents:
             wake_scheduler=self._wake.set,
         )
 
+    def _pods_of_ours(self) -> Iterable[PodView]:
+        """The pods in namespaces whose jobs are this installation's."""
+        pods = self._informers.pods.values()
+        return (pod for pod in pods if self._caches.scope.covers(pod.namespace))
+
     def _wire_orphan_sweep(self) -> OrphanSweep:
         return OrphanSweep(
             client=self._term.client,
-            pods=self._informers.pods.values,
+            pods=self._pods_of_ours,
             uid_of=lambda key: job.uid if (job := self._state.jobs.get(key)) else None,
         )
 

@@ -10,6 +10,7 @@ decided before (docs/decisions/0027-warm-standby.md).
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from drumline.controller.cache.event_handlers import EventHandlers
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.judge import Judge
 from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.conversion.jobs import platform_tolerations
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.model.hardware import PoolHardware
@@ -69,7 +71,8 @@ class WarmCaches:
         metrics: Metrics,
         wall: Callable[[], float],
     ) -> None:
-        self.informers = Informers.of(client, metrics=metrics)
+        self.scope = InstallationScope.of(settings)
+        self.informers = Informers.of(client, metrics=metrics, scope=self.scope)
         self.filled = False
         """Whether every cache has held a whole list."""
         self._judge = Judge(settle=self._settle, hardware=self._hardware_of)
@@ -88,6 +91,7 @@ class WarmCaches:
             enqueue=self._enqueue,
             enqueue_soon=self._enqueue_soon,
             wake_scheduler=self._wake_scheduler,
+            covers=self.scope.covers,
         ).subscribe_to(self.informers)
         for informer in self.informers.all():
             group.create_task(informer.run())
@@ -96,7 +100,9 @@ class WarmCaches:
         await self.informers.wait_synced()
         await self._judge.wait_idle()  # else the first cycle would pass jobs over
         self.filled = True
-        sizes = {each.resource.plural: len(each.values()) for each in self.informers.all()}
+        sizes: Counter[str] = Counter()
+        for each in self.informers.all():
+            sizes[each.resource.plural] += len(each.values())
         log.info("synced", **sizes)
 
     async def catch_up(self) -> None:

@@ -26,6 +26,7 @@ class EventHandlers:
         enqueue: wakes the reconciler for a job's key.
         enqueue_soon: the same, after a moment: the pods of a gang change in bursts.
         wake_scheduler: called when capacity, quota or the waiting jobs may have changed.
+        covers: whether the jobs of a namespace are this installation's.
     """
 
     def __init__(
@@ -35,16 +36,19 @@ class EventHandlers:
         enqueue: Callable[[str], None],
         enqueue_soon: Callable[[str], None],
         wake_scheduler: Callable[[], None],
+        covers: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._state = state
         self._enqueue = enqueue
         self._enqueue_soon = enqueue_soon
         self._wake_scheduler = wake_scheduler
+        self._covers = covers
 
     def subscribe_to(self, informers: Informers) -> None:
         """Receive every later event of these informers."""
-        informers.jobs.subscribe(self._on_job)
-        informers.jobs.subscribe_to_rewinds(self._on_rewind)
+        for jobs in informers.jobs:
+            jobs.subscribe(self._on_job)
+            jobs.subscribe_to_rewinds(self._on_rewind)
         informers.pods.subscribe(self._on_pod)
         informers.nodes.subscribe(self._on_node)
         informers.pools.subscribe(self._on_pool)
@@ -70,7 +74,7 @@ class EventHandlers:
     def _on_pod(self, event: Event[PodView]) -> None:
         old, new = _sides(event)
         self._state.on_pod(old, new)
-        job = event.view.labels.get(LABEL_JOB)
+        job = event.view.labels.get(LABEL_JOB) if self._covers(event.view.namespace) else None
         if job is not None:
             self._enqueue_soon(f"{event.view.namespace}/{job}")
         placed = any(

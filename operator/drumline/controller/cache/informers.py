@@ -1,4 +1,4 @@
-"""The informers: one cache of the API server's objects for each kind."""
+"""The informers: one cache of the API server's objects for each kind, of jobs one a namespace."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from drumline.controller.cache.scope import InstallationScope
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
-from drumline.kube.informer import Informer, Quarantined
+from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
     GPU_POOLS,
     NODES,
@@ -30,7 +31,8 @@ V = TypeVar("V")
 class Informers:
     """One cache a kind."""
 
-    jobs: Informer[TrainingJobView]
+    jobs: tuple[Informer[TrainingJobView], ...]
+    """One for each namespace of the scope, or one for all."""
     queues: Informer[ObjectView]
     pools: Informer[ObjectView]
     pods: Informer[PodView]
@@ -38,7 +40,7 @@ class Informers:
     priority_classes: Informer[PriorityClassView]
 
     @classmethod
-    def of(cls, client: KubeClient, *, metrics: Metrics) -> Informers:
+    def of(cls, client: KubeClient, *, metrics: Metrics, scope: InstallationScope) -> Informers:
         """Caches that have not started yet; undecodable objects are counted and left out."""
 
         def quarantine(document: Quarantined) -> None:
@@ -50,28 +52,44 @@ class Informers:
                 why=document.reason,
             )
 
-        def informer(resource: Any, decode: Any, *, page_limit: int = 500) -> Informer[Any]:
+        def informer(
+            resource: Any,
+            decode: Any,
+            *,
+            selection: Selection | None = None,
+            page_limit: int = 500,
+        ) -> Informer[Any]:
             return Informer(
                 client,
                 resource,
                 decode=decode,
+                selection=selection,
                 on_quarantine=quarantine,
                 page_limit=page_limit,
             )
 
+        ours = Selection(label_selector=scope.selector)
         return cls(
-            jobs=informer(TRAINING_JOBS, codec.training_job, page_limit=LARGE_OBJECTS_PAGE),
-            queues=informer(TRAINING_QUEUES, codec.custom_object),
-            pools=informer(GPU_POOLS, codec.custom_object),
+            jobs=tuple(
+                informer(
+                    TRAINING_JOBS,
+                    codec.training_job,
+                    selection=Selection(namespace=namespace),
+                    page_limit=LARGE_OBJECTS_PAGE,
+                )
+                for namespace in scope.reads
+            ),
+            queues=informer(TRAINING_QUEUES, codec.custom_object, selection=ours),
+            pools=informer(GPU_POOLS, codec.custom_object, selection=ours),
             pods=informer(PODS, codec.pod),
             nodes=informer(NODES, codec.node),
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
         )
 
     def all(self) -> tuple[Informer[Any], ...]:
-        """All six."""
+        """All of them."""
         return (
-            self.jobs,
+            *self.jobs,
             self.queues,
             self.pools,
             self.pods,
@@ -90,9 +108,11 @@ class Informers:
     def stale(self, now: float, *, metrics: Metrics) -> str | None:
         """The name of a kind not heard of for too long (monotonic `now`), else None."""
         stale: str | None = None
+        ages: dict[str, float] = {}
         for informer in self.all():
-            metrics.controller.informer_freshness_seconds.labels(
-                resource=informer.resource.plural
-            ).set(informer.freshness_seconds(now))
+            kind, age = informer.resource.plural, informer.freshness_seconds(now)
+            ages[kind] = max(age, ages.get(kind, age))
             stale = informer.silence(now) or stale
+        for kind, age in ages.items():
+            metrics.controller.informer_freshness_seconds.labels(resource=kind).set(age)
         return stale

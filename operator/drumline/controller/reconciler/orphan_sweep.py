@@ -41,7 +41,7 @@ class OrphanSweep:
 
     Args:
         client: fenced writes to the API server.
-        pods: all pods, as the cache shows them.
+        pods: the pods in namespaces of ours, as the cache shows them.
         uid_of: the uid of a job by its key, as the cache shows it; None without such a job.
     """
 

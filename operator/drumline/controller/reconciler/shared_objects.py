@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from drumline.api.base import LABEL_GANG_NETWORK, LABEL_PROTECTED
+from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound, NotLeader
@@ -46,7 +47,8 @@ class SharedObjects:
     Args:
         client: fenced writes to the API server.
         settings: what the platform decides about pods.
-        pods: all pods, as the cache shows them.
+        pods: the pods in these namespaces, as the cache shows them.
+        scope: the namespaces that may have such objects.
         clock: seconds; never goes back.
     """
 
@@ -57,11 +59,13 @@ class SharedObjects:
         settings: PodSettings,
         pods: Callable[[], Iterable[PodView]],
         clock: Callable[[], float],
+        scope: InstallationScope = EVERYWHERE,
     ) -> None:
         self._client = client
         self._settings = settings
         self._pods = pods
         self._clock = clock
+        self._scope = scope
         self._confirmed: dict[_Shared, float] = {}
         """What is there, with the time when the API server said so last."""
         self._locks: dict[_Shared, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -110,9 +114,14 @@ class SharedObjects:
         Raises:
             KubeError: the API server did not do it; the rest is left for the next time.
         """
-        listed = await reads.list_all(
-            self._client, kind, field_selector=f"metadata.name={SHARED_NAME}"
-        )
+        named = f"metadata.name={SHARED_NAME}"
+        listed = [
+            raw
+            for namespace in self._scope.reads
+            for raw in await reads.list_all(
+                self._client, kind, namespace=namespace, field_selector=named
+            )
+        ]
         there = {_Shared(kind, codec.identity(raw).namespace) for raw in listed}
         needed = {_Shared(kind, namespace) for namespace in namespaces_in_need(self._pods(), kind)}
         for shared in there - needed:

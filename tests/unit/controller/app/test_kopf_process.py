@@ -11,6 +11,7 @@ from typing import Any
 import kopf
 import pytest
 
+from drumline.api.base import LABEL_INSTALLATION
 from drumline.controller.app.kopf_process import (
     SignalledLoop,
     is_new_spec,
@@ -32,6 +33,13 @@ def test_kopf_watches_the_platform_s_kinds_and_no_job_of_a_tenant() -> None:
     registry = registry_of(credentials=HERE, report=no_report)
     watched = {handler.selector.any_name for handler in registry._watching.get_all_handlers()}
     assert watched == {"gpupools", "trainingqueues"}
+
+
+@pytest.mark.parametrize(("installation", "label"), [("research", "research"), ("", kopf.ABSENT)])
+def test_kopf_hears_of_this_installations_objects_alone(installation: str, label: Any) -> None:
+    registry = registry_of(credentials=HERE, report=no_report, installation=installation)
+    for handler in registry._watching.get_all_handlers():
+        assert handler.labels == {LABEL_INSTALLATION: label}
 
 
 def test_kopf_writes_nothing() -> None:

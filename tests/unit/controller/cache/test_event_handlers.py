@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
 
+from drumline.api.base import LABEL_JOB
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.event_handlers import EventHandlers
 from drumline.controller.cache.nodes import NodeCache
@@ -22,13 +24,18 @@ class Desk:
 
     def __init__(self) -> None:
         self.wakes = 0
+        self.enqueued: list[str] = []
         self.state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
         self.state.on_pool(None, pool_view())
         self.state.nodes.on_node(None, node_view("pooled"))
         self.state.nodes.on_node(None, node_view("plain", labels={"role": "web"}))
         self.state.scheduling.snapshot(now=NOW)
         self.handlers = EventHandlers(
-            self.state, enqueue=print, enqueue_soon=print, wake_scheduler=self.wake
+            self.state,
+            enqueue=print,
+            enqueue_soon=self.enqueued.append,
+            wake_scheduler=self.wake,
+            covers=lambda namespace: namespace != "elsewhere",
         )
 
     def wake(self) -> None:
@@ -70,6 +77,18 @@ def test_a_pod_that_is_bound_to_a_node_of_a_pool_counts_then(desk: Desk) -> None
     waits = foreign_pod("theirs", node="")
     assert desk.see(waits) == 0
     assert desk.see(foreign_pod("theirs", node="pooled"), waits) == 1
+
+
+def test_a_job_s_pod_of_another_installation_is_a_foreign_pod(desk: Desk) -> None:
+    labels = {LABEL_JOB: "theirs"}
+    ours = msgspec.structs.replace(foreign_pod("a", node=""), labels=labels)
+    theirs = msgspec.structs.replace(ours, namespace="elsewhere")
+    wakes: list[int] = []
+    for waits in (ours, theirs):
+        desk.see(waits)
+        wakes.append(desk.see(msgspec.structs.replace(waits, node_name="pooled"), waits))
+    assert wakes == [0, 1]
+    assert desk.enqueued == [f"{ours.namespace}/theirs"] * 2
 
 
 @pytest.mark.parametrize("change", ["labels", "pool"])

@@ -1,0 +1,97 @@
+{{/* What the operator does where jobs are: in the whole cluster, or in each of watchNamespaces. */}}
+{{- define "drumline.jobRules" -}}
+- apiGroups: [drumline.dev]
+  resources: [trainingjobs]
+  verbs: [get, list, watch, delete] # delete: a job's time to live
+- apiGroups: [drumline.dev]
+  resources: [trainingjobs/status]
+  verbs: [get, patch, update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [create, patch, delete, deletecollection] # patch: drumline.dev/protected
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create] # a job's token, which is derived and never read back
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, patch] # patch: the node for which a claim's volume is provisioned, an annotation
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [create, patch] # patch: a drain may evict members whose nodes announce their end
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  resourceNames: [drumline-pods] # a namespace's
+  verbs: [list, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [create]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  resourceNames: [drumline-pods] # a namespace's
+  verbs: [list, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch, list] # list: those of pods that do not come up, pod by pod
+{{- with include "drumline.openshiftRule" . }}
+{{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* It is asked of who creates a pod, as of its account: one right covers training pods, too. */}}
+{{- define "drumline.openshiftRule" -}}
+{{- if and .Values.rbac.openshiftConstraint (.Capabilities.APIVersions.Has "security.openshift.io/v1") -}}
+- apiGroups: [security.openshift.io]
+  resources: [securitycontextconstraints]
+  resourceNames: [{{ .Values.rbac.openshiftConstraint }}]
+  verbs: [use]
+{{- end -}}
+{{- end -}}
+
+{{/* Of the operator's ClusterRole: what another release reads before it is installed. */}}
+{{- define "drumline.scopeLabels" -}}
+drumline.dev/watches: {{ ternary "namespaces" "everything" (not (empty .Values.watchNamespaces)) }}
+{{- with .Values.installation }}
+drumline.dev/installation: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/*
+Two operators would both start the same job, and fill the same GPUs. Helm looks at the cluster and
+refuses; `helm template`, and with it GitOps, cannot look.
+*/}}
+{{- define "drumline.refuseRivals" -}}
+{{- if and .Values.installation (not .Values.watchNamespaces) }}
+{{- fail "installation names one of several in a cluster: give watchNamespaces, too" }}
+{{- end }}
+{{- range (lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" "").items }}
+{{- $labels := .metadata.labels | default dict }}
+{{- $notes := .metadata.annotations | default dict }}
+{{- $watches := index $labels "drumline.dev/watches" }}
+{{- $rival := printf "%s/%s" (index $notes "meta.helm.sh/release-namespace" | default "?") (index $notes "meta.helm.sh/release-name" | default "?") }}
+{{- if and $watches (ne $rival (printf "%s/%s" $.Release.Namespace $.Release.Name)) }}
+{{- if not $.Values.watchNamespaces }}
+{{- fail (printf "release %s runs jobs in this cluster: give watchNamespaces and installation to both, or uninstall it" $rival) }}
+{{- end }}
+{{- if eq $watches "everything" }}
+{{- fail (printf "release %s runs the jobs of all namespaces: give it watchNamespaces, or uninstall it" $rival) }}
+{{- end }}
+{{- if eq (index $labels "drumline.dev/installation" | default "") $.Values.installation }}
+{{- fail (printf "release %s has the pools and queues of installation %q: give another name, and label them with it" $rival $.Values.installation) }}
+{{- end }}
+{{- range splitList "," (index $notes "drumline.dev/watch-namespaces" | default "") }}
+{{- if has . $.Values.watchNamespaces }}
+{{- fail (printf "release %s runs the jobs of namespace %s already" $rival .) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* For namespaceSelectors of what is about jobs. */}}
+{{- define "drumline.watchedNamespaces" -}}
+{{- with .Values.watchNamespaces -}}
+- key: kubernetes.io/metadata.name
+  operator: In
+  values: {{ toJson . }}
+{{- end -}}
+{{- end -}}

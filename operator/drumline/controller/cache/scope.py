@@ -1,0 +1,46 @@
+"""What of a cluster this installation decides about: all of it, or its own namespaces and objects.
+
+Several installations share a cluster if each has namespaces, pools and queues of its own. Pods are
+read everywhere all the same: a node's free GPUs are what the pods of all owners leave.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from drumline.api.base import LABEL_INSTALLATION
+from drumline.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstallationScope:
+    """The jobs, pools and queues of one installation."""
+
+    namespaces: tuple[str, ...] = ()
+    """Where its jobs are; empty: anywhere."""
+    installation: str = ""
+    """The label of its pools and queues; empty: those without the label."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> InstallationScope:
+        """As the Deployment says."""
+        return cls(namespaces=settings.watch_namespaces, installation=settings.installation)
+
+    def covers(self, namespace: str) -> bool:
+        """Whether the jobs of this namespace are this installation's."""
+        return not self.namespaces or namespace in self.namespaces
+
+    @property
+    def reads(self) -> tuple[str | None, ...]:
+        """What namespaced objects are listed by: each namespace; None: all at once."""
+        return self.namespaces or (None,)
+
+    @property
+    def selector(self) -> str:
+        """Selects its pools and queues by their labels."""
+        if self.installation:
+            return f"{LABEL_INSTALLATION}={self.installation}"
+        return f"!{LABEL_INSTALLATION}"
+
+
+EVERYWHERE = InstallationScope()
