@@ -5,13 +5,15 @@ Times are whole milliseconds or seconds: the API conventions want no floating po
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
 from drumline.api.assignment import ObjectName
 from drumline.api.base import ApiModel, Timestamp, keyed_by
 from drumline_trainer.contract import FaultClass, RestoreTier
+
+MAX_STAYS: Final = 24
 
 
 class IncidentNumber(ApiModel):
@@ -87,6 +89,17 @@ class BudgetStatus(ApiModel):
     """Those that may still lie within recovery.budgetWindowSeconds, oldest first."""
 
 
+class Stay(ApiModel):
+    """A time in which the job held the same number of GPUs."""
+
+    since: Timestamp
+    """When it began to."""
+    until: Timestamp
+    """Up to when is counted, or its end."""
+    gpus: int
+    """How many it held."""
+
+
 class GpuSeconds(ApiModel):
     """What the job's GPUs were held for, in GPU-seconds; together all of the time it held them."""
 
@@ -100,6 +113,9 @@ class GpuSeconds(ApiModel):
     """Steps were done again that a fault had undone."""
     recovering: int = 0
     """Between a fault and the first step after it, and while a gang that failed was held."""
+    stays: Annotated[list[Stay] | None, Field(max_length=MAX_STAYS)] = None
+    """When it held how many, oldest first, up to `until`; of many the latest. Absent: nothing was
+    counted yet, or by an operator that kept none."""
 
 
 Budgets = Annotated[

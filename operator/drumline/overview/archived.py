@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
-from drumline.overview.held import held_gpu_seconds
-from drumline.overview.objects import HeldGpuSeconds, JobObject, seconds
+from drumline.overview.held import held_gpu_seconds, stays_of
+from drumline.overview.objects import HeldGpuSeconds, JobObject, StayOnGpus, seconds
 
 DELETED: Final = "Deleted"
 
@@ -22,7 +23,11 @@ def ended_job(job: JobObject, *, deleted_at: str | None) -> JobObject:
     moment = seconds(deleted_at)
     if job.finished or deleted_at is None or moment is None:
         return job
-    held = HeldGpuSeconds(until=deleted_at, **held_gpu_seconds(job, now=moment))
+    stays = [
+        StayOnGpus(since=_rfc3339(stay.begins_at), until=_rfc3339(stay.ends_at), gpus=stay.gpus)
+        for stay in stays_of(job, now=moment)
+    ]
+    held = HeldGpuSeconds(until=deleted_at, **held_gpu_seconds(job, now=moment), stays=stays)
     status = msgspec.structs.replace(
         job.status,
         phase=DELETED,
@@ -32,3 +37,7 @@ def ended_job(job: JobObject, *, deleted_at: str | None) -> JobObject:
         gpu_seconds=held if job.status.gpu_seconds is not None else None,
     )
     return msgspec.structs.replace(job, status=status)
+
+
+def _rfc3339(moment: float) -> str:
+    return datetime.fromtimestamp(moment, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

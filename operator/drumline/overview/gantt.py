@@ -1,8 +1,8 @@
 """Jobs over time: what was, and what the operator expects.
 
-A job's status has one stretch of each kind: since when it waits or waited, since when it holds its
-GPUs or until when it held them, and the forecasts. What a preemption ended lies within Waited: when
-exactly, the status does not keep.
+A job's account has its stays on GPUs. Between them it waited, as its place in the line is kept over
+preemptions (`queuedAt`); before it was last queued, as after a suspension, nothing is drawn between
+them. Of a job without stays, of an older operator, the last one is drawn from its status.
 """
 
 from __future__ import annotations
@@ -56,27 +56,46 @@ def rows_of(
 
 
 def _bars(job: JobRow, *, now: float) -> Iterator[GanttBar]:
-    queued, admitted = job.queued_at or job.created_at, job.admitted_at
-    holds = bool(job.pool)
-    if job.position is not None:
-        if queued is not None:
-            yield GanttBar(state=WAITED, begins_at=queued, ends_at=max(now, queued))
+    queued, stays = job.queued_at or job.created_at, _stays(job, now=now)
+    holds = bool(job.pool) and job.finished_at is None
+    waits_until = max(now, queued or now) if job.position is not None else None
+    waited = queued
+    for begins, ends in stays:
+        if waited is not None and waited < begins:
+            yield GanttBar(state=WAITED, begins_at=waited, ends_at=begins)
+        yield GanttBar(state=HELD, begins_at=begins, ends_at=ends)
+        if waited is not None:
+            waited = max(waited, ends)
+    if waits_until is not None:
+        if waited is not None:
+            yield GanttBar(state=WAITED, begins_at=waited, ends_at=waits_until)
         if job.expected_start is not None:
             begins = max(job.expected_start, now)
             by = job.expected_start_by
-            ends = None if by is None else max(by, begins)
-            yield GanttBar(state=STARTS_WITHIN, begins_at=begins, ends_at=ends)
-        return
-    if admitted is None or (not holds and job.finished_at is None):
-        return  # suspended, or never admitted: when it gave its GPUs back is not known
-    if queued is not None and queued < admitted:
-        yield GanttBar(state=WAITED, begins_at=queued, ends_at=admitted)
-    end = job.finished_at if job.finished_at is not None else now
-    yield GanttBar(state=HELD, begins_at=admitted, ends_at=max(end, admitted))
-    if job.finished_at is None:
+            yield GanttBar(
+                state=STARTS_WITHIN,
+                begins_at=begins,
+                ends_at=None if by is None else max(by, begins),
+            )
+    elif holds:
         expected = job.expected_end
         ends = None if expected is None else max(expected, now)
         yield GanttBar(state=PLANNED, begins_at=now, ends_at=ends)
+
+
+def _stays(job: JobRow, *, now: float) -> Sequence[tuple[float, float]]:
+    """From when until when it held GPUs, whatever their number, in the order of time."""
+    stays: list[tuple[float, float]] = []
+    for stay in job.stays:
+        if stays and stays[-1][1] >= stay.begins_at:
+            stays[-1] = (stays[-1][0], stay.ends_at)
+        else:
+            stays.append((stay.begins_at, stay.ends_at))
+    holds, admitted = bool(job.pool) and job.finished_at is None, job.admitted_at
+    if not stays and admitted is not None and (holds or job.finished_at is not None):
+        end = now if job.finished_at is None else job.finished_at
+        return [(admitted, max(end, admitted))]
+    return stays
 
 
 def _within(bar: GanttBar, since: float, until: float) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from drumline.overview.objects import JobObject, seconds
+from drumline.overview.rows import StayRow
 
 STATES: Final = ("productive", "starting", "repeated", "recovering")
 
@@ -21,14 +22,37 @@ def held_gpu_seconds(job: JobObject, *, now: float) -> Mapping[str, int]:
         return dict.fromkeys(STATES, 0)
     held = {state: int(getattr(account, state)) for state in STATES}
     until = seconds(account.until)
-    if places is None or until is None:
+    if places is None or until is None or job.finished:
         return held
     elapsed = max(0, int(now) - int(until))
     joining = job.spec.gpus_of(places.joining or ())
-    settled = job.gpus - job.spec.gpus_of(places.lost or ()) - joining
     held["starting"] += joining * elapsed
-    held[_state(job)] += settled * elapsed
+    held[_state(job)] += (_present_gpus(job) - joining) * elapsed
     return held
+
+
+def stays_of(job: JobObject, *, now: float) -> tuple[StayRow, ...]:
+    """When it held how many GPUs, oldest first, the present stay until now; of many the latest."""
+    account = job.status.gpu_seconds
+    stays: list[StayRow] = []
+    for stay in (account and account.stays) or ():
+        begins, ends = seconds(stay.since), seconds(stay.until)
+        if begins is not None and ends is not None and ends > begins:
+            stays.append(StayRow(begins_at=begins, ends_at=ends, gpus=stay.gpus))
+    counted = seconds(account.until) if account is not None else None
+    if counted is not None and job.status.assignment is not None and not job.finished:
+        begins, gpus, end = counted, _present_gpus(job), max(counted, float(int(now)))
+        if stays and (stays[-1].ends_at, stays[-1].gpus) == (counted, gpus):
+            begins = stays.pop().begins_at
+        if end > begins and gpus:
+            stays.append(StayRow(begins_at=begins, ends_at=end, gpus=gpus))
+    return tuple(stays)
+
+
+def _present_gpus(job: JobObject) -> int:
+    """What it holds, but for lost members."""
+    places = job.status.assignment
+    return job.gpus - job.spec.gpus_of((places and places.lost) or ())
 
 
 def _state(job: JobObject) -> str:

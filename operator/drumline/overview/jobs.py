@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from drumline.overview.held import held_gpu_seconds
+from drumline.overview.held import held_gpu_seconds, stays_of
 from drumline.overview.objects import JobObject, PriorityClassObject, seconds
 from drumline.overview.rows import JobRow
 from drumline_trainer.contract import plain
@@ -110,6 +110,7 @@ def job_row(job: JobObject, *, now: float, position: int | None) -> JobRow:
         expected_start_by=seconds(status.expected_start_by) if position else None,
         expected_end=seconds(status.expected_end) if status.assignment else None,
         gpu_seconds=held or None,
+        stays=stays_of(job, now=now),
     )
 
 

@@ -50,6 +50,14 @@ class Places(NominatedPlaces, frozen=True, rename="camel", gc=False):
     joining: list[int] | None = None
 
 
+class StayOnGpus(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.gpuSeconds.stays."""
+
+    since: str
+    until: str
+    gpus: int = 0
+
+
 class HeldGpuSeconds(_ObjectPart, frozen=True, rename="camel", gc=False):
     """status.gpuSeconds: what a job had held by `until`."""
 
@@ -58,6 +66,7 @@ class HeldGpuSeconds(_ObjectPart, frozen=True, rename="camel", gc=False):
     productive: int = 0
     repeated: int = 0
     recovering: int = 0
+    stays: list[StayOnGpus] | None = None
 
 
 class JobCondition(_ObjectPart, frozen=True, rename="camel", gc=False):

@@ -15,6 +15,24 @@ class OverviewRow(
     """Base of all rows."""
 
 
+class StayRow(OverviewRow, frozen=True, kw_only=True):
+    """A time in which a job held the same number of GPUs.
+
+    Attributes:
+        begins_at: its begin.
+        ends_at: its end; now, where it is not over.
+        gpus: how many it held.
+    """
+
+    begins_at: float
+    ends_at: float
+    gpus: int
+
+    def gpu_seconds(self, *, since: float = 0.0) -> float:
+        """What of it lies after this moment."""
+        return self.gpus * max(0.0, self.ends_at - max(self.begins_at, since))
+
+
 class JobRow(OverviewRow, frozen=True, kw_only=True):
     """One job.
 
@@ -45,6 +63,7 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         expected_start_by: nine in ten of them are before this.
         expected_end: when its last step ends at its present pace.
         gpu_seconds: what it has held so far.
+        stays: when it held how many GPUs, oldest first; of many the latest.
     """
 
     namespace: str
@@ -73,6 +92,7 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
     expected_start_by: float | None = None
     expected_end: float | None = None
     gpu_seconds: int | None = None
+    stays: tuple[StayRow, ...] = ()
 
 
 class QuotaRow(OverviewRow, frozen=True, kw_only=True):
@@ -203,8 +223,8 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
         starting: while pods came up.
         repeated: while steps were done again that a fault had undone.
         recovering: between a fault and the first step after it.
-        estimated_gpu_seconds: the part of gpu_seconds of jobs that held GPUs before the period,
-            too: they are counted in proportion to time.
+        estimated_gpu_seconds: the part of gpu_seconds of which it is not known when it was held:
+            that is counted in proportion to time.
     """
 
     by: tuple[str, ...]

@@ -1,8 +1,9 @@
 """What jobs held in a period, added up by queue, user, namespace, phase or job.
 
-A job's account (`status.gpuSeconds`) says what it held in its life, not when. A job that was
-created within the period counts whole. Of an older one, the part that lies in the period is taken
-in proportion to time from its creation to its end, and is named as estimated.
+A job's account (`status.gpuSeconds`) says what it held in its life, by state, and in its stays when
+it held how many GPUs. So what lies in a period is known to the second; its states are taken in
+proportion. Where a job had more stays than its account keeps, what it held before those is taken in
+proportion to time, and named as estimated.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from drumline.overview.held import STATES, held_gpu_seconds
+from drumline.overview.held import STATES, held_gpu_seconds, stays_of
 from drumline.overview.jobs import NOT_SEEN
 from drumline.overview.objects import JobObject, seconds
 from drumline.overview.rows import UsageRow
@@ -60,32 +61,47 @@ def usage_rows(
     sums: dict[tuple[str, ...], _Sum] = defaultdict(_Sum)
     for job in jobs:
         held = held_gpu_seconds(job, now=now)
-        part = _part_since(job, since=since, now=now)
-        if not sum(held.values()) or not part:
+        whole = sum(held.values())
+        inside = _held_since(job, whole, since=since, now=now)
+        if not whole or not inside.gpu_seconds:
             continue
         group = sums[tuple(plain(value(job)) for value in values)]
         group.jobs += 1
         for state in STATES:
-            group.by_state[state] += held[state] * part
-        if part < 1.0:
-            group.estimated += sum(held.values()) * part
+            group.by_state[state] += held[state] * inside.gpu_seconds / whole
+        group.estimated += inside.estimated
     rows = [_row(group, total) for group, total in sums.items()]
     return tuple(sorted(rows, key=lambda row: (-row.gpu_seconds, row.by)))
 
 
-def _part_since(job: JobObject, *, since: float | None, now: float) -> float:
-    """Which part of its GPU-seconds lies in the period: 0 to 1."""
-    if since is None:
-        return 1.0
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Inside:
+    """What of a job's GPU-seconds lies in the period."""
+
+    gpu_seconds: float
+    estimated: float = 0.0
+    """What of them is by proportion."""
+
+
+def _held_since(job: JobObject, whole: int, *, since: float | None, now: float) -> _Inside:
     begin = seconds(job.metadata.creation_timestamp)
+    if since is None or begin is None or begin >= since:
+        return _Inside(gpu_seconds=whole)
+    stays = stays_of(job, now=now)
+    known = sum(stay.gpu_seconds() for stay in stays)
+    inside = sum(stay.gpu_seconds(since=since) for stay in stays)
+    before = stays[0].begins_at if stays else _end(job, now=now)
+    part = max(0.0, before - since) / (before - begin) if before > begin else 0.0
+    estimated = max(0.0, whole - known) * part
+    return _Inside(gpu_seconds=min(inside + estimated, whole), estimated=estimated)
+
+
+def _end(job: JobObject, *, now: float) -> float:
+    """Up to when it may have held GPUs."""
     account = job.status.gpu_seconds
-    counted = seconds(account.until) if account else None
-    end = now if job.status.assignment is not None else counted or now
-    if begin is None or begin >= since:
-        return 1.0
-    if end <= since or end <= begin:
-        return 0.0
-    return (end - since) / (end - begin)
+    if account is None or (job.status.assignment is not None and not job.finished):
+        return now
+    return seconds(account.until) or now
 
 
 def _row(group: tuple[str, ...], total: _Sum) -> UsageRow:

@@ -93,7 +93,10 @@ def test_a_pattern_that_the_agent_cannot_read_is_refused_before_a_gpu_is_held(
         ({"command": ["torchrun", "train.py"]}, "this one begins with 'torchrun'"),
         ({"command": ["python3", "-c"], "args": ["1"]}, "this one goes on with '-c'"),
         ({"command": ["python3"], "args": ["train"]}, "this one goes on with 'train'"),
-        ({"command": ["python3", "train.py"], "launch": "Direct"}, "template.preload: it needs launch"),
+        (
+            {"command": ["python3", "train.py"], "launch": "Direct"},
+            "preload: it needs launch",
+        ),
     ],
 )
 def test_a_command_that_cannot_be_preloaded_is_refused_before_a_gpu_is_held(

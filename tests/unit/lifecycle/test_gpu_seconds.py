@@ -7,7 +7,7 @@ import random
 import pytest
 
 from drumline.api.conditions import Reason
-from drumline.api.incidents import GpuSeconds
+from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.gpu_seconds import account_at, rate_of, reclassified
 from drumline.lifecycle.model.job import Job
@@ -56,6 +56,11 @@ def test_each_second_is_booked_where_it_belongs() -> None:
         starting=8 * 10,
         productive=8 * 20 + 8 * 4,
         recovering=6 * 1 + 8 * 5,
+        stays=[
+            Stay(since=timestamp(T0), until=timestamp(T0 + 30), gpus=8),
+            Stay(since=timestamp(T0 + 30), until=timestamp(T0 + 31), gpus=6),
+            Stay(since=timestamp(T0 + 31), until=timestamp(T0 + 40), gpus=8),
+        ],
     )
 
 
@@ -76,6 +81,33 @@ def test_a_job_that_waits_holds_nothing() -> None:
     job = admitted(job, nodes=FOUR, at=T0 + 500)
     job = with_status(job, transitions.running(job, now=T0 + 501))
     assert total(job) == 8 * 6
+    assert account(job).stays == [
+        Stay(since=timestamp(T0), until=timestamp(T0 + 5), gpus=8),
+        Stay(since=timestamp(T0 + 500), until=timestamp(T0 + 501), gpus=8),
+    ]
+
+
+def test_a_job_that_has_ended_holds_nothing_more() -> None:
+    job = admitted(a_job(**SPEC), nodes=FOUR, at=T0)
+    job = with_status(job, transitions.succeeded(job, progress=None, now=T0 + 40))
+    assert job.status.assignment is not None
+    assert account_at(job.spec, job.status, now=T0 + 9000) == account(job)
+    rate = rate_of(job.spec, job.status)
+    assert rate is not None
+    assert (rate.gpus, rate.at(T0 + 9000)) == (0, (0, 8 * 40))
+
+
+def test_of_many_stays_the_latest_are_kept() -> None:
+    job = a_job(**SPEC)
+    for start in range(0, 100 * MAX_STAYS, 100):
+        job = admitted(job, nodes=FOUR, at=T0 + start)
+        job = with_status(job, transitions.suspended(job, now=T0 + start + 10))
+    job = admitted(job, nodes=FOUR, at=T0 + 10_000)
+    job = with_status(job, transitions.suspended(job, now=T0 + 10_010))
+    stays = account(job).stays or []
+    assert (len(stays), stays[0].since) == (MAX_STAYS, timestamp(T0 + 100))
+    assert stays[-1].until == timestamp(T0 + 10_010)
+    assert total(job) == 8 * 10 * (MAX_STAYS + 1)
 
 
 @pytest.mark.parametrize("seed", range(5))

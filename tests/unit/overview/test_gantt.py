@@ -54,6 +54,43 @@ def test_what_has_ended_held_until_its_end() -> None:
     assert bars(ended) == (a_bar(WAITED, -600, -300), a_bar(HELD, -300, -60))
 
 
+def stays(*bounds: tuple[float, float], until: float = 0) -> dict[str, Any]:
+    kept = [{"since": at(begins), "until": at(ends), "gpus": 8} for begins, ends in bounds]
+    return {"gpuSeconds": {"until": at(until), "productive": 1, "stays": kept}}
+
+
+def test_a_job_that_was_preempted_waited_between_its_stays() -> None:
+    account = stays((-2900, -2000), (-1500, -1400), (-1400, -1000), (-300, -60), until=-60)
+    bars_of = bars(running(queuedAt=at(-3000), expectedEnd=at(60), **account))
+    assert bars_of == (
+        a_bar(WAITED, -3000, -2900),
+        a_bar(HELD, -2900, -2000),
+        a_bar(WAITED, -2000, -1500),
+        a_bar(HELD, -1500, -1000),
+        a_bar(WAITED, -1000, -300),
+        a_bar(HELD, -300, 0),
+        a_bar(PLANNED, 0, 60),
+    )
+
+
+def test_a_job_that_waits_again_shows_what_it_held() -> None:
+    waits = {"phase": "Pending", "queuedAt": at(-900)}
+    assert bars({**waits, **stays((-800, -500), until=-500)}) == (
+        a_bar(WAITED, -900, -800),
+        a_bar(HELD, -800, -500),
+        a_bar(WAITED, -500, 0),
+    )
+
+
+def test_before_it_was_queued_again_a_job_did_not_wait() -> None:
+    account = stays((-900, -800), (-700, -600), until=-600)
+    waits = {"phase": "Pending", "queuedAt": at(-100), **account}
+    held = (a_bar(HELD, -900, -800), a_bar(HELD, -700, -600))
+    assert bars(waits) == (*held, a_bar(WAITED, -100, 0))
+    suspended = {"phase": "Suspended", "queuedAt": at(-1000), **account}
+    assert bars(suspended, spec={"suspend": True})[:2] == (a_bar(WAITED, -1000, -900), held[0])
+
+
 def test_a_suspended_job_and_what_lies_outside_the_period_are_left_out() -> None:
     suspended = {"phase": "Suspended", "admittedAt": at(-300)}
     assert bars(suspended, spec={"suspend": True}) == ()

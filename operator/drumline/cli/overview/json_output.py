@@ -26,6 +26,7 @@ from drumline.overview.rows import (
     QueueRow,
     QuotaRow,
     ShareRow,
+    StayRow,
     UsageRow,
     WhyCard,
 )
@@ -43,7 +44,8 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
 }
 """By command: what its rows are."""
 _DESCRIBED: Final = {
-    kind.__name__: kind for kind in (*KINDS.values(), QuotaRow, BudgetRow, HolderRow, GanttBar)
+    kind.__name__: kind
+    for kind in (*KINDS.values(), StayRow, QuotaRow, BudgetRow, HolderRow, GanttBar)
 }
 _ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 

@@ -210,7 +210,6 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
     if not rows:
         return "no GPU was held\n"
     heads = (*map(str.upper, by), "JOBS", "GPU-HOURS", "PRODUCTIVE", "STARTING", "REPEATED")
-    cells = [(*row.by, *_amounts(row)) for row in rows]
     whole = UsageRow(
         by=(),
         jobs=sum(row.jobs for row in rows),
@@ -221,12 +220,18 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
         recovering=sum(row.recovering for row in rows),
         estimated_gpu_seconds=sum(row.estimated_gpu_seconds for row in rows),
     )
-    total = ("all", *[""] * (len(by) - 1), *_amounts(whole))
-    return _text([(*heads, "RECOVERING", "ESTIMATED"), *cells, total], left=tuple(range(len(by))))
+    guessed = ("ESTIMATED",) if whole.estimated_gpu_seconds else ()
+    lines = [
+        (*heads, "RECOVERING", *guessed),
+        *((*row.by, *_amounts(row, estimated=bool(guessed))) for row in rows),
+        ("all", *[""] * (len(by) - 1), *_amounts(whole, estimated=bool(guessed))),
+    ]
+    return _text(lines, left=tuple(range(len(by))))
 
 
-def _amounts(row: UsageRow) -> tuple[str, ...]:
-    parts = (row.productive, row.starting, row.repeated, row.recovering, row.estimated_gpu_seconds)
+def _amounts(row: UsageRow, *, estimated: bool) -> tuple[str, ...]:
+    parts = [row.productive, row.starting, row.repeated, row.recovering]
+    parts += [row.estimated_gpu_seconds] if estimated else []
     shares_of = (percent(part / row.gpu_seconds) if row.gpu_seconds else _NOTHING for part in parts)
     return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of)
 

@@ -35,7 +35,7 @@ class _FlowNode:
 def sankey(report: JobReport) -> Markup:
     """The diagram; the report has shares."""
     whole = sum(share.gpu_seconds for share in report.shares)
-    held = _FlowNode(name="Held", gpu_seconds=whole, colour="held", column=0, top=0.0, tall=_TALL)
+    held = _FlowNode(name="Held", gpu_seconds=whole, colour="all", column=0, top=0.0, tall=_TALL)
     states = _stacked(
         [(share.state, share.gpu_seconds, slug(share.state)) for share in report.shares],
         whole=whole,
@@ -65,7 +65,7 @@ def sankey(report: JobReport) -> Markup:
         said,
         *flows,
         *(_drawn(node, whole=whole) for node in nodes),
-        height=round(max(node.top + node.tall for node in nodes)) + 12,
+        height=round(max(node.top + node.tall for node in nodes)) + 24,
     )
 
 

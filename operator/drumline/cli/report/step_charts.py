@@ -144,14 +144,19 @@ def _axes(
 
 
 def _grid(across: FigureAxis, up: FigureAxis, *, height: int) -> Iterator[Markup]:
-    for value in up.marks(4 if height > HEIGHT else 2):
+    for value in up.marks(5 if height > HEIGHT else 4):
         y = up(value)
         yield element("line", x1=_LEFT, y1=y, x2=_RIGHT, y2=y, class_="grid")
-        yield element("text", f"{value:.4g}", x=_LEFT - 10, y=y + 5, class_="name tick")
+        yield element("text", _figure(value), x=_LEFT - 10, y=y + 5, class_="name tick")
     for step in across.marks(8):
         x = across(step)
         anchor = "end" if x > WIDTH - 40 else "middle"
         yield element("text", count(step), x=x, y=height + 18, text_anchor=anchor, class_="tick")
+
+
+def _figure(value: float) -> str:
+    """A round figure of an axis."""
+    return f"{value:.4g}" if abs(value) < 10_000 or abs(value) >= 1e9 else count(value)
 
 
 def _marks(report: JobReport, across: FigureAxis, *, height: int) -> Iterator[Markup]:

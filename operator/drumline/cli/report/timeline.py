@@ -1,7 +1,8 @@
 """The timeline of a job: waiting, starting, running, recovering; as far as its status knows.
 
-Status keeps the times of the current placement alone. What was before it, after a preemption or a
-suspension, is one span named `EARLIER`.
+Status keeps the times of the current placement, and of those before it, after a preemption or a
+suspension, when they held GPUs (`gpuSeconds.stays`): these are spans named `EARLIER`. Where an
+older operator kept no stays, all that was before an incident is one such span.
 """
 
 from __future__ import annotations
@@ -30,8 +31,14 @@ def timeline(
     now: float,
 ) -> tuple[TimelineSpan, ...]:
     """The spans in order, without gaps; empty while nothing is known."""
-    placements = [s for s in _placements(status, created_at=created_at, now=now) if _lasts(s)]
-    if placements and incidents and incidents[-1].at < placements[0].ends_at:
+    stays = _stays(status)
+    placements = [
+        part
+        for span in _placements(status, created_at=created_at, now=now)
+        for part in _with_stays(span, stays)
+        if _lasts(part)
+    ]
+    if placements and not stays and incidents and incidents[-1].at < placements[0].ends_at:
         first = placements[0]
         if first.state == WAITING:
             placements[0] = TimelineSpan(
@@ -79,6 +86,25 @@ def _released(status: TrainingJobStatus) -> tuple[float | None, str]:
         if condition is not None and condition.status == truth:
             return moment(condition.last_transition_time), state
     return None, WAITING
+
+
+def _stays(status: TrainingJobStatus) -> list[tuple[float, float]]:
+    """From when until when it held GPUs."""
+    kept = (status.gpu_seconds and status.gpu_seconds.stays) or ()
+    bounds = ((moment(stay.since), moment(stay.until)) for stay in kept)
+    return [(since, until) for since, until in bounds if since is not None and until is not None]
+
+
+def _with_stays(span: TimelineSpan, stays: Sequence[tuple[float, float]]) -> Iterator[TimelineSpan]:
+    """A span in which it waits, with the earlier stays on GPUs in it."""
+    begins = span.begins_at
+    for since, until in stays if span.state == WAITING else ():
+        held, left = max(since, begins), min(until, span.ends_at)
+        if left > held:
+            yield TimelineSpan(state=WAITING, begins_at=begins, ends_at=held)
+            yield TimelineSpan(state=EARLIER, begins_at=held, ends_at=left)
+            begins = left
+    yield TimelineSpan(state=span.state, begins_at=begins, ends_at=span.ends_at)
 
 
 def _cut(span: TimelineSpan, incidents: Sequence[IncidentReport]) -> Iterator[TimelineSpan]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from drumline.api.conditions import ConditionType, Reason
-from drumline.api.incidents import GpuSeconds
+from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
@@ -33,13 +33,13 @@ def with_elapsed(job: Job, *, now: float) -> TrainingJobStatus:
 def account_at(
     spec: TrainingJobSpec, status: TrainingJobStatus, *, now: float
 ) -> GpuSeconds | None:
-    """What a job has had until `now`; None before its first GPU.
+    """What a job has had until `now`, or its end; None before its first GPU.
 
     The status of a job with a template is not written while it runs, because such a job reports no
     figures: what it shows is older than what was held.
     """
     account, assignment = status.gpu_seconds, status.assignment
-    if account is None or assignment is None:
+    if account is None or assignment is None or status.finished_at is not None:
         return account
     counted, state = parse_timestamp(account.until), _state(status)
     elapsed = max(0, int(now) - int(counted))
@@ -48,7 +48,25 @@ def account_at(
     seconds = {name: getattr(account, name) for name in ("starting", state)}
     seconds["starting"] += joining * elapsed
     seconds[state] += held * elapsed
-    return account.model_copy(update={**seconds, "until": timestamp(counted + elapsed)})
+    until = timestamp(counted + elapsed)
+    stays = _with_stay(account, gpus=held + joining, until=until) if elapsed else account.stays
+    return account.model_copy(update={**seconds, "until": until, "stays": stays})
+
+
+def _with_stay(account: GpuSeconds, *, gpus: int, until: str) -> list[Stay] | None:
+    """The stays with one that began when the account was counted last, or longer ones.
+
+    Example: 8 GPUs since 10:00, counted up to 10:05. 8 until 10:07 makes one stay of 7 minutes; 6
+    until 10:07 makes a second one; after a preemption the account begins anew at the next start,
+    and so does a stay.
+    """
+    stays = account.stays or []
+    last = stays[-1] if stays else None
+    if last is not None and (last.until, last.gpus) == (account.until, gpus):
+        return [*stays[:-1], last.model_copy(update={"until": until})]
+    if not gpus:
+        return account.stays
+    return [*stays, Stay(since=account.until, until=until, gpus=gpus)][-MAX_STAYS:]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -82,6 +82,20 @@ def test_time_with_an_incident_before_the_current_placement_was_not_only_waiting
     )
 
 
+def test_what_it_held_before_it_was_preempted_was_not_waiting() -> None:
+    stays = [
+        {"since": "2026-11-21T05:02:00Z", "until": "2026-11-21T05:06:00Z", "gpus": 32},
+        {"since": "2026-11-21T05:14:02Z", "until": "2026-11-21T06:50:00Z", "gpus": 32},
+    ]
+    account = {"until": "2026-11-21T06:50:00Z", "productive": 1, "stays": stays}
+    assert timeline(a_running_status(gpuSeconds=account))[:4] == [
+        ("Waiting", "05:00:02", "05:02:00"),
+        ("Earlier placements", "05:02:00", "05:06:00"),
+        ("Waiting", "05:06:00", "05:14:02"),
+        ("Starting", "05:14:02", "05:15:40"),
+    ]
+
+
 @settings(deadline=None)
 @given(st.lists(st.integers(0, 6000), min_size=1, max_size=8, unique=True), st.data())
 def test_spans_never_overlap_and_leave_no_gap(offsets: list[int], data: st.DataObject) -> None:
