@@ -76,6 +76,11 @@ def clock(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")
 
 
+def day(seconds: float) -> str:
+    """The day of a moment, in UTC: `2026-11-21`."""
+    return datetime.fromtimestamp(seconds, tz=UTC).strftime("%Y-%m-%d")
+
+
 def moment(text: str | None) -> float | None:
     """Seconds since the epoch of an RFC 3339 text; None for none, and for what is not one."""
     if not text:

@@ -17,12 +17,12 @@ STATES: Final = ("productive", "starting", "repeated", "recovering")
 
 def held_gpu_seconds(job: JobObject, *, now: float) -> Mapping[str, int]:
     """By state, in whole GPU-seconds; all zero before its first GPU."""
-    account, places = job.status.gpu_seconds, job.status.assignment
+    account, places = job.status.gpu_seconds, job.held_places
     if account is None:
         return dict.fromkeys(STATES, 0)
     held = {state: int(getattr(account, state)) for state in STATES}
     until = seconds(account.until)
-    if places is None or until is None or job.finished:
+    if places is None or until is None:
         return held
     elapsed = max(0, int(now) - int(until))
     joining = job.spec.gpus_of(places.joining or ())
@@ -40,7 +40,7 @@ def stays_of(job: JobObject, *, now: float) -> tuple[StayRow, ...]:
         if begins is not None and ends is not None and ends > begins:
             stays.append(StayRow(begins_at=begins, ends_at=ends, gpus=stay.gpus))
     counted = seconds(account.until) if account is not None else None
-    if counted is not None and job.status.assignment is not None and not job.finished:
+    if counted is not None and job.held_places is not None:
         begins, gpus, end = counted, _present_gpus(job), max(counted, float(int(now)))
         if stays and (stays[-1].ends_at, stays[-1].gpus) == (counted, gpus):
             begins = stays.pop().begins_at

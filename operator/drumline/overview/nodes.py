@@ -65,7 +65,7 @@ def _places(jobs: Iterable[JobObject]) -> tuple[Counter[str], Mapping[str, set[s
     held: Counter[str] = Counter()
     holders: dict[str, set[str]] = defaultdict(set)
     for job in jobs:
-        places = job.status.assignment
+        places = job.held_places
         if places is None:
             continue
         lost = set(places.lost or ())

@@ -172,6 +172,11 @@ class JobObject(_ObjectPart, frozen=True, rename="camel", gc=False):
         return self.status.finished_at is not None
 
     @property
+    def held_places(self) -> Places | None:
+        """Where it holds GPUs; None once it has ended, though its status says where it did."""
+        return None if self.finished else self.status.assignment
+
+    @property
     def waits(self) -> bool:
         """Whether it waits for nodes."""
         return self.status.phase in (None, "Pending") and not (self.finished or self.spec.suspend)
@@ -212,10 +217,19 @@ class BudgetOfQueue(_ObjectPart, frozen=True, rename="camel", gc=False):
     window_days: int = 0
 
 
+class DayOfBudget(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.budget.days of a queue."""
+
+    day: str
+    gpu_seconds: int = 0
+
+
 class SpentOfBudget(_ObjectPart, frozen=True, rename="camel", gc=False):
     """status.budget of a queue."""
 
     spent_gpu_hours: int = 0
+    until: str | None = None
+    days: list[DayOfBudget] | None = None
 
 
 class QueueSpec(_ObjectPart, frozen=True, rename="camel", gc=False):

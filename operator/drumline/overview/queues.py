@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
-from drumline.overview.rows import BudgetRow, JobRow, QueueRow, QuotaRow, ShareRow
+from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow
 from drumline_trainer.contract import plain
 
 
@@ -22,19 +23,22 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
     waiting = lines(cluster.jobs, cluster.priorities)
     known = {queue.metadata.name: queue for queue in cluster.queues}
     held = held_by_queue(cluster.jobs)
-    admitted = Counter(job.spec.queue for job in cluster.jobs if job.status.assignment is not None)
+    admitted = Counter(job.spec.queue for job in cluster.jobs if job.held_places is not None)
     names = sorted({*known, *waiting} if only is None else {only} & {*known, *waiting})
-    return tuple(
-        QueueRow(
-            queue=plain(name),
-            quotas=quota_rows(known.get(name), held.get(name, {})),
-            admitted_jobs=admitted[name],
-            waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
-            waiting=_line(waiting, name, now=cluster.as_of),
-            budget=budget_row(known.get(name)),
+    rows: list[QueueRow] = []
+    for name in names:
+        quotas = quota_rows(known.get(name), held.get(name, {}))
+        rows.append(
+            QueueRow(
+                queue=plain(name),
+                quotas=quotas,
+                admitted_jobs=admitted[name],
+                waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
+                waiting=_line(waiting, name, now=cluster.as_of),
+                budget=budget_row(known.get(name), quotas, now=cluster.as_of),
+            )
         )
-        for name in names
-    )
+    return tuple(rows)
 
 
 def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[QuotaRow, ...]:
@@ -64,24 +68,12 @@ def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[Quot
     )
 
 
-def budget_row(queue: QueueObject | None) -> BudgetRow | None:
-    """The budget of a queue and what of it is spent; None: it has none."""
-    if queue is None or queue.spec.budget is None:
-        return None
-    spent = queue.status.budget
-    return BudgetRow(
-        gpu_hours=queue.spec.budget.gpu_hours,
-        window_days=queue.spec.budget.window_days,
-        spent_gpu_hours=0 if spent is None else spent.spent_gpu_hours,
-    )
-
-
 def held_by_queue(jobs: Iterable[JobObject]) -> Mapping[str, Mapping[str, int]]:
     """GPUs of the places of jobs, by queue and pool."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
-        if job.status.assignment is not None:
-            held[job.spec.queue][job.status.assignment.gpu_pool] += job.gpus
+        if job.held_places is not None:
+            held[job.spec.queue][job.held_places.gpu_pool] += job.gpus
     return held
 
 

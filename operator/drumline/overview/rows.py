@@ -112,6 +112,18 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
     foreign_gpus: int = 0
 
 
+class BudgetDay(OverviewRow, frozen=True, kw_only=True):
+    """What a queue with a budget has left at a moment.
+
+    Attributes:
+        at: the moment.
+        left_gpu_hours: of its budget; negative: more than that is spent.
+    """
+
+    at: float
+    left_gpu_hours: float
+
+
 class BudgetRow(OverviewRow, frozen=True, kw_only=True):
     """What the jobs of a queue may have in a time, and what they had.
 
@@ -119,11 +131,21 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
         gpu_hours: GPU-hours that they may have.
         window_days: in so many days, today included.
         spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
+        left: what was left at the end of each of these days, and now.
+        expected: what will be left at the end of the coming days, if the queue holds what it holds
+            now.
+        spent_at: when it is spent then; absent: not within its days, or it is spent.
+        back_at: it is spent: the midnight at which enough flows back then; absent: it is not
+            spent, or not within its days.
     """
 
     gpu_hours: int
     window_days: int
     spent_gpu_hours: int
+    left: tuple[BudgetDay, ...] = ()
+    expected: tuple[BudgetDay, ...] = ()
+    spent_at: float | None = None
+    back_at: float | None = None
 
 
 class QueueRow(OverviewRow, frozen=True, kw_only=True):

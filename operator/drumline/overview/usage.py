@@ -99,7 +99,7 @@ def _held_since(job: JobObject, whole: int, *, since: float | None, now: float) 
 def _end(job: JobObject, *, now: float) -> float:
     """Up to when it may have held GPUs."""
     account = job.status.gpu_seconds
-    if account is None or (job.status.assignment is not None and not job.finished):
+    if account is None or job.held_places is not None:
         return now
     return seconds(account.until) or now
 

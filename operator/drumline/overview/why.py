@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.overview.advice import advice_for
+from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
-from drumline.overview.queues import budget_row, held_by_queue, quota_rows
+from drumline.overview.queues import held_by_queue, quota_rows
 from drumline.overview.rows import HolderRow, WhyCard
 from drumline_trainer.contract import plain
 
@@ -38,7 +39,7 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
         ),
         gpus_ahead=sum(each.gpus for each in before),
         quotas=quotas,
-        budget=budget_row(known),
+        budget=budget_row(known, quotas, now=now),
         holders=_holders(cluster.jobs, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
     )
@@ -54,7 +55,7 @@ def _holders(jobs: Sequence[JobObject], *, pools: set[str]) -> tuple[HolderRow, 
             expected_end=seconds(job.status.expected_end),
         )
         for job in jobs
-        if job.status.assignment is not None and job.status.assignment.gpu_pool in pools
+        if job.held_places is not None and job.held_places.gpu_pool in pools
     ]
     return tuple(sorted(rows, key=_soonest)[:SHOWN])
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import BudgetRow
-from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at, running
+from drumline.overview.why import why_card
+from tests.unit.overview.objects import NOW, a_cluster, a_job, a_node, a_pool, a_queue, at, running
 
 WAITS = {"phase": "Pending", "reason": "QuotaExhausted"}
 
@@ -58,11 +60,20 @@ def test_a_budget_is_shown_with_what_is_spent() -> None:
         a_queue("none"),
         a_queue("used", budget=budget, status={"budget": spent}),
     )
-    assert [row.budget for row in queue_rows(cluster)] == [
-        BudgetRow(gpu_hours=100, window_days=30, spent_gpu_hours=0),
-        None,
-        BudgetRow(gpu_hours=100, window_days=30, spent_gpu_hours=90),
-    ]
+    fresh, none, used = (row.budget for row in queue_rows(cluster))
+    assert (fresh, none) == (BudgetRow(gpu_hours=100, window_days=30, spent_gpu_hours=0), None)
+    assert used is not None
+    assert (used.gpu_hours, used.window_days, used.spent_gpu_hours) == (100, 30, 90)
+
+
+def test_a_job_that_has_ended_is_no_holder_and_runs_no_more() -> None:
+    over = running(phase="Succeeded", finishedAt=at(-60))
+    cluster = a_cluster(a_queue("research"), a_job("over", status=over), a_job("waits"))
+    (row,) = queue_rows(cluster)
+    assert (row.admitted_jobs, row.quotas[0].used_gpus) == (0, 0)
+    assert why_card(cluster, cluster.jobs[1]).holders == ()
+    nodes = a_cluster(a_pool(), a_node("node-1"), a_job("over", status=over))
+    assert [(node.held_gpus, node.jobs) for node in node_rows(nodes)] == [(0, ())]
 
 
 def test_borrowed_is_what_is_beyond_the_quota_of_each_pool() -> None:

@@ -16,6 +16,7 @@ import msgspec
 
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import (
+    BudgetDay,
     BudgetRow,
     GanttBar,
     GanttRow,
@@ -45,7 +46,7 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
 """By command: what its rows are."""
 _DESCRIBED: Final = {
     kind.__name__: kind
-    for kind in (*KINDS.values(), StayRow, QuotaRow, BudgetRow, HolderRow, GanttBar)
+    for kind in (*KINDS.values(), StayRow, QuotaRow, BudgetRow, BudgetDay, HolderRow, GanttBar)
 }
 _ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from drumline.cli.columns import columns
-from drumline.cli.formatting import count, duration, many, percent
+from drumline.cli.formatting import count, day, duration, many, percent
 from drumline.overview.rows import (
     BudgetRow,
     JobRow,
@@ -98,11 +98,16 @@ def _queue_head(row: QueueRow) -> str:
 
 
 def budget_text(budget: BudgetRow | None) -> str:
-    """`90 of 100 GPU-hours of 30 days spent`; empty for none."""
+    """`90 of 100 GPU-hours of 30 days spent`, and when all of it is; empty for none."""
     if budget is None:
         return ""
     whole = f"{many(budget.gpu_hours, 'GPU-hour')} of {many(budget.window_days, 'day')}"
-    return f"{budget.spent_gpu_hours} of {whole} spent"
+    text = f"{budget.spent_gpu_hours} of {whole} spent"
+    if budget.spent_at is not None:
+        return f"{text}, all of it on {day(budget.spent_at)} at this use"
+    if budget.back_at is not None:
+        return f"{text}, some of it flows back on {day(budget.back_at)}"
+    return text
 
 
 def quota_sentence(quota: QuotaRow) -> str:

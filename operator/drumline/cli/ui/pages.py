@@ -16,6 +16,7 @@ from drumline.cli.markup import Markup, element, joined
 from drumline.cli.overview.tables import budget_text, starts
 from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
+from drumline.cli.report.burn_down import burn_down
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.ui.action_pages import buttons
 from drumline.cli.ui.links import job_path, more_quota_path
@@ -105,7 +106,8 @@ def refused(reason: str, *, title: str, up: str) -> str:
 def _queue(row: QueueRow, *, now: float) -> Markup:
     lines = [_quota(each) for each in row.quotas]
     lines += [budget_text(row.budget)] if row.budget else []
-    quotas = element("ul", *(element("li", line) for line in lines), class_="quotas")
+    listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
+    quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
     more = [
         element("a", "what if it had more?", href=more_quota_path(row.queue, quota.pool))
         for quota in row.quotas[:1]

@@ -259,6 +259,19 @@ def test_a_budget_stands_below_the_quotas() -> None:
     limited = a_queue("q", budget={"gpuHours": 100, "windowDays": 30}, status={"budget": spent})
     document = pages.overview(a_cluster(limited))
     assert "<li>90 of 100 GPU-hours of 30 days spent</li>" in str(document)
+    assert "picture budget-q" in str(document)
+
+
+def test_a_budget_that_will_be_spent_says_when_and_draws_it() -> None:
+    days = [{"day": "2027-01-14", "gpuSeconds": 60 * 3600}]
+    status = {
+        "budget": {"spentGpuHours": 60, "until": at(0), "days": days},
+        "usage": [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": 2}],
+    }
+    limited = a_queue("q", budget={"gpuHours": 100, "windowDays": 3}, status=status)
+    document = str(pages.overview(a_cluster(limited)))
+    assert "60 of 100 GPU-hours of 3 days spent, all of it on 2027-01-16 at this use" in document
+    assert "40 of 100 GPU-hours are left; spent on 2027-01-16 if it holds" in document
 
 
 def test_the_page_of_a_waiting_job_has_its_line_and_a_button() -> None:
