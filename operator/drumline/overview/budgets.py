@@ -44,10 +44,10 @@ def budget_row(
     if spent is None or not 1 <= budget.window_days <= _MOST_DAYS:
         return row
     gpus = sum(quota.used_gpus for quota in quotas)
-    return _with_days(row, _Tally(spent, gpus=gpus, now=now), now=now)
+    return _with_days(row, _SpentDays(spent, gpus=gpus, now=now), now=now)
 
 
-class _Tally:
+class _SpentDays:
     """GPU-seconds by day, to `now` and beyond it at what is held now."""
 
     def __init__(self, spent: SpentOfBudget, *, gpus: int, now: float) -> None:
@@ -67,7 +67,7 @@ class _Tally:
         return known + self._gpus * max(0.0, moment - begins)
 
 
-def _with_days(row: BudgetRow, tally: _Tally, *, now: float) -> BudgetRow:
+def _with_days(row: BudgetRow, tally: _SpentDays, *, now: float) -> BudgetRow:
     whole, days = row.gpu_hours * _HOUR, row.window_days
     today = int(now // _DAY)
 
@@ -95,7 +95,7 @@ def _with_days(row: BudgetRow, tally: _Tally, *, now: float) -> BudgetRow:
     )
 
 
-def _spent_at(tally: _Tally, whole: float, *, days: int, now: float) -> float | None:
+def _spent_at(tally: _SpentDays, whole: float, *, days: int, now: float) -> float | None:
     """The first moment within the window's length at which all is spent."""
     for begins, ends in _days_from(now, days=days):
         first, last = (tally.of_window(moment, days=days) for moment in (begins, ends - 1))
@@ -106,7 +106,7 @@ def _spent_at(tally: _Tally, whole: float, *, days: int, now: float) -> float | 
     return None
 
 
-def _back_at(tally: _Tally, whole: float, *, days: int, now: float) -> float | None:
+def _back_at(tally: _SpentDays, whole: float, *, days: int, now: float) -> float | None:
     """The first midnight at which less than all is spent."""
     for _, midnight in _days_from(now, days=days):
         if tally.of_window(midnight, days=days) < whole:
