@@ -51,6 +51,8 @@ _KEPT = frozenset(
     }
 )
 """What takes long for the memory of its result."""
+_KEPT_BY_NAME = frozenset({"torch_attn::_varlen_attn"})
+"""The same, of operations that exist only once torch's compiler was imported, which takes 2 s."""
 
 
 def recompute(model: nn.Module, *, mode: Recompute, every: int | None) -> None:
@@ -114,12 +116,16 @@ class _Reuse(_CachedTorchDispatchMode):
     """
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func not in _KEPT:
+        if not _is_kept(func):
             return func(*args, **(kwargs or {}))
         return super().__torch_dispatch__(func, types, args, kwargs)  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
 
 
 def _policy(_: Any, operation: Any, *__: Any, **___: Any) -> CheckpointPolicy:
-    if operation in _KEPT:
+    if _is_kept(operation):
         return CheckpointPolicy.MUST_SAVE
     return CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _is_kept(operation: Any) -> bool:
+    return operation in _KEPT or operation.name() in _KEPT_BY_NAME

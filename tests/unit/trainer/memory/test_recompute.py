@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from drumline_trainer.config import Fp8Scaling, ModelConfig, Recompute
@@ -117,6 +118,24 @@ def test_selective_computes_no_product_in_fp8_again(monkeypatch: pytest.MonkeyPa
     assert plain["aten::_scaled_mm"] > 0
     assert selective == plain
     assert full["aten::_scaled_mm"] > plain["aten::_scaled_mm"]
+
+
+def test_selective_computes_no_attention_of_documents_again() -> None:
+    """Its kernel needs a GPU: here its shapes alone are computed."""
+    from torch.nn.attention.varlen import varlen_attn  # noqa: PLC0415 - imports torch's compiler, 2 s
+
+    class Attention(nn.Module):
+        def forward(self, x_THE: Tensor) -> Tensor:
+            ends = torch.zeros(3, dtype=torch.int32, device=x_THE.device)
+            return cast("Tensor", varlen_attn(x_THE, x_THE, x_THE, ends, ends, 8, 8)).sin()
+
+    for mode, attentions in ((Recompute.SELECTIVE, 1), (Recompute.FULL, 2)):
+        stage = nn.Module()
+        recompute(stage, mode=mode, every=None)
+        with FakeTensorMode(), Counted() as counted:
+            x_THE = torch.zeros(16, 2, 64, dtype=torch.bfloat16, requires_grad=True)
+            stage.layer_loop([Attention()], x_THE).sum().backward()
+        assert counted.times["torch_attn::_varlen_attn"] == attentions
 
 
 @pytest.mark.parametrize(

@@ -19,10 +19,12 @@ _DEVICE_FAILED = re.compile(
     r"uncorrectable (?:ECC|NVLink) error|hardware stack error|no CUDA-capable device is detected"
     r"|CUDA-capable device\(s\) is/are busy or unavailable|No CUDA GPUs are available"
     r"|CUDA driver initialization failed|Found no NVIDIA driver|(?:GPU|device) is lost"
+    r"|fallen off the bus|system not yet initialized|driver/library version mismatch"
     r"|peer GPU memory over nvlink or a hardware error",
     re.IGNORECASE,
 )
-"""CUDA's (cudaGetErrorString), NVML's and torch's words for a GPU or driver that does not work. An
+"""CUDA's (cudaGetErrorString), NVML's, the kernel module's and torch's words for a GPU, a driver or
+a fabric manager ("system not yet initialized", Xid 79: "fallen off the bus") that does not work. An
 illegal access, a failed assertion and an unspecified launch failure may be the program's."""
 _KILL_COUNTERS = ("memory.events", "memory.oom_control")
 """Of control groups version 2 and 1."""
