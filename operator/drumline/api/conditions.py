@@ -30,6 +30,7 @@ class ConditionType(StrEnum):
     CHECKPOINTED = "Checkpointed"
     DISRUPTED = "Disrupted"
     RECOVERING = "Recovering"
+    IDLE = "Idle"
     SUSPENDED = "Suspended"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
@@ -87,8 +88,12 @@ class Reason(StrEnum):
     PREEMPTED = "Preempted"
     NODE_DISRUPTED = "NodeDisrupted"
     WITHDRAWN = "Withdrawn"
+    # Idle
+    NO_STEPS = "NoSteps"
+    STAYS_IDLE = "StaysIdle"
     # Suspended
     SUSPENDED_BY_USER = "SuspendedByUser"
+    IDLE_GPUS = "IdleGpus"
     RESUMED = "Resumed"
     # ExceedsMemory, InvalidConfig
     MEMORY_EXCEEDED = "MemoryExceeded"
@@ -122,6 +127,8 @@ class DisruptionKind(StrEnum):
 
     PREEMPTION = "Preemption"
     """Another job is entitled to the GPUs."""
+    IDLE = "Idle"
+    """The job does nothing with its GPUs, and its queue says that it is suspended then."""
     SPOT_RECLAIM = "SpotReclaim"
     MAINTENANCE = "Maintenance"
     DRAIN = "Drain"

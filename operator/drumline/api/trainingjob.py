@@ -284,6 +284,9 @@ class TrainingJobSpec(ApiModel):
     """When a job is restarted and when it fails."""
     suspend: bool = False
     """Releases all GPUs while true; the job resumes from its newest checkpoint. Default: false."""
+    when_idle: Literal["Keep"] | None = None
+    """Keep: the job is never suspended for idle GPUs, whatever its queue says of that; it is warned
+    of and notified about as ever. Absent: as the queue says (idle)."""
     start_deadline_seconds: Annotated[int, Field(ge=1, le=86_400)] = 600
     """Seconds from admission until all pods run, not counting image pulls; then the gang gives its
     GPUs back and queues again. Default: 600."""

@@ -57,6 +57,19 @@ class PreemptionRules(ApiModel):
     others' share of what is borrowed, by weight, stays the larger one. Default: Any."""
 
 
+class IdleRules(ApiModel):
+    """What is done about jobs whose GPUs are idle."""
+
+    action: Literal["Warn", "Notify", "Suspend"] = "Warn"
+    """A job is idle once its ranks show no work for 60 seconds more than twice their longest usual
+    pause, outside of phases that may take long. Warn: its condition Idle and an event say so.
+    Notify: after afterSeconds the notifier sends a message, too. Suspend: as Notify, and after as
+    long again the job saves and is suspended. Default: Warn."""
+    after_seconds: Annotated[int, Field(ge=60, le=604_800)] = 240
+    """Seconds without any work before the message, and at least so many from then on until the
+    suspension. Default: 240."""
+
+
 class QueueBudget(ApiModel):
     """How many GPU-hours the jobs of this queue may have in a time."""
 
@@ -96,6 +109,8 @@ class TrainingQueueSpec(ApiModel):
     with what foreign pods hold that name the queue; absent: no limit."""
     preemption: PreemptionRules = PreemptionRules()
     """Which jobs the jobs of this queue may preempt."""
+    idle: IdleRules = IdleRules()
+    """What is done about jobs of this queue whose GPUs are idle."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0
     """Jobs of this queue are not preempted before they have held their GPUs for so long.
     Default: 0."""

@@ -238,6 +238,15 @@ JOBS: Final = AlertGroup(
             command=_REPORT,
         ),
         Alert(
+            name="DrumlineJobIdleGPUs",
+            expression=f"max by ({_JOB}) (drumline_trainer_idle_seconds) > 0",
+            minutes=5,
+            severity="warning",
+            summary="The GPUs of {{ $labels.namespace }}/{{ $labels.training_job }} of queue"
+            " {{ $labels.queue }} have been idle for {{ $value | humanizeDuration }}.",
+            command="drumline logs -n {{ $labels.namespace }} {{ $labels.training_job }}",
+        ),
+        Alert(
             name="DrumlineCheckpointOverdue",
             expression=f"max by ({_JOB}) (changes(drumline_trainer_checkpoint_step[6h])) == 0 and"
             f" max by ({_JOB}) (changes(drumline_trainer_step[6h])) > 0 and"

@@ -20,6 +20,7 @@ from drumline.cli.jobs.log_selection import selection_of
 from drumline.cli.jobs.written import written_lines
 from drumline.cli.report import from_cluster
 from drumline.cli.report.builder import build_report
+from drumline.cli.suspension import write_suspend
 from drumline.kube import errors, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import TRAINING_JOBS
@@ -188,13 +189,7 @@ class NotebookJob:
         namespace, verb = self._access.namespace, "stop" if suspend else "resume"
 
         async def patch(client: KubeClient) -> None:
-            await writes.merge_patch(
-                client,
-                TRAINING_JOBS,
-                name=self.name,
-                namespace=namespace,
-                body={"spec": {"suspend": suspend}},
-            )
+            await write_suspend(client, name=self.name, namespace=namespace, suspend=suspend)
 
         self._access.loop.run(self._access.change(self.name, patch, verb=verb))
         return self.refresh()

@@ -6,7 +6,9 @@ move to other nodes change the phase and not the outlook: the job still gets whe
     Waiting ──> Running ──> Finished | Failed
        │         │   ^
        v         v   │
-      Stuck    Preempted      Stuck and Preempted go on to any other, Suspended is never a message
+      Stuck    Preempted      Stuck and Preempted go on to any other; Suspended is a message only
+                              where idle GPUs are why
+A job that runs and stays idle is one message more, until it shows work again.
 
 `advanced` is a function of the outlook known before and the object now. What it returns is to be
 kept: given it, the same object brings no second change. The id of a change follows from the job's
@@ -28,6 +30,7 @@ from drumline.overview.jobs import NOT_IN_LINE
 from drumline.overview.objects import seconds
 
 _PREEMPTED: Final = "Preempted"
+_IDLE_GPUS: Final = "IdleGpus"
 _WAITS_FOR_OTHERS: Final = frozenset(("WaitingForJobs", "SweepLimit"))
 _NEEDS_A_CHANGE: Final = NOT_IN_LINE | {
     "PredecessorFailed",
@@ -59,6 +62,7 @@ class NewsKind(StrEnum):
     STUCK = "Stuck"
     FAILED = "Failed"
     FINISHED = "Finished"
+    IDLE = "Idle"
 
 
 class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -68,11 +72,13 @@ class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         outlook: the outlook.
         at: since when, in seconds since the epoch.
         promised_by: until when it was first forecast to start, while it waits; None: it was not.
+        is_idle: of a job that runs: that it is idle was said.
     """
 
     outlook: Outlook
     at: float
     promised_by: float | None = None
+    is_idle: bool = False
 
 
 class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -152,15 +158,38 @@ def advanced(
         case "Failed":
             return _to(before, job, Outlook.FAILED, key=job.finished_at, now=now)
         case "Running":
-            key = job.running_changed_at or job.started_at
-            return _to(before, job, Outlook.RUNNING, key=key, now=now)
+            return _running(before, job, now=now)
         case "Suspended":
-            suspended = KnownOutlook(outlook=Outlook.SUSPENDED, at=now)
-            return before if before.outlook is Outlook.SUSPENDED else suspended, None
+            return _suspended(before, job, now=now)
         case "Starting" | "Recovering":
             return _starting(before, job, now=now, patience=patience)
         case _:
             return _waiting(before, job, now=now, patience=patience)
+
+
+def _running(
+    before: KnownOutlook, job: NotifiableJob, *, now: float
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    if before.outlook is not Outlook.RUNNING:
+        key = job.running_changed_at or job.started_at
+        return _to(before, job, Outlook.RUNNING, key=key, now=now)
+    known = msgspec.structs.replace(before, is_idle=bool(job.idle_at))
+    if before.is_idle or not known.is_idle:
+        return known, None
+    change = _change(before, job, NewsKind.IDLE, key=job.idle_at, now=now)
+    return known, msgspec.structs.replace(change, message=job.idle_message)
+
+
+def _suspended(
+    before: KnownOutlook, job: NotifiableJob, *, now: float
+) -> tuple[KnownOutlook, OutlookChange | None]:
+    """What its user did is no news, what was done to it is."""
+    if before.outlook is Outlook.SUSPENDED:
+        return before, None
+    suspended = KnownOutlook(outlook=Outlook.SUSPENDED, at=now)
+    if job.reason != _IDLE_GPUS:
+        return suspended, None
+    return suspended, _change(before, job, NewsKind.IDLE, key=job.lost_at, now=now)
 
 
 def _starting(
@@ -253,13 +282,19 @@ def _to(
     """The job has this outlook now; a change if it had another."""
     if before.outlook is outlook:
         return before, None
-    kind, at = _NEWS[outlook], seconds(key) or now
+    change = _change(before, job, _NEWS[outlook], key=key, now=now)
+    return KnownOutlook(outlook=outlook, at=change.at), change
+
+
+def _change(
+    before: KnownOutlook, job: NotifiableJob, kind: NewsKind, *, key: str, now: float
+) -> OutlookChange:
     is_preemption, has_culprit = kind is NewsKind.PREEMPTED, job.reason not in _NOBODY_FAILED
-    change = OutlookChange(
+    return OutlookChange(
         id=change_id(job.uid, kind, key=key),
         kind=kind,
         before=before.outlook,
-        at=at,
+        at=seconds(key) or now,
         namespace=job.namespace,
         name=job.name,
         uid=job.uid,
@@ -274,7 +309,6 @@ def _to(
         restarts=job.restarts,
         culprit=job.culprit if kind is NewsKind.FAILED and has_culprit else None,
     )
-    return KnownOutlook(outlook=outlook, at=at), change
 
 
 def change_id(uid: str, kind: NewsKind, *, key: str) -> str:

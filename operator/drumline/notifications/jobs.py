@@ -16,6 +16,9 @@ ANNOTATION_NOTIFY: Final = "drumline.dev/notify"
 MOST_CHOICE_CHARACTERS: Final = 1024
 _MOST_TEXT_CHARACTERS: Final = 300
 _MOST_NAME_CHARACTERS: Final = 253
+_STAYS_IDLE: Final = "StaysIdle"
+_WAITS_FOR_VICTIMS: Final = "WaitingForVictims"
+"""Then nodes are held for it as for any job that waits for others to leave them."""
 _TERMINAL: Final = frozenset(("Succeeded", "Failed"))
 
 
@@ -33,6 +36,8 @@ class NotifiableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         running_changed_at: when it began or ceased to run, as its condition has it.
+        idle_at: since when it is to be said that it is idle; empty: it is not.
+        idle_message: the same with figures.
         is_moving: it left its nodes for others that are held for it.
         lost_at: when it last lost its GPUs; empty while it holds them, or never had any.
         lost_reason: why.
@@ -57,6 +62,8 @@ class NotifiableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expected_start: str = ""
     expected_start_by: str = ""
     running_changed_at: str = ""
+    idle_at: str = ""
+    idle_message: str = ""
     is_moving: bool = False
     lost_at: str = ""
     lost_reason: str = ""
@@ -149,6 +156,9 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
         raise Undecodable(f"{type(error).__name__}: {error}") from None
     metadata, status = job.metadata, job.status
     admitted, running = _condition(status, "Admitted"), _condition(status, "Running")
+    idle = _condition(status, "Idle")
+    if idle is not None and (idle.status, idle.reason) != ("True", _STAYS_IDLE):
+        idle = None
     lost = admitted if admitted is not None and admitted.status == "False" else None
     choice = (metadata.annotations or {}).get(ANNOTATION_NOTIFY, "")
     return NotifiableJob(
@@ -169,7 +179,9 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
         expected_start=status.expected_start or "",
         expected_start_by=status.expected_start_by or "",
         running_changed_at=(running and running.last_transition_time) or "",
-        is_moving=status.nominated is not None,
+        idle_at=(idle and idle.last_transition_time) or "",
+        idle_message=_text(idle.message) if idle is not None else "",
+        is_moving=status.nominated is not None and status.reason != _WAITS_FOR_VICTIMS,
         lost_at=(lost and lost.last_transition_time) or "",
         lost_reason=_name(lost.reason) if lost is not None else "",
         lost_message=_text(lost.message) if lost is not None else "",

@@ -41,6 +41,8 @@ def _verb(change: OutlookChange) -> str:
             return f"has failed: {change.reason}" if change.reason else "has failed"
         case NewsKind.FINISHED:
             return "has finished"
+        case NewsKind.IDLE:
+            return "was suspended: its GPUs were idle" if change.reason == "IdleGpus" else "is idle"
 
 
 def details(change: OutlookChange) -> tuple[str, ...]:

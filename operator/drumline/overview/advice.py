@@ -26,6 +26,11 @@ BY_REASON: Final[Mapping[str, str]] = {
     " they were done before the others.",
     "ProgressUnreadable": "Compare template.progress.patterns with what the pod of the lowest"
     " index prints: without a match its step and loss are unknown. Training goes on.",
+    "NoSteps": "Look at what its ranks do: drumline logs, drumline shell. A loader that waits, a"
+    " script that has ended its loop, a debugger. It goes on as before with its next step.",
+    "StaysIdle": "The same; where its queue says so, it is saved and suspended next"
+    " (spec.whenIdle: Keep keeps it).",
+    "IdleGpus": "Fix why it stood still, and drumline resume it: it goes on at what it has saved.",
     "StartDeadlineExceeded": "Look at the pods that are named, and raise"
     " startDeadlineSeconds where programs are slow to start.",
     "StartFailed": "Do what the message says, and create the job again.",

@@ -128,6 +128,7 @@ JOBS = [
         "greater than or equal to 0",
         recovery={"maxInfrastructureRestarts": -1},
     ),
+    job("another answer to idle GPUs", "spec.whenIdle", '"Keep"', whenIdle="Suspend"),
     job(
         "a window of a second",
         "spec.recovery.budgetWindowSeconds",
@@ -985,6 +986,13 @@ PLATFORM = [
         "greater than or equal to 0",
         quotas=[{"gpuPool": "gpus", "nominalGpus": 8, "userLimitGpus": -1}],
     ),
+    queue(
+        "idle within seconds",
+        "spec.idle.afterSeconds",
+        "greater than or equal to 60",
+        idle={"afterSeconds": 59},
+    ),
+    queue("deletes what is idle", "spec.idle.action", '"Suspend"', idle={"action": "Delete"}),
     queue(
         "a budget of nothing",
         "spec.budget.gpuHours",

@@ -190,6 +190,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         preemption={"withinQueue": "Never", "reclaim": "FairShare"},
         minRuntimeSeconds=600,
     ),
+    "a queue that suspends what is idle": manifest(
+        "TrainingQueue", idle={"action": "Suspend", "afterSeconds": 604_800}
+    ),
     "a queue with a budget": manifest(
         "TrainingQueue", budget={"gpuHours": 1_000_000_000, "windowDays": 92}
     ),

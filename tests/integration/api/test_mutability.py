@@ -36,6 +36,7 @@ ANY_TIME: dict[str, Json] = {
     },
     "recovery's patience": {"recovery": {"hangTimeoutSeconds": 60, "lostAfterSeconds": 2}},
     "sweep": {"sweep": {"name": "lr", "maxParallel": 4}},
+    "whenIdle": {"whenIdle": "Keep"},
     "startDeadlineSeconds": {"startDeadlineSeconds": 9},
     "activeDeadlineSeconds": {"activeDeadlineSeconds": 9},
     "ttlSecondsAfterFinished": {"ttlSecondsAfterFinished": 9},

@@ -390,6 +390,15 @@ CASES: Mapping[str, AlertCase] = {
             _of_job("drumline_trainer_total_steps", rank="0"): "100x60",
         },
     ),
+    "DrumlineJobIdleGPUs": AlertCase(
+        fires={_of_job("drumline_trainer_idle_seconds", pod="a"): "0x5 120+60x10"},
+        at_minutes=12,
+        labels=_JOB,
+        summary="The GPUs of research/llama of queue nlp have been idle for 8m 0s.",
+        silent={  # it has gone on
+            _of_job("drumline_trainer_idle_seconds", pod="a"): "0x5 120 180 240 0x10",
+        },
+    ),
     "DrumlineCheckpointOverdue": AlertCase(
         fires={
             _of_job("drumline_trainer_checkpoint_step"): "10x800",

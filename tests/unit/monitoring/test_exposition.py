@@ -13,7 +13,7 @@ from drumline.telemetry.metrics import Metrics
 from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline_trainer.agent.api import prometheus
 from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import FaultClass, Incident
+from drumline_trainer.contract import FaultClass, Incident, Pause
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
 from tests.unit.monitoring.exported import KNOWN
@@ -46,6 +46,7 @@ def recovered_agent() -> RankStatusStore:
         first_step_at=6.0,
     )
     status.incidents = (incident,)
+    status.pause = Pause(seconds=90.0, usual_seconds=2.0)
     status.record_heartbeat(
         Heartbeat(
             generation=1,

@@ -239,7 +239,7 @@ def test_stop_resume_and_delete_name_this_very_job(tmp_path: Path) -> None:
                 bodies.append(body)
             return super().answer(method, path, body)
 
-    served = Recording()
+    served = Recording(statuses=[{"phase": "Suspended", "reason": "SuspendedByUser"}])
     with connected(tmp_path, served) as cluster:
         job = cluster.job("train")
         assert job.stop().resume() is job

@@ -19,6 +19,7 @@ from drumline.notifications.events import (
 from drumline.notifications.jobs import Culprit, NotifiableJob
 from tests.unit.notifications.jobs import (
     at,
+    condition,
     failed,
     job,
     preempted,
@@ -113,6 +114,53 @@ def test_a_job_that_moves_is_not_preempted() -> None:
     assert kinds(
         ("09:00:00", running()), ("10:05:00", moving), ("10:06:00", running(since="10:06:00"))
     ) == ["Started"]
+
+
+def test_a_preempted_job_that_waits_for_victims_of_its_own_does_not_move() -> None:
+    lost = {"nominated": {"gpuPool": "h100"}, **FORECAST}
+    waits = job(
+        "Pending",
+        reason="WaitingForVictims",
+        conditions=[condition("Admitted", False, since="10:00:00", reason="Preempted")],
+        **lost,
+    )
+    changes = news([("09:00:00", running()), ("10:00:30", waits)])
+    assert [str(change.kind) for change in changes] == ["Started", "Preempted"]
+    assert changes[1].returns_at == FORECAST["expectedStart"]
+
+
+def idle(reason: str = "StaysIdle", *, since: str) -> NotifiableJob:
+    conditions = [
+        condition("Running", True, since="09:00:00", reason="Training"),
+        condition("Idle", True, since=since, reason=reason, message="no work since 09:50"),
+    ]
+    started = {"startedAt": time("09:00:00"), "admittedAt": time("08:59:00")}
+    return job("Running", reason=reason, conditions=conditions, **started)
+
+
+def test_a_job_that_stays_idle_is_said_once_and_again_when_it_is_idle_again() -> None:
+    changes = news(
+        [
+            ("09:00:00", running()),
+            ("09:51:00", idle("NoSteps", since="09:51:00")),
+            ("09:55:00", idle(since="09:55:00")),
+            ("09:58:00", idle(since="09:55:00")),
+            ("10:10:00", recovering(since="10:10:00")),
+            ("10:12:00", running(since="10:12:00")),
+            ("10:30:00", idle(since="10:30:00")),
+        ]
+    )
+    assert [str(change.kind) for change in changes] == ["Started", "Idle", "Idle"]
+    assert (changes[1].at, changes[1].message) == (at("09:55:00"), "no work since 09:50")
+    assert len({change.id for change in changes}) == 3
+
+
+def test_a_suspension_for_idle_gpus_is_a_message_and_a_users_is_none() -> None:
+    lost = condition("Admitted", False, since="10:00:00", reason="IdleGpus")
+    for reason, expected in (("IdleGpus", ["Started", "Idle"]), ("SuspendedByUser", ["Started"])):
+        suspended = job("Suspended", reason=reason, message="its GPUs were idle", conditions=[lost])
+        changes = news([("09:00:00", running()), ("10:00:01", suspended), ("10:01:00", suspended)])
+        assert [str(change.kind) for change in changes] == expected
 
 
 def test_a_job_runs_again_after_its_preemption() -> None:

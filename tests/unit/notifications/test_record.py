@@ -84,4 +84,9 @@ def test_anything_else_is_refused(raw: bytes) -> None:
 
 def test_the_form_is_as_small_as_it_is_meant_to_be() -> None:
     known = {"u": KnownOutlook(outlook=Outlook.RUNNING, at=7.0)}
-    assert msgspec.json.encode(known) == b'{"u":["Running",7.0,null]}'
+    assert msgspec.json.encode(known) == b'{"u":["Running",7.0,null,false]}'
+
+
+def test_a_record_of_an_older_version_is_read() -> None:
+    raw = zlib.compress(b'{"version":1,"known":{"u":["Running",7.0,null]},"pending":[]}')
+    assert unpacked(raw).known == {"u": KnownOutlook(outlook=Outlook.RUNNING, at=7.0)}

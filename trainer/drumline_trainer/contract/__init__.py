@@ -63,6 +63,7 @@ from drumline_trainer.contract.notices import (
     Notice,
     NoticeAnswer,
 )
+from drumline_trainer.contract.pause import Pause, optional_pause
 from drumline_trainer.contract.plain_text import plain, plain_lines
 from drumline_trainer.contract.python_program import (
     INTERPRETER_PATTERN,
@@ -149,6 +150,7 @@ __all__ = [
     "NoticeAnswer",
     "NoticeSignal",
     "PatternOp",
+    "Pause",
     "Progress",
     "PythonProgram",
     "Remark",
@@ -164,6 +166,7 @@ __all__ = [
     "is_module_name",
     "launcher_environment",
     "link_stays_inside",
+    "optional_pause",
     "plain",
     "plain_lines",
     "pod_name",

@@ -11,6 +11,7 @@ from drumline_trainer.contract import json_fields as read
 from drumline_trainer.contract.incidents import MAX_CAUSE_CHARS, FaultClass, Incident
 from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
+from drumline_trainer.contract.pause import Pause, optional_pause
 from drumline_trainer.contract.step_parts import StepPartSeconds, parse_step_parts
 from drumline_trainer.contract.step_series import MAX_SERIES_CHARS
 
@@ -131,6 +132,9 @@ class AgentStatus:
     """The program of a template answers notices: it has asked its client whether to save."""
     remark: Remark | None = None
     """None also where it is of a kind that this version does not know."""
+    pause: Pause | None = None
+    """How long no rank has shown work; None where the agent cannot tell, and while the gang starts.
+    The version rises when it becomes longer than usual and when it ends."""
 
     def encode(self) -> bytes:
         """JSON bytes, at most MAX_STATUS_BYTES: the oldest incidents are left out."""
@@ -172,6 +176,7 @@ class AgentStatus:
                 read.flag(raw, "acknowledges_saves") if "acknowledges_saves" in raw else False
             ),
             remark=_remark(raw.get("remark")),
+            pause=optional_pause(raw.get("pause")),
         )
 
 

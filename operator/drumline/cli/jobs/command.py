@@ -34,6 +34,7 @@ from drumline.cli.jobs.log_selection import selection_of
 from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.jobs.written import written_lines
 from drumline.cli.output import Output
+from drumline.cli.suspension import write_suspend
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
@@ -147,13 +148,7 @@ async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -
 
 
 async def _suspend(client: KubeClient, job: NamedJob, *, suspend: bool) -> Output:
-    await writes.merge_patch(
-        client,
-        TRAINING_JOBS,
-        name=job.name,
-        namespace=job.namespace,
-        body={"spec": {"suspend": suspend}},
-    )
+    await write_suspend(client, name=job.name, namespace=job.namespace, suspend=suspend)
     if suspend:
         text = f"{job.text} gives its GPUs back once it has saved; drumline resume {job.name}\n"
     else:

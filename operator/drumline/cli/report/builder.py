@@ -29,6 +29,10 @@ _HEALTH: Final = {
     Phase.STARTING: Health.RECOVERS,
     Phase.FAILED: Health.FAILED,
 }
+_SAID_BESIDES: Final = frozenset(
+    {Reason.RANKS_ENDED, Reason.PROGRESS_UNREADABLE, Reason.NO_STEPS, Reason.STAYS_IDLE}
+)
+"""Reasons of a job that runs, of which the message says more."""
 _UNSEEN: Final = "Not seen"
 _DIGEST_CHARS: Final = len("sha256:") + 12
 
@@ -80,7 +84,7 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
             yield f"Its program has failed, and its pods are kept to be looked into. {message}"
         case Phase.RUNNING:
             yield _running(job, status)
-            if status.reason in {Reason.RANKS_ENDED, Reason.PROGRESS_UNREADABLE}:
+            if status.reason in _SAID_BESIDES:
                 yield message
         case Phase.PENDING:
             yield f"It waits. {message}"
@@ -89,11 +93,17 @@ def _sentences(job: TrainingJob, status: TrainingJobStatus) -> Iterator[str]:
         case Phase.RECOVERING:
             yield f"Training is paused while it recovers. {message}"
         case Phase.SUSPENDED:
-            yield f"It is suspended by its user and holds no GPUs. {_resumption(job)}"
+            yield _suspended(job, status)
         case Phase.SUCCEEDED | Phase.FAILED:
             yield message or f"It has {status.phase.lower()}."
     if status.disruption is not None:
         yield _disruption(status)
+
+
+def _suspended(job: TrainingJob, status: TrainingJobStatus) -> str:
+    if status.reason == Reason.IDLE_GPUS:
+        return f"It was suspended and holds no GPUs: {_sentence(plain(status.message or ''))}"
+    return f"It is suspended by its user and holds no GPUs. {_resumption(job)}"
 
 
 def _resumption(job: TrainingJob) -> str:
@@ -130,6 +140,8 @@ def _disruption(status: TrainingJobStatus) -> str:
         return f"{subject} moves when another node is found, or is drained {source}."
     if coming.kind is DisruptionKind.PREEMPTION:
         why = f"{subject} is preempted by {plain(coming.by)}"
+    elif coming.kind is DisruptionKind.IDLE:
+        why = f"{subject} is suspended, as its GPUs are idle"
     else:
         why = f"{subject} will be moved {source}"
     deadline = moment(coming.deadline)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from drumline.api.conditions import Phase
 from drumline.cli.formatting import many
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.named_job import NamedJob
@@ -142,7 +143,9 @@ def priority_choice(
 
 
 def _suspend(job_input: JobInput) -> Markup:
-    action = "resume" if job_input.job.spec.suspend else "suspend"
+    status = job_input.job.status
+    rests = status is not None and status.phase == Phase.SUSPENDED
+    action = "resume" if job_input.job.spec.suspend or rests else "suspend"
     words = "Resume" if action == "resume" else "Suspend: save, and give its GPUs back"
     target = action_path(job_input.name, action)
     return element("form", element("button", words), method="post", action=target)

@@ -10,6 +10,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.jobs.clone import cloned
 from drumline.cli.jobs.command import fresh_name
 from drumline.cli.jobs.named_job import NamedJob
+from drumline.cli.suspension import values_to_write
 from drumline.cli.ui import action_pages
 from drumline.cli.ui.cluster_source import ClusterSource
 from drumline.cli.ui.links import beside_path
@@ -33,7 +34,8 @@ class JobAction:
 
 def _suspends(*, suspend: bool) -> JobAction:
     async def write(source: ClusterSource, job: NamedJob, _fields: Fields) -> str:
-        await source.change(job, {"suspend": suspend})
+        for value in values_to_write(await source.manifest(job), suspend=suspend):
+            await source.change(job, {"suspend": value})
         return beside_path(job.name)
 
     return JobAction(do=write)

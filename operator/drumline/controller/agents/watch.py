@@ -93,6 +93,8 @@ class GangReport:
     """The newest answer of its leader, or of the member that answered in its place."""
     lost: frozenset[str] = frozenset()
     """Uids of the pods that are lost by silence."""
+    is_answered: bool = True
+    """The status is an answer to our last request, not an older one."""
 
 
 @dataclass(slots=True)
@@ -358,7 +360,7 @@ class AgentWatch:
             state.reporter = answer.pod_uid
         if status is None:
             return
-        state.report = GangReport(status=status, lost=lost)
+        state.report = GangReport(status=status, lost=lost, is_answered=answer is not None)
         if before is None or _news(before) != _news(state.report):
             self._enqueue(state.gang.key)
 
@@ -373,4 +375,5 @@ def _news(report: GangReport) -> tuple[object, ...]:
     return (
         *(status.generation, status.phase, status.incidents, status.notice),
         *(status.waiting_for, status.remark, status.progress.layout, report.lost),
+        status.pause is not None and status.pause.is_idle,
     )

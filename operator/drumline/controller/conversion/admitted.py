@@ -159,9 +159,9 @@ def counted_members(pods: Iterable[PodFacts]) -> frozenset[tuple[int, int, str]]
 def _is_leaving(job: Job) -> bool:
     """Whether the whole gang is evicted, suspended or deleted."""
     disruption = job.status.disruption
-    preempted = disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
-    whole = disruption is not None and disruption.indices is None
-    return (preempted and whole) or job.spec.suspend or job.deleting
+    kinds = (DisruptionKind.PREEMPTION, DisruptionKind.IDLE)
+    evicted = disruption is not None and disruption.kind in kinds and disruption.indices is None
+    return evicted or job.spec.suspend or job.deleting
 
 
 def _giving_up(job: Job, positions: MemberPositions) -> frozenset[int]:

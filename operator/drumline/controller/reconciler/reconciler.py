@@ -29,7 +29,7 @@ from drumline.lifecycle.incidents.failures import refused_by_kubelet
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.observed import Observed, PodFacts
+from drumline.lifecycle.model.observed import DEFAULT_IDLE_RULES, Observed, PodFacts
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal
 from drumline.lifecycle.plan.claims import ClaimUnusable
@@ -38,7 +38,7 @@ from drumline.lifecycle.plan.slow_start import start_refused
 from drumline.telemetry import logs
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
-from drumline_trainer.contract import Progress
+from drumline_trainer.contract import Pause, Progress
 
 log = logs.get("drumline.controller.reconciler.reconciler")
 
@@ -179,7 +179,7 @@ class Reconciler:
         pods = tuple(self._state.pods.of(job.namespace, job.uid))
         nodes = {member.node for member in members_of(job.status)}
         report = self._listen(job, pods, memory)
-        now = self._clock()
+        now, queue = self._clock(), self._state.queues.get(job.spec.queue)
         return Observed(
             pods=pods,
             predecessors=self._state.chains.standing_of(job),
@@ -199,6 +199,8 @@ class Reconciler:
             acknowledges_saves=report.status.acknowledges_saves if report else False,
             waiting_for=report.status.waiting_for if report else None,
             remark=report.status.remark if report else None,
+            pause=_pause(job, report),
+            idle_rules=queue.idle if queue is not None else DEFAULT_IDLE_RULES,
             notified=memory.notified,
             withdrawn=memory.withdrawn,
         )
@@ -348,3 +350,12 @@ class Reconciler:
         for pod in self._state.pods.of(job.namespace, job.uid):
             if pod.end is not None and refused_by_kubelet(pod.end):
                 self._state.nodes.distrust(pod.node)
+
+
+def _pause(job: Job, report: GangReport | None) -> Pause | None:
+    """What the agents of this generation say of the gang's pause; None while they are not heard."""
+    if report is None or not report.is_answered:
+        return None
+    if report.status.generation != job.status.generation:
+        return None
+    return report.status.pause or Pause(seconds=0.0, usual_seconds=0.0)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from drumline.api.conditions import Phase
+from drumline.api.conditions import ConditionType, Phase
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.kinds import TRAINING_JOBS
+from drumline.lifecycle.model.conditions import condition
+from drumline.lifecycle.model.idleness import IDLE_REASONS
 from drumline.lifecycle.model.job import Job
 
 
@@ -18,6 +20,7 @@ class EventAction(StrEnum):
     DISRUPT = "Disrupt"
     RECOVER = "Recover"
     FINISH = "Finish"
+    WATCH = "Watch"
 
 
 class JobEvents:
@@ -61,6 +64,15 @@ class JobEvents:
             self._say(
                 job, reason=str(status.disruption.kind), action=EventAction.DISRUPT, note=note
             )
+        elif (idle := _idleness(status)) and idle != _idleness(before):
+            reason, note = idle
+            self._say(
+                job,
+                reason=reason,
+                action=EventAction.WATCH,
+                note=note,
+                severity=Severity.WARNING,
+            )
         elif status.incident and status.incident != before.incident:
             self._say(
                 job,
@@ -91,3 +103,12 @@ class JobEvents:
                 regarding=regarding, reason=reason, action=action, note=note, severity=severity
             )
         )
+
+
+def _idleness(status: TrainingJobStatus) -> tuple[str, str] | None:
+    """What its status says of idle GPUs, also where they were taken from it; None: nothing."""
+    for kind in (ConditionType.IDLE, ConditionType.SUSPENDED):
+        shown = condition(status, kind)
+        if shown is not None and shown.status == "True" and shown.reason in IDLE_REASONS:
+            return shown.reason, shown.message
+    return None

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from drumline.api.conditions import DisruptionKind
+from drumline.api.trainingqueue import IdleRules
 from drumline.lifecycle.model.chains import FREE, Standing
-from drumline_trainer.contract import Incident, NoticeAnswer, Progress, Remark
+from drumline_trainer.contract import Incident, NoticeAnswer, Pause, Progress, Remark
+
+DEFAULT_IDLE_RULES: Final = IdleRules()
+"""Of a queue that says nothing of idle GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +147,11 @@ class Observed:
     no agent has reported."""
     remark: Remark | None = None
     """What else the agents have to say of a gang that trains."""
+    pause: Pause | None = None
+    """How long no rank has shown work, 0 s where the agents cannot tell; None: they are not heard,
+    or do not know this generation yet."""
+    idle_rules: IdleRules = DEFAULT_IDLE_RULES
+    """Of the job's queue."""
     node_disruptions: tuple[NodeDisruption, ...] = ()
     """Announced disruptions of nodes on which the job has members, at most one a node."""
     incidents: tuple[Incident, ...] = ()

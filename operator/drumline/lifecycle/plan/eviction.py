@@ -37,9 +37,9 @@ def preempt(situation: Situation) -> JobPlan | None:
         return None
     if disruption.indices is not None:
         return _evict_surplus(situation, disruption)
-    saved = _saved_checkpoint(situation, disruption)
+    saved = saved_checkpoint(situation, disruption)
     ended = all(pod.end is not None for pod in situation.gang.present)
-    if saved is not None or ended or not _can_save(situation, disruption):
+    if saved is not None or ended or not can_save(situation, disruption):
         return JobPlan(status=_preempted_status(situation, disruption, saved))
     return request_save(situation, disruption, leave=True)
 
@@ -51,7 +51,7 @@ def _evict_surplus(situation: Situation, disruption: DisruptionStatus) -> JobPla
         return None
     answer = answer_to(situation.observed, disruption)
     saved = answer is not None and answer.step is not None
-    if not saved and _can_save(situation, disruption):
+    if not saved and can_save(situation, disruption):
         return request_save(situation, disruption, leave=False)
     status = with_answer(job, answer, now=now)
     step = answer.step if answer is not None else None
@@ -64,7 +64,7 @@ def _evict_surplus(situation: Situation, disruption: DisruptionStatus) -> JobPla
     return JobPlan(status=resized)
 
 
-def _saved_checkpoint(situation: Situation, disruption: DisruptionStatus) -> tuple[int, str] | None:
+def saved_checkpoint(situation: Situation, disruption: DisruptionStatus) -> tuple[int, str] | None:
     """Step and digest that the agents acknowledged, in their answer or in their final reports."""
     answer = answer_to(situation.observed, disruption)
     if answer is not None and answer.step is not None:
@@ -84,7 +84,7 @@ def _left_on_request(pod: PodFacts) -> bool:
     return failure is not None and failure.failure_class is FailureClass.LEFT_ON_REQUEST
 
 
-def _can_save(situation: Situation, disruption: DisruptionStatus) -> bool:
+def can_save(situation: Situation, disruption: DisruptionStatus) -> bool:
     """Whether the agents may still report a checkpoint before the deadline."""
     answer = answer_to(situation.observed, disruption)
     failed = any(

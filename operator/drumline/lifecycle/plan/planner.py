@@ -29,6 +29,7 @@ from drumline.lifecycle.plan import (
     eviction,
     failure,
     hold,
+    idle,
     node_disruption,
     notices,
     start,
@@ -122,7 +123,7 @@ def _plan_suspension(job: Job, observed: Observed, *, now: float) -> JobPlan:
     suspended = is_true(job.status, ConditionType.SUSPENDED)
     if job.spec.suspend and not suspended:
         return JobPlan(status=transitions.suspended(job, now=now))
-    if not job.spec.suspend:
+    if not (job.spec.suspend or transitions.is_suspended_for_idleness(job)):
         return JobPlan(status=transitions.resumed(job, now=now))
     return JobPlan(actions=tuple(delete_actions(observed.pods)))
 
@@ -183,6 +184,8 @@ def _plan_admitted(situation: Situation) -> JobPlan:
         return JobPlan(status=counted)
     decided = (
         eviction.preempt(situation)
+        or idle.leave(situation)
+        or idle.ended(situation)
         or failure.handle_failures(situation)
         or _fail_when_overdue(job, now=now)
     )
@@ -218,13 +221,19 @@ def _continue_training(situation: Situation) -> JobPlan:
         status = said
     if status != job.status:
         return JobPlan(status=status)
+    judged = idle.judge(situation)
+    if judged.status is not None:
+        return judged
     actions = (
         *notices.withdraw_notice(job, situation.observed),
         *delete_actions(gang.orphans, members=gang.members),
     )
     # An agent may change its mind at every request: a write each takes its time.
     again = situation.now + SENTENCE_SECONDS if said != status else None
-    times = (active_deadline(job), node_disruption.due_at(situation), again)
+    times = (
+        *(active_deadline(job), node_disruption.due_at(situation)),
+        *(again, judged.requeue_at),
+    )
     due = [at for at in times if at is not None]
     return JobPlan(actions=actions, requeue_at=min(due, default=None))
 

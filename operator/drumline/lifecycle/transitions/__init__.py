@@ -16,6 +16,13 @@ from drumline.lifecycle.transitions.disruption import (
     nomination_cleared,
     preempted,
 )
+from drumline.lifecycle.transitions.idleness import (
+    idle,
+    idle_eviction,
+    is_suspended_for_idleness,
+    suspended_for_idleness,
+    works_again,
+)
 from drumline.lifecycle.transitions.membership import (
     admitted,
     growth_abandoned,
@@ -49,7 +56,10 @@ __all__ = [
     "disruption_withdrawn",
     "failed",
     "growth_abandoned",
+    "idle",
+    "idle_eviction",
     "invalid_config",
+    "is_suspended_for_idleness",
     "members_lost",
     "members_replaced",
     "memory_judged",
@@ -66,6 +76,7 @@ __all__ = [
     "running",
     "succeeded",
     "suspended",
+    "suspended_for_idleness",
     "valid_config",
     "waiting",
     "with_agents_words",
@@ -73,4 +84,5 @@ __all__ = [
     "with_epoch",
     "with_expected_start",
     "with_progress",
+    "works_again",
 ]

@@ -16,6 +16,9 @@ from drumline.lifecycle.model.members import pool_nodes
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import requeued, waiting
 
+_REASONS = {DisruptionKind.PREEMPTION: Reason.PREEMPTED, DisruptionKind.IDLE: Reason.STAYS_IDLE}
+"""Of disruptions that are no node's."""
+
 
 def nominated(
     job: Job, *, pool: str, nodes: Sequence[str], reason: str, message: str, now: float
@@ -75,9 +78,8 @@ def disrupted(
         indices=None if indices is None else sorted(indices),
         movable=movable or None,
     )
-    is_preemption = kind is DisruptionKind.PREEMPTION
-    reason = Reason.PREEMPTED if is_preemption else Reason.NODE_DISRUPTED
-    nominated = None if is_preemption and indices is None else job.status.nominated
+    reason = _REASONS.get(kind, Reason.NODE_DISRUPTED)
+    nominated = None if kind in _REASONS and indices is None else job.status.nominated
     status = changed(job.status, disruption=disruption, nominated=nominated)
     status = with_condition(status, job, ConditionType.DISRUPTED, "True", reason, message, now)
     return with_summary(status, status.phase or Phase.RUNNING, reason, message)

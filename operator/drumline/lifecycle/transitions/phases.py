@@ -125,12 +125,15 @@ def requeued(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJ
     for kind in (ConditionType.ADMITTED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
             status = with_condition(status, job, kind, "False", reason, message, now)
-    status = cleared(status, job, ConditionType.DISRUPTED, reason, now=now)
+    for kind in (ConditionType.DISRUPTED, ConditionType.IDLE):
+        status = cleared(status, job, kind, reason, now=now)
     return with_summary(status, Phase.PENDING, reason, message)
 
 
-def suspended(job: Job, *, now: float) -> TrainingJobStatus:
-    """Holds no nodes, because spec.suspend is true."""
+def suspended(
+    job: Job, *, now: float, reason: Reason = Reason.SUSPENDED_BY_USER, message: str = ""
+) -> TrainingJobStatus:
+    """Holds no nodes, because spec.suspend is true, or for another reason."""
     status = changed(
         with_elapsed(job, now=now),
         assignment=None,
@@ -142,13 +145,12 @@ def suspended(job: Job, *, now: float) -> TrainingJobStatus:
         ready=f"0/{job.wanted}",
     )
     status = with_expected_start(status, start=None, by=None)
-    reason = Reason.SUSPENDED_BY_USER
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED, ConditionType.RUNNING):
         if condition(status, kind) is not None:
             status = with_condition(status, job, kind, "False", reason, "", now)
     status = _without_disruption(status, job, reason, now=now)
-    status = with_condition(status, job, ConditionType.SUSPENDED, "True", reason, "", now)
-    return with_summary(status, Phase.SUSPENDED, reason, "")
+    status = with_condition(status, job, ConditionType.SUSPENDED, "True", reason, message, now)
+    return with_summary(status, Phase.SUSPENDED, reason, message)
 
 
 def resumed(job: Job, *, now: float) -> TrainingJobStatus:
@@ -334,7 +336,7 @@ def with_epoch(job: Job, *, epoch: int) -> TrainingJobStatus:
 def _without_disruption(
     status: TrainingJobStatus, job: Job, reason: Reason, *, now: float
 ) -> TrainingJobStatus:
-    """Neither Recovering nor Disrupted any more: the job ended or is suspended."""
-    for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED):
+    """Neither Recovering, Disrupted nor Idle any more: the job ended or holds no nodes."""
+    for kind in (ConditionType.RECOVERING, ConditionType.DISRUPTED, ConditionType.IDLE):
         status = cleared(status, job, kind, reason, now=now)
     return status

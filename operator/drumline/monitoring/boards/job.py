@@ -162,6 +162,12 @@ JOB: Final = Board(
                         Query(expression=_of("restarts_total", "class"), legend="{{class}}"),
                     ),
                 ),
+                _figure(
+                    "Idle for",
+                    "idle_seconds",
+                    "Since its last sign of work; 0 until that is longer than usual.",
+                    "s",
+                ),
                 Panel(
                     title="The newest recovery",
                     description="Seconds up to each stage since the stage before.",

@@ -4,6 +4,7 @@ import pytest
 
 from drumline_trainer.agent.api.prometheus import render
 from drumline_trainer.agent.state.rank_status import RankStatusStore
+from drumline_trainer.contract import Pause
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
 
@@ -11,6 +12,17 @@ from tests.unit.agent.settings_builder import agent_settings
 def samples(board: RankStatusStore) -> dict[str, float]:
     lines = [line for line in render(board).decode().splitlines() if not line.startswith("#")]
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def test_only_an_idle_gang_has_seconds_and_only_its_leader_a_line() -> None:
+    status = RankStatusStore(agent_settings())
+    assert b"idle_seconds" not in render(status)
+    for pause, line in (
+        (Pause(seconds=64.0, usual_seconds=2.0), b"drumline_trainer_idle_seconds 0.0\n"),
+        (Pause(seconds=90.04, usual_seconds=2.0), b"drumline_trainer_idle_seconds 90.0\n"),
+    ):
+        status.pause = pause
+        assert line in render(status)
 
 
 def test_a_waiting_pod_has_no_training_figures() -> None:

@@ -302,6 +302,14 @@ def test_stop_resume_and_delete(drumline: Drumline) -> None:
     assert served.deleted == [f"{JOBS}/train"]
 
 
+def test_a_job_that_was_suspended_for_idle_gpus_is_resumed_by_a_change(drumline: Drumline) -> None:
+    suspended = {"phase": "Suspended", "reason": "IdleGpus"}
+    served = Served(statuses=[suspended])
+    done = drumline("resume", "train", served=served)
+    assert (done.code, done.error) == (0, "")
+    assert [body["spec"]["suspend"] for _, body in served.patched] == [True, False]
+
+
 def test_hold_sets_and_takes_back_for_how_long_pods_stay(drumline: Drumline) -> None:
     served = Served(statuses=[{}])
     for seconds, words in (("600", "stay for 600 s with their GPUs"), ("0", "end at once again")):

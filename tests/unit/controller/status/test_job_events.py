@@ -6,11 +6,36 @@ import asyncio
 
 import pytest
 
+from drumline.api.conditions import Reason
 from drumline.controller.status.job_events import JobEvents
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
-from tests.builders import a_job
+from drumline.lifecycle import transitions
+from tests.builders import T0, a_job, admitted, running, with_status
 from tests.unit.controller.app.fake_api import FakeApi
+
+
+async def test_idle_gpus_are_an_event_for_each_thing_that_is_said_of_them() -> None:
+    job = running(admitted(a_job()))
+    api = FakeApi()
+    async with (
+        api.serving() as credentials,
+        KubeClient(credentials) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        recorder = EventRecorder(client, instance="operator-0")
+        recording = group.create_task(recorder.run())
+        events = JobEvents(recorder)
+        for reason in (Reason.NO_STEPS, Reason.NO_STEPS, Reason.STAYS_IDLE):
+            status = transitions.idle(job, reason=reason, message="no work", now=T0)
+            events.became(job, status)
+            job = with_status(job, status)
+        events.became(job, transitions.works_again(job, now=T0))
+        events.became(job, transitions.suspended_for_idleness(job, saved=False, now=T0))
+        await recorder.flush()
+        recording.cancel()
+    said = [(event["reason"], event["action"], event["type"]) for event in api.objects("events")]
+    assert said == [(reason, "Watch", "Warning") for reason in ("NoSteps", "StaysIdle", "IdleGpus")]
 
 
 @pytest.mark.parametrize(

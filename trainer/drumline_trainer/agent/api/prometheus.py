@@ -24,6 +24,7 @@ def render(status: RankStatusStore) -> bytes:
         *([] if status.heartbeat is None else _training(status.heartbeat)),
         *_restarts(status),
         *_recovery(status),
+        *_idle(status),
         "# HELP drumline_trainer_rank_up Whether the rank's process runs.",
         "# TYPE drumline_trainer_rank_up gauge",
         *(
@@ -124,6 +125,15 @@ def _restarts(status: RankStatusStore) -> list[str]:
             for fault_class, count in sorted(status.restarts.items())
         ),
     ]
+
+
+def _idle(status: RankStatusStore) -> list[str]:
+    """Only the leader knows the pause of the gang: other pods export no line."""
+    if status.pause is None:
+        return []
+    seconds = status.pause.seconds if status.pause.is_idle else 0.0
+    text = "Since the gang's last sign of work; 0 until that is longer than usual."
+    return _gauge("idle_seconds", text, round(seconds, 1))
 
 
 def _recovery(status: RankStatusStore) -> list[str]:

@@ -118,6 +118,7 @@ class CommandRanks:
         """A notice to leave is answered: this attempt's processes end, and with them the pod."""
         self.hang_views = RankViews(
             clients_of=clients.of,
+            work_of=status.work_of,
             watches_activity=plan.launch.watches_activity,
             running_processes=running_processes,
         )

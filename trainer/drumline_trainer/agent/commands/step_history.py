@@ -17,6 +17,7 @@ from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.placement import Placement
 
 _PHASES = {
+    "evaluating": Phase.EVALUATION,
     "data": Phase.DATA,
     "saving": Phase.CHECKPOINT,
     "done": Phase.DONE,
@@ -105,7 +106,7 @@ class StepHistory:
         return _beat(
             placement,
             phase=_PHASES.get(report.phase, Phase.FORWARD),
-            now=now,
+            now=report.at,
             step=step,
             total_steps=max(self._total_steps, 0),
             loss=report.loss,

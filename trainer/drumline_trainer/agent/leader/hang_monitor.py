@@ -1,4 +1,4 @@
-"""Watches the gang for silent members and for ranks that hang.
+"""Watches the gang for silent members, for ranks that hang, and for GPUs that are idle.
 
 A silent member is only shown to the operator, which decides whether it is lost. A rank that hangs
 is killed, which ends the attempt as any other death of a rank does. Nothing is killed on the first
@@ -17,6 +17,7 @@ from dataclasses import replace
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.exit_codes import pod_exit_code
 from drumline_trainer.agent.leader.hang_detection import Hung, Moving, Stalled, detect_hang
+from drumline_trainer.agent.leader.idle_watch import IdleWatch
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_trainer.agent.leader.order_sender import OrderSender
 from drumline_trainer.agent.processes.ranks import Ranks
@@ -53,6 +54,7 @@ class HangMonitor:
         self._report = report
         self._suspected: tuple[int, ...] = ()
         self._since = 0.0
+        self._idle = IdleWatch()
         self.membership: Membership | None = None
         """The membership that trains; None while ranks are not expected to move."""
 
@@ -63,6 +65,7 @@ class HangMonitor:
             self._publish_silent_members()
             if self.membership is None:
                 self._suspected = ()
+                self._publish_pause(())
             else:
                 await self._check(self.membership)
 
@@ -74,11 +77,19 @@ class HangMonitor:
                 log(AgentEvent.MEMBER_SILENT, index=member.index, seconds=member.seconds)
         self._status.publish()
 
+    def _publish_pause(self, views: Sequence[RankView]) -> None:
+        """A member that is silent says nothing of its ranks."""
+        judged = () if self._status.silent_members else views
+        self._status.pause = self._idle.look(judged, now=time.monotonic())
+        self._status.publish()
+
     async def _check(self, membership: Membership) -> None:
         remote = self._heartbeats.rank_views(membership)
         if remote is None:
+            self._publish_pause(())
             return
         views = [*self._ranks.views(), *remote]
+        self._publish_pause(views)
         match detect_hang(views):
             case Hung() as hung:
                 suspects = [view for view in views if view.rank in hung.ranks]

@@ -68,7 +68,13 @@ class MemberHeartbeats:
             if newest is None or newest.membership != membership or state.heard_at < since:
                 return None
             passed = now - state.heard_at
-            views += [
-                replace(view, silent_seconds=view.silent_seconds + passed) for view in newest.ranks
-            ]
+            views += [_as_of_now(view, passed=passed) for view in newest.ranks]
         return views
+
+
+def _as_of_now(view: RankView, *, passed: float) -> RankView:
+    """A view that was reported so long ago; in a phase that may take long there is no pause."""
+    pause = view.pause
+    if pause is not None and pause.seconds > 0:
+        pause = replace(pause, seconds=pause.seconds + passed)
+    return replace(view, silent_seconds=view.silent_seconds + passed, pause=pause)

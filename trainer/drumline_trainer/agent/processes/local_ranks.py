@@ -304,6 +304,7 @@ class LocalRanks:
             evidence=rank.read_evidence(now=now),
             done=rank.done,
             progress=rank.progress,
+            pause=self._status.work_of(rank.placement.rank).pause(now=now),
         )
 
 

@@ -11,7 +11,13 @@ from typing import Any, cast
 
 from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.membership import Membership
-from drumline_trainer.contract import ContractError, FaultClass, GenerationRecord
+from drumline_trainer.contract import (
+    ContractError,
+    FaultClass,
+    GenerationRecord,
+    Pause,
+    optional_pause,
+)
 from drumline_trainer.contract import json_fields as read
 from drumline_trainer.rank_protocol.collective_progress import CollectiveProgress, parse_progress
 
@@ -55,6 +61,8 @@ class RankView:
     done: bool = False
     progress: CollectiveProgress | None = None
     """In its collectives, since the newest heartbeat; None where the backend does not know."""
+    pause: Pause | None = None
+    """How long it shows no work; None while it starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,6 +151,7 @@ def _rank_view(raw: dict[str, Any]) -> RankView:
         evidence=read.choice(raw, "evidence", ProcessEvidence),
         done=read.flag(raw, "done"),
         progress=_progress(raw.get("progress")),
+        pause=optional_pause(raw.get("pause")),
     )
 
 

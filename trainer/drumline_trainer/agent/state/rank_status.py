@@ -10,12 +10,14 @@ from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.agent.state.step_pace import StepPace
 from drumline_trainer.agent.state.step_points import step_point
+from drumline_trainer.agent.state.work_pace import WorkPace
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
     FaultClass,
     Incident,
     NoticeAnswer,
+    Pause,
     Progress,
     Remark,
     RemarkKind,
@@ -65,6 +67,9 @@ class RankStatusStore:
         self._pace = StepPace()
         self._points: tuple[StepPoint, ...] = ()
         """Of this attempt."""
+        self._work: dict[int, WorkPace] = {}
+        self.pause: Pause | None = None
+        """At the leader: how long no rank of the gang has shown work; None: it cannot tell."""
         self.newest_checkpoint: CommittedCheckpoint | None = None
         """The newest checkpoint that was ever reported; kept over attempts and generations."""
         self.silent_members: tuple[SilentMember, ...] = ()
@@ -98,6 +103,10 @@ class RankStatusStore:
         self.heartbeats = {}
         self._pace = StepPace()
         self._points = ()
+        self._work = {rank: self._work.get(rank, WorkPace()) for rank in ranks}
+        for work in self._work.values():
+            work.begin_attempt()
+        self.pause = None
         self.phase = AgentPhase.STARTING
 
     def record_heartbeat(self, heartbeat: Heartbeat) -> None:
@@ -105,6 +114,8 @@ class RankStatusStore:
         now = time.monotonic()
         before = self.heartbeats.get(heartbeat.rank)
         self.heartbeats[heartbeat.rank] = ReceivedHeartbeat(heartbeat, now)
+        if heartbeat.rank in self._work:
+            self._work[heartbeat.rank].note(heartbeat)
         if heartbeat.step_seconds is not None:
             self._average_step_seconds(heartbeat.step_seconds)
         elif before is not None and heartbeat.step > before.heartbeat.step:
@@ -136,6 +147,10 @@ class RankStatusStore:
                 most=step_series.RECENT_POINTS,
             )
 
+    def work_of(self, rank: int) -> WorkPace:
+        """What the heartbeats of a local rank say of its pauses."""
+        return self._work.get(rank) or WorkPace()
+
     def _average_step_seconds(self, seconds: float) -> None:
         old = self.step_seconds
         self.step_seconds = (
@@ -154,6 +169,7 @@ class RankStatusStore:
             self.waiting_for,
             self.remark,
             self.acknowledges_saves,
+            self.pause is not None and self.pause.is_idle,
             self.progress.checkpoint_step,
             self.progress.layout,
         )
@@ -236,4 +252,5 @@ class RankStatusStore:
             waiting_for=self.waiting_for,
             remark=self.remark,
             acknowledges_saves=self.acknowledges_saves,
+            pause=self.pause,
         )

@@ -1,0 +1,116 @@
+"""A gang whose GPUs are idle: warned of, notified about, saved and suspended.
+
+Its agents report how long no rank has shown work (`contract.Pause`); what follows is its queue's to
+say (`spec.idle`). Nothing is judged while a gang starts, recovers, changes its size, saves for a
+disruption, waits for its storage or is held, and nothing is concluded from agents that do not
+answer: what was said of the gang stays, and time alone takes it no further.
+"""
+
+from __future__ import annotations
+
+from drumline.api.conditions import ConditionType, DisruptionKind, Reason
+from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle import transitions
+from drumline.lifecycle.model.conditions import condition, is_true
+from drumline.lifecycle.model.idleness import IdleStage, idle_verdict
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.lifecycle.plan.actions import JobPlan
+from drumline.lifecycle.plan.eviction import can_save, saved_checkpoint
+from drumline.lifecycle.plan.notices import SAVE_SECONDS, request_save
+from drumline.lifecycle.plan.situation import Situation
+from drumline_trainer.contract import Pause
+
+
+def judge(situation: Situation) -> JobPlan:
+    """What to write of a gang that trains, and when to look again; an empty plan: nothing."""
+    pause = _pause(situation)
+    if pause is None:
+        return JobPlan()
+    job, now = situation.job, situation.now
+    shown = condition(job.status, ConditionType.IDLE)
+    said = shown.reason if shown is not None and shown.status == "True" else None
+    notified = None
+    if shown is not None and said == Reason.STAYS_IDLE:
+        notified = max(0.0, now - parse_timestamp(shown.last_transition_time))
+    verdict = idle_verdict(
+        pause,
+        situation.observed.idle_rules,
+        may_suspend=job.spec.when_idle != "Keep",
+        notified_seconds=notified,
+    )
+    if verdict.stage is IdleStage.WORKS:
+        return JobPlan(status=transitions.works_again(job, now=now) if said else None)
+    if verdict.stage is IdleStage.SUSPENDED:
+        return JobPlan(status=_eviction(situation, pause))
+    reason = Reason.NO_STEPS if verdict.stage is IdleStage.WARNED else Reason.STAYS_IDLE
+    if said != reason:
+        message = _sentence(situation, pause)
+        return JobPlan(status=transitions.idle(job, reason=reason, message=message, now=now))
+    again = None if verdict.again_in is None else now + verdict.again_in
+    return JobPlan(requeue_at=again)
+
+
+def leave(situation: Situation) -> JobPlan | None:
+    """The next step of a job that is to be suspended for its idle GPUs; None where it is not."""
+    disruption = situation.job.status.disruption
+    if disruption is None or disruption.kind is not DisruptionKind.IDLE:
+        return None
+    saved = saved_checkpoint(situation, disruption)
+    ended = all(pod.end is not None for pod in situation.gang.present)
+    if saved is None and not ended and _works(situation):
+        text = "it works again"
+        status = transitions.disruption_withdrawn(situation.job, message=text, now=situation.now)
+        return JobPlan(status=status)
+    if saved is not None or ended or not can_save(situation, disruption):
+        return JobPlan(status=_suspended_status(situation, saved))
+    return request_save(situation, disruption, leave=True)
+
+
+def ended(situation: Situation) -> JobPlan | None:
+    """A gang that does not train any more is not idle; None where that is said already."""
+    if not is_true(situation.job.status, ConditionType.IDLE):
+        return None
+    if situation.is_running and not situation.gang.joining:
+        return None
+    return JobPlan(status=transitions.works_again(situation.job, now=situation.now))
+
+
+def _pause(situation: Situation) -> Pause | None:
+    """What the agents report; None where nothing follows from it."""
+    observed, gang = situation.observed, situation.gang
+    if observed.pause is None or situation.job.status.disruption is not None:
+        return None
+    if gang.lost or gang.missing or observed.silent:
+        return None
+    if situation.is_held or observed.waiting_for:
+        return Pause(seconds=0.0, usual_seconds=0.0)
+    return observed.pause
+
+
+def _works(situation: Situation) -> bool:
+    pause = situation.observed.pause
+    return pause is not None and not pause.is_idle
+
+
+def _sentence(situation: Situation, pause: Pause) -> str:
+    status, now = situation.job.status, situation.now
+    step = "" if status.step is None else f" (step {status.step})"
+    since = timestamp(now - pause.seconds)
+    return f"no work since {since}{step}; its pauses last {pause.usual_seconds:.1f} s at most"
+
+
+def _eviction(situation: Situation, pause: Pause) -> TrainingJobStatus:
+    text = f"its GPUs were idle: {_sentence(situation, pause)}"
+    deadline = situation.now + SAVE_SECONDS
+    return transitions.idle_eviction(
+        situation.job, message=text, deadline=deadline, now=situation.now
+    )
+
+
+def _suspended_status(situation: Situation, saved: tuple[int, str] | None) -> TrainingJobStatus:
+    job, now = situation.job, situation.now
+    status = job.status
+    if saved is not None:
+        status = transitions.with_checkpoint(job, status, *saved, now=now)
+    job = situation.with_status(status).job
+    return transitions.suspended_for_idleness(job, saved=saved is not None, now=now)

@@ -1,0 +1,79 @@
+"""A gang that stops stepping: said, saved and suspended, resumed; its agents are played."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from drumline_trainer.contract import Pause, Progress
+from tests.integration.operator.conftest import Site
+from tests.integration.operator.trainers import Trainers
+from tests.kube import Json, phase_is, reason_is
+from tests.operator_process import OperatorProcess
+
+WORKS = Pause(seconds=0.4, usual_seconds=2.0)
+SAVED = Progress(step=410, total_steps=1000, checkpoint_step=410, checkpoint_digest="d")
+
+
+@pytest.fixture
+def gang(site: Site, operator: OperatorProcess) -> Iterator[Trainers]:
+    """Two members of a queue that suspends whoever is idle for two minutes."""
+    assert operator.process is not None
+    site.kube.patch(
+        "trainingqueues", site.queue, {"spec": {"idle": {"action": "Suspend", "afterSeconds": 60}}}
+    )
+    with Trainers(site, "gang", saves=SAVED) as gang:
+        gang.submit(nodes=2)
+        gang.attend("0-g1", "1-g1")
+        gang.running(1)
+        yield gang
+
+
+def pauses(gang: Trainers, seconds: float) -> None:
+    gang.agents["gang-0-g1"].change(pause=Pause(seconds=seconds, usual_seconds=2.0))
+
+
+def idle_condition(job: Json | None) -> Json:
+    conditions = (job or {}).get("status", {}).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "Idle"), {})
+
+
+def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
+    gang: Trainers, operator: OperatorProcess
+) -> None:
+    site = gang.site
+    pauses(gang, 70.0)
+    job = site.wait("gang", reason_is("StaysIdle"), seconds=60)
+    assert (job["status"]["phase"], idle_condition(job)["status"]) == ("Running", "True")
+    gang.agents["gang-0-g1"].change(pause=WORKS)
+    job = site.wait("gang", reason_is("Training"), seconds=60)
+    assert idle_condition(job)["status"] == "False"
+
+    pauses(gang, 130.0)
+    status = site.wait("gang", reason_is("StaysIdle"), seconds=60)["status"]
+    operator.stop()
+    # Its owner has known it for two minutes, by what the next leader reads.
+    earlier = datetime.now(UTC) - timedelta(seconds=120)
+    for entry in status["conditions"]:
+        if entry["type"] == "Idle":
+            entry["lastTransitionTime"] = earlier.strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = {"conditions": status["conditions"]}
+    site.kube.patch_status("trainingjobs", "gang", conditions, site.namespace)
+    assert gang.agents["gang-0-g1"].notices == []
+    operator.start()
+    job = site.wait("gang", phase_is("Suspended"), seconds=60)
+    assert gang.noticed("0-g1").leave
+    status = job["status"]
+    assert (status["reason"], status["checkpoint"]["step"]) == ("IdleGpus", 410)
+    assert "step 410 is saved. drumline resume gang" in status["message"]
+    assert not job["spec"]["suspend"]
+    site.kube.wait_all(
+        "pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=gang"
+    )
+
+    for suspend in (True, False):
+        site.kube.patch("trainingjobs", "gang", {"spec": {"suspend": suspend}}, site.namespace)
+    gang.attend("0-g2", "1-g2")
+    gang.running(2)
