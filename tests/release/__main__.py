@@ -15,7 +15,7 @@ from tests.cluster.model import ClusterError
 from tests.cluster.progress import Progress
 from tests.release import chart, provenance, sbom, vex
 from tests.release.debian import ARCHITECTURES
-from tests.release.images import Image, write_image
+from tests.release.images import Image, RecipeError, write_image
 from tests.release.oci import encoded, pack
 from tests.release.provenance import sums
 from tests.release.signing import Key, SignatureError, image_payload, load_key
@@ -59,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     try:
         make(FOLDER, wanted=wanted, source=read_source())
-    except (ClusterError, SignatureError) as error:
+    except (ClusterError, RecipeError, SignatureError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     return 0
@@ -90,7 +90,8 @@ def make(folder: Path, *, wanted: Wanted, source: Source) -> None:
     staged.rename(folder)
     for file in sorted(folder.iterdir()):
         size = f"{file.stat().st_size / 1e6:9.2f} MB" if file.is_file() else " " * 12
-        progress.say(f"{size}  {file.relative_to(ROOT)}")
+        progress.say(f"{size}  {file.name}")
+    progress.say(f"the release is in {folder}")
 
 
 def _say(line: str) -> None:

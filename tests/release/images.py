@@ -127,18 +127,18 @@ def _write_variant(
     layout: Layout, name: str, recipe: Recipe, architecture: str, *, source: Source
 ) -> tuple[Variant, dict[str, Any]]:
     packages = debian.fetch(architecture)
-    with image_cache():
+    with image_cache():  # others on this machine make images, too: gigabytes are read without it
         folders = _folders(name, packages, architecture=architecture)
-        layers = {
-            "Debian packages": layout.add_layer(lambda tar: debian.write_files(packages, tar)),
-            "bytecode of Python": layout.add_layer(
-                lambda tar: _write_bytecode(folders["root"] / STANDARD_LIBRARY, tar)
-            ),
-        }
-        for copied, target in recipe.copies.items():
-            layers[copied] = layout.add_layer(
-                lambda tar, folder=folders[copied], at=target: write_folder(folder, tar, at=at)
-            )
+    layers = {
+        "Debian packages": layout.add_layer(lambda tar: debian.write_files(packages, tar)),
+        "bytecode of Python": layout.add_layer(
+            lambda tar: _write_bytecode(folders["root"] / STANDARD_LIBRARY, tar)
+        ),
+    }
+    for copied, target in recipe.copies.items():
+        layers[copied] = layout.add_layer(
+            lambda tar, folder=folders[copied], at=target: write_folder(folder, tar, at=at)
+        )
     config = _config(recipe, layers, architecture=architecture, name=name, source=source)
     described = manifest(
         layout.add_json(config, media_type=CONFIG),

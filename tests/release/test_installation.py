@@ -10,9 +10,12 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
+import sysconfig
 import tarfile
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +112,22 @@ def _blob(archive: tarfile.TarFile, descriptor: Json) -> bytes:
 
 def _blob_name(descriptor: Json) -> str:
     return f"blobs/sha256/{descriptor['digest'].removeprefix('sha256:')}"
+
+
+def test_the_wheels_bring_the_command_line_and_the_client(release: Path, tmp_path: Path) -> None:
+    run = partial(subprocess.run, cwd=tmp_path, capture_output=True, text=True, check=False)
+    wheels = sorted(release.glob("*.whl"))
+    assert run(["uv", "venv", "--python", sys.executable, "environment"]).returncode == 0
+    python = "environment/bin/python"
+    install_them = ["uv", "pip", "install", "--no-index", "--no-deps", "--python", python, *wheels]
+    assert run(install_them).returncode == 0
+    # what they need comes from here; drumline itself may not
+    dependencies = {**os.environ, "PYTHONPATH": sysconfig.get_path("purelib")}
+    said = run(["environment/bin/drumline", "--help"], env=dependencies)
+    assert "Drumline: training jobs on Kubernetes" in said.stdout, said.stderr
+    script = "import drumline, drumline_client as client; print(drumline.__file__, client.__file__)"
+    places = run([python, "-c", script], env=dependencies).stdout.split()
+    assert [Path(place).is_relative_to(tmp_path) for place in places] == [True, True]
 
 
 def test_it_is_installed_and_a_first_job_trains(
