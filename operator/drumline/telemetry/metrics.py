@@ -142,7 +142,7 @@ class ForecastMetrics:
         )
         self.starts = Counter(
             "drumline_forecasts_total",
-            "First forecasts of jobs that started: before the p50, up to the p90 (band), later.",
+            "First forecasts of started jobs: start before p50, up to p90 (band), later, no band.",
             ["start"],
             registry=registry,
         )

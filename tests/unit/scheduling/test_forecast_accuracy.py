@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.forecast_accuracy import Side, StartForecast
+from drumline.scheduling.forecast_accuracy import Calibration, Side, StartForecast, calibration
 
 
 @pytest.mark.parametrize(
@@ -25,14 +25,42 @@ def test_sides_and_errors(started_at: float, side: Side, error: float) -> None:
     assert forecast.error_ratio == pytest.approx(error)
 
 
-def test_no_start_is_late_where_no_latest_time_was_in_sight() -> None:
-    expected = ExpectedStart(key="team/a", uid="1", p50_at=150.0, p90_at=None)
-    forecast = StartForecast.of(expected, made_at=100.0, started_at=9_999.0)
-    assert forecast is not None
-    assert forecast.side == "band"
-
-
-@pytest.mark.parametrize(("p50_at", "started_at"), [(None, 150.0), (150.0, 100.0)])
-def test_what_cannot_be_compared(p50_at: float | None, started_at: float) -> None:
+@pytest.mark.parametrize("started_at", [120.0, 9_999.0])
+@pytest.mark.parametrize("p50_at", [None, 150.0])
+def test_no_start_is_early_or_late_where_there_was_no_band(
+    p50_at: float | None, started_at: float
+) -> None:
     expected = ExpectedStart(key="team/a", uid="1", p50_at=p50_at, p90_at=None)
-    assert StartForecast.of(expected, made_at=100.0, started_at=started_at) is None
+    forecast = StartForecast.of(expected, made_at=100.0, started_at=started_at)
+    assert forecast is not None
+    assert forecast.side == "unknown"
+    assert (forecast.error_ratio is None) == (p50_at is None)
+
+
+def test_a_start_that_was_known_says_nothing_of_the_forecast() -> None:
+    expected = ExpectedStart(key="team/a", uid="1", p50_at=150.0, p90_at=None)
+    assert StartForecast.of(expected, made_at=100.0, started_at=100.0) is None
+
+
+def made_at_zero(expected: float | None, latest: float | None, started: float) -> StartForecast:
+    return StartForecast(
+        uid="1", made_at=0.0, expected_at=expected, latest_at=latest, started_at=started
+    )
+
+
+def test_the_calibration_of_many_leaves_those_without_a_band_out_of_its_shares() -> None:
+    assert calibration(
+        [
+            made_at_zero(10, 20, 8),  # off by a quarter
+            made_at_zero(10, 20, 20),  # by a half, just within the band
+            made_at_zero(10, 20, 20),
+            made_at_zero(10, 20, 40),  # by three quarters
+            made_at_zero(None, None, 40),
+        ]
+    ) == Calibration(forecasts=5, without_p90=1, median_error=0.5, by_p50=0.25, by_p90=0.75)
+
+
+def test_without_forecasts_there_is_no_figure() -> None:
+    assert calibration([]) == Calibration(
+        forecasts=0, without_p90=0, median_error=None, by_p50=None, by_p90=None
+    )

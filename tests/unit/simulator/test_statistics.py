@@ -68,7 +68,7 @@ def test_a_summary_counts_the_drain_only_in_the_makespan() -> None:
         largest_p95_wait_seconds=0,
         preempted=1,
         lost_share=8 / (4 * 20 + 8 * 20),
-        start_error=None,
+        starts=None,
     )
 
 
@@ -118,16 +118,12 @@ def test_use_over_time_is_the_mean_of_each_part() -> None:
     assert use == pytest.approx([1.0, 0.5, 0.25, 0.25])
 
 
-def test_forecast_errors_are_relative_to_the_remaining_wait() -> None:
-    def a_forecast(at: float, expected: float, started: float) -> StartForecast:
-        return StartForecast(
-            uid="a", made_at=at, expected_at=expected, latest_at=expected, started_at=started
-        )
-
-    outcome = an_outcome(
-        forecasts=(a_forecast(0, 30, 20), a_forecast(10, 20, 20), a_forecast(20, 90, 20))
-    )
-    assert statistics.start_errors(outcome) == [0.0, 0.5]
+def test_a_summary_says_how_good_expected_starts_were() -> None:
+    right = StartForecast(uid="a", made_at=10, expected_at=20, latest_at=30, started_at=20)
+    outcome = an_outcome(forecasts=(right,))
+    starts = statistics.summary(outcome).starts
+    assert starts is not None
+    assert (starts.forecasts, starts.median_error, starts.by_p90) == (1, 0.0, 1.0)
 
 
 def test_waits_are_grouped_by_gpus() -> None:

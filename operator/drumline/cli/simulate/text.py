@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.formatting import count, duration, percent
+from drumline.scheduling.forecast_accuracy import Calibration
 from drumline.simulator.results.statistics import Summary
 from drumline_trainer.contract import plain
 
@@ -31,8 +32,8 @@ def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     lines += [_aligned(row, widths) for row in rows]
     first, *rest = summaries
     lines += ["", *(compared(first, other) for other in rest)] if rest else []
-    if first[1].start_error is not None:
-        lines += ["", f"expected starts were off by {percent(first[1].start_error)} (median)"]
+    if first[1].starts is not None:
+        lines += ["", calibrated(first[1].starts)]
     return "\n".join(lines) + "\n"
 
 
@@ -46,6 +47,17 @@ def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:
         f"{name} beside {their_name}: {points:+.1f} points of utilisation, {waits} of its mean"
         f" wait, {largest} of the largest jobs' p95 wait"
     )
+
+
+def calibrated(starts: Calibration) -> str:
+    """How good expected starts were, as a sentence."""
+    shares = ((starts.by_p50, "before the p50 (ideal: half)"), (starts.by_p90, "by the p90"))
+    said = [f"{percent(share)} of the starts were {when}" for share, when in shares if share]
+    if starts.median_error is not None:
+        said.insert(0, f"off by {percent(starts.median_error)} of the wait (median)")
+    if starts.without_p90:
+        said.append(f"{starts.without_p90} had no band")
+    return f"{starts.forecasts} expected starts: {', '.join(said)}"
 
 
 def _cells(name: str, summary: Summary) -> tuple[str, ...]:

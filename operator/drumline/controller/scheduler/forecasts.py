@@ -11,7 +11,7 @@ forecast waits until that is done: its thread would take half of the only core t
 the jobs still show what the leader before expected.
 
 The first forecast of each job is compared with its start: users plan by it, and later ones are the
-better the less is left to wait. What starts and ends between two forecasts is not counted.
+better the less is left to wait. Not counted is a job that is deleted within a minute of its start.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from dataclasses import replace
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.forecast_accuracy import StartForecast
 from drumline.scheduling.forecast_inputs import Forecast, ForecastInputs
-from drumline.scheduling.model import Gang, Policy, Snapshot
+from drumline.scheduling.model import Gang, Policy
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import ForecastMetrics
 
@@ -101,7 +102,7 @@ class Forecasts:
         now = self._clock()
         pending = tuple(self._state.scheduling.pending())
         snapshot = self._state.scheduling.snapshot(now=now)
-        self._compare(snapshot, pending)
+        self._compare(pending)
         if not pending:
             self._newest, self._starts = None, {}
             return
@@ -126,22 +127,29 @@ class Forecasts:
         self._newest = Forecast(inputs=inputs, made_at=now, starts=tuple(starts), repeats=repeats)
         self._starts = {start.uid: start for start in starts}
         for start in starts:
-            if start.p50_at is not None:
-                self._first.setdefault(start.uid, (now, start))
+            self._first.setdefault(start.uid, (now, start))
         self._wake()
 
-    def _compare(self, snapshot: Snapshot, pending: Sequence[Gang]) -> None:
-        """Count the first forecasts of jobs that started, and forget those of jobs that left."""
+    def _compare(self, pending: Sequence[Gang]) -> None:
+        """Count the first forecasts of jobs that started, and forget those of jobs that left.
+
+        A job that has ended since, or waits again, says all the same when it last got its GPUs.
+        """
         waiting = {gang.uid for gang in pending}
-        left = [uid for uid in self._first if uid not in waiting]
-        if not left:
-            return
-        started = {held.gang.uid: held.admitted_at for held in snapshot.admitted}
-        for uid in left:
-            made_at, start = self._first.pop(uid)
-            if uid not in started:
+        for uid, (made_at, start) in list(self._first.items()):
+            job = self._state.jobs.get(start.key)
+            same = job is not None and job.uid == uid
+            admitted_at = job.status.admitted_at if job is not None and same else None
+            started_at = None if admitted_at is None else parse_timestamp(admitted_at)
+            if started_at is not None and started_at > made_at:
+                self._count(StartForecast.of(start, made_at=made_at, started_at=started_at))
+            elif uid in waiting:
                 continue
-            forecast = StartForecast.of(start, made_at=made_at, started_at=started[uid])
-            if forecast is not None:
-                self._metrics.error.observe(forecast.error_ratio)
-                self._metrics.starts.labels(start=forecast.side).inc()
+            del self._first[uid]
+
+    def _count(self, forecast: StartForecast | None) -> None:
+        if forecast is None:
+            return
+        if forecast.error_ratio is not None:
+            self._metrics.error.observe(forecast.error_ratio)
+        self._metrics.starts.labels(start=forecast.side).inc()

@@ -17,7 +17,7 @@ def _gpus(kind: str) -> str:
 def _started(when: str) -> str:
     """The share of the forecast jobs that started then."""
     some = f'sum(increase(drumline_forecasts_total{{start=~"{when}"}}[1d]))'
-    return f"{some} / sum(increase(drumline_forecasts_total[1d]))"
+    return f'{some} / sum(increase(drumline_forecasts_total{{start!="unknown"}}[1d]))'
 
 
 QUEUES: Final = Board(

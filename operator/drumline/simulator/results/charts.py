@@ -204,11 +204,16 @@ def preemptions(outcomes: NamedOutcomes) -> Figure:
 def start_forecasts(outcome: Outcome) -> Figure:
     """Expected and actual starts of waiting jobs."""
     figure, axes = _axes("Expected and actual starts", height=4.4)
-    median = [_minutes(start.expected_at - start.made_at) for start in outcome.forecasts]
-    real = [_minutes(start.started_at - start.made_at) for start in outcome.forecasts]
-    bands = [
-        (_minutes(at - start.made_at) for at in (start.started_at, start.expected_at, latest_at))
+    known = [
+        (start, expected_at)
         for start in outcome.forecasts
+        if (expected_at := start.expected_at) is not None
+    ]
+    median = [_minutes(expected_at - start.made_at) for start, expected_at in known]
+    real = [_minutes(start.started_at - start.made_at) for start, _ in known]
+    bands = [
+        (_minutes(at - start.made_at) for at in (start.started_at, expected_at, latest_at))
+        for start, expected_at in known
         if (latest_at := start.latest_at) is not None
     ]
     for started, expected, latest in bands:

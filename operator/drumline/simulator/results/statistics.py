@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling import Queue
+from drumline.scheduling.forecast_accuracy import Calibration, calibration
 from drumline.simulator.results.outcome import JobRecord, Outcome
 
 
@@ -33,8 +34,8 @@ class Summary:
     preempted: int
     lost_share: float
     """The part of all held GPU-seconds whose work had to be done again."""
-    start_error: float | None
-    """Median error of expected starts, relative to the remaining wait."""
+    starts: Calibration | None
+    """How good expected starts were; None: none was compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +60,6 @@ def summary(outcome: Outcome) -> Summary:
         for allocation in outcome.allocations
     )
     lost = sum(job.lost_gpu_seconds for job in outcome.jobs)
-    errors = start_errors(outcome)
     return Summary(
         jobs=len(outcome.jobs),
         never_started=sum(job.started_at is None for job in outcome.jobs),
@@ -71,7 +71,7 @@ def summary(outcome: Outcome) -> Summary:
         largest_p95_wait_seconds=quantile(largest, 0.95),
         preempted=sum(job.preempted for job in outcome.jobs),
         lost_share=lost / held if held else 0.0,
-        start_error=quantile(errors, 0.5) if errors else None,
+        starts=calibration(outcome.forecasts) if outcome.forecasts else None,
     )
 
 
@@ -141,15 +141,6 @@ def waits_by_size(outcome: Outcome) -> list[tuple[int, list[float]]]:
     for job in outcome.jobs:
         waits[job.gpus].append(job.waited_seconds(outcome.ended_at))
     return [(gpus, sorted(waits[gpus])) for gpus in sorted(waits)]
-
-
-def start_errors(outcome: Outcome) -> list[float]:
-    """The error of each forecast as a fraction of the wait that remained, sorted."""
-    return sorted(
-        forecast.error_ratio
-        for forecast in outcome.forecasts
-        if forecast.started_at > forecast.made_at
-    )
 
 
 def _loaded(outcome: Outcome) -> dict[str, float]:

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+import pytest
+
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
@@ -203,14 +205,13 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
     assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
 
 
-async def test_the_first_forecast_with_a_p50_is_the_first() -> None:
-    """A job at the end of a long line is out of sight at first; it is counted all the same."""
+async def test_a_first_forecast_without_a_band_is_unknown_whatever_later_ones_say() -> None:
     state, metrics = a_full_node(), Metrics()
     now = [NOW]
 
     def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
-        p50_at = None if now == NOW else NOW + 6000
-        return (ExpectedStart(key="team/waits", uid="2", p50_at=p50_at, p90_at=None),)
+        at = None if now == NOW else NOW + 6000
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at),)
 
     forecasts = counting(state, metrics, now=now, forecaster=expect)
     await forecasts.forecast()
@@ -221,8 +222,28 @@ async def test_the_first_forecast_with_a_p50_is_the_first() -> None:
     state.on_job(job_view("waits", uid="2", nodes=1, gpusPerNode=8), started)
     now[0] = NOW + 5060
     await forecasts.forecast()
-    error = (6000 - 5000) / (5000 - OLDEST_SECONDS)
-    assert counted(metrics, "drumline_forecast_error_ratio_sum") == error
+    assert counted(metrics, "drumline_forecast_error_ratio_count") == 0
+    assert counted(metrics, 'drumline_forecasts_total{start="unknown"}') == 1
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Pending"])
+async def test_a_job_that_ran_and_left_between_two_forecasts_is_counted(phase: str) -> None:
+    """It has ended, or was preempted and waits again: either way it started."""
+    state, metrics = a_full_node(), Metrics()
+    now = [NOW]
+
+    def expect(**_: object) -> tuple[ExpectedStart, ...]:
+        at = NOW + 900
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at + 300),)
+
+    forecasts = counting(state, metrics, now=now, forecaster=expect)
+    await forecasts.forecast()
+    before = job_view("waits", uid="2", nodes=1, gpusPerNode=8)
+    status = {"phase": phase, "admittedAt": timestamp(NOW + 1000)}
+    state.on_job(before, job_view("waits", uid="2", status=status, nodes=1, gpusPerNode=8))
+    now[0] = NOW + 1060
+    await forecasts.forecast()
+    assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
 
 
 async def test_a_forecast_of_a_job_that_went_away_is_not_counted() -> None:
