@@ -104,10 +104,11 @@ class TrainingJobStatus(ApiModel):
     """Jobs of spec.after that ended as they should. They may be deleted: they are not looked at
     again."""
     expected_start: Timestamp | None = None
-    """While it waits near the head of the queue: it starts as likely before this time as after it.
-    A forecast from how long running jobs may still run; it knows of no job that comes later."""
+    """While it waits for other jobs to end: it starts as likely before this time as after it. A
+    forecast from how long running jobs may still run and, near the head of the line, from cycles
+    run ahead; corrected by how late or early starts were that were expected before."""
     expected_start_by: Timestamp | None = None
-    """Nine in ten such forecasts are before this moment."""
+    """It starts before this moment with a likelihood of nine in ten."""
     admitted_at: Timestamp | None = None
     """When it last got its GPUs."""
     generation_at: Timestamp | None = None

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 
-from tests.bench.engine import growth, kai, native, simulated, steady, virtual
+from tests.bench.engine import growth, kai, native, simulated, steady, virtual, waiting_line
 from tests.bench.engine.shape import measure
 from tests.bench.report import Row, publish
 
@@ -24,6 +24,7 @@ GROUPS: dict[str, Callable[[], list[Row]]] = {
     "growth": growth.rows,
     "virtual": virtual.rows,
     "simulated": simulated.rows,
+    "line": waiting_line.rows,
 }
 _MARK = "rows: "
 

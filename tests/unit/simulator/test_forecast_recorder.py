@@ -37,7 +37,7 @@ def a_forecast(uid: str, at: float, expected: float, started: float) -> StartFor
 
 
 def test_forecasts_are_recorded_with_the_actual_starts() -> None:
-    assert run(ForecastRecorder(every_seconds=10, forecaster=in_fifty)) == (
+    assert run(ForecastRecorder(every_seconds=10, forecaster=in_fifty, corrects=False)) == (
         a_forecast("b", 0, 50, 100),
         a_forecast("c", 0, 50, 200),
         a_forecast("c", 100, 150, 200),
@@ -45,7 +45,7 @@ def test_forecasts_are_recorded_with_the_actual_starts() -> None:
 
 
 def test_it_is_not_asked_again_before_its_time() -> None:
-    assert run(ForecastRecorder(every_seconds=101, forecaster=in_fifty)) == (
+    assert run(ForecastRecorder(every_seconds=101, forecaster=in_fifty, corrects=False)) == (
         a_forecast("b", 0, 50, 100),
         a_forecast("c", 0, 50, 200),
     )

@@ -154,13 +154,7 @@ class LeaderComponents:
             metrics=self._term.metrics.forecasts,
         )
         node_requests = self._wire_node_requests()
-        messages = WaitingMessages(
-            state=self._state,
-            writer=self._writer,
-            job_events=self._job_events,
-            expected=lambda uid: node_requests.expected(uid) or forecasts.of(uid),
-            clock=self._clocks.wall,
-        )
+        messages = self._wire_messages(node_requests, forecasts)
         scheduler = SchedulerLoop(
             state=self._state,
             committer=self._wire_committer(),
@@ -170,6 +164,7 @@ class LeaderComponents:
             wake=self._wake,
             policy=policy,
             usage=usage,
+            forecasts=forecasts,
             captures=self.captures,
             node_requests=node_requests,
             enqueue=self._queue.add,
@@ -273,6 +268,15 @@ class LeaderComponents:
             priority_of=self._state.scheduling.priority_of,
             foreseen=self._reconciler.foreseen,
             announce=self._reconciler.announce,
+        )
+
+    def _wire_messages(self, node_requests: NodeRequests, forecasts: Forecasts) -> WaitingMessages:
+        return WaitingMessages(
+            state=self._state,
+            writer=self._writer,
+            job_events=self._job_events,
+            expected=lambda uid: node_requests.expected(uid) or forecasts.of(uid),
+            clock=self._clocks.wall,
         )
 
     def _wire_node_requests(self) -> NodeRequests:

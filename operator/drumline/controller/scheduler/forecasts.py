@@ -1,10 +1,14 @@
 """When waiting jobs will probably start: worked out beside the scheduler, at a pace of its own.
 
-A forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then pauses for
-`PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the larger the
-cluster, the older the forecast. While nothing changes but the time, a forecast stands
+A simulated forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then
+pauses for `PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the
+larger the cluster, the older the forecast. While nothing changes but the time, a forecast stands
 (`scheduling.forecast_inputs`). Shutdown does not wait for it: the thread stops within one of its
 cycles.
+
+Whoever it lacks, because it came since or stands far behind, gets a rough forecast in the cycle
+that first rejects it (`look_at_line`), and so with the status that says why it waits. All are
+corrected by what became of those before; a new leader begins to learn anew.
 
 A new leader of a large cluster has ten thousand jobs to look at and a gang to start. The first
 forecast waits until that is done: its thread would take half of the only core that Python has, and
@@ -26,10 +30,13 @@ from dataclasses import replace
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.scheduling.decisions import Blocked
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.forecast_accuracy import StartForecast
+from drumline.scheduling.forecast_correction import ForecastLearner, GroupedStart, grouped
 from drumline.scheduling.forecast_inputs import Forecast, ForecastInputs
-from drumline.scheduling.model import Gang, Policy
+from drumline.scheduling.forecast_rough import rough_starts
+from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import ForecastMetrics
 
@@ -41,7 +48,7 @@ SAMPLES = 5
 
 
 class Forecasts:
-    """The newest forecast of every job that waits near the head of the line.
+    """The newest forecast of every job that waits.
 
     Args:
         state: the caches.
@@ -75,9 +82,16 @@ class Forecasts:
         self._metrics = metrics
         self._forecaster = forecaster
         self._newest: Forecast | None = None
-        self._starts: Mapping[str, ExpectedStart] = {}
+        self._simulated: Mapping[str, ExpectedStart] = {}
+        """By uid, as the forecaster gave them."""
+        self._starts: dict[str, ExpectedStart] = {}
+        """By uid, rough ones too, corrected."""
+        self._looked_at: set[str] = set()
+        """Uids that have a rough forecast, or cannot have one, since the last simulated one."""
+        self._learner = ForecastLearner()
+        self._correction = self._learner.correction(0.0)
         self._first: dict[str, tuple[float, ExpectedStart]] = {}
-        """Of each job that waits since: when its first p50 was worked out, and what it was."""
+        """Of each job that waits since: when it was first looked at, and what was expected then."""
 
     def of(self, uid: str) -> ExpectedStart | None:
         """When this job will probably start, if that was worked out."""
@@ -103,8 +117,9 @@ class Forecasts:
         pending = tuple(self._state.scheduling.pending())
         snapshot = self._state.scheduling.snapshot(now=now)
         self._compare(pending)
+        self._correction = self._learner.correction(now)
         if not pending:
-            self._newest, self._starts = None, {}
+            self._newest, self._simulated, self._starts = None, {}, {}
             return
         snapshot = replace(snapshot, history=self._usage.at(now))
         inputs = ForecastInputs(snapshot=snapshot, pending=pending)
@@ -125,10 +140,55 @@ class Forecasts:
         finally:
             stopped.set()  # cancelled, we are gone at once, but not the thread
         self._newest = Forecast(inputs=inputs, made_at=now, starts=tuple(starts), repeats=repeats)
-        self._starts = {start.uid: start for start in starts}
-        for start in starts:
-            self._first.setdefault(start.uid, (now, start))
+        self._simulated = {start.uid: start for start in starts}
+        self._starts = {}
+        self._looked_at.clear()
+        waiting = {gang.uid: gang for gang in pending}
+        self._take(grouped(simulated=starts, rough=(), waiting=waiting), now=now)
         self._wake()
+
+    def look_at_line(
+        self,
+        line: Sequence[Blocked],
+        *,
+        snapshot: Snapshot,
+        pending: Sequence[Gang],
+        now: float,
+    ) -> None:
+        """Give everybody in line an expected start who has none: O(line), where somebody is new.
+
+        Args:
+            line: who does not start in this cycle, in order.
+            snapshot: the cluster of this cycle.
+            pending: who waits.
+            now: seconds since the epoch.
+        """
+        new = {blocked.uid: blocked for blocked in line if blocked.uid not in self._looked_at}
+        if not new:
+            return
+        self._looked_at |= new.keys()
+        waiting = {gang.uid: gang for gang in pending}
+        rough = rough_starts(
+            snapshot=snapshot,
+            waiting=waiting,
+            line=line,
+            known=self._simulated,
+            now=now,
+            asked=new.keys(),
+        )
+        self._take(grouped(simulated=(), rough=rough, waiting=waiting), now=now)
+        for uid, blocked in new.items():
+            if uid not in self._starts:
+                none = ExpectedStart(key=blocked.key, uid=uid, p50_at=None, p90_at=None)
+                self._first.setdefault(uid, (now, none))
+
+    def _take(self, forecasts: Sequence[GroupedStart], *, now: float) -> None:
+        """Correct these forecasts, and remember them as they were."""
+        self._learner.note(forecasts, now=now)
+        for each in forecasts:
+            start = self._correction.of(each, now=now)
+            self._starts[start.uid] = start
+            self._first.setdefault(start.uid, (now, start))
 
     def _compare(self, pending: Sequence[Gang]) -> None:
         """Count the first forecasts of jobs that started, and forget those of jobs that left.
@@ -143,8 +203,11 @@ class Forecasts:
             started_at = None if admitted_at is None else parse_timestamp(admitted_at)
             if started_at is not None and started_at > made_at:
                 self._count(StartForecast.of(start, made_at=made_at, started_at=started_at))
+                self._learner.started(uid, at=started_at)
             elif uid in waiting:
                 continue
+            else:
+                self._learner.left(uid)
             del self._first[uid]
 
     def _count(self, forecast: StartForecast | None) -> None:

@@ -20,6 +20,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
@@ -63,6 +64,7 @@ class SchedulerLoop:
         wake: set when something may have changed.
         policy: the choices of the cluster's owner.
         usage: the usage history of the queues.
+        forecasts: when waiting jobs will probably start.
         captures: where a cycle is written that is asked for.
         node_requests: what autoscalers are asked for.
         enqueue: wakes the reconciler for a job's key.
@@ -79,6 +81,7 @@ class SchedulerLoop:
         wake: asyncio.Event,
         policy: Policy,
         usage: QueueUsageHistory,
+        forecasts: Forecasts,
         captures: CycleCaptures,
         node_requests: NodeRequests,
         enqueue: Callable[[str], None],
@@ -92,6 +95,7 @@ class SchedulerLoop:
         self._wake = wake
         self._policy = policy
         self._usage = usage
+        self._forecasts = forecasts
         self._captures = captures
         self._node_requests = node_requests
         self._cycle_cache = CycleCache()
@@ -150,6 +154,9 @@ class SchedulerLoop:
         broken = (held.gang for held in snapshot.admitted if held.lost)
         self._node_requests.take(decisions, waiting=(*pending, *broken), now=now)
         if explains:
+            self._forecasts.look_at_line(
+                decisions.blocked, snapshot=snapshot, pending=pending, now=now
+            )
             self._explain_waiting(decisions)
         settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
         self._observe(gathered - started, "snapshot")

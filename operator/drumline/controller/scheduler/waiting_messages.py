@@ -3,9 +3,9 @@
 The newest text a job is to have replaces one that is not written yet. A new reason is written as
 soon as its turn comes, but a job that was preempted says so for a while: the API server has the
 gang to create that it made room for. How soon a message whose numbers moved is refreshed depends on
-the job's position (`waiting_text`). An expected start is refreshed at most once a minute, if it
-moved by more than a tenth of what is left until then. Only jobs near the head of their queue get an
-event.
+the job's position (`waiting_text`). An expected start is refreshed at most as often as a message
+there, if it moved by more than a tenth of what is left until then; far from the head at most once
+an hour, if it moved by more than a half. Only jobs near the head of their queue get an event.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ PAUSE_SECONDS = 0.1
 """Between two batches: a hundred writes a second, whatever the length of the queue."""
 RETRY_SECONDS = 1.0
 REFRESH_SECONDS = 60.0
+FAR_SECONDS = 3600.0
 PREEMPTED_SECONDS = 3.0
 """So long a job says that it was preempted, and by whom, before it says what it waits for."""
 
@@ -97,12 +98,15 @@ class WaitingMessages:
         expected = self._expected(job.uid)
         start = expected.p50_at if expected else None
         same = (before.reason, before.message) == (reason, message[:2048])
-        if same and not _moved(before.expected_start, start, now=now):
+        far = position >= HEAD
+        if same and not _moved(before.expected_start, start, now=now, part=0.5 if far else 0.1):
             self._due.pop(job.uid, None)
             return
         # A message of an unknown age counts as written now: a refresh of it may wait.
         written_at = self._written_at.setdefault(job.uid, now)
         pause = refresh_seconds(before.message or "", message, position=position)
+        if same and far:
+            pause = FAR_SECONDS
         if before.reason == reason and now < written_at + pause:
             return
         by = expected.p90_at if expected else None
@@ -183,8 +187,8 @@ def _waits(job: Job) -> bool:
     return is_queued(job) if assignment is None else bool(assignment.lost)
 
 
-def _moved(before: str | None, start: float | None, *, now: float) -> bool:
-    """Whether another expected start is worth a write."""
+def _moved(before: str | None, start: float | None, *, now: float, part: float) -> bool:
+    """Whether another expected start is worth a write: it moved by that part of what is left."""
     if before is None or start is None:
         return (before is None) != (start is None)
-    return abs(parse_timestamp(before) - start) > max(REFRESH_SECONDS, abs(start - now) / 10)
+    return abs(parse_timestamp(before) - start) > max(REFRESH_SECONDS, abs(start - now) * part)

@@ -14,6 +14,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline.scheduling.decisions import Blocked, BlockReason
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.forecast_inputs import OLDEST_SECONDS
 from drumline.scheduling.model import Policy
@@ -40,7 +41,8 @@ async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> Non
     assert expected is not None
     assert expected.p50_at is not None
     assert expected.p90_at is not None
-    assert NOW < expected.p50_at <= expected.p90_at <= T0 + 3600
+    assert NOW < expected.p50_at <= T0 + 3600  # the running job ends by then
+    assert expected.p50_at < expected.p90_at
     assert (forecasts.of("1"), woken) == (None, [True])
 
 
@@ -205,7 +207,75 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
     assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
 
 
-async def test_a_first_forecast_without_a_band_is_unknown_whatever_later_ones_say() -> None:
+def look(forecasts: Forecasts, state: ClusterCache, *, now: float, reason: BlockReason) -> None:
+    """A cycle in which the job that waits is rejected for that reason."""
+    rejected = Blocked(key="team/waits", uid="2", reason=reason, message="")
+    forecasts.look_at_line(
+        [rejected],
+        snapshot=state.scheduling.snapshot(now=now),
+        pending=state.scheduling.pending(),
+        now=now,
+    )
+
+
+def nothing_in_sight(**_: object) -> tuple[ExpectedStart, ...]:
+    """A simulated future that is too short."""
+    return (ExpectedStart(key="team/waits", uid="2", p50_at=None, p90_at=None),)
+
+
+async def test_a_new_job_has_a_band_in_the_cycle_that_rejects_it() -> None:
+    state = a_full_node()
+    forecasts = counting(state, Metrics(), now=[NOW], forecaster=nothing_in_sight)
+    look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
+    at_once = forecasts.of("2")
+    assert at_once is not None
+    assert at_once.p50_at is not None
+    assert at_once.p90_at is not None
+    assert NOW < at_once.p50_at < at_once.p90_at
+    await forecasts.forecast()
+    look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
+    assert forecasts.of("2") == at_once  # the simulated future did not see it start
+
+
+async def test_a_simulated_start_replaces_a_rough_one() -> None:
+    state = a_full_node()
+
+    def expect(**_: object) -> tuple[ExpectedStart, ...]:
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=NOW + 9000, p90_at=NOW + 99_000),)
+
+    forecasts = counting(state, Metrics(), now=[NOW], forecaster=expect)
+    look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
+    await forecasts.forecast()
+    look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
+    expected = forecasts.of("2")
+    assert expected is not None
+    assert (expected.p50_at, expected.p90_at) == (NOW + 9000, NOW + 99_000)
+
+
+async def test_what_delayed_starts_were_worth_moves_the_next_forecast() -> None:
+    """Each time 900 s were expected and 3,000 s passed: the tenth forecast says about that."""
+    state, metrics = a_full_node(), Metrics()
+    now = [NOW]
+
+    def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
+        return (ExpectedStart(key="team/waits", uid="2", p50_at=now + 900, p90_at=now + 901),)
+
+    forecasts = counting(state, metrics, now=now, forecaster=expect)
+    for _ in range(10):
+        await forecasts.forecast()
+        now[0] += 3000
+        before = job_view("waits", uid="2", nodes=1, gpusPerNode=8)
+        status = {"phase": "Pending", "admittedAt": timestamp(now[0])}  # preempted at once
+        state.on_job(before, job_view("waits", uid="2", status=status, nodes=1, gpusPerNode=8))
+        now[0] += 60
+    await forecasts.forecast()
+    expected = forecasts.of("2")
+    assert expected is not None
+    assert expected.p50_at is not None
+    assert expected.p50_at - now[0] == pytest.approx(3000, rel=0.1)
+
+
+async def test_a_first_look_without_a_band_is_unknown_whatever_later_forecasts_say() -> None:
     state, metrics = a_full_node(), Metrics()
     now = [NOW]
 
@@ -214,7 +284,8 @@ async def test_a_first_forecast_without_a_band_is_unknown_whatever_later_ones_sa
         return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at),)
 
     forecasts = counting(state, metrics, now=now, forecaster=expect)
-    await forecasts.forecast()
+    look(forecasts, state, now=NOW, reason=BlockReason.WAITING_FOR_JOBS)
+    assert forecasts.of("2") is None
     now[0] = NOW + OLDEST_SECONDS
     await forecasts.forecast()
     status = {**assignment("node-0"), "phase": "Running", "admittedAt": timestamp(NOW + 5000)}

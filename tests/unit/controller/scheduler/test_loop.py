@@ -11,6 +11,7 @@ import pytest
 
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
+from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.loop import (
     LOOK_FACTOR,
     LOOK_SECONDS,
@@ -18,6 +19,7 @@ from drumline.controller.scheduler.loop import (
     SchedulerLoop,
     next_look,
 )
+from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.scheduling.model import Policy, Snapshot
 from drumline.telemetry.metrics import Metrics
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
@@ -66,6 +68,7 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
         wake=wake,
         policy=Policy(),
         usage=QueueUsageHistory(half_life=3600.0),
+        forecasts=Mock(),
         captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
         node_requests=nobody_offers_nodes(),
         enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
@@ -95,6 +98,44 @@ async def test_waiting_jobs_are_counted_by_queue_and_reason(
     await loop.cycle()
     labels = {"queue": "research", "reason": "InsufficientGpus"}
     assert metrics.registry.get_sample_value("drumline_pending_jobs", labels) == 1
+
+
+async def test_the_message_of_a_new_job_has_its_expected_start(tmp_path: Path) -> None:
+    """In the cycle that rejects it, so in one write."""
+    state, metrics = a_full_node(), Metrics()
+    usage = QueueUsageHistory(half_life=3600.0)
+    forecasts = Forecasts(
+        state=state,
+        usage=usage,
+        policy=Policy(),
+        clock=lambda: NOW,
+        wake=lambda: None,
+        caught_up=AsyncMock(),
+        metrics=metrics.forecasts,
+    )
+    messages = WaitingMessages(
+        state=state, writer=Mock(), job_events=Mock(), expected=forecasts.of, clock=lambda: NOW
+    )
+    loop = SchedulerLoop(
+        state=state,
+        committer=AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True}),
+        messages=messages,
+        metrics=metrics,
+        clock=lambda: NOW,
+        wake=asyncio.Event(),
+        policy=Policy(),
+        usage=usage,
+        forecasts=forecasts,
+        captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
+        node_requests=nobody_offers_nodes(),
+        enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
+    )
+    for _ in range(2):  # the first explains nothing
+        await loop.cycle()
+    (text,) = messages.take()
+    assert text.start is not None
+    assert text.start_by is not None
+    assert NOW < text.start < text.start_by
 
 
 async def test_the_first_cycle_is_over_though_it_failed(make_loop: MakeLoop) -> None:

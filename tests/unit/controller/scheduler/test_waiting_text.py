@@ -7,11 +7,16 @@ from typing import Any
 
 import pytest
 
-from drumline.controller.scheduler.waiting_messages import PREEMPTED_SECONDS, WaitingMessages
+from drumline.controller.scheduler.waiting_messages import (
+    FAR_SECONDS,
+    PREEMPTED_SECONDS,
+    WaitingMessages,
+)
 from drumline.controller.scheduler.waiting_text import HEAD, NEXT, refresh_seconds, text_of
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.decisions import Blocked, BlockReason, Remedy, RemedyKind
+from drumline.scheduling.forecast import ExpectedStart
 from tests.builders import T0, a_job, admitted, running, with_status
 
 FULL = "needs 8 GPUs in pool h100; 3 of 64 free"
@@ -95,6 +100,34 @@ def test_a_change_of_figures_alone_is_not_due_far_from_the_head() -> None:
     assert not due(NEXT)
     clock[0] += 540
     assert due(NEXT)
+
+
+def test_a_start_that_moves_is_written_seldom_far_from_the_head() -> None:
+    clock, expected = [T0], [T0 + 10_000.0]
+    none: Any = None
+    messages = WaitingMessages(
+        state=none,
+        writer=none,
+        job_events=none,
+        expected=lambda uid: ExpectedStart(key="k", uid=uid, p50_at=expected[0], p90_at=None),
+        clock=lambda: clock[0],
+    )
+    reason = str(BlockReason.INSUFFICIENT_GPUS)
+    status = transitions.waiting(a_job(), reason=reason, message=FULL, now=T0)
+    status = transitions.with_expected_start(status, start=T0 + 10_000.0, by=None)
+    job = with_status(replace(a_job(), resource_version="2"), status)
+
+    def due(position: int, *, at: float, start: float) -> bool:
+        clock[0], expected[0] = T0 + at, T0 + start
+        messages.set(job, reason=reason, message=FULL, position=position)
+        return bool(messages.due)
+
+    assert not due(HEAD, at=0, start=90_000)  # of an unknown age: counts as written now
+    assert not due(HEAD, at=FAR_SECONDS - 1, start=90_000)  # too soon
+    assert not due(HEAD, at=FAR_SECONDS, start=16_000)  # by less than half of what is left
+    assert due(HEAD, at=FAR_SECONDS, start=90_000)
+    assert due(0, at=FAR_SECONDS, start=16_000)
+    assert not due(0, at=FAR_SECONDS, start=10_000)
 
 
 def test_a_job_that_was_preempted_says_so_before_it_says_what_it_waits_for() -> None:

@@ -1,0 +1,187 @@
+"""Forecasts of starts, corrected by what became of earlier ones.
+
+A simulated future knows no job that comes later, and so its starts are too early wherever work
+keeps coming: knowing how long every job runs would not help (docs/benchmarks.md). What does help is
+to remember. For each forecast it is noted how much longer the wait was than said. Of these ratios
+the median and the 90th percentile correct the next forecast, as in split conformal prediction
+(Vovk et al., 2005): if delays go on as they did, nine in ten starts are before the p90, however
+wrong the model.
+
+    said 10, 20 and 40 min, were 15, 60 and 40 -> ratios 1.5, 3, 1; the next "10 min" is "15 min"
+
+Ratios are learned for each group (a queue, and how the forecast was made), with a little of what
+all groups had, and of `PRIOR`, which is all there is at the beginning. A job that waits already
+longer than was said counts with what it has waited: only fast starts would be known otherwise.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.model import Gang
+
+PRIOR: Final = (0.6, 0.8, 1.0, 1.5, 2.5)
+"""Ratios before anything is known: a forecast is half right, and may be early by 2.5 times."""
+PRIOR_WEIGHT: Final = 5.0
+"""As many observations is the prior worth in a group."""
+OTHERS_WEIGHT: Final = 3.0
+"""As many observations is worth, together, what all groups had; a third of each, if few."""
+ALLOWANCE_SECONDS: Final = 60.0
+"""Added to both waits before they are compared: a start in a second and in ten are the same."""
+NOTED_EACH_SECONDS: Final = 1800.0
+"""How often a forecast of the same job is noted."""
+MOST_RATIOS: Final = 1000
+"""The newest of a group that are remembered."""
+MOST_NOTED: Final = 20_000
+"""How many forecasts are remembered that have no outcome yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedStart:
+    """A forecast as it was made, and the group whose delays it shares."""
+
+    start: ExpectedStart
+    group: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Noted:
+    group: str
+    made_at: float
+    expected_at: float
+
+    def ratio(self, started_at: float) -> float:
+        """How many times as long as expected it waited."""
+        return _padded(self.made_at, started_at) / _padded(self.made_at, self.expected_at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """How much longer than forecast waits are: for each group the median, and nine in ten."""
+
+    groups: Mapping[str, tuple[float, float]]
+    elsewhere: tuple[float, float]
+    """For a group of which nothing is known."""
+
+    def of(self, grouped: GroupedStart, *, now: float) -> ExpectedStart:
+        """The forecast, corrected. A p90 only moves away: the model knew why it was far."""
+        start = grouped.start
+        if start.p50_at is None:
+            return start
+        half, most = self.groups.get(grouped.group, self.elsewhere)
+        padded = _padded(now, start.p50_at)
+        p50_at, latest = (
+            now + max(0.0, ratio * padded - ALLOWANCE_SECONDS) for ratio in (half, most)
+        )
+        return ExpectedStart(
+            key=start.key,
+            uid=start.uid,
+            p50_at=p50_at,
+            p90_at=latest if start.p90_at is None else max(latest, start.p90_at),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class ForecastLearner:
+    """Remembers forecasts until their jobs start, and what they were worth."""
+
+    _noted: dict[str, list[_Noted]] = field(default_factory=dict[str, list[_Noted]], init=False)
+    _count: int = field(default=0, init=False)
+    _ratios: dict[str, deque[float]] = field(default_factory=dict[str, deque[float]], init=False)
+
+    def note(self, forecasts: Iterable[GroupedStart], *, now: float) -> None:
+        """Remember forecasts, as they were before any correction."""
+        for each in forecasts:
+            start = each.start
+            before = self._noted.get(start.uid)
+            recent = before is not None and now < before[-1].made_at + NOTED_EACH_SECONDS
+            if start.p50_at is None or recent or self._count >= MOST_NOTED:
+                continue
+            noted = _Noted(group=each.group, made_at=now, expected_at=start.p50_at)
+            self._noted.setdefault(start.uid, []).append(noted)
+            self._count += 1
+
+    @property
+    def waiting(self) -> Collection[str]:
+        """Uids of the jobs whose starts it wants to know."""
+        return self._noted.keys()
+
+    def started(self, uid: str, *, at: float) -> None:
+        """A job has started."""
+        for noted in self._forget(uid):
+            if at > noted.made_at:
+                ratios = self._ratios.setdefault(noted.group, deque(maxlen=MOST_RATIOS))
+                ratios.append(noted.ratio(at))
+
+    def left(self, uid: str) -> None:
+        """A job waits no more, and did not start."""
+        self._forget(uid)
+
+    def correction(self, now: float) -> Correction:
+        """What is known by now. O(what is remembered)."""
+        seen = {group: list(ratios) for group, ratios in self._ratios.items()}
+        for several in self._noted.values():
+            for noted in several:
+                if now > noted.expected_at:
+                    at_least = noted.ratio(now)
+                    seen.setdefault(noted.group, []).append(at_least)
+        everything = [ratio for ratios in seen.values() for ratio in ratios]
+        return Correction(
+            groups={
+                group: _corrected(ratios, everywhere=everything) for group, ratios in seen.items()
+            },
+            elsewhere=_corrected((), everywhere=everything),
+        )
+
+    def _forget(self, uid: str) -> list[_Noted]:
+        noted = self._noted.pop(uid, [])
+        self._count -= len(noted)
+        return noted
+
+
+def _padded(since: float, until: float) -> float:
+    return max(0.0, until - since) + ALLOWANCE_SECONDS
+
+
+def _corrected(own: Collection[float], *, everywhere: Collection[float]) -> tuple[float, float]:
+    """Median and 90th percentile of a group's ratios, shrunk to the others' and the prior."""
+    weighted = [(ratio, 1.0) for ratio in own]
+    weighted += [(ratio, min(1 / 3, OTHERS_WEIGHT / len(everywhere))) for ratio in everywhere]
+    weighted += [(ratio, PRIOR_WEIGHT / len(PRIOR)) for ratio in PRIOR]
+    weighted.sort()
+    whole = sum(weight for _, weight in weighted)
+    return _quantile(weighted, 0.5 * whole), _quantile(weighted, 0.9 * whole)
+
+
+def _quantile(weighted: Iterable[tuple[float, float]], reached: float) -> float:
+    """The value at which the weights of an ascending sequence come to that."""
+    total = value = 0.0
+    for ratio, weight in weighted:
+        total, value = total + weight, ratio
+        if total >= reached:
+            break
+    return value
+
+
+def grouped(
+    *,
+    simulated: Iterable[ExpectedStart],
+    rough: Iterable[ExpectedStart],
+    waiting: Mapping[str, Gang],
+) -> list[GroupedStart]:
+    """Each forecast with its group: its queue, and whether it was rough.
+
+    A simulated one that saw no start is left out: the rough one stands for it.
+    """
+    return [
+        *(
+            GroupedStart(start=start, group=waiting[start.uid].queue)
+            for start in simulated
+            if start.p50_at is not None
+        ),
+        *(GroupedStart(start=start, group=f"{waiting[start.uid].queue}/rough") for start in rough),
+    ]
