@@ -70,7 +70,7 @@ def free_now(snapshot: Snapshot) -> dict[str, Amounts]:
 
 def is_open(gang: Gang, node: Node) -> bool:
     """Whether the node takes new pods of the gang."""
-    if node.unschedulable or not node.ready or node.distrusted or node.closed:
+    if node.unschedulable or not node.ready or node.distrusted or node.closed or node.quarantined:
         return False
     if node.name in gang.excluded_nodes:
         return False

@@ -80,6 +80,7 @@ class Life:
                 self._finish,
                 self._give_up,
                 self._cordon,
+                self._judge,
                 self._strangers,
                 self._lose,
                 self._bind,
@@ -135,6 +136,12 @@ class Life:
     def _cordon(self) -> None:
         at = self.chance.randrange(len(self.nodes))
         self._renew(at, unschedulable=not self.snapshot.nodes[at].unschedulable)
+
+    def _judge(self) -> None:
+        suspicion = self.chance.randrange(3)
+        quarantined = suspicion == 2 and self.chance.random() < 0.5
+        at = self.chance.randrange(len(self.nodes))
+        self._renew(at, suspicion=suspicion, quarantined=quarantined)
 
     def _strangers(self) -> None:
         at = self.chance.randrange(len(self.nodes))

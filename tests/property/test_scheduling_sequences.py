@@ -165,6 +165,10 @@ class ClusterLife(RuleBasedStateMachine):
     def close(self, pick: int, why: str) -> None:
         self._change(pick, closed=why)
 
+    @rule(pick=PICK, suspicion=st.integers(0, 2), quarantined=st.booleans())
+    def judge(self, pick: int, suspicion: int, *, quarantined: bool) -> None:
+        self._change(pick, suspicion=suspicion, quarantined=quarantined)
+
     @rule(pick=PICK, gpus=st.integers(0, 3))
     def foreign_pod(self, pick: int, gpus: int) -> None:
         """A stranger's pods, perhaps more of them than the node can take."""

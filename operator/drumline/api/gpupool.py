@@ -18,6 +18,7 @@ from drumline.api.base import (
     name_rule,
 )
 from drumline.api.conditions import Condition
+from drumline.api.nodehealth import NodeHealthSpec, NodeHealthStatus
 from drumline.api.podprofile import PodProfile
 from drumline_trainer.planner.hardware import GPU_MODELS
 
@@ -107,6 +108,8 @@ class GpuPoolSpec(ApiModel):
     capabilities, sidecars, as fast networks need them. Absent: nothing."""
     autoscaling: PoolAutoscaling | None = None
     """How an autoscaler is asked for nodes when jobs wait. Absent: not at all."""
+    node_health: NodeHealthSpec | None = None
+    """What follows from what is known against nodes. Absent: as with the defaults."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -168,6 +171,12 @@ class GpuPoolStatus(ApiModel):
         list[StepPartStatus] | None, Field(max_length=8, json_schema_extra=keyed_by("part"))
     ] = None
     """The same by part of a step, with which `drumline plan` corrects each part of its own."""
+    node_health: Annotated[
+        list[NodeHealthStatus] | None, Field(max_length=64, json_schema_extra=keyed_by("node"))
+    ] = None
+    """Nodes that something speaks against, and which of them are quarantined."""
+    quarantined_nodes: int | None = None
+    """How many are. Absent: none."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 

@@ -164,6 +164,15 @@ NODES: Final = AlertGroup(
             command="kubectl cordon {{ $labels.node }}",
         ),
         Alert(
+            name="DrumlineNodesQuarantined",
+            expression="max by (gpu_pool) (drumline_quarantined_nodes) > 0",
+            minutes=30,
+            severity="warning",
+            summary="{{ $value }} nodes of pool {{ $labels.gpu_pool }} take no new pods for half an"
+            " hour: jobs or checks found them slow or broken.",
+            command="kubectl get gpupool {{ $labels.gpu_pool }} -o jsonpath='{.status.nodeHealth}'",
+        ),
+        Alert(
             name="DrumlineSpotStorm",
             expression="max(drumline_node_disruptions"
             '{kind="SpotReclaim",confidence="certain"}) > 4',

@@ -6,11 +6,18 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drumline.overview.objects import ClusterObjects, JobObject, NodeObject, PoolObject
+from drumline.overview.objects import (
+    ClusterObjects,
+    JobObject,
+    NodeObject,
+    PoolNodeHealth,
+    PoolObject,
+)
 from drumline.overview.rows import NodeRow
 from drumline_trainer.contract import plain
 
 READY: Final = "Ready"
+QUARANTINED: Final = "Quarantined"
 _KEEPS_PODS_OFF: Final = frozenset(("NoSchedule", "NoExecute"))
 _GPU_TAINT: Final = "nvidia.com/gpu"
 """Every job tolerates it."""
@@ -27,6 +34,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
     pools = sorted(cluster.pools, key=_age)
     held, jobs = _places(cluster.jobs)
     promised = _promises(cluster.jobs)
+    health = {pool.metadata.name: _health(pool) for pool in pools}
     rows: list[NodeRow] = []
     for node in cluster.nodes:
         pool = next((each for each in pools if _selects(each, node)), None)
@@ -34,7 +42,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
             continue
         name, levels = node.metadata.name, pool.spec.topology_levels or []
         labels = node.metadata.labels or {}
-        state, why = _state(node)
+        state, why = _state(node, health=health[pool.metadata.name].get(name))
         rows.append(
             NodeRow(
                 node=plain(name),
@@ -58,6 +66,10 @@ def _age(pool: PoolObject) -> tuple[str, str]:
 def _selects(pool: PoolObject, node: NodeObject) -> bool:
     labels = node.metadata.labels or {}
     return all(labels.get(key) == value for key, value in pool.spec.node_selector.items())
+
+
+def _health(pool: PoolObject) -> Mapping[str, PoolNodeHealth]:
+    return {entry.node: entry for entry in pool.status.node_health or ()}
 
 
 def _places(jobs: Iterable[JobObject]) -> tuple[Counter[str], Mapping[str, set[str]]]:
@@ -85,8 +97,8 @@ def _promises(jobs: Iterable[JobObject]) -> Mapping[str, set[str]]:
     return promised
 
 
-def _state(node: NodeObject) -> tuple[str, str]:
-    """One word, and what the node itself says."""
+def _state(node: NodeObject, *, health: PoolNodeHealth | None) -> tuple[str, str]:
+    """One word, and what the node itself says, or what speaks against it."""
     ready = [each for each in node.status.conditions or () if each.type == "Ready"]
     if not any(each.status == "True" for each in ready):
         return "NotReady", ready[0].message if ready else "no kubelet has reported"
@@ -99,7 +111,9 @@ def _state(node: NodeObject) -> tuple[str, str]:
     ]
     if taints:
         return "Tainted", ", ".join(f"{each.key}:{each.effect}" for each in taints)
-    return READY, ""
+    if health is None:
+        return READY, ""
+    return QUARANTINED if health.quarantined_at else READY, health.message
 
 
 def _count(text: str | None) -> int:

@@ -273,11 +273,26 @@ class PoolSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
     topology_levels: list[PoolLevel] | None = None
 
 
+class PoolNodeHealth(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.nodeHealth: what is known against a node."""
+
+    node: str
+    quarantined_at: str | None = None
+    message: str = ""
+
+
+class PoolStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
+    """What the operator last saw of a pool."""
+
+    node_health: list[PoolNodeHealth] | None = None
+
+
 class PoolObject(_ObjectPart, frozen=True, rename="camel", gc=False):
     """A GpuPool."""
 
     metadata: ObjectMetadata
     spec: PoolSpec = PoolSpec()
+    status: PoolStatus = PoolStatus()
 
 
 class NodeTaint(_ObjectPart, frozen=True, rename="camel", gc=False):

@@ -219,8 +219,8 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
         held_gpus: what jobs hold there by their places; other pods are not counted.
         jobs: the jobs that hold them, as `namespace/name`.
         promised_to: waiting jobs that will get places there, as `namespace/name`.
-        state: Ready, NotReady, Cordoned or Tainted.
-        why: what the node says of it.
+        state: Ready, NotReady, Cordoned, Tainted or Quarantined.
+        why: what the node says of it; of one that is ready or quarantined, what speaks against it.
     """
 
     node: str

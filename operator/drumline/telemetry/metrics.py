@@ -232,6 +232,12 @@ class RecoveryMetrics:
             ["kind", "confidence"],
             registry=registry,
         )
+        self.quarantined_nodes = Gauge(
+            "drumline_quarantined_nodes",
+            "Nodes of a pool that take no new pods for what jobs or checks say of them.",
+            ["gpu_pool"],
+            registry=registry,
+        )
 
 
 class ControllerMetrics:

@@ -329,6 +329,14 @@ CASES: Mapping[str, AlertCase] = {
         summary="The archive lacks changes of jobs that should be in it for 25m 0s.",
         silent={"drumline_archiver_overdue_seconds": "0+60x18 0x20"},
     ),
+    "DrumlineNodesQuarantined": AlertCase(
+        fires={'drumline_quarantined_nodes{gpu_pool="h100"}': "2x40"},
+        at_minutes=31,
+        labels={"gpu_pool": "h100"},
+        summary="2 nodes of pool h100 take no new pods for half an hour: jobs or checks found them"
+        " slow or broken.",
+        silent={'drumline_quarantined_nodes{gpu_pool="h100"}': "2x20 0x20"},
+    ),
     "DrumlineSpotStorm": AlertCase(
         fires={'drumline_node_disruptions{kind="SpotReclaim",confidence="certain"}': "5x5"},
         at_minutes=1,

@@ -60,6 +60,22 @@ def test_a_node_says_what_keeps_pods_off(fields: dict[str, Any], state: str, why
     assert (row.state, row.why) == (state, why)
 
 
+def test_what_is_known_against_a_node_is_shown_with_it() -> None:
+    health = [
+        {"node": "node-1", "message": "Slow (by 20 %) for jobs in team-a", "evidence": []},
+        {"node": "node-2", "message": "CheckFailed", "quarantinedAt": "2026-11-25T10:00:00Z"},
+        {"node": "node-3", "message": "CheckFailed", "quarantinedAt": "2026-11-25T10:00:00Z"},
+    ]
+    pool = a_pool() | {"status": {"nodeHealth": health}}
+    cordoned = a_node("node-3", spec={"unschedulable": True})
+    rows = node_rows(a_cluster(pool, a_node("node-1"), a_node("node-2"), cordoned))
+    assert [(row.state, row.why) for row in rows] == [
+        ("Ready", "Slow (by 20 %) for jobs in team-a"),
+        ("Quarantined", "CheckFailed"),
+        ("Cordoned", "kubectl uncordon opens it again"),
+    ]
+
+
 def test_of_two_pools_that_select_a_node_the_older_has_it() -> None:
     old, new = a_pool("z-old", nodeSelector={}), a_pool("a-new", nodeSelector={})
     old["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"

@@ -86,6 +86,7 @@ from drumline_trainer.contract.status import (
     MAX_INCIDENTS,
     MAX_LAYOUT_CHARS,
     MAX_SILENT,
+    MAX_SLOW,
     MAX_WAIT_SECONDS,
     AgentPhase,
     AgentStatus,
@@ -94,6 +95,7 @@ from drumline_trainer.contract.status import (
     Remark,
     RemarkKind,
     SilentMember,
+    SlowMember,
 )
 from drumline_trainer.contract.step_parts import StepPart, StepPartSeconds
 from drumline_trainer.contract.step_series import MAX_SERIES_CHARS, StepPoint
@@ -125,6 +127,7 @@ __all__ = [
     "MAX_PRELOADS",
     "MAX_SERIES_CHARS",
     "MAX_SILENT",
+    "MAX_SLOW",
     "MAX_UNPACKED_BYTES",
     "MAX_WAIT_SECONDS",
     "MODULE_PATTERN",
@@ -157,6 +160,7 @@ __all__ = [
     "RemarkKind",
     "RestoreTier",
     "SilentMember",
+    "SlowMember",
     "StepPart",
     "StepPartSeconds",
     "StepPoint",

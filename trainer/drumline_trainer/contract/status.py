@@ -20,6 +20,7 @@ MAX_FINAL_REPORT_BYTES: Final = 4096
 MAX_STATUS_BYTES: Final = 64 * 1024
 MAX_INCIDENTS: Final = 32
 MAX_SILENT: Final = 256
+MAX_SLOW: Final = 8
 MAX_LAYOUT_CHARS: Final = 256
 MAX_WAIT_SECONDS: Final = 30.0
 """Longest that an agent holds a status request open."""
@@ -31,6 +32,17 @@ class SilentMember:
 
     index: int
     seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowMember:
+    """A member whose ranks compute more slowly than those of the others that have the same work."""
+
+    index: int
+    percent: int
+    """So much longer than the median, in the mean of the last few steps."""
+    steps: int
+    """Since when, without a break."""
 
 
 class AgentPhase(StrEnum):
@@ -122,6 +134,8 @@ class AgentStatus:
     """Rises whenever something changes that the operator waits for; see `since`."""
     silent: tuple[SilentMember, ...] = ()
     """Members whose heartbeats this agent misses."""
+    slow: tuple[SlowMember, ...] = ()
+    """The slowest first, at most MAX_SLOW. An operator that knows no such field goes without."""
     incidents: tuple[Incident, ...] = ()
     """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
     notice: NoticeAnswer | None = None
@@ -167,6 +181,7 @@ class AgentStatus:
             progress=Progress.parse(cast("dict[str, Any]", progress)),
             version=read.integer(raw, "version") if "version" in raw else 0,
             silent=tuple(_silence(item) for item in read.objects(raw, "silent", limit=MAX_SILENT)),
+            slow=tuple(_slow(item) for item in read.objects(raw, "slow", limit=MAX_SLOW)),
             incidents=tuple(
                 Incident.parse(item) for item in read.objects(raw, "incidents", limit=MAX_INCIDENTS)
             ),
@@ -238,6 +253,14 @@ def _remark(raw: object) -> Remark | None:
     sentence = read.text(fields, "sentence")[:MAX_CAUSE_CHARS]
     kind = next((kind for kind in RemarkKind if kind == read.text(fields, "kind")), None)
     return None if kind is None else Remark(kind=kind, sentence=sentence)
+
+
+def _slow(raw: dict[str, Any]) -> SlowMember:
+    return SlowMember(
+        index=read.integer(raw, "index"),
+        percent=read.integer(raw, "percent"),
+        steps=read.integer(raw, "steps"),
+    )
 
 
 def _silence(raw: dict[str, Any]) -> SilentMember:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.config import LogRanks, TrainerConfig
 from drumline_trainer.contract import MAX_LAYOUT_CHARS, RestoreTier, StepPart
-from drumline_trainer.layout import Layout
+from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.bottleneck import BottleneckDiagnosis, diagnose
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
@@ -58,6 +58,10 @@ class RunReporter:
     tokens_per_second: float | None = None
     step_seconds: float | None = None
     step_parts: dict[str, float] | None = None
+    measured_step: int | None = None
+    """Finished steps when these were measured."""
+    stage: int = 0
+    """Place in its pipeline."""
     memory: MemoryUsage | None = None
     layout: str = ""
     predicted_step_seconds: float | None = None
@@ -162,6 +166,8 @@ class RunReporter:
     ) -> None:
         """The model is built: count its bytes and the optimizer's, and note the groups."""
         self.instruments.set_groups(layout, rank=self.placement.rank)
+        rank = self.placement.rank
+        self.stage = layout.group_of(Axis.PIPELINE, rank).index(rank)
         self.instruments.memory.count_state(stages, state=state)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
@@ -253,6 +259,7 @@ class RunReporter:
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
         self.tokens_per_second = batch_tokens / self.step_seconds
         self.step_parts, self.memory = self.instruments.collect(steps=steps)
+        self.measured_step = self.step
         self.part_comparison.add(self.step_parts, steps=steps)
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
         self._usual_seconds = smoothed(usual, self.step_seconds)
@@ -330,6 +337,8 @@ class RunReporter:
                 tokens_per_second=self.tokens_per_second,
                 step_seconds=self.step_seconds,
                 step_parts=self.step_parts,
+                measured_step=self.measured_step,
+                stage=self.stage,
                 memory_bytes=None if self.memory is None else self.memory.by_category(),
                 layout=self.layout,
                 predicted_step_seconds=self.predicted_step_seconds,

@@ -65,6 +65,10 @@ class Heartbeat:
     """Mean since the last logged step, checkpoints excluded."""
     step_parts: Mapping[str, float] | None = None
     """Mean seconds of a step by what it was spent on (`metrics.timer`)."""
+    measured_step: int | None = None
+    """Finished steps when these parts were measured."""
+    stage: int = 0
+    """Place in its pipeline: ranks of one stage have the same work."""
     memory_bytes: Mapping[str, int] | None = None
     """Of this rank by category (`metrics.memory`)."""
     layout: str = ""

@@ -20,8 +20,10 @@ from drumline.api.trainingqueue import TrainingQueue, TrainingQueueSpec
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import Json, ManifestDocument
 from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.jobs import job_of
+from drumline.controller.conversion.node_health import health_of, standings
 from drumline.kube import codec
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -80,8 +82,10 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
             _TAKE[manifest.kind](state, manifest)
         except BadInput as error:
             unreadable.append(str(error))
-    state.budgets.restore(_queue_statuses(known.values()))
+    state.budgets.restore(_statuses(known.values(), kind=TrainingQueue.KIND))
     state.observe_budgets(now=as_of)
+    pools = _statuses(known.values(), kind=GpuPool.KIND).values()
+    judge(state.nodes, standings(map(health_of, pools), now=as_of))
     jobs.update((job.uid, job) for job in state.jobs.all())
     try:
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
@@ -96,12 +100,12 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
     )
 
 
-def _queue_statuses(manifests: Iterable[ManifestDocument]) -> Mapping[str, Json]:
-    """What queues have had is in their statuses."""
+def _statuses(manifests: Iterable[ManifestDocument], *, kind: str) -> Mapping[str, Json]:
+    """By name: what queues have had and what is known against nodes is in statuses."""
     return {
         manifest.namespaced_name[1]: cast("Json", status)
         for manifest in manifests
-        if manifest.kind == TrainingQueue.KIND
+        if manifest.kind == kind
         if isinstance(status := manifest.raw.get("status"), dict)
     }
 

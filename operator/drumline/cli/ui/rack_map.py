@@ -97,4 +97,6 @@ def _sentence(node: NodeRow) -> str:
         parts.append(f"promised to {', '.join(node.promised_to)}")
     if node.state != READY:
         parts.append(f"{node.state}: {node.why}" if node.why else node.state)
+    elif node.why:
+        parts.append(f"suspect: {node.why}")
     return "; ".join(parts)

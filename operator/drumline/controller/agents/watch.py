@@ -188,10 +188,15 @@ class AgentWatch:
         state = self._states.get(uid)
         return state.report if state is not None else None
 
+    def status(self, uid: str) -> AgentStatus | None:
+        """What a gang's agents said last."""
+        report = self.report(uid)
+        return report.status if report is not None else None
+
     def progress(self, uid: str) -> Progress | None:
         """The progress that a gang reported last."""
-        report = self.report(uid)
-        return report.status.progress if report is not None else None
+        status = self.status(uid)
+        return status.progress if status is not None else None
 
     def __len__(self) -> int:
         return len(self._states)

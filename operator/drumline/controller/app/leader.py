@@ -31,12 +31,13 @@ from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests, PlaceholderSettings
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.status.job_events import JobEvents
+from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
-from drumline.kube.views import PodView
+from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
@@ -137,13 +138,21 @@ class LeaderComponents:
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
         self._reconciler = self._wire_reconciler(agents)
+        self._health = NodeHealthBook(
+            state=self._state,
+            status_of=self._watch.status,
+            recorder=self._recorder,
+            uid_of=self._node_uid,
+            wake_scheduler=self._wake.set,
+            metrics=term.metrics,
+        )
         self._reporter: UsageReporter | None = None
         self._looks_at_all = asyncio.Event()
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start scheduler, workers and reporter in `group`."""
         policy = policy_of(self._term.settings.scheduling)
-        usage = self._restored_usage(policy)
+        usage = self._restore_statuses(policy)
         forecasts = Forecasts(
             state=self._state,
             usage=usage,
@@ -196,13 +205,15 @@ class LeaderComponents:
             )
         )
 
-    def _restored_usage(self, policy: Policy) -> QueueUsageHistory:
-        """What queues have used lately, as their statuses keep it."""
+    def _restore_statuses(self, policy: Policy) -> QueueUsageHistory:
+        """What is known against nodes, and what queues have used lately: it is in statuses."""
         usage = QueueUsageHistory(half_life=policy.history_seconds)
         statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
         now = self._clocks.wall()
         usage.restore(statuses, now=now)
         self._state.budgets.restore(statuses)
+        pools = {pool.name: pool.status for pool in self._informers.pools.values()}
+        self._health.restore(pools, now=now)
         self._state.observe_budgets(now=now)  # before accounts are written that it can count from
         return usage
 
@@ -216,6 +227,10 @@ class LeaderComponents:
         for job in self._state.jobs.all():
             self._queue.add(job.key)
         self._looks_at_all.set()
+
+    def _node_uid(self, name: str) -> str | None:
+        node = self._informers.nodes.get(Key("", name))
+        return None if node is None else node.uid
 
     async def _caught_up(self) -> None:
         await self._looks_at_all.wait()
@@ -312,6 +327,7 @@ class LeaderComponents:
             metrics=self._term.metrics,
             job_metrics=self._term.settings.job_metrics,
             usage=usage,
+            health=self._health,
             signing_keys=self._term.signing_keys,
             progress=self._watch.progress,
             clock=self._clocks.wall,

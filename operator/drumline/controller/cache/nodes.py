@@ -19,6 +19,7 @@ from drumline.controller.cache.pods import ChargedPod, PodsByRole
 from drumline.controller.conversion.nodes import capped, node_facts_of, node_of, resources_of
 from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
+from drumline.disruption.node_scores import TRUSTED, NodeStanding
 from drumline.disruption.signals import announced_disruptions, out_of_service
 from drumline.kube.views import NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
@@ -60,6 +61,8 @@ class NodeCache:
         self._views: dict[str, NodeView] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._distrusted: dict[str, str] = {}
+        self.standings: Mapping[str, NodeStanding] = {}
+        """Of the nodes that something speaks against; set by `node_standings.judge`."""
         self._out_of_service: set[str] = set()
         self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
@@ -240,6 +243,7 @@ class NodeCache:
             ),
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
+            standing=self.standings.get(view.name, TRUSTED),
         )
 
     def _ends_soon(self, pod: PodView) -> bool:

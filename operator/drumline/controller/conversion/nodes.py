@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
+from drumline.disruption.node_scores import TRUSTED, NodeStanding
 from drumline.kube.views import NodeView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
@@ -86,6 +87,7 @@ def node_of(
     terminating: Resources = NOTHING,
     distrusted: bool = False,
     closed: str = "",
+    standing: NodeStanding = TRUSTED,
 ) -> Node:
     """A node of a pool as the scheduler sees it.
 
@@ -97,6 +99,7 @@ def node_of(
         terminating: the part of them whose pods are being deleted.
         distrusted: whether its kubelet refused a pod that fitted.
         closed: why it takes no new pods although it runs.
+        standing: what follows from what is known against it.
     """
     return Node(
         name=view.name,
@@ -116,6 +119,8 @@ def node_of(
         ready=view.ready,
         distrusted=distrusted,
         closed=closed,
+        quarantined=standing.quarantined,
+        suspicion=standing.suspicion,
         terminating=terminating,
     )
 

@@ -15,6 +15,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates, JobUse
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.status.cluster_series import cluster_series
+from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.platform_conditions import (
     Statements,
     of_pool,
@@ -62,6 +63,7 @@ class UsageReporter:
         metrics: where the gauges are.
         job_metrics: of how many jobs there are series of their own.
         usage: the usage history of the queues; it observes what they hold.
+        health: of the nodes; it looks whenever this does.
         signing_keys: of this leader: running gangs are counted by theirs.
         progress: what the agents of a job reported last, by its uid.
         clock: seconds since the epoch.
@@ -77,6 +79,7 @@ class UsageReporter:
         metrics: Metrics,
         job_metrics: int,
         usage: QueueUsageHistory,
+        health: NodeHealthBook,
         signing_keys: SigningKeys,
         progress: Callable[[str], Progress | None],
         clock: Callable[[], float],
@@ -88,6 +91,7 @@ class UsageReporter:
         self._metrics = metrics
         self._job_metrics = job_metrics
         self._usage = usage
+        self._health = health
         self._signing_keys = signing_keys
         self._progress = progress
         self._clock = clock
@@ -115,6 +119,7 @@ class UsageReporter:
         self._report_signing_keys()
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
+        self._health.look(snapshot.nodes, now=now)
         self._report_budgets(uses, snapshot, now=now)
         self._metrics.cluster.newest = cluster_series(
             [use.job for use in uses],
@@ -138,6 +143,7 @@ class UsageReporter:
                 if resource is TRAINING_QUEUES:
                     status |= self._usage_fields(view, status, now=now)
                 else:
+                    status |= self._health.fields(view.name)
                     status |= calibration_fields(view.status, percents.get(view.name))
                     status |= part_fields(view.status, votes.get(view.name, {}))
                 if status != view.status:

@@ -62,6 +62,16 @@ NODES: Final = Board(
                     ),
                 ),
                 Panel(
+                    title="Quarantined nodes",
+                    description="Take no new pods for what jobs or checks say of them.",
+                    queries=(
+                        Query(
+                            expression="max by (gpu_pool) (drumline_quarantined_nodes)",
+                            legend="{{gpu_pool}}",
+                        ),
+                    ),
+                ),
+                Panel(
                     title="Recoveries",
                     description="In the interval, by class of fault and where the state came from.",
                     queries=(

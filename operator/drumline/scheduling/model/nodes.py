@@ -75,6 +75,10 @@ class Node:
     ready: bool = True
     distrusted: bool = False
     """Its kubelet rejected a pod that fitted here: not used before its next update."""
+    quarantined: bool = False
+    """What is known against it keeps new pods off; those that run there stay."""
+    suspicion: int = 0
+    """Among nodes that are equal otherwise those with less are taken first."""
     closed: str = ""
     """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
     terminating: Resources = NOTHING

@@ -1,5 +1,7 @@
 """Where a gang goes: the tightest domain that fits, and inside it the fullest nodes (best fit).
 
+Among equals those go first that less speaks against (`Node.suspicion`).
+
 The search climbs from the narrowest level that is asked for to the widest one that is allowed. At
 each level it takes the domain with the fewest free GPUs that holds the gang, so whole racks stay
 free. Inside the domain, role pods are placed first, where the main pods still fit beside them
@@ -144,11 +146,12 @@ def best_domain(*, capacity: CapacityIndex, demand: Demand, depth: int) -> int |
     if ids.size == 1:
         return int(ids[0])
     gpus = index.gpus[depth][ids]
+    suspicion = index.tree.suspicion_in(depth, ids)
     if not demand.beside:
-        return int(ids[np.lexsort((ids, most[ids], gpus))[0]])
+        return int(ids[np.lexsort((ids, suspicion, most[ids], gpus))[0]])
     near = neighbours(index=index, beside=demand.beside, depth=depth)
     away = np.array([-near[i] for i in ids.tolist()])
-    return int(ids[np.lexsort((ids, most[ids], gpus, away))[0]])
+    return int(ids[np.lexsort((ids, suspicion, most[ids], gpus, away))[0]])
 
 
 def choose_nodes(

@@ -253,6 +253,7 @@ def _equally_eligible(before: Node, after: Node) -> bool:
         and before.unschedulable == after.unschedulable
         and before.distrusted == after.distrusted
         and before.closed == after.closed
+        and before.quarantined == after.quarantined
         and before.taints == after.taints
         and before.labels == after.labels
     )

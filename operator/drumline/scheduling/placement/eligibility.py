@@ -30,6 +30,7 @@ class Ineligibility(StrEnum):
     CORDONED = "cordoned"
     DISTRUSTED = "refused a pod lately"
     DISRUPTED = "about to be disrupted"
+    QUARANTINED = "quarantined"
     EXCLUDED = "avoided as a GPU there failed the job"
     SELECTOR = "without the labels asked for"
     AFFINITY = "outside the job's node affinity"
@@ -42,6 +43,7 @@ OUT_OF_SERVICE: Final = frozenset(
         Ineligibility.CORDONED,
         Ineligibility.DISTRUSTED,
         Ineligibility.DISRUPTED,
+        Ineligibility.QUARANTINED,
     }
 )
 """Reasons that end without a change of the job."""
@@ -67,6 +69,8 @@ class NodeFilter:
             return Ineligibility.DISTRUSTED
         if node.closed:
             return Ineligibility.DISRUPTED
+        if node.quarantined:
+            return Ineligibility.QUARANTINED
         if node.name in self.excluded:
             return Ineligibility.EXCLUDED
         if any(node.labels.get(name) != value for name, value in self.selector):
@@ -83,7 +87,7 @@ class NodeFilter:
             return [self.ineligibility(node) is None for node in nodes]
         return [
             node.ready
-            and not (node.unschedulable or node.distrusted or node.closed)
+            and not (node.unschedulable or node.distrusted or node.closed or node.quarantined)
             and not (node.taints and self.ineligibility(node))
             for node in nodes
         ]

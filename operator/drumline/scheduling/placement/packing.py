@@ -13,7 +13,7 @@ at least 2 slots and fewer free GPUs: the rack of 2. It gets 2 pods and the rack
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,7 +53,8 @@ class Packer:
         if shares:
             below = self.spread_depth
         elif depth == tree.leaf_depth:
-            return fill_nodes(buckets=self.index.bucket(identity), pods=pods)
+            buckets = self.index.bucket(identity)
+            return fill_nodes(buckets=buckets, pods=pods, suspicion=tree.suspicion)
         else:
             shares = self._shares(depth=below, children=tree.children(depth, identity), pods=pods)
         places: PodsByNode = {}
@@ -129,11 +130,12 @@ class Packer:
         ids = ids[self.index.slots_in_slices(self.slice_levels)[depth][ids] > 0]
         rooms = self.index.slots_in_slices(self.slice_levels)[depth][ids]
         gpus, known = self.index.gpus[depth][ids], self.index.tree.known[depth][ids]
+        suspicion = self.index.tree.suspicion_in(depth, ids)
         large = np.flatnonzero((rooms >= pods) & known)
         if large.size:
-            best = large[np.lexsort((large, rooms[large], gpus[large]))[0]]
-            return [(int(ids[best]), pods)]
-        order = np.lexsort((ids, gpus, -rooms, ~known))
+            order = np.lexsort((large, suspicion[large], rooms[large], gpus[large]))
+            return [(int(ids[large[order[0]]]), pods)]
+        order = np.lexsort((ids, suspicion, gpus, -rooms, ~known))
         total = np.cumsum(rooms[order])
         count = int(np.searchsorted(total, pods)) + 1
         chosen = _tighter(
@@ -183,10 +185,15 @@ def _tighter(
     return chosen
 
 
-def fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> PodsByNode:
+def fill_nodes(
+    *,
+    buckets: Mapping[tuple[int, int], list[int]],
+    pods: int,
+    suspicion: Mapping[int, int],
+) -> PodsByNode:
     """Fill the fullest nodes first, but one node for all remaining pods once one holds them."""
     places: PodsByNode = {}
-    left = {cell: iter(buckets[cell]) for cell in sorted(buckets)}
+    left = {cell: _trusted_first(buckets[cell], suspicion) for cell in sorted(buckets)}
     largest = max(slots for _, slots in left)
     while pods:
         holds_all = (c for c in left if c[1] >= pods) if pods <= largest else ()
@@ -198,3 +205,12 @@ def fill_nodes(*, buckets: Mapping[tuple[int, int], list[int]], pods: int) -> Po
         places[ordinal] = min(pods, cell[1])
         pods -= places[ordinal]
     return places
+
+
+def _trusted_first(ordinals: Sequence[int], suspicion: Mapping[int, int]) -> Iterator[int]:
+    """Equal nodes in their order, those last that something speaks against."""
+    if not suspicion:
+        yield from ordinals
+        return
+    yield from (i for i in ordinals if i not in suspicion)
+    yield from sorted((i for i in ordinals if i in suspicion), key=lambda i: (suspicion[i], i))

@@ -151,6 +151,9 @@ class PoolView:
         self.used[ordinal] = tuple(map(add, self.used[ordinal], more))
         self.free[ordinal] = tuple(map(add, self.free[ordinal], gain))
         self.tree.nodes[ordinal] = node
+        self.tree.suspicion.pop(ordinal, None)
+        if node.suspicion:
+            self.tree.suspicion[ordinal] = node.suspicion
         self.log.append(ordinal)
         return ordinal
 

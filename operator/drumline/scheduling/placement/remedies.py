@@ -80,7 +80,9 @@ def _return_nodes(search: Search) -> Remedy | None:
 
 
 def _in_service(node: Node) -> Node:
-    return replace(node, ready=True, unschedulable=False, distrusted=False, closed="")
+    return replace(
+        node, ready=True, unschedulable=False, distrusted=False, closed="", quarantined=False
+    )
 
 
 def _relax_topology(search: Search) -> Remedy | None:

@@ -57,6 +57,8 @@ class TopologyTree:
     """By depth, then ordinal: the id of the node's domain."""
     leaf_depth: int
     """The deepest depth that still groups nodes; below it every domain is a single node."""
+    suspicion: dict[int, int]
+    """By ordinal: `Node.suspicion`, of the nodes that have any."""
     _usable: dict[tuple[int, int], Flags] = field(default_factory=dict[tuple[int, int], Flags])
 
     @property
@@ -113,6 +115,14 @@ class TopologyTree:
             return np.zeros(1, dtype=np.int64)
         return np.add.reduceat(by_node, self.starts[depth])
 
+    def suspicion_in(self, depth: int, ids: Counts) -> Counts:
+        """The suspicion of all nodes of some domains of a depth."""
+        if not self.suspicion:
+            return np.zeros_like(ids)
+        by_node = np.zeros(len(self.nodes), dtype=np.int64)
+        by_node[list(self.suspicion)] = list(self.suspicion.values())
+        return self.sums(depth, by_node)[ids]
+
     def common(self, ordinals: Sequence[int]) -> tuple[int, Domain]:
         """The narrowest known domain that holds all these nodes, and its depth."""
         first, last = min(ordinals), max(ordinals)
@@ -143,6 +153,7 @@ def build_tree(*, pool: Pool, nodes: Iterable[Node]) -> TopologyTree:
         known=tuple(known),
         domain_of=tuple(np.repeat(i, n).tolist() for i, n in zip(ids, sizes, strict=True)),
         leaf_depth=_leaf_depth(known=known, sizes=sizes),
+        suspicion={i: node.suspicion for i, (_, _, node) in enumerate(keyed) if node.suspicion},
     )
 
 

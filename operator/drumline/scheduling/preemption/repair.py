@@ -142,6 +142,7 @@ def most_free_gpus(view: PoolView) -> int:
     free = (
         view.free[ordinal][0]
         for ordinal, node in enumerate(view.tree.nodes)
-        if node.ready and not (node.unschedulable or node.closed or node.distrusted)
+        if node.ready
+        and not (node.unschedulable or node.closed or node.distrusted or node.quarantined)
     )
     return max(free, default=0)

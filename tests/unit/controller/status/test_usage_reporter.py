@@ -10,8 +10,10 @@ from msgspec.structs import replace
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.kube.client import KubeClient
+from drumline.kube.events import EventRecorder
 from drumline.kube.informer import Informer
 from drumline.kube.views import Key, ObjectView, PodPhase
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
@@ -64,6 +66,14 @@ def reporter(
         metrics=metrics,
         job_metrics=most_jobs,
         usage=QueueUsageHistory(half_life=3600.0),
+        health=NodeHealthBook(
+            state=state,
+            status_of=lambda _: None,
+            recorder=cast("EventRecorder", None),
+            uid_of=lambda _: None,
+            wake_scheduler=lambda: None,
+            metrics=metrics,
+        ),
         signing_keys=KEYS,
         progress=lambda _: None,
         clock=lambda: now[0],

@@ -31,6 +31,7 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
         (node("n", unschedulable=True), Ineligibility.CORDONED),
         (node("n", distrusted=True), Ineligibility.DISTRUSTED),
         (node("n", closed="maintenance"), Ineligibility.DISRUPTED),
+        (node("n", quarantined=True), Ineligibility.QUARANTINED),
         (node("bad"), Ineligibility.EXCLUDED),
         (node("n", taints=(SPOT,)), Ineligibility.TAINT),
         (node("n", taints=(replace(SPOT, effect=NO_EXECUTE),)), Ineligibility.TAINT),

@@ -11,6 +11,7 @@ import pytest
 from drumline_trainer.contract import (
     MAX_CAUSE_CHARS,
     MAX_SILENT,
+    MAX_SLOW,
     AgentPhase,
     AgentStatus,
     ContractError,
@@ -21,6 +22,7 @@ from drumline_trainer.contract import (
     Remark,
     RemarkKind,
     SilentMember,
+    SlowMember,
     StepPart,
     StepPartSeconds,
     plain,
@@ -60,6 +62,17 @@ def test_a_remark_of_a_newer_agent_is_none() -> None:
 def test_a_remark_of_another_type_is_refused(remark: object) -> None:
     raw = json.loads(STATUS.encode())
     raw["remark"] = remark
+    with pytest.raises(ContractError):
+        AgentStatus.parse(json.dumps(raw).encode())
+
+
+def test_slow_members_are_read_and_an_older_agent_has_none() -> None:
+    slow = tuple(SlowMember(index=index, percent=20, steps=40) for index in range(MAX_SLOW))
+    assert AgentStatus.parse(replace(STATUS, slow=slow).encode()).slow == slow
+    raw = json.loads(STATUS.encode())
+    del raw["slow"]
+    assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
+    raw["slow"] = [{"index": 0, "percent": 20, "steps": 40}] * (MAX_SLOW + 1)
     with pytest.raises(ContractError):
         AgentStatus.parse(json.dumps(raw).encode())
 

@@ -78,7 +78,11 @@ def test_a_long_phase_that_moves_says_so_as_often_as_the_rate_allows(
 
 
 def trained(
-    *, rank: int = 0, log_ranks: str = "first", show: Callable[[str], None] | None = None
+    *,
+    rank: int = 0,
+    log_ranks: str = "first",
+    show: Callable[[str], None] | None = None,
+    layout: Layout | None = None,
 ) -> tuple[list[Heartbeat], list[str]]:
     """Two steps of a rank, on a clock that only this test moves."""
     beats: list[Heartbeat] = []
@@ -96,7 +100,7 @@ def trained(
         instruments=Instruments(timer=StepTimer(clock)),
     )
     model = nn.Linear(2, 2, bias=False)
-    reporter.assembled(Layout(shard=4), stages=[model], state=[torch.zeros(2, 2)])
+    reporter.assembled(layout or Layout(shard=4), stages=[model], state=[torch.zeros(2, 2)])
     reporter.begin(0, tier=RestoreTier.INITIAL)
     for step in (1, 2):
         for phase in (Phase.DATA, Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER):
@@ -120,11 +124,18 @@ def test_heartbeats_carry_step_parts_and_memory() -> None:
         "optimizer": 1.0,
         "other": 0.0,
     }
+    assert (beats[-1].measured_step, beats[-1].stage) == (2, 0)
     assert beats[-1].memory_bytes is not None
     kept = {name: beats[-1].memory_bytes[name] for name in ("weights", "gradients", "optimizer")}
     assert kept == {"weights": 16, "gradients": 16, "optimizer": 16}
     assert parse_rank_message(beats[-1].to_json()) == beats[-1]
     assert lines[-1].startswith("bottleneck: data-bound: 57% of a step waits for samples; ")
+
+
+def test_heartbeats_say_which_stage_of_the_pipeline_was_measured() -> None:
+    layout = Layout(shard=2, pipeline=2)
+    stages = [trained(rank=rank, layout=layout)[0][-1].stage for rank in range(4)]
+    assert stages == [0, 0, 1, 1]
 
 
 def test_rank_0_prints_unless_all_are_to() -> None:

@@ -1,4 +1,4 @@
-"""Watches the gang for silent members, for ranks that hang, and for GPUs that are idle.
+"""Watches the gang for silent members, for ranks that hang or are slow, and for idle GPUs.
 
 A silent member is only shown to the operator, which decides whether it is lost. A rank that hangs
 is killed, which ends the attempt as any other death of a rank does. Nothing is killed on the first
@@ -20,6 +20,7 @@ from drumline_trainer.agent.leader.hang_detection import Hung, Moving, Stalled, 
 from drumline_trainer.agent.leader.idle_watch import IdleWatch
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
 from drumline_trainer.agent.leader.order_sender import OrderSender
+from drumline_trainer.agent.leader.stragglers import Stragglers
 from drumline_trainer.agent.processes.ranks import Ranks
 from drumline_trainer.agent.protocol.leader_orders import Kill
 from drumline_trainer.agent.protocol.member_reports import Fault, RankView
@@ -55,6 +56,7 @@ class HangMonitor:
         self._suspected: tuple[int, ...] = ()
         self._since = 0.0
         self._idle = IdleWatch()
+        self._stragglers = Stragglers(record)
         self.membership: Membership | None = None
         """The membership that trains; None while ranks are not expected to move."""
 
@@ -66,6 +68,7 @@ class HangMonitor:
             if self.membership is None:
                 self._suspected = ()
                 self._publish_pause(())
+                self._status.slow_members = ()
             else:
                 await self._check(self.membership)
 
@@ -90,6 +93,7 @@ class HangMonitor:
             return
         views = [*self._ranks.views(), *remote]
         self._publish_pause(views)
+        self._status.slow_members = self._stragglers.after(views, membership=membership)
         match detect_hang(views):
             case Hung() as hung:
                 suspects = [view for view in views if view.rank in hung.ranks]

@@ -27,7 +27,7 @@ from drumline_trainer.agent.processes.rank_faults import RankFaults
 from drumline_trainer.agent.processes.rank_process import RankProcess, fork_rank
 from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.zygote_client import KILL_SECONDS, ZygoteClient
-from drumline_trainer.agent.protocol.member_reports import RankView
+from drumline_trainer.agent.protocol.member_reports import RankView, StepCompute
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import ExitCode
@@ -305,6 +305,7 @@ class LocalRanks:
             done=rank.done,
             progress=rank.progress,
             pause=self._status.work_of(rank.placement.rank).pause(now=now),
+            compute=None if newest is None else _compute_of(newest),
         )
 
 
@@ -318,6 +319,14 @@ def _snapshot_info(taken: SnapshotTaken, placement: Placement) -> SnapshotInfo:
         bytes=taken.bytes,
         sha256=taken.sha256,
     )
+
+
+def _compute_of(heartbeat: Heartbeat) -> StepCompute | None:
+    parts = heartbeat.step_parts or {}
+    seconds = parts.get(Phase.FORWARD, 0.0) + parts.get(Phase.BACKWARD, 0.0)
+    if heartbeat.measured_step is None or seconds <= 0:
+        return None
+    return StepCompute(step=heartbeat.measured_step, seconds=seconds, stage=heartbeat.stage)
 
 
 def _ended_with_zero(rank: RankProcess) -> bool:

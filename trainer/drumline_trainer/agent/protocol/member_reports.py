@@ -47,6 +47,18 @@ class ProcessEvidence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StepCompute:
+    """How long a rank computes in a step, without waiting for others."""
+
+    step: int
+    """Finished steps when it was measured."""
+    seconds: float
+    """Of its forward and backward passes, in the mean of the last few steps."""
+    stage: int = 0
+    """Place in its pipeline: ranks of one stage have the same work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankView:
     """One rank as the agent of its pod sees it."""
 
@@ -63,6 +75,8 @@ class RankView:
     """In its collectives, since the newest heartbeat; None where the backend does not know."""
     pause: Pause | None = None
     """How long it shows no work; None while it starts."""
+    compute: StepCompute | None = None
+    """None until it was measured, and of a command's ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,6 +166,7 @@ def _rank_view(raw: dict[str, Any]) -> RankView:
         done=read.flag(raw, "done"),
         progress=_progress(raw.get("progress")),
         pause=optional_pause(raw.get("pause")),
+        compute=_compute(raw.get("compute")),
     )
 
 
@@ -161,6 +176,19 @@ def _progress(value: object) -> CollectiveProgress | None:
     if not isinstance(value, dict):
         raise ContractError("progress: must be an object")
     return parse_progress(cast("dict[str, Any]", value))
+
+
+def _compute(value: object) -> StepCompute | None:
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise ContractError("compute: must be an object")
+    raw = cast("dict[str, Any]", value)
+    return StepCompute(
+        step=read.integer(raw, "step"),
+        seconds=read.number(raw, "seconds"),
+        stage=read.integer(raw, "stage"),
+    )
 
 
 def _position(value: object) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from drumline_trainer.contract import (
     Remark,
     RemarkKind,
     SilentMember,
+    SlowMember,
     StepPart,
     StepPartSeconds,
     StepPoint,
@@ -73,6 +74,8 @@ class RankStatusStore:
         self.newest_checkpoint: CommittedCheckpoint | None = None
         """The newest checkpoint that was ever reported; kept over attempts and generations."""
         self.silent_members: tuple[SilentMember, ...] = ()
+        self.slow_members: tuple[SlowMember, ...] = ()
+        """At the leader; the operator reads them along with whatever else has changed."""
         self.incidents: tuple[Incident, ...] = ()
         self.notice: NoticeAnswer | None = None
         self.waiting_for = ""
@@ -247,6 +250,7 @@ class RankStatusStore:
             progress=self.progress,
             version=self.version,
             silent=self.silent_members,
+            slow=self.slow_members,
             incidents=self.incidents[-SHOWN_INCIDENTS:],
             notice=self.notice,
             waiting_for=self.waiting_for,
