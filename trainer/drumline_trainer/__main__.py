@@ -23,6 +23,7 @@ from drumline_trainer.contract import ExitCode
 from drumline_trainer.launch.launchers import LaunchedRank, RankProgram, detect_launcher
 from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.node_check.options import CheckOptions
 from drumline_trainer.planner.auto import is_auto
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.shapes.hugging_face import with_model_of_folder
@@ -64,6 +65,12 @@ def bench_collectives(arguments: list[str]) -> int:
     started = started_as(options.ranks)
     options.layout(world_size=_world_size(started))  # raises now what every rank would
     return _run(partial(_bench_rank, options=options), started)
+
+
+def check_nodes(arguments: list[str]) -> int:
+    """Check what each node computes, remembers and sends, and print the verdicts as JSON."""
+    options = CheckOptions.parse(arguments)
+    return _run(partial(_check_rank, options=options), started_as(options.ranks))
 
 
 def rehearse(arguments: list[str]) -> int:
@@ -207,6 +214,7 @@ def show_configuration(arguments: list[str]) -> int:
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
     "bench-collectives": bench_collectives,
+    "check-nodes": check_nodes,
     "rehearse": rehearse,
     "export": export,
     "generate": generate,
@@ -313,6 +321,12 @@ def _bench_rank(placement: Placement, *, options: BenchOptions) -> int:
     from drumline_trainer.collectives.bench import bench_rank  # noqa: PLC0415 - torch
 
     return bench_rank(placement, options=options)
+
+
+def _check_rank(placement: Placement, *, options: CheckOptions) -> int:
+    from drumline_trainer.node_check.program import check_rank  # noqa: PLC0415 - torch
+
+    return check_rank(placement, options=options)
 
 
 def _as_file(config: TrainerConfig) -> str:

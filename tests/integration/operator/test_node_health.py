@@ -1,0 +1,110 @@
+"""A node that agents of two tenants call slow takes no new pods; on the word of one it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from drumline_trainer.contract import SlowMember
+from tests.cluster.kwok import fake_node
+from tests.integration.operator.conftest import Site, a_claim, next_nodes
+from tests.integration.operator.trainers import Trainers
+from tests.kube import Json
+from tests.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+
+@pytest.fixture
+def roomy(site: Site) -> Iterator[Site]:
+    """A pool of five nodes, three of which take pods: one may be quarantined."""
+    node = fake_node(next_nodes(), gpus=8, nodes_per_rack=2)
+    node["metadata"]["labels"]["drumline.test/site"] = site.pool
+    node["spec"] = {**node.get("spec", {}), "unschedulable": True}
+    site.kube.create(node)
+    site.kube.patch("nodes", site.nodes[3], {"spec": {"unschedulable": True}})
+    yield site
+    site.kube.delete("nodes", node["metadata"]["name"])
+
+
+@pytest.fixture
+def neighbour(roomy: Site) -> Iterator[Site]:
+    """Another tenant of the same pool."""
+    name = f"{roomy.namespace}-neighbour"
+    api = roomy.kube
+    api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    api.create(a_claim("checkpoints", namespace=name))
+    yield replace(roomy, namespace=name)
+    for job in api.list("trainingjobs", name):
+        api.delete("trainingjobs", job["metadata"]["name"], name)
+
+
+def entry_of(site: Site, node: str, until: Callable[[Json], bool]) -> Json:
+    """What the pool's status says of a node, once it is so."""
+
+    def known(pool: Json | None) -> Json:
+        entries: list[Json] = (pool or {}).get("status", {}).get("nodeHealth", [])
+        return next((entry for entry in entries if entry["node"] == node), {})
+
+    return known(
+        site.kube.wait(
+            "gpupools", site.pool, None, lambda pool: bool(known(pool)) and until(known(pool))
+        )
+    )
+
+
+def run_slowly(site: Site, node: str, until: Callable[[Json], bool]) -> Json:
+    """A gang that finds this node slow trains, and ends once its pool's status is so."""
+    with Trainers(site, "gang") as gang:
+        gang.submit(nodes=3)
+        gang.attend("0-g1", "1-g1", "2-g1")
+        places = gang.running(1)["status"]["assignment"]
+        names = [places.get("prefix", "") + rest for rest in places["nodes"]]
+        slow = (SlowMember(index=names.index(node), percent=34, steps=60),)
+        gang.agents["gang-0-g1"].change(slow=slow)
+        entry = entry_of(site, node, until)
+        gang.running(1)  # nothing is ended for it
+        site.kube.delete("trainingjobs", "gang", site.namespace)
+        site.kube.wait("trainingjobs", "gang", site.namespace, lambda job: job is None)
+    return entry
+
+
+def says(text: str) -> Callable[[Any], bool]:
+    return lambda job: text in ((job or {}).get("status") or {}).get("message", "")
+
+
+def is_placed(job: Any) -> bool:
+    return bool(((job or {}).get("status") or {}).get("assignment"))
+
+
+def test_a_node_that_is_slow_for_two_tenants_takes_no_new_pods(
+    roomy: Site, neighbour: Site, session_operator: OperatorProcess
+) -> None:
+    slow = roomy.nodes[0]
+    entry = run_slowly(roomy, slow, lambda _: True)
+    assert "quarantinedAt" not in entry
+    assert [each["by"] for each in entry["evidence"]] == [roomy.namespace]
+
+    entry = run_slowly(neighbour, slow, lambda entry: "quarantinedAt" in entry)
+    assert entry["message"].count("Slow (by 30 %) for jobs in ") == 2
+    roomy.kube.wait_all(
+        "events", "default", lambda events: any(_is_about(event, slow) for event in events)
+    )
+
+    # Another leader knows it from the pool's status, and the pool's owner has the last word.
+    session_operator.stop()
+    session_operator.start()
+    roomy.submit("all", nodes=3, gpusPerNode=8)
+    message = "3 of 5 nodes cannot be used (2 cordoned, 1 quarantined)"
+    roomy.wait("all", says(message), seconds=60)
+    trusted = {"spec": {"nodeHealth": {"trustedNodes": [slow]}}}
+    roomy.kube.patch("gpupools", roomy.pool, trusted)
+    roomy.wait("all", is_placed, seconds=60)
+
+
+def _is_about(event: Json, node: str) -> bool:
+    about = event.get("regarding") or event.get("involvedObject") or {}
+    return (event.get("reason"), about.get("name")) == ("NodeQuarantined", node)

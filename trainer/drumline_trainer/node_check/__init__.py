@@ -1,0 +1,1 @@
+"""`check-nodes`: what each node of a gang computes, remembers and sends, beside the others."""

@@ -1,0 +1,82 @@
+"""What one device computes and remembers: how fast, and whether it is right.
+
+Products are of small whole numbers, which floating point adds exactly in any order, TF32 too: the
+sums of the rows and columns of A B are those of A (B 1) and (1 A) B, by integers on the processor
+(Freivalds). Every repeat has to give the same bits.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import torch
+
+LARGEST: Final = 2
+"""Of the numbers in a matrix: sums of a hundred thousand products stay below 2^24."""
+PATTERNS: Final = (0x5555_5555_5555_5555, -0x5555_5555_5555_5556, 0, -1)
+"""Alternating bits, both ways; none; all."""
+_WORD: Final = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """How fast, and whether every result was right."""
+
+    rate: float
+    """Operations or bytes a second, in the median."""
+    right: bool
+
+
+def matmul(device: torch.device, *, size: int, repeats: int) -> Measured:
+    """Products of two matrices of this size."""
+    generator = torch.Generator().manual_seed(size)
+    a, b = (
+        torch.randint(-LARGEST, LARGEST + 1, (size, size), generator=generator) for _ in range(2)
+    )
+    rows, columns = a @ b.sum(1), a.sum(0) @ b
+    on_device = a.to(device, torch.float32), b.to(device, torch.float32)
+    first = torch.matmul(*on_device)
+    right = bool(
+        torch.equal(first.sum(1, dtype=torch.float64).long().cpu(), rows)
+        and torch.equal(first.sum(0, dtype=torch.float64).long().cpu(), columns)
+    )
+    seconds: list[float] = []
+    for _ in range(repeats):
+        began = _finished(device)
+        again = torch.matmul(*on_device)
+        seconds.append(_finished(device) - began)
+        right = right and torch.equal(again, first)
+    return Measured(rate=2.0 * size**3 / statistics.median(seconds), right=right)
+
+
+def memory(device: torch.device, *, size: int, repeats: int) -> Measured:
+    """Patterns that are written, copied and compared, and their own addresses at last."""
+    words = max(1, size // (2 * _WORD))
+    source = torch.empty(words, dtype=torch.int64, device=device)
+    target = torch.empty_like(source)
+    right = True
+    for pattern in PATTERNS:
+        source.fill_(pattern)
+        target.copy_(source)
+        right = right and bool((target == pattern).all())
+    source.copy_(torch.arange(words, device=device))
+    seconds = [_timed(device, lambda: target.copy_(source)) for _ in range(repeats)]
+    right = right and bool((target == torch.arange(words, device=device)).all())
+    return Measured(rate=2.0 * _WORD * words / statistics.median(seconds), right=right)
+
+
+def _timed(device: torch.device, work: Callable[[], object]) -> float:
+    began = _finished(device)
+    work()
+    return _finished(device) - began
+
+
+def _finished(device: torch.device) -> float:
+    """The time at which all that the device was given is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
