@@ -30,10 +30,10 @@ def test_pods_check_themselves_and_each_other(gangs: GangStarter) -> None:
         results = gang.results()
     assert [code for code, _ in results] == [0, 0, 0, 0]
     assert [text for _, text in results[1:]] == ["", "", ""]
-    found = json.loads(results[0][1])
-    assert found["nodeCheck"] == 1
-    assert [member["index"] for member in found["members"]] == [0, 1, 2, 3]
-    for member in found["members"]:
+    checked = json.loads(results[0][1])
+    assert checked["nodeCheck"] == 1
+    assert [member["index"] for member in checked["members"]] == [0, 1, 2, 3]
+    for member in checked["members"]:
         assert "wrong" not in member["failed"]  # how fast they were is this machine's business
         assert member["memory_gbps"] > 0
         assert len(member["pair_gbps"]) == 2

@@ -23,7 +23,7 @@ _WORD: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class DeviceRate:
     """How fast, and whether every result was right."""
 
     rate: float
@@ -31,7 +31,7 @@ class Measured:
     right: bool
 
 
-def matmul(device: torch.device, *, size: int, repeats: int) -> Measured:
+def matmul(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
     """Products of two matrices of this size."""
     generator = torch.Generator().manual_seed(size)
     a, b = (
@@ -50,10 +50,10 @@ def matmul(device: torch.device, *, size: int, repeats: int) -> Measured:
         again = torch.matmul(*on_device)
         seconds.append(_finished(device) - began)
         right = right and torch.equal(again, first)
-    return Measured(rate=2.0 * size**3 / statistics.median(seconds), right=right)
+    return DeviceRate(rate=2.0 * size**3 / statistics.median(seconds), right=right)
 
 
-def memory(device: torch.device, *, size: int, repeats: int) -> Measured:
+def memory(device: torch.device, *, size: int, repeats: int) -> DeviceRate:
     """Patterns that are written, copied and compared, and their own addresses at last."""
     words = max(1, size // (2 * _WORD))
     source = torch.empty(words, dtype=torch.int64, device=device)
@@ -66,7 +66,7 @@ def memory(device: torch.device, *, size: int, repeats: int) -> Measured:
     source.copy_(torch.arange(words, device=device))
     seconds = [_timed(device, lambda: target.copy_(source)) for _ in range(repeats)]
     right = right and bool((target == torch.arange(words, device=device)).all())
-    return Measured(rate=2.0 * _WORD * words / statistics.median(seconds), right=right)
+    return DeviceRate(rate=2.0 * _WORD * words / statistics.median(seconds), right=right)
 
 
 def _timed(device: torch.device, work: Callable[[], object]) -> float:

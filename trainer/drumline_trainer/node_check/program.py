@@ -57,8 +57,8 @@ def check_rank(placement: Placement, *, options: CheckOptions) -> int:
     dist.all_gather(every, figures)
     if placement.rank == 0:
         rows = [[float(figure) for figure in row.cpu().numpy()] for row in every]
-        found = verdict_of(rows, ranks_per_member=placement.local_world_size)
-        sys.stdout.write(f"{found.encode()}\n")
+        checked = verdict_of(rows, ranks_per_member=placement.local_world_size)
+        sys.stdout.write(f"{checked.encode()}\n")
         sys.stdout.flush()
     dist.destroy_process_group()
     return ExitCode.OK

@@ -41,8 +41,8 @@ def check(
     return judged(figures, dict.fromkeys(pairs, 40.0) | dict(slow or {}))
 
 
-def failed(found: NodeCheck) -> dict[int, str]:
-    return {member.index: member.failed for member in found.members if member.failed}
+def failed(checked: NodeCheck) -> dict[int, str]:
+    return {member.index: member.failed for member in checked.members if member.failed}
 
 
 @pytest.mark.parametrize("members", range(1, 12))
@@ -61,34 +61,34 @@ def test_everybody_has_two_partners_where_there_are_enough(members: int) -> None
 
 
 def test_all_are_fine() -> None:
-    found = check()
-    assert (failed(found), found.links) == ({}, ())
-    assert [member.pair_gbps for member in found.members] == [(40.0, 40.0)] * 6
+    checked = check()
+    assert (failed(checked), checked.links) == ({}, ())
+    assert [member.pair_gbps for member in checked.members] == [(40.0, 40.0)] * 6
 
 
 def test_who_is_slow_with_both_partners_is_slow_itself() -> None:
-    found = check(slow={(2, 3): 10.0, (1, 2): 12.0})
-    assert (failed(found), found.links) == ({2: "network 30 % of the median"}, ())
+    checked = check(slow={(2, 3): 10.0, (1, 2): 12.0})
+    assert (failed(checked), checked.links) == ({2: "network 30 % of the median"}, ())
 
 
 def test_where_one_pair_alone_is_slow_it_is_the_link() -> None:
-    found = check(slow={(2, 3): 10.0})
-    assert (failed(found), found.links) == ({}, ((2, 3),))
+    checked = check(slow={(2, 3): 10.0})
+    assert (failed(checked), checked.links) == ({}, ((2, 3),))
 
 
 def test_of_an_odd_number_the_last_has_one_partner_who_speaks_for_it() -> None:
-    found = check(5, slow={(3, 4): 10.0})
-    assert (failed(found), found.links) == ({4: "network 25 % of the median"}, ())
+    checked = check(5, slow={(3, 4): 10.0})
+    assert (failed(checked), checked.links) == ({4: "network 25 % of the median"}, ())
 
 
 def test_figures_are_compared_with_the_median() -> None:
-    found = check(matmul={1: 300.0, 2: 321.0}, memory={3: 500.0})
-    assert failed(found) == {1: "matmul 75 % of the median", 3: "memory 25 % of the median"}
+    checked = check(matmul={1: 300.0, 2: 321.0}, memory={3: 500.0})
+    assert failed(checked) == {1: "matmul 75 % of the median", 3: "memory 25 % of the median"}
 
 
 def test_of_two_nobody_is_slow_but_wrong_is_wrong() -> None:
-    found = check(2, matmul={1: 1.0}, wrong={1: ("matmul", "memory")})
-    assert failed(found) == {1: "matmul gives wrong results; memory gives wrong results"}
+    checked = check(2, matmul={1: 1.0}, wrong={1: ("matmul", "memory")})
+    assert failed(checked) == {1: "matmul gives wrong results; memory gives wrong results"}
 
 
 def test_the_worst_rank_stands_for_its_member() -> None:
@@ -96,11 +96,11 @@ def test_the_worst_rank_stands_for_its_member() -> None:
     good = [4e14, 1.0, 2e12, 1.0, 40e9, 40e9]
     rows = [list(good) for _ in range(8)]
     rows[3] = [1e14, 1.0, 2e12, 0.0, 8e9, 8e9]
-    found = verdict_of(rows, ranks_per_member=2)
-    assert failed(found) == {
+    checked = verdict_of(rows, ranks_per_member=2)
+    assert failed(checked) == {
         1: "memory gives wrong results; matmul 25 % of the median; network 33 % of the median"
     }
-    assert json.loads(found.encode())["members"][0] == {
+    assert json.loads(checked.encode())["members"][0] == {
         "index": 0,
         "failed": "",
         "matmul_tflops": 400.0,
