@@ -21,6 +21,8 @@ class EventAction(StrEnum):
     RECOVER = "Recover"
     FINISH = "Finish"
     WATCH = "Watch"
+    JUDGE = "Judge"
+    """A node, by its health."""
 
 
 class JobEvents:

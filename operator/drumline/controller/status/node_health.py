@@ -17,6 +17,7 @@ from drumline.controller.conversion.node_health import (
     rules_of,
     standings,
 )
+from drumline.controller.status.job_events import EventAction
 from drumline.controller.status.node_evidence import evidence_of
 from drumline.disruption.node_scores import HealthByNode, News, NodeHealth, judged, sentence
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
@@ -111,6 +112,10 @@ class NodeHealthBook:
         regarding = Regarding(resource=NODES, namespace="", name=node, uid=uid)
         self._recorder.record(
             Occurrence(
-                regarding=regarding, reason=reason, action="Judge", note=note, severity=severity
+                regarding=regarding,
+                reason=reason,
+                action=EventAction.JUDGE,
+                note=note,
+                severity=severity,
             )
         )
