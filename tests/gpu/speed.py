@@ -28,7 +28,11 @@ GOALS = {
     "gpt2-124m": (463_000, "llm.c on an H100, GitHub karpathy/llm.c discussion 481"),
     "llama-8b": (6_700, "torchtitan on 8 H100, a GPU, with compile"),
 }
-"""Tokens a second of one H100."""
+"""Tokens a second of one H100, for compiled layers and free kernels, as those runs had them."""
+WAYS: dict[str, dict[str, Any]] = {
+    "eager": {},
+    "compiled, kernels free": {"compile": "blocks", "deterministic": False},
+}
 SMALLEST = {"layers": 2, "hidden_size": 64, "ffn_size": 128, "heads": 2, "kv_heads": 1}
 
 
@@ -64,25 +68,27 @@ def published_sizes(bench: Bench) -> Iterator[Row]:
         if bench.machine.on_gpu and needed > bench.machine.memory_bytes:
             yield Row(name=f"{preset}: does not fit, needs", value=needed / 2**30, unit="GiB")
             continue
-        yield from _speed(bench, preset, bench.train(settings))
+        for way, changes in WAYS.items():
+            yield from _speed(bench, f"{preset}, {way}", bench.train(settings, changes))
 
 
-def _speed(bench: Bench, preset: str, made: Trained) -> Iterator[Row]:
+def _speed(bench: Bench, name: str, made: Trained) -> Iterator[Row]:
     rows = made.steps[WARM_UP:]
     rate = median(row["tokens_per_second"] for row in rows)
-    goal, source = GOALS.get(preset, (0, "measured in this run"))
-    judged = (bool(goal) and "H100" in bench.machine.name) or "H200" in bench.machine.name
+    preset, _, way = name.partition(", ")
+    goal, source = GOALS.get(preset, (0, "")) if WAYS[way] else (0, "")
+    judged = bool(goal) and any(gpu in bench.machine.name for gpu in ("H100", "H200"))
     yield Row(
-        name=f"{preset}, bf16, one device",
+        name=f"{name}, bf16, one device",
         value=rate,
         unit="tokens/s",
-        goal=f">= {goal:,}" if judged and goal else "",
-        met=rate >= goal if judged and goal else None,
-        source=source,
+        goal=f">= {goal:,}" if judged else "",
+        met=rate >= goal if judged else None,
+        source=source or "measured in this run",
     )
     shares = [row["mfu"] for row in rows if row.get("mfu") is not None]
     if shares:  # not of every GPU it is known what it could do
-        yield Row(name=f"{preset}: MFU", value=100 * median(shares), unit="%")
+        yield Row(name=f"{name}: MFU", value=100 * median(shares), unit="%")
 
 
 def _settings(bench: Bench, preset: str, *, steps: int) -> dict[str, Any]:
