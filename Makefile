@@ -40,6 +40,7 @@ generate: setup  ## crds/, the chart's rules and boards, docs/*reference.md, doc
 	@$(PYTHON) -m drumline.cli.json_schemas
 	@$(PYTHON) -m drumline.cli.reference
 	@$(PYTHON) -m tests.chart_values
+	@$(PYTHON) -m tests.kustomize_base
 	@$(PYTHON) -m drumline_trainer.reference
 
 site: setup  ## the documents as a site, in build/site; fails on a link that leads nowhere

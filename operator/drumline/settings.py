@@ -45,6 +45,9 @@ class Settings:
     """DRUMLINE_SIGNING_KEY_OBJECT: the Secret that is created where that file is missing."""
     priority_class: str = "drumline-training-pods"
     """DRUMLINE_PRIORITY_CLASS: of every training pod; the priority of a job is in its spec."""
+    training_user: int | None = 65532
+    """DRUMLINE_TRAINING_USER: of training pods whose template names none; `assigned`: whom the
+    namespace's constraint assigns (OpenShift)."""
     lease_seconds: int = 15
     """DRUMLINE_LEASE_SECONDS: how long a silent leader keeps its Lease; 13 or more."""
     progress_seconds: float = 60.0
@@ -116,6 +119,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         signing_key_file=Path(read.text("SIGNING_KEY_FILE", str(defaults.signing_key_file))),
         signing_key_object=read.text("SIGNING_KEY_OBJECT", defaults.signing_key_object),
         priority_class=read.text("PRIORITY_CLASS", defaults.priority_class),
+        training_user=read.user(defaults.training_user),
         lease_seconds=int(read.number("LEASE_SECONDS", defaults.lease_seconds, low=13)),
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
         preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
@@ -170,6 +174,16 @@ class _Reader:
         if not low <= value < float("inf"):
             raise SettingsError(f"DRUMLINE_{name}={raw}: must be at least {low:g}")
         return value
+
+    def user(self, default: int | None) -> int | None:
+        raw = self.text("TRAINING_USER", str(default))
+        if raw == "assigned":
+            return None
+        if not raw.isdecimal() or not 1 <= int(raw) < 1 << 31:
+            raise SettingsError(
+                f"DRUMLINE_TRAINING_USER={raw!r}: must be a user's number from 1 on, or 'assigned'"
+            )
+        return int(raw)
 
     def choice(self, name: str, default: str, allowed: tuple[str, ...]) -> str:
         value = self.text(name, default).lower()

@@ -116,9 +116,9 @@ WHOLES = {
         command=(*PYTEST, "-rs", "tests/integration/operator/test_upgrade.py"),
     ),
     "helm": Whole(
-        summary="the chart installed, upgraded, rolled back, uninstalled and back under training; "
-        "6 min",
-        command=(*PYTEST, "tests/e2e/test_helm.py"),
+        summary="the chart installed, upgraded, rolled back, uninstalled and back under training, "
+        "and under OpenShift's users; 10 min",
+        command=(*PYTEST, "tests/e2e/test_helm.py", "tests/e2e/test_assigned_users.py"),
     ),
     "release": Whole(
         summary="build/release verified, installed without a registry, made again; 10 min, and "

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from fractions import Fraction
 from typing import Any
@@ -336,6 +337,20 @@ def test_a_single_template_pod_waits_for_no_record() -> None:
         {"name": "drumline-shm", "mountPath": "/dev/shm"},
         {"name": "drumline-home", "mountPath": "/home/drumline"},
     ]
+
+
+def test_the_namespace_may_assign_the_user_of_pods() -> None:
+    settings = dataclasses.replace(SETTINGS, user=None)
+    unaffected = {"runAsNonRoot", "fsGroupChangePolicy", "seccompProfile"}
+    for job in (a_job(), a_job(template=TEMPLATE)):
+        spec = manifest(admitted(job), settings=settings)["spec"]
+        assert spec["securityContext"].keys() == unaffected
+    named = admitted(a_job(template={**TEMPLATE, "runAsUser": 1000}))
+    security = manifest(named, settings=settings)["spec"]["securityContext"]
+    assert security.keys() == unaffected | {"runAsUser"}
+    another = manifest(admitted(a_job()), settings=dataclasses.replace(SETTINGS, user=70000))
+    security = another["spec"]["securityContext"]
+    assert [security[name] for name in ("runAsUser", "runAsGroup", "fsGroup")] == [70000] * 3
 
 
 def test_a_users_own_shared_memory_is_not_covered() -> None:

@@ -353,6 +353,7 @@ def _pod_settings(settings: Settings) -> PodSettings:
         join_image=settings.operator_image,
         agent_image=settings.agent_image or None,
         priority_class=settings.priority_class,
+        user=settings.training_user,
         operator_namespace=settings.namespace,
         trainer_pod=settings.trainer_pod,
         max_grace_seconds=int(settings.preemption_seconds),

@@ -30,7 +30,6 @@ from drumline.scheduling.resources import NOTHING, Resources
 ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 SCHEDULER_NAME: Final = "drumline-placeholder"
 """No scheduler has it."""
-_USER: Final = 65532
 _PODS: Final = "110"
 """A kubelet's default."""
 
@@ -215,7 +214,6 @@ def _pod_spec(
         **({"affinity": affinity} if affinity else {}),
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": _USER,
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [

@@ -22,6 +22,9 @@ class PodSettings:
     """An image with the agent and a Python of its own, for pods whose image is somebody else's;
     None: the join image has them."""
     priority_class: str = "drumline-training-pods"
+    user: int | None = 65532
+    """User and group of processes whose template names none; None: whom the namespace's constraint
+    assigns, as OpenShift's restricted-v2 does."""
     operator_namespace: str = "drumline-system"
     trainer_pod: Json = field(default_factory=dict[str, Any])
     """Platform additions to pods of the bundled trainer: volumes, volumeMounts, env, annotations,

@@ -39,7 +39,6 @@ from drumline_trainer.contract import (
 
 Json = dict[str, Any]
 
-USER_ID = 65532
 _SILENT_KUBELET = tuple(
     {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute"}
     for state in ("not-ready", "unreachable")
@@ -135,9 +134,7 @@ def _manifest(
             "terminationGracePeriodSeconds": grace_seconds(job, settings),
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": (template.run_as_user if template else None) or USER_ID,
-                "runAsGroup": USER_ID,
-                "fsGroup": USER_ID,
+                **_user(template, settings.user),
                 **_supplemental_groups(template),
                 "fsGroupChangePolicy": "OnRootMismatch",
                 "seccompProfile": {"type": "RuntimeDefault"},
@@ -146,6 +143,13 @@ def _manifest(
             **containers_of(job, member, gpus=gpus, settings=settings),
         },
     }
+
+
+def _user(template: PodTemplate | None, user: int | None) -> Json:
+    named = template.run_as_user if template else None
+    if user is None:  # the group is root's, which owns no right in a pod, or the constraint's
+        return {} if named is None else {"runAsUser": named}
+    return {"runAsUser": named or user, "runAsGroup": user, "fsGroup": user}
 
 
 def _supplemental_groups(template: PodTemplate | None) -> Json:
