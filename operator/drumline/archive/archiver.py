@@ -4,6 +4,9 @@ What an informer sees is noted at once and written later, so that a burst of cha
 and a storage that is away delays nothing but the archive. Whatever could not be written stays due.
 A job that is deleted before it ended is archived as it last was, also when nobody watched: its
 document below `live` stays, and the next start finds that its object is gone.
+
+Where lines of pods are kept, they are read at the end, and as soon as a job has an incident or
+leaves its pods: those go within their grace period, and their lines with them.
 """
 
 from __future__ import annotations
@@ -19,11 +22,15 @@ from drumline.archive.documents import ArchivableJob, Json, document, with_delet
 from drumline.archive.layout import (
     ENDED,
     LIVE,
+    LOGS,
+    EarlierLogs,
     EndedPath,
     day_of,
+    earlier_logs,
     ended_day,
     live_path,
     live_uid,
+    logs_of,
 )
 from drumline.archive.store import ArchiveError, ArchiveStore, StoredFile
 from drumline.kube.codec import Undecodable
@@ -38,6 +45,10 @@ SETTLE_SECONDS: Final = 5.0
 REFRESH_SECONDS: Final = 300.0
 """The figures of a job that runs may be this old in the archive."""
 PRUNE_SECONDS: Final = 6 * 3600.0
+LINES_PAUSE_SECONDS: Final = 60.0
+"""Between two reads of the lines of a job that has not ended: its program may fail all the time."""
+MOST_EARLIER_LOGS: Final = 8
+"""Of a job, the latest: as many incidents as its status keeps."""
 _FIRST_PAUSE_SECONDS: Final = 1.0
 _LONGEST_PAUSE_SECONDS: Final = 60.0
 _WRITES_AT_ONCE: Final = 8
@@ -90,6 +101,10 @@ class Archiver:
         self._clock = clock
         self._due: dict[str, _Due] = {}
         """By uid."""
+        self._lines_due: dict[str, _Due] = {}
+        """By uid: jobs whose lines are read soon, as their pods may be about to go."""
+        self._lines_at: dict[str, float] = {}
+        """By uid: when lines of a job that has not ended were read last."""
         self._written_at: dict[str, float] = {}
         """By uid, of jobs that have not ended."""
         self._ended: set[str] = set()
@@ -110,6 +125,9 @@ class Archiver:
         if event.change is Change.DELETED and not job.finished_at:
             self._note(_Due(job=job, at=now + SETTLE_SECONDS, deleted_at=now))
             return
+        if self._read_logs is not None and _leaves_lines(event.previous, job):
+            last = self._lines_at.get(job.uid, 0.0)
+            self._lines_due[job.uid] = _Due(job=job, at=max(now, last + LINES_PAUSE_SECONDS))
         news = event.previous is None or event.previous.news != job.news
         if job.finished_at or news:
             at = now + SETTLE_SECONDS
@@ -153,6 +171,7 @@ class Archiver:
         if not self._settled:
             await self._settle(frozenset(job.uid for job in jobs()))
             self._settled = True
+        await self._write_lines(until=self._clock())
         await self._write_due(until=self._clock())
         if self._clock() >= self._prune_at:
             await self._prune()
@@ -165,6 +184,7 @@ class Archiver:
             ArchiveError: the storage refused.
         """
         if self._settled:
+            await self._write_lines(until=float("inf"))
             await self._write_due(until=float("inf"))
 
     def _note(self, due: _Due) -> None:
@@ -172,7 +192,8 @@ class Archiver:
         self._changed.set()
 
     def _next_at(self) -> float:
-        return min([self._prune_at, *(due.at for due in self._due.values())])
+        due = (*self._due.values(), *self._lines_due.values())
+        return min([self._prune_at, *(each.at for each in due)])
 
     def _overdue_seconds(self) -> float:
         now = self._clock()
@@ -211,14 +232,38 @@ class Archiver:
             self._ended.add(uid)
         await self._store.delete([file.path])
 
+    async def _write_lines(self, *, until: float) -> None:
+        due = [each for each in self._lines_due.values() if each.at <= until]
+        for first in range(0, len(due), _WRITES_AT_ONCE):
+            batch = due[first : first + _WRITES_AT_ONCE]
+            _raise_first(
+                await asyncio.gather(*map(self._write_lines_of, batch), return_exceptions=True)
+            )
+
+    async def _write_lines_of(self, due: _Due) -> None:
+        """The last lines of the pods of a job that had an incident; the oldest make room."""
+        job = due.job
+        self._lines_at[job.uid] = self._clock()
+        lines = await self._read_logs(job) if self._read_logs is not None else b""
+        if lines:
+            place = EarlierLogs(
+                namespace=job.namespace,
+                uid=job.uid,
+                generation=job.generation,
+                at=int(self._clock()),
+            )
+            await self._store.put(str(place), lines)
+            files = await self._store.list(logs_of(job.namespace, job.uid))
+            kept = earlier_logs(file.path for file in files)
+            await self._store.delete([str(each) for each in kept[:-MOST_EARLIER_LOGS]])
+        if self._lines_due.get(job.uid) is due:
+            del self._lines_due[job.uid]
+
     async def _write_due(self, *, until: float) -> None:
         due = sorted((each for each in self._due.values() if each.at <= until), key=lambda d: d.at)
         for first in range(0, len(due), _WRITES_AT_ONCE):
             batch = due[first : first + _WRITES_AT_ONCE]
-            answers = await asyncio.gather(*map(self._write, batch), return_exceptions=True)
-            for answer in answers:
-                if answer is not None:
-                    raise answer
+            _raise_first(await asyncio.gather(*map(self._write, batch), return_exceptions=True))
 
     async def _write(self, due: _Due) -> None:
         job, uid, ended_at = due.job, due.job.uid, due.ended_at
@@ -236,6 +281,8 @@ class Archiver:
             await self._store.delete([live_path(uid)])
             self._ended.add(uid)
             self._written_at.pop(uid, None)
+            self._lines_at.pop(uid, None)
+            self._lines_due.pop(uid, None)
             self._metrics.documents.labels("ended").inc()
             log.info("job_archived", job=f"{job.namespace}/{job.name}", path=str(path))
         if self._due.get(uid) is due or uid in self._ended:
@@ -257,6 +304,11 @@ class Archiver:
             for file in await self._store.list(ENDED)
             if (day := ended_day(file.path)) is not None and day < oldest
         ]
+        old += [
+            str(each)
+            for each in earlier_logs(file.path for file in await self._store.list(LOGS))
+            if day_of(each.at) < oldest
+        ]
         await self._store.delete(old)
         if old:
             log.info("archive_pruned", files=len(old), before=oldest.isoformat())
@@ -266,6 +318,23 @@ class Archiver:
 
     def _is_too_old(self, ended_at: float | None) -> bool:
         return ended_at is not None and day_of(ended_at) < self._oldest_day()
+
+
+_HOLDS_PODS: Final = frozenset({"Starting", "Running", "Recovering"})
+
+
+def _leaves_lines(before: ArchivableJob | None, job: ArchivableJob) -> bool:
+    """Whether it had an incident, or gives its pods up, without having ended."""
+    if before is None or job.finished_at:
+        return False
+    gives_up = before.phase in _HOLDS_PODS and job.phase not in {*_HOLDS_PODS, before.phase}
+    return gives_up or (job.incident != before.incident and bool(job.incident))
+
+
+def _raise_first(answers: Iterable[BaseException | None]) -> None:
+    for answer in answers:
+        if answer is not None:
+            raise answer
 
 
 def _moment(text: str) -> float | None:

@@ -42,6 +42,9 @@ class ArchivableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         finished_at: when it succeeded or failed for good (RFC 3339); empty before.
+        phase: status.phase; empty before there is one.
+        generation: status.generation; 0 before there is one.
+        incident: number of its newest incident, such as `3.0`; empty: it had none.
         news: changes with what a reader would miss: phase, reason, generation, incidents.
         packed: what is kept of the object: JSON, compressed by zlib.
     """
@@ -51,6 +54,9 @@ class ArchivableJob(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     uid: str
     resource_version: str
     finished_at: str
+    phase: str
+    generation: int
+    incident: str
     news: tuple[str, ...]
     packed: bytes
 
@@ -86,6 +92,9 @@ def archivable_job(raw: bytes | msgspec.Raw) -> ArchivableJob:
         uid=_named(metadata, "uid", _UID),
         resource_version=str(metadata.get("resourceVersion", "")),
         finished_at=str(status.get("finishedAt") or ""),
+        phase=str(status.get("phase") or ""),
+        generation=_count(status.get("generation")),
+        incident=_newest_incident(status),
         news=_news(status),
         packed=packed,
     )
@@ -157,10 +166,19 @@ def with_deletion(raw: bytes, *, deleted_at: float) -> tuple[Mapping[str, Any], 
 
 
 def _news(status: Json) -> tuple[str, ...]:
-    incidents = status.get("incidents")
-    number = len(cast("list[object]", incidents)) if isinstance(incidents, list) else 0
     fields = (status.get(name) for name in ("phase", "reason", "generation", "restarts"))
-    return (*map(str, fields), str(number))
+    return (*map(str, fields), _newest_incident(status))
+
+
+def _newest_incident(status: Json) -> str:
+    incident = _mapping(status.get("lastIncident"))
+    if not incident:
+        return ""
+    return f"{_count(incident.get('generation'))}.{_count(incident.get('attempt'))}"
+
+
+def _count(value: object) -> int:
+    return value if isinstance(value, int) and 0 <= value < 1 << 31 else 0
 
 
 def _packed(kept: Json) -> bytes:

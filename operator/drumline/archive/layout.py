@@ -5,6 +5,7 @@
     live/UID.json                              a job that has not ended, as it last was
     ended/2026-11-23/NAMESPACE/NAME/UID.json   a job that ended on this day (UTC)
     ended/2026-11-23/NAMESPACE/NAME/UID.log    the last lines of its pods, where they are kept
+    logs/NAMESPACE/UID/2026-11-23.3.SECONDS.log  the same of generation 3, when that had an incident
 
 A job ends once, so what lies below `ended` is written once. The day comes first: a reader of the
 last month lists thirty folders, and what is too old goes as a whole.
@@ -12,12 +13,16 @@ last month lists thirty folders, and what is too old goes as a whole.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final
 
 LIVE: Final = "live/"
 ENDED: Final = "ended/"
+LOGS: Final = "logs/"
+NOT_READ: Final = b"(not read: "
+"""Begins the line that stands for those of a pod which were not read."""
 _SUFFIX: Final = ".json"
 _LOG_SUFFIX: Final = ".log"
 
@@ -72,3 +77,43 @@ def live_uid(path: str) -> str | None:
 def day_of(moment: float) -> date:
     """The day (UTC) of a moment in seconds since the epoch."""
     return datetime.fromtimestamp(moment, UTC).date()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierLogs:
+    """The place of the last lines of a job's pods at a moment before its end."""
+
+    namespace: str
+    uid: str
+    generation: int
+    """Of the gang."""
+    at: int
+    """Seconds since the epoch."""
+
+    def __str__(self) -> str:
+        day = day_of(self.at).isoformat()
+        return f"{logs_of(self.namespace, self.uid)}{day}.{self.generation}.{self.at}{_LOG_SUFFIX}"
+
+    @classmethod
+    def parse(cls, path: str) -> EarlierLogs | None:
+        """What a path says; None for a file that is not the archive's."""
+        parts = path.removeprefix(LOGS).split("/")
+        if not path.startswith(LOGS) or len(parts) != 3:
+            return None
+        _, *numbers = parts[2].removesuffix(_LOG_SUFFIX).split(".")
+        if len(numbers) != 2 or not all(each.isdecimal() and len(each) <= 10 for each in numbers):
+            return None
+        generation, at = map(int, numbers)
+        known = cls(namespace=parts[0], uid=parts[1], generation=generation, at=at)
+        return known if str(known) == path else None
+
+
+def logs_of(namespace: str, uid: str) -> str:
+    """Below which the earlier lines of a job are."""
+    return f"{LOGS}{namespace}/{uid}/"
+
+
+def earlier_logs(paths: Iterable[str]) -> list[EarlierLogs]:
+    """What of these paths is a place of earlier lines, the oldest first."""
+    known = (EarlierLogs.parse(path) for path in paths)
+    return sorted((each for each in known if each is not None), key=lambda each: each.at)

@@ -1,16 +1,19 @@
-"""The last lines of a job's pods, read once it has ended and before its pods are gone."""
+"""The last lines of a job's pods, read before these are gone: at its end, and at incidents."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Final
 
 from drumline.api.base import LABEL_INDEX, LABEL_JOB_UID
 from drumline.archive.documents import ArchivableJob
+from drumline.archive.layout import NOT_READ
 from drumline.kube import codec, errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import PODS
-from drumline.kube.request import Request, Verb
+from drumline.kube.request import Request, Sending, Verb
+from drumline.kube.retry import ONCE
 from drumline.kube.views import PodPhase, PodView
 from drumline.telemetry import logs
 
@@ -22,6 +25,9 @@ MOST_BYTES: Final = 64 * 1024
 MOST_PODS: Final = 64
 _CONTAINER: Final = "trainer"
 _ANSWER_BYTES: Final = 2**20
+_READS_AT_ONCE: Final = 8
+_SENDING: Final = Sending(retry=ONCE, deadline_seconds=10.0)
+"""The kubelet of a node that is lost does not answer; other pods and jobs wait meanwhile."""
 
 
 async def last_lines(client: KubeClient, job: ArchivableJob) -> bytes:
@@ -42,7 +48,13 @@ async def last_lines(client: KubeClient, job: ArchivableJob) -> bytes:
     except (errors.KubeError, codec.Undecodable) as error:
         log.warning("pods_not_read", job=f"{job.namespace}/{job.name}", why=str(error))
         return b""
-    return b"\n".join([_headed(pod, await _tail(client, pod)) for pod in chosen(pods)])
+    at_once = asyncio.Semaphore(_READS_AT_ONCE)
+
+    async def read(pod: PodView) -> bytes:
+        async with at_once:
+            return _headed(pod, await _tail(client, pod))
+
+    return b"\n".join(await asyncio.gather(*map(read, chosen(pods))))
 
 
 def chosen(pods: Sequence[PodView]) -> list[PodView]:
@@ -68,11 +80,12 @@ async def _tail(client: KubeClient, pod: PodView) -> bytes:
             "limitBytes": str(_ANSWER_BYTES),
             "timestamps": "true",
         },
+        sending=_SENDING,
     )
     try:
         return (await client.send(request))[-MOST_BYTES:]
     except errors.KubeError as error:
-        return f"(not read: {error})\n".encode()
+        return NOT_READ + f"{error})\n".encode()
 
 
 def _headed(pod: PodView, lines: bytes) -> bytes:

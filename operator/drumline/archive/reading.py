@@ -9,7 +9,7 @@ from datetime import date
 import msgspec
 
 from drumline.archive.documents import archived_job
-from drumline.archive.layout import ENDED, EndedPath
+from drumline.archive.layout import ENDED, EndedPath, earlier_logs, logs_of
 from drumline.archive.store import ArchiveStore
 from drumline.kube.codec import Undecodable
 from drumline.overview.archived import ended_job
@@ -98,4 +98,34 @@ def ended_of(path: EndedPath, raw: bytes) -> EndedJob:
         items=tuple(bytes(item) for item in read.items),
         archived_at=read.archive.archived_at,
         deleted_at=read.archive.deleted_at,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierLines:
+    """What was kept of a job's pods before its end.
+
+    Attributes:
+        texts: of the generation that was asked for.
+        generations: of which there are any.
+    """
+
+    texts: tuple[bytes, ...]
+    generations: tuple[int, ...]
+
+
+async def read_earlier_logs(
+    store: ArchiveStore, *, namespace: str, uid: str, generation: int
+) -> EarlierLines:
+    """The last lines of a job's pods at incidents of a generation, the oldest first.
+
+    Raises:
+        ArchiveError: the archive cannot be read.
+    """
+    files = await store.list(logs_of(namespace, uid))
+    known = earlier_logs(file.path for file in files)
+    wanted = [str(each) for each in known if each.generation == generation]
+    return EarlierLines(
+        texts=tuple(await store.get_all(wanted)),
+        generations=tuple(dict.fromkeys(each.generation for each in known)),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import date
 
 from drumline.archive.layout import EndedPath, day_of
-from drumline.archive.reading import EndedJob, read_ended
+from drumline.archive.reading import EndedJob, read_earlier_logs, read_ended
 from drumline.archive.store import FORMS, ArchiveError, ArchiveStore, NotArchived
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.formatting import many
@@ -73,6 +73,37 @@ def archived_logs(url: str | None, environment: Mapping[str, str], path: EndedPa
         ) from None
     except ArchiveError as error:
         raise NotAnswered(plain(str(error))) from None
+
+
+def archived_earlier_logs(
+    url: str | None,
+    environment: Mapping[str, str],
+    *,
+    namespace: str,
+    uid: str,
+    generation: int,
+) -> tuple[bytes, ...]:
+    """The last lines of the pods of a job's earlier generation, at each of its incidents.
+
+    Raises:
+        BadInput: no archive is named, or it is none.
+        NotAnswered: they were not kept, or cannot be read.
+    """
+    store = _store(url, environment)
+    try:
+        kept = asyncio.run(
+            read_earlier_logs(store, namespace=namespace, uid=uid, generation=generation)
+        )
+    except ArchiveError as error:
+        raise NotAnswered(plain(str(error))) from None
+    if not kept.texts:
+        others = ", ".join(map(str, kept.generations)) or "none"
+        raise NotAnswered(
+            f"the archive has no lines of the pods of generation {generation}; it has those of"
+            f" generations: {others}. They are kept at incidents, where archive.logs of the chart"
+            " is on"
+        )
+    return kept.texts
 
 
 def _store(url: str | None, environment: Mapping[str, str]) -> ArchiveStore:

@@ -161,14 +161,14 @@ def _add_jobs(commands: _Commands) -> None:
             epilog=run_arguments.RUN_EXAMPLES,
         )
     )
-    run_arguments.add_logs(
-        _add(
-            commands,
-            "logs",
-            summary="what the pods of a job have written",
-            description=run_arguments.LOGS_DESCRIPTION,
-        )
+    logs = _add(
+        commands,
+        "logs",
+        summary="what the pods of a job have written",
+        description=run_arguments.LOGS_DESCRIPTION,
     )
+    run_arguments.add_logs(logs)
+    overview_arguments.add_archive(logs)
     _add_inside(commands)
     run_arguments.add_clone(
         _add(

@@ -136,7 +136,7 @@ def _add_page(command: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the scheduling policy that answers what-if: the chart's values; default: defaults",
     )
-    _add_archive(command)
+    add_archive(command)
 
 
 def _interval(text: str) -> float:
@@ -165,7 +165,7 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
         command.add_argument(
             "--by", default="queue", metavar="GROUPS", help=f"of {','.join(GROUPS)}; default: queue"
         )
-        _add_archive(command)
+        add_archive(command)
     if name == "gantt":
         command.add_argument(
             "--since", default="12h", metavar="12h", help="a length or a day; default: 12h"
@@ -228,7 +228,7 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--logs", action="store_true", help="with JOB: the last lines of its pods, where kept"
     )
-    _add_archive(command)
+    add_archive(command)
     command.add_argument(
         "-o",
         "--output",
@@ -238,7 +238,8 @@ def _add_history(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _add_archive(command: argparse.ArgumentParser) -> None:
+def add_archive(command: argparse.ArgumentParser) -> None:
+    """Which archive."""
     command.add_argument(
         "--archive",
         metavar="URL",

@@ -43,7 +43,8 @@ examples:
   kubectl get jobset llama -o yaml | drumline convert -
 """
 LOGS_DESCRIPTION: Final = """\
-Print what all pods of a job have written, by time, each line with the index of its pod.
+Print what all pods of a job have written, by time, each line with the index of its pod. Pods that
+were replaced are gone with their logs: --generation reads their last lines from the archive.
 """
 
 SHELL_DESCRIPTION: Final = """\
@@ -243,6 +244,12 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
         default=30.0,
         metavar="N",
         help="so many before the fault and after the first step behind it; default: 30",
+    )
+    logs.add_argument(
+        "--generation",
+        type=int,
+        metavar="N",
+        help="what the archive kept of the pods of an earlier membership of the job",
     )
     add_cluster(logs)
 

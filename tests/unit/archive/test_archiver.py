@@ -12,8 +12,15 @@ import pytest
 from obstore.store import MemoryStore
 
 from drumline.archive import archiver as archivers
-from drumline.archive.archiver import REFRESH_SECONDS, SETTLE_SECONDS, Archiver
+from drumline.archive.archiver import (
+    LINES_PAUSE_SECONDS,
+    MOST_EARLIER_LOGS,
+    REFRESH_SECONDS,
+    SETTLE_SECONDS,
+    Archiver,
+)
 from drumline.archive.documents import ArchivableJob, Json
+from drumline.archive.layout import earlier_logs
 from drumline.archive.reading import read_ended
 from drumline.archive.store import ArchiveError, ArchiveStore
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
@@ -109,6 +116,72 @@ async def test_the_last_lines_of_its_pods_are_kept_beside_it(desk: Desk, store: 
     desk.now += 31 * 86_400
     await Desk(store, keep_days=30).after(31 * 86_400)
     assert await store.paths() == []
+
+
+INCIDENT = {"generation": 3, "attempt": 0}
+
+
+async def test_the_last_lines_are_kept_at_an_incident_before_the_pods_go(
+    desk: Desk, store: Flaky
+) -> None:
+    runs = job(generation=2)
+    desk.archiver.on_event(added(runs))
+    await desk.after(SETTLE_SECONDS)
+    desk.lines = b"==> llama-0-g2 on a <==\nstep 40\n"
+    hurt = job(version=2, generation=2, phase="Recovering", lastIncident=INCIDENT)
+    desk.archiver.on_event(modified(runs, hurt))
+    await desk.after(0.0)
+    at = int(desk.now)
+    assert await store.get(f"logs/research/u-1/2026-11-23.2.{at}.log") == desk.lines
+    again = job(version=3, generation=3, phase="Running", lastIncident=INCIDENT)
+    desk.archiver.on_event(modified(hurt, again))
+    await desk.after(0.0)
+    assert len(await store.list("logs/")) == 1
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Suspended"])
+async def test_the_last_lines_are_kept_when_a_job_gives_its_pods_up(
+    desk: Desk, store: Flaky, phase: str
+) -> None:
+    desk.lines = b"==> llama-0-g2 on a <==\nstep 40\n"
+    runs = job(generation=2)
+    desk.archiver.on_event(modified(runs, job(version=2, generation=2, phase=phase)))
+    await desk.after(0.0)
+    assert len(await store.list("logs/")) == 1
+    desk.archiver.on_event(modified(runs, job(version=3, generation=2, **FINISHED)))
+    await desk.after(0.0)
+    assert len(await store.list("logs/")) == 1
+
+
+async def test_a_program_that_fails_all_the_time_costs_a_read_a_minute_and_bounded_space(
+    desk: Desk, store: Flaky
+) -> None:
+    last = job(generation=2)
+    desk.lines = b"==> llama-0-g2 on a <==\nstep 40\n"
+    for attempt in range(1, 60):
+        new = job(generation=2, lastIncident={"generation": 2, "attempt": attempt})
+        desk.archiver.on_event(modified(last, new))
+        await desk.after(12.0)
+        last = new
+    assert sum(path.startswith("logs/") for path in store.puts) == 12  # 59 faults in 708 s
+    await desk.after(LINES_PAUSE_SECONDS)
+    kept = earlier_logs(file.path for file in await store.list("logs/"))
+    assert len(kept) == MOST_EARLIER_LOGS
+    assert kept[-1].at > desk.now - 2 * LINES_PAUSE_SECONDS
+    desk.now += 40 * 86_400
+    await desk.after(0.0)
+    assert await store.list("logs/") == []
+
+
+async def test_lines_that_could_not_be_written_are_still_due(desk: Desk, store: Flaky) -> None:
+    desk.lines = b"==> llama-0-g2 on a <==\nstep 40\n"
+    store.away = True
+    desk.archiver.on_event(modified(job(), job(version=2, phase="Pending")))
+    with pytest.raises(ArchiveError):
+        await desk.after(0.0)
+    store.away = False
+    await desk.after(0.0)
+    assert len(await store.list("logs/")) == 1
 
 
 async def test_what_has_ended_is_written_once(desk: Desk, store: Flaky) -> None:

@@ -46,7 +46,7 @@ def test_a_document_is_what_kubectl_prints() -> None:
 def test_news_is_what_a_reader_would_miss() -> None:
     assert job(step=1).news == job(step=2).news
     assert job(step=1).news != job(step=1, restarts=1).news
-    assert job(incidents=[]).news != job(incidents=[{}]).news
+    assert job().news != job(lastIncident={"generation": 3, "attempt": 0}).news
 
 
 def test_a_deletion_is_added_to_a_document() -> None:

@@ -6,7 +6,15 @@ from datetime import date
 
 import pytest
 
-from drumline.archive.layout import EndedPath, day_of, ended_day, live_path, live_uid
+from drumline.archive.layout import (
+    EarlierLogs,
+    EndedPath,
+    day_of,
+    earlier_logs,
+    ended_day,
+    live_path,
+    live_uid,
+)
 
 
 def test_the_path_of_an_ended_job_is_read_back() -> None:
@@ -36,3 +44,15 @@ def test_files_of_others_are_no_live_jobs(path: str) -> None:
 def test_days_are_those_of_utc() -> None:
     assert day_of(86_399.0) == date(1970, 1, 1)
     assert day_of(86_400.0) == date(1970, 1, 2)
+
+
+def test_the_path_of_earlier_lines_is_read_back_and_those_of_others_are_none() -> None:
+    first = EarlierLogs(namespace="research", uid="u-1", generation=3, at=86_400)
+    second = EarlierLogs(namespace="research", uid="u-1", generation=2, at=172_800)
+    assert str(first) == "logs/research/u-1/1970-01-02.3.86400.log"
+    others = [
+        *("logs/research/u-1/1970-01-01.3.86400.log", "logs/a/b/c/1970-01-02.3.86400.log"),
+        *("logs/a/b/1970-01-02.3.log", "logs/a/b/1970-01-02.x.86400.log", "live/u-1.json"),
+        f"logs/a/b/1970-01-02.3.{'9' * 30}.log",
+    ]
+    assert earlier_logs([str(second), *others, str(first)]) == [first, second]

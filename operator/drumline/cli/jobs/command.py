@@ -18,9 +18,10 @@ from drumline.cli.cluster_access import (
     refusal,
 )
 from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.jobs.archived_lines import archived_lines
 from drumline.cli.jobs.clone import cloned
 from drumline.cli.jobs.create_clone import create_clone
-from drumline.cli.jobs.follow import follow_job, read_job, started_pods
+from drumline.cli.jobs.follow import Json, follow_job, read_job, started_pods
 from drumline.cli.jobs.inside import (
     ChosenCluster,
     become_kubectl,
@@ -30,7 +31,7 @@ from drumline.cli.jobs.inside import (
     forward_arguments,
     shell_arguments,
 )
-from drumline.cli.jobs.log_selection import selection_of
+from drumline.cli.jobs.log_selection import LogSelection, selection_of
 from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.jobs.written import written_lines
 from drumline.cli.output import Output
@@ -62,8 +63,44 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if chosen.command == "logs" and chosen.follow:
         if chosen.rank is not None or chosen.around is not None:
             raise BadInput("--follow shows all lines as they come: leave out --rank and --around")
+        if chosen.generation is not None:
+            raise BadInput("--generation shows what was kept of pods that are gone: leave out -f")
         return follow_to_the_end(credentials, job=job.name, namespace=namespace)
+    if chosen.command == "logs" and chosen.generation is not None:
+        return _earlier_logs(credentials, job, chosen, environment)
     return asyncio.run(_once(credentials, job, chosen))
+
+
+def _earlier_logs(
+    credentials: Credentials,
+    job: NamedJob,
+    chosen: argparse.Namespace,
+    environment: Mapping[str, str],
+) -> Output:
+    """What was selected of the lines that the archive kept of a generation's pods, by time."""
+    from drumline.cli.archived_jobs import archived_earlier_logs  # noqa: PLC0415 - rarely asked for
+
+    async def read() -> Json:
+        async with cluster_client(credentials) as client:
+            return await read_job(client, job=job.name, namespace=job.namespace)
+
+    raw = asyncio.run(read())
+    selection = _selection(raw, chosen)
+    texts = archived_earlier_logs(
+        chosen.archive,
+        environment,
+        namespace=job.namespace,
+        uid=str(raw["metadata"]["uid"]),
+        generation=chosen.generation,
+    )
+    lines = (line for line in archived_lines(texts) if selection.keeps(line))
+    return Output(text="".join(f"{line.shown}\n" for line in lines))
+
+
+def _selection(raw: Json, chosen: argparse.Namespace) -> LogSelection:
+    return selection_of(
+        raw, rank=chosen.rank, around=chosen.around, seconds=chosen.seconds, now=time.time()
+    )
 
 
 def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
@@ -139,9 +176,7 @@ async def _once(credentials: Credentials, job: NamedJob, chosen: argparse.Namesp
 async def _logs(client: KubeClient, job: NamedJob, chosen: argparse.Namespace) -> str:
     """What all pods wrote, or what was selected of it, by time."""
     raw = await read_job(client, job=job.name, namespace=job.namespace)
-    selection = selection_of(
-        raw, rank=chosen.rank, around=chosen.around, seconds=chosen.seconds, now=time.time()
-    )
+    selection = _selection(raw, chosen)
     uid = str(raw["metadata"]["uid"])
     lines = await written_lines(client, selection, uid=uid, namespace=job.namespace)
     return "".join(f"{line.shown}\n" for line in lines)

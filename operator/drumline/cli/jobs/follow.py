@@ -161,7 +161,7 @@ async def stream_log(
             for line in splitter.feed(chunk):
                 if isinstance(line, Oversized):
                     continue
-                read = _log_line(line, index=pod.index)
+                read = log_line(line, index=pod.index)
                 if read.at > since:
                     take(read)
 
@@ -231,6 +231,7 @@ def _started(pod: Json) -> StartedPod | None:
     )
 
 
-def _log_line(line: bytes, *, index: str) -> LogLine:
+def log_line(line: bytes, *, index: str) -> LogLine:
+    """A line with the time that the kubelet has put before it."""
     at, _, text = line.decode(errors="replace").partition(" ")
     return LogLine(at=at, index=index, text=text)

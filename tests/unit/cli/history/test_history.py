@@ -14,7 +14,10 @@ import jsonschema
 import pytest
 
 from drumline.archive.documents import archivable_job, document
-from drumline.archive.layout import EndedPath, day_of
+from drumline.archive.layout import EarlierLogs, EndedPath, day_of
+from drumline.cli.archived_jobs import archived_earlier_logs
+from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.jobs.archived_lines import archived_lines
 from drumline.cli.overview.json_output import schema
 from drumline.cli.program import main
 from tests.unit.archive.jobs import raw_job
@@ -225,3 +228,19 @@ def test_documents_that_cannot_be_read_are_counted(
     broken.write_bytes(b"{")
     text = shown(capsys, "history", "--archive", archive)
     assert text.endswith("1 document of the archive cannot be read by this version.\n")
+
+
+def test_the_lines_of_a_generation_that_is_gone_are_read_from_the_archive(tmp_path: Path) -> None:
+    store = tmp_path / "logs/research/u-1"
+    store.mkdir(parents=True)
+    for generation, at_seconds in ((1, 86_400), (2, 172_800)):
+        text = f"==> llama-0-g{generation} on a <==\n2026-11-23T12:00:01Z step {generation}\n"
+        place = EarlierLogs(namespace="research", uid="u-1", generation=generation, at=at_seconds)
+        (tmp_path / str(place)).write_text(text)
+    url = f"file://{tmp_path}"
+    (text,) = archived_earlier_logs(url, {}, namespace="research", uid="u-1", generation=2)
+    assert [line.shown for line in archived_lines([text])] == ["[0] step 2"]
+    with pytest.raises(NotAnswered, match="it has those of generations: 1, 2"):
+        archived_earlier_logs(url, {}, namespace="research", uid="u-1", generation=3)
+    with pytest.raises(BadInput, match="which archive\\? --archive URL, or DRUMLINE_ARCHIVE"):
+        archived_earlier_logs(None, {}, namespace="research", uid="u-1", generation=3)
