@@ -97,10 +97,10 @@ def archived_earlier_logs(
     except ArchiveError as error:
         raise NotAnswered(plain(str(error))) from None
     if not kept.texts:
-        others = ", ".join(map(str, kept.generations)) or "none"
+        known = ", ".join(map(str, kept.generations)) or "none"
         raise NotAnswered(
             f"the archive has no lines of the pods of generation {generation}; it has those of"
-            f" generations: {others}. They are kept at incidents, where archive.logs of the chart"
+            f" generations: {known}. They are kept at incidents, where archive.logs of the chart"
             " is on"
         )
     return kept.texts

@@ -50,9 +50,9 @@ def test_the_path_of_earlier_lines_is_read_back_and_those_of_others_are_none() -
     first = EarlierLogs(namespace="research", uid="u-1", generation=3, at=86_400)
     second = EarlierLogs(namespace="research", uid="u-1", generation=2, at=172_800)
     assert str(first) == "logs/research/u-1/1970-01-02.3.86400.log"
-    others = [
+    foreign = [
         *("logs/research/u-1/1970-01-01.3.86400.log", "logs/a/b/c/1970-01-02.3.86400.log"),
         *("logs/a/b/1970-01-02.3.log", "logs/a/b/1970-01-02.x.86400.log", "live/u-1.json"),
         f"logs/a/b/1970-01-02.3.{'9' * 30}.log",
     ]
-    assert earlier_logs([str(second), *others, str(first)]) == [first, second]
+    assert earlier_logs([str(second), *foreign, str(first)]) == [first, second]
