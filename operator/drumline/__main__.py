@@ -1,6 +1,7 @@
 """The program: `python -m drumline` runs the operator, `drumline report JOB` is a CLI command.
 
-`python -m drumline archiver` runs the archiver, `python -m drumline notifier` the notifier.
+`python -m drumline archiver` runs the archiver, `python -m drumline notifier` the notifier,
+`python -m drumline page` the page in the cluster.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ from collections.abc import Sequence
 OPERATOR = "operator"
 ARCHIVER = "archiver"
 NOTIFIER = "notifier"
+PAGE = "page"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `operator`, `archiver`, `notifier` or a command of `cli`; returns the exit status."""
+    """Run a process of the cluster or a command of `cli`; returns the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given == [OPERATOR]:
         return run_operator()
@@ -23,6 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_archiver()
     if given == [NOTIFIER]:
         return run_notifier()
+    if given == [PAGE]:
+        return run_page()
     from drumline.cli.program import main as command  # noqa: PLC0415 - the operator needs no CLI
 
     return command(given)
@@ -107,6 +111,24 @@ def run_notifier() -> int:
     if problem is not None:
         print(f"drumline: {problem}", file=sys.stderr)  # noqa: T201 - the process ends with it
         return 1
+    return 0
+
+
+def run_page() -> int:
+    """Run the page in the cluster until it is asked to stop; returns the exit status."""
+    import asyncio  # noqa: PLC0415 - as above
+
+    from drumline.cli.ui import in_cluster  # noqa: PLC0415 - as above
+    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
+    from drumline.telemetry import logs  # noqa: PLC0415 - as above
+
+    try:
+        settings = from_environment(os.environ)
+    except SettingsError as error:
+        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
+        return 2
+    logs.configure(level=settings.log_level, log_format=settings.log_format)
+    asyncio.run(in_cluster.run(settings))
     return 0
 
 

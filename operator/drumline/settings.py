@@ -80,6 +80,10 @@ class Settings:
     """DRUMLINE_NOTIFICATIONS_SECRETS: the folder with SECRET/KEY for its channels."""
     notifications_record: str = "drumline-notifier"
     """DRUMLINE_NOTIFICATIONS_RECORD: the ConfigMap in which it keeps what was sent."""
+    api_server: str = "https://kubernetes.default.svc"
+    """DRUMLINE_API_SERVER: where the page sends its callers' tokens; for the page alone."""
+    api_server_ca: Path = Path("/var/run/drumline/api-server/ca.crt")
+    """DRUMLINE_API_SERVER_CA: what it trusts there."""
     trainer_pod: dict[str, Any] = field(default_factory=dict[str, Any])
     """DRUMLINE_TRAINER_POD: JSON with volumes, volumeMounts, env, annotations, tolerations and
     imagePullSecrets added to pods of the bundled trainer."""
@@ -136,6 +140,8 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         notifications=read.path("NOTIFICATIONS"),
         notifications_secrets=read.path("NOTIFICATIONS_SECRETS") or defaults.notifications_secrets,
         notifications_record=read.text("NOTIFICATIONS_RECORD", defaults.notifications_record),
+        api_server=read.text("API_SERVER", defaults.api_server).rstrip("/"),
+        api_server_ca=read.path("API_SERVER_CA") or defaults.api_server_ca,
         trainer_pod=read.trainer_pod(),
         metrics_from=read.metrics_from(),
     )

@@ -568,6 +568,43 @@ def test_the_notifier_has_its_configuration_and_secrets_as_files(render: Render)
     assert again["metadata"]["annotations"] != template["metadata"]["annotations"]
 
 
+def test_the_page_has_no_rights_and_is_reached_by_nobody_who_is_not_named(
+    render: Render, defaults: list[Json]
+) -> None:
+    proxy = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "login"}}}
+    chosen = {"enabled": True, "from": [proxy]}
+    objects = [entry for entry in render(ui=chosen) if entry not in defaults]
+    assert sorted(entry["kind"] for entry in objects) == [
+        *("Deployment", "NetworkPolicy", "Service", "ServiceAccount"),
+    ]
+    account, pod = only(objects, "ServiceAccount"), pod_of(objects)["spec"]
+    assert pod["serviceAccountName"] == account["metadata"]["name"]
+    assert account["automountServiceAccountToken"] is False
+    assert pod["automountServiceAccountToken"] is False
+    (volume,), (container,) = pod["volumes"], pod["containers"]
+    assert volume["configMap"]["items"] == [{"key": "ca.crt", "path": "ca.crt"}]
+    (mount,) = container["volumeMounts"]
+    assert Settings().api_server_ca == Path(mount["mountPath"]) / "ca.crt"
+    assert container["command"][2:] == ["drumline", "page"]
+    operator = pod_of(defaults)["spec"]
+    assert container["securityContext"] == operator["containers"][0]["securityContext"]
+    assert pod["securityContext"] == operator["securityContext"]
+    same = from_environment(environment(defaults)).scheduling
+    assert from_environment(environment(objects)).scheduling == same
+    policy = only(objects, "NetworkPolicy")["spec"]
+    assert policy["ingress"] == [
+        {"from": [proxy], "ports": [{"protocol": "TCP", "port": "http"}]},
+    ]
+    assert policy["podSelector"]["matchLabels"] == only(objects, "Service")["spec"]["selector"]
+    labels = pod_of(objects)["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"].items() <= labels.items()
+    selector = only(defaults, "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= labels.items()
+    closed = [entry for entry in render(ui={"enabled": True}) if entry not in defaults]
+    policy = only(closed, "NetworkPolicy")["spec"]
+    assert ("ingress" in policy, policy["policyTypes"]) == (False, ["Ingress", "Egress"])
+
+
 def test_training_pods_class_never_preempts(defaults: list[Json]) -> None:
     result = only(defaults, "PriorityClass")
     assert (result["value"], result["preemptionPolicy"]) == (1_000_000_000, "Never")

@@ -24,7 +24,7 @@ UP: Final = "../../../"
 NAME_PATTERN: Final = "[a-z]([-a-z0-9]{0,48}[a-z0-9])?"
 
 
-def buttons(job_input: JobInput) -> Markup:
+def job_buttons(job_input: JobInput) -> Markup:
     """What may be done to a job; one that has ended is only copied and deleted."""
     status = job_input.job.status
     ended = status is not None and status.finished_at is not None

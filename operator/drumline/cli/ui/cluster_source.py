@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from drumline.cli.cluster_access import cluster_client, missing_job, not_answered
@@ -80,6 +80,24 @@ class _Baseline:
     remarks: tuple[str, ...]
 
 
+@dataclass(slots=True)
+class ClusterMemory:
+    """What was read lately with one identity, for all its windows."""
+
+    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
+    seen: _Seen | None = None
+    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    baseline: _Baseline | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ReadSlots:
+    """How much this process does at a time, for all identities."""
+
+    reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
+    questions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+
+
 class LiveCluster:
     """A cluster behind an API server, with the rights of these credentials.
 
@@ -88,6 +106,8 @@ class LiveCluster:
         clock: seconds that only grow.
         policy: of the operator, for questions.
         read: reads the cluster.
+        memory: of these credentials.
+        slots: of this process.
     """
 
     def __init__(
@@ -97,15 +117,15 @@ class LiveCluster:
         clock: Callable[[], float],
         policy: Policy,
         read: Callable[..., Awaitable[ClusterObjects]] = from_cluster,
+        memory: ClusterMemory | None = None,
+        slots: ReadSlots | None = None,
     ) -> None:
         self._credentials = credentials
         self._clock = clock
         self._read = read
-        self._reading = asyncio.Lock()
-        self._seen: _Seen | None = None
         self._policy = policy
-        self._asking = asyncio.Lock()
-        self._baseline: _Baseline | None = None
+        self._memory = memory or ClusterMemory()
+        self._slots = slots or ReadSlots()
 
     async def cluster(self) -> ClusterObjects:
         """The whole cluster, at most `FRESH_SECONDS` old; without nodes for who may not list them.
@@ -113,11 +133,13 @@ class LiveCluster:
         Raises:
             NotAnswered: the jobs cannot be read.
         """
-        async with self._reading:  # windows that ask meanwhile get the same answer
-            if self._seen is None or self._clock() - self._seen.at > FRESH_SECONDS:
-                cluster = await self._everything()
-                self._seen = _Seen(at=self._clock(), cluster=cluster)
-            return self._seen.cluster
+        memory = self._memory
+        async with memory.reading:  # windows that ask meanwhile get the same answer
+            if memory.seen is None or self._clock() - memory.seen.at > FRESH_SECONDS:
+                async with self._slots.reads:
+                    cluster = await self._everything()
+                memory.seen = _Seen(at=self._clock(), cluster=cluster)
+            return memory.seen.cluster
 
     async def job(self, job: NamedJob) -> JobInput:
         """One job with its events, as it is now."""
@@ -134,15 +156,17 @@ class LiveCluster:
         Raises:
             CommandError: a kind may not be listed, or what would be different is not there.
         """
-        async with self._asking:  # cycles of two questions would take as long side by side
-            known = self._baseline
+        memory = self._memory
+        # cycles of two questions would take as long side by side
+        async with memory.asking, self._slots.questions:
+            known = memory.baseline
             if known is None or self._clock() - known.at > BASELINE_SECONDS:
                 live = await live_objects.read(self._credentials)
                 made = await asyncio.to_thread(
                     what_if.baseline, live.manifests, policy=self._policy
                 )
                 known = _Baseline(at=self._clock(), baseline=made, remarks=live.remarks)
-                self._baseline = known
+                memory.baseline = known
             answer = await asyncio.to_thread(what_if.answer, known.baseline, change)
         return replace(answer, remarks=(*known.remarks, *answer.remarks))
 
@@ -180,7 +204,7 @@ class LiveCluster:
             raise not_answered(error, what=job.text, verb=verb) from None
         except ValueError as error:  # no name of an object
             raise BadInput(str(error)) from None
-        self._seen = self._baseline = None
+        self._memory.seen = self._memory.baseline = None
 
     async def _everything(self) -> ClusterObjects:
         own = self._credentials.namespace

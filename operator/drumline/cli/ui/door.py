@@ -8,11 +8,11 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from drumline.cli.errors import NotLoggedIn
+from drumline.cli.errors import CommandError
 from drumline.cli.ui.cluster_source import ClusterSource
 
 LOOPBACK: Final = "127.0.0.1"
-_SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
 class Door(Protocol):
@@ -21,6 +21,11 @@ class Door(Protocol):
     @property
     def prefix(self) -> str:
         """How the paths of its routes begin; a pattern of aiohttp."""
+        ...
+
+    @property
+    def account(self) -> bool:
+        """Whether there is a page to log in and out."""
         ...
 
     def check(self, request: web.Request) -> None:
@@ -39,8 +44,12 @@ class Door(Protocol):
         """
         ...
 
-    def stranger(self, request: web.Request, error: NotLoggedIn) -> web.Response | None:
-        """What somebody is shown whom the cluster does not know; None: the error alone."""
+    def refused(self, request: web.Request, error: CommandError) -> web.Response | None:
+        """What somebody is shown whom the cluster refuses; None: the error alone."""
+        ...
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """Those of its own."""
         ...
 
 
@@ -56,6 +65,11 @@ class LoopbackDoor:
         """Compared by `check`, in constant time."""
         return "/{secret}"
 
+    @property
+    def account(self) -> bool:
+        """There is none."""
+        return False
+
     def check(self, request: web.Request) -> None:
         """The secret; a name of this machine; for buttons our own page."""
         given = request.path.split("/")[1]
@@ -64,7 +78,7 @@ class LoopbackDoor:
         host = request.host.rpartition(":")[0] or request.host
         if host not in {LOOPBACK, "localhost"}:
             raise web.HTTPMisdirectedRequest
-        if request.method not in _SAFE_METHODS:
+        if request.method not in SAFE_METHODS:
             origin = request.headers.get("Origin")
             site = request.headers.get("Sec-Fetch-Site", "same-origin")
             if site != "same-origin" or origin not in {f"http://{request.host}", None, "null"}:
@@ -74,6 +88,16 @@ class LoopbackDoor:
         """His cluster."""
         return self.live
 
-    def stranger(self, request: web.Request, error: NotLoggedIn) -> web.Response | None:  # noqa: ARG002 - the kubeconfig is mended elsewhere
+    def refused(self, request: web.Request, error: CommandError) -> web.Response | None:  # noqa: ARG002 - a kubeconfig is mended elsewhere
         """There is nothing to log in to here."""
         return None
+
+    def add_routes(self, router: web.UrlDispatcher) -> None:
+        """None."""
+
+
+def answer_of(document: str, *, status: int = 200) -> web.Response:
+    """The answer with a document."""
+    answer = web.Response(text=document, content_type="text/html", charset="utf-8", status=status)
+    answer.enable_compression()
+    return answer

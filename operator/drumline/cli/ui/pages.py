@@ -18,7 +18,7 @@ from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.burn_down import burn_down
 from drumline.cli.report.job_input import JobInput
-from drumline.cli.ui.action_pages import buttons
+from drumline.cli.ui.action_pages import job_buttons
 from drumline.cli.ui.links import job_path, more_quota_path
 from drumline.cli.ui.parts import NOTHING, document, foot, section, table
 from drumline.cli.ui.rack_map import colours_of, rack_map
@@ -40,12 +40,13 @@ _PAST: Final = 6 * 3600.0
 _FUTURE: Final = 12 * 3600.0
 
 
-def overview(cluster: ClusterObjects, *, archive: bool = False) -> str:
+def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = False) -> str:
     """The whole cluster: the map, the queues, who runs, shares, what has ended.
 
     Args:
         cluster: what is shown.
         archive: whether there is a page of the archive.
+        account: whether there is one to log in and out.
     """
     now = cluster.as_of
     places = positions(lines(cluster.jobs, cluster.priorities))
@@ -59,10 +60,13 @@ def overview(cluster: ClusterObjects, *, archive: bool = False) -> str:
     promised = (job for node in nodes for job in node.promised_to)
     colours = colours_of(chain((f"{row.namespace}/{row.name}" for row in running), promised))
     queues = queue_rows(cluster)
-    ask = element("a", "What if\N{HORIZONTAL ELLIPSIS}", href="what-if", class_="button")
+    links = {"What if\N{HORIZONTAL ELLIPSIS}": "what-if"} | (
+        {"Account": "login"} if account else {}
+    )
+    buttons = (element("a", words, href=to, class_="button") for words, to in links.items())
     head = element("header", element("h1", "Drumline"), element("p", summary, class_="lead"))
     parts = (
-        element("div", head, element("div", ask, class_="actions"), class_="top"),
+        element("div", head, element("div", *buttons, class_="actions"), class_="top"),
         section("Nodes", rack_map(nodes, colours)) if nodes else "",
         section("Queues", *(_queue(row, now=now) for row in queues)) if queues else "",
         _over_time(rows, now=now),
@@ -83,7 +87,7 @@ def job(job_input: JobInput, cluster: ClusterObjects) -> str:
     back = element("nav", element("a", "\N{LEFTWARDS ARROW} all jobs", href="../../"))
     waits = card is not None and card.job.position is not None
     why = _why(card, now=cluster.as_of) if card is not None and waits else ""
-    above = element("div", back, buttons(job_input), class_="top")
+    above = element("div", back, job_buttons(job_input), class_="top")
     return document(key, html.sections(report, above=above, second=why), up="../../")
 
 

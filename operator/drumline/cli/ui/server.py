@@ -9,6 +9,7 @@ lets a browser run only the scripts and the styles that are served here.
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -17,14 +18,15 @@ from importlib.resources import files
 from typing import Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
-from drumline.cli.errors import BadInput, CommandError, NotLoggedIn
+from drumline.cli.errors import BadInput, CommandError
 from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.ui import history_pages, pages, what_if_page
 from drumline.cli.ui.actions import ACTIONS, JobAction
 from drumline.cli.ui.archive_source import ArchiveSource
 from drumline.cli.ui.cluster_source import ClusterSource
-from drumline.cli.ui.door import LOOPBACK, Door, LoopbackDoor
+from drumline.cli.ui.door import LOOPBACK, Door, LoopbackDoor, answer_of
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
@@ -46,6 +48,21 @@ _ASSETS: Final = {
 }
 _MOST_BODY_BYTES: Final = 16 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class _Unquoted(logging.Filter):
+    """aiohttp's log quotes what it could not read as HTTP, and that may be a token."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Keep the record without the quotation."""
+        error = record.exc_info[1] if record.exc_info else None
+        if isinstance(error, HttpProcessingError):
+            record.exc_info = None
+        return True
+
+
+_LOGGER: Final = logging.getLogger("drumline.cli.ui.http")
+_LOGGER.addFilter(_Unquoted())
 
 
 @asynccontextmanager
@@ -75,7 +92,7 @@ async def listening(app: web.Application, *, host: str, port: int) -> AsyncGener
     Raises:
         OSError: the port is taken.
     """
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, logger=_LOGGER)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
@@ -96,17 +113,18 @@ def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Appl
 
     async def overview(request: web.Request) -> web.Response:
         cluster = await door.source(request).cluster()
-        return page(pages.overview(cluster, archive=archive is not None))
+        document = pages.overview(cluster, archive=archive is not None, account=door.account)
+        return answer_of(document)
 
     async def job(request: web.Request) -> web.Response:
         source = door.source(request)
-        return page(pages.job(await source.job(_job(request)), await source.cluster()))
+        return answer_of(pages.job(await source.job(_job(request)), await source.cluster()))
 
     async def ask(request: web.Request) -> web.Response:
         action = _action(request)
         if action.ask is None:
             raise web.HTTPNotFound
-        return page(await action.ask(door.source(request), _job(request), request.query))
+        return answer_of(await action.ask(door.source(request), _job(request), request.query))
 
     async def act(request: web.Request) -> web.Response:
         action = _action(request)
@@ -118,7 +136,7 @@ def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Appl
         source = door.source(request)
         asked = what_if_page.question(request.query)
         answer = None if asked is None else await source.what_if(asked)
-        return page(what_if_page.what_if(await source.cluster(), asked, answer))
+        return answer_of(what_if_page.what_if(await source.cluster(), asked, answer))
 
     prefix = door.prefix
     app.router.add_get(f"{prefix}/", overview)
@@ -129,6 +147,7 @@ def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Appl
     app.router.add_post(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", act)
     if archive is not None:
         _add_history(app, archive, prefix=prefix)
+    door.add_routes(app.router)
     return app
 
 
@@ -145,11 +164,11 @@ def _action(request: web.Request) -> JobAction:
 
 def _add_history(app: web.Application, archive: ArchiveSource, *, prefix: str) -> None:
     async def history(_request: web.Request) -> web.Response:
-        return page(history_pages.history(await archive.ended(), now=time.time()))
+        return answer_of(history_pages.history(await archive.ended(), now=time.time()))
 
     async def ended(request: web.Request) -> web.Response:
         names = (request.match_info[part] for part in ("namespace", "name", "uid"))
-        return page(history_pages.ended_job(await archive.job(*names)))
+        return answer_of(history_pages.ended_job(await archive.job(*names)))
 
     app.router.add_get(f"{prefix}/history", history)
     app.router.add_get(f"{prefix}/history/{{namespace}}/{{name}}/{{uid}}", ended)
@@ -173,15 +192,15 @@ def _guard(door: Door) -> Callable[..., Awaitable[web.StreamResponse]]:
 
 
 def _refused(door: Door, request: web.Request, error: CommandError) -> web.Response:
-    shown = door.stranger(request, error) if isinstance(error, NotLoggedIn) else None
+    shown = door.refused(request, error)
     if shown is not None:
         return shown
     up = "../" * (request.path.count("/") - door.prefix.count("/") - 1)
     if isinstance(error, BadInput):
         title = "That cannot be done as it was asked for"
-        return page(pages.refused(str(error), title=title, up=up), status=400)
+        return answer_of(pages.refused(str(error), title=title, up=up), status=400)
     title = "The cluster did not answer that"
-    return page(pages.refused(str(error), title=title, up=up), status=502)
+    return answer_of(pages.refused(str(error), title=title, up=up), status=502)
 
 
 async def _asset(request: web.Request) -> web.Response:
@@ -191,10 +210,3 @@ async def _asset(request: web.Request) -> web.Response:
     package, kind = known
     text = files(package).joinpath(request.match_info["name"]).read_text(encoding="utf-8")
     return web.Response(text=text, content_type=kind, charset="utf-8")
-
-
-def page(document: str, *, status: int = 200) -> web.Response:
-    """The answer with a document."""
-    answer = web.Response(text=document, content_type="text/html", charset="utf-8", status=status)
-    answer.enable_compression()
-    return answer
