@@ -6,27 +6,31 @@ from drumline.cli.markup import Markup, element, joined
 from drumline.cli.ui.parts import document, section
 
 
-def account(sentence: str, *, up: str, reachable: str | None) -> str:
+def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = False) -> str:
     """Where a token is given, and given up.
 
     Args:
         sentence: why this is shown.
         up: leads to the overview.
         reachable: the address to open instead; None: this one may have a cookie.
+        logged_in: whether there is a token to give up.
     """
     hint = (
-        "A token of yours for this cluster, such as `kubectl create token ACCOUNT` prints. The page"
+        "A token of yours for this cluster, such as kubectl create token ACCOUNT prints. The page"
         " does what the token may. The browser keeps it for eight hours, over HTTPS only, and sends"
         " it to this page alone; the page keeps it nowhere."
     )
-    content = (
-        element("h1", "Log in"),
+    content = [
+        element("h1", "Account" if logged_in else "Log in"),
         element("p", sentence, class_="lead", role="alert"),
-        element("p", hint) if reachable is None else _elsewhere(reachable),
-        _login(up) if reachable is None else "",
-        section("Namespace", _namespace(up)),
-        section("Log out", _form(f"{up}logout", element("button", "Log out"))),
-    )
+    ]
+    if reachable is not None:
+        content.append(_elsewhere(reachable))
+    else:
+        content += [element("p", hint), _login(up)]
+    if logged_in:
+        log_out = _form(f"{up}logout", element("button", "Log out"))
+        content += [section("Namespace", _namespace(up)), section("Log out", log_out)]
     return document("Log in", joined(*content), up=up, script=None)
 
 
@@ -44,7 +48,7 @@ def choose_namespace(sentence: str) -> str:
 def _elsewhere(reachable: str) -> Markup:
     why = (
         " instead: a browser sends a cookie of this address to every port of the machine, to other"
-        " people's programs, too. With a kubeconfig `drumline ui` is simpler."
+        " people's programs, too. With a kubeconfig the command drumline ui is simpler."
     )
     return element("p", "Open ", element("strong", reachable), why)
 

@@ -171,8 +171,10 @@ def _reachable(request: web.Request) -> str | None:
 
 
 async def _show(request: web.Request) -> web.Response:
-    sentence = "A token is in use." if _token(request) else "Nobody is logged in."
-    return answer_of(account_page.account(sentence, up="", reachable=_reachable(request)))
+    known = _token(request) is not None
+    sentence = "A token is in use." if known else "Nobody is logged in."
+    reachable = _reachable(request)
+    return answer_of(account_page.account(sentence, up="", reachable=reachable, logged_in=known))
 
 
 async def _login(request: web.Request) -> web.Response:
