@@ -51,6 +51,14 @@ async def test_only_a_newer_signed_record_of_this_job_that_names_this_pod_is_tak
     assert len(agent.events("ranks_started")) == 1
 
 
+async def test_a_record_that_comes_before_ranks_can_start_is_served(band: Band) -> None:
+    agent = await band.start(0, variables=HANG)
+    await agent.event("agent_started")
+    assert await answers(agent, band.record(agents=1, ranks=1)) == (200, 1)
+    await agent.event("agent_ready")
+    await agent.event("ranks_started")
+
+
 async def test_a_signed_body_that_is_no_record_is_refused(band: Band) -> None:
     [agent] = await band.start_ready(1, variables=HANG)
 

@@ -119,9 +119,8 @@ class GangPod:
             return _before_ranks(ready)
         service.status.ready = True
         log(AgentEvent.AGENT_READY, import_seconds=ready.seconds, zygote_threads=ready.threads)
-        generation = service.records.generation
         signed = await first_completed(
-            service.records.wait_for_newer(generation),
+            service.records.wait_for_newer(0),  # or one that came while nothing could start
             service.wait_for_stop(),
             self._parts.wait_until_gone(),
         )
