@@ -174,7 +174,7 @@ class Operator:
     def _unhealthy(self) -> str | None:
         if self._caches is None or not self._caches.filled:
             return None
-        return self._caches.informers.stale(time.monotonic(), metrics=self._metrics)
+        return self._caches.informers.stale(time.monotonic())
 
     def _unready(self) -> str | None:
         """A leader is ready once it decides, another process once it could take over at once."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from drumline.controller.cache.scope import InstallationScope
@@ -69,7 +71,7 @@ class Informers:
             )
 
         ours = Selection(label_selector=scope.selector)
-        return cls(
+        made = cls(
             jobs=tuple(
                 informer(
                     TRAINING_JOBS,
@@ -85,6 +87,10 @@ class Informers:
             nodes=informer(NODES, codec.node),
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
         )
+        for kind in {each.resource.plural for each in made.all()}:
+            freshness = metrics.controller.informer_freshness_seconds.labels(resource=kind)
+            freshness.set_function(partial(made.silent_seconds, kind))
+        return made
 
     def all(self) -> tuple[Informer[Any], ...]:
         """All of them."""
@@ -105,14 +111,14 @@ class Informers:
         """Return when all that was written before this call is part of every cache."""
         await asyncio.gather(*(informer.catch_up() for informer in self.all()))
 
-    def stale(self, now: float, *, metrics: Metrics) -> str | None:
+    def silent_seconds(self, kind: str) -> float:
+        """How long the most silent watch of this kind was not heard of; inf before the first."""
+        now = time.monotonic()
+        return max(
+            each.freshness_seconds(now) for each in self.all() if each.resource.plural == kind
+        )
+
+    def stale(self, now: float) -> str | None:
         """The name of a kind not heard of for too long (monotonic `now`), else None."""
-        stale: str | None = None
-        ages: dict[str, float] = {}
-        for informer in self.all():
-            kind, age = informer.resource.plural, informer.freshness_seconds(now)
-            ages[kind] = max(age, ages.get(kind, age))
-            stale = informer.silence(now) or stale
-        for kind, age in ages.items():
-            metrics.controller.informer_freshness_seconds.labels(resource=kind).set(age)
-        return stale
+        silences = [informer.silence(now) for informer in self.all()]
+        return next((silence for silence in silences if silence is not None), None)

@@ -1,0 +1,24 @@
+"""How old the caches are is a metric at each scrape, whoever asks for /healthz or does not."""
+
+from __future__ import annotations
+
+from drumline.controller.cache.informers import Informers
+from drumline.controller.cache.scope import InstallationScope
+from drumline.kube.client import KubeClient
+from drumline.kube.credentials import Credentials, Token
+from drumline.telemetry.metrics import Metrics
+
+
+def test_the_age_of_every_cache_is_a_metric_from_the_start() -> None:
+    metrics = Metrics()
+    credentials = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
+    informers = Informers.of(KubeClient(credentials), metrics=metrics, scope=InstallationScope())
+    name = "drumline_informer_freshness_seconds"
+    ages = {
+        informer.resource.plural: metrics.registry.get_sample_value(
+            name, {"resource": informer.resource.plural}
+        )
+        for informer in informers.all()
+    }
+    assert set(ages.values()) == {float("inf")}, "none was heard of yet"
+    assert "trainingjobs" in ages
