@@ -43,6 +43,9 @@ generate: setup  ## crds/, the chart's rules and boards, docs/*reference.md, doc
 	@$(PYTHON) -m tests.kustomize_base
 	@$(PYTHON) -m drumline_trainer.reference
 
+mixin: setup  ## the alerts and boards as a monitoring mixin, in build/drumline-mixin.tar.gz
+	@$(PYTHON) -m drumline.monitoring.mixin
+
 site: setup  ## the documents as a site, in build/site; fails on a link that leads nowhere
 	@.venv/bin/zensical build --strict --clean
 	@echo "open build/site/index.html"
@@ -69,4 +72,4 @@ bench: setup  ## the control plane beside the raw limit of the same run; WHAT=en
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
 	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tests.gpu $(ARGS)
 
-.PHONY: help setup demo down check lint test generate site release lock test-all mutants soak bench gpu
+.PHONY: help setup demo down check lint test generate mixin site release lock test-all mutants soak bench gpu

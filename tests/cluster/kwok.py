@@ -1,6 +1,6 @@
 """Fake nodes by the thousand: KWOK keeps them Ready and moves their pods through their phases.
 
-A fake pod's address comes from 127.77.0.0/16: whoever tries to reach it meets a closed port of
+A fake pod's address comes from loopback: whoever tries to reach it meets a closed port of
 its own machine, never a real host.
 """
 
@@ -27,15 +27,15 @@ _STAGES = (
 _WRITERS = 16
 
 
-def start_kwok(folder: Path, *, kubeconfig: Path, netns: str | None) -> Process:
-    """Start KWOK on the nodes that carry its annotation."""
+def start_kwok(folder: Path, *, kubeconfig: Path, netns: str | None, pods: str) -> Process:
+    """Start KWOK on the nodes that carry its annotation; `pods`: their addresses."""
     return spawn(
         [
             binary_path("kwok"),
             f"--kubeconfig={kubeconfig}",
             f"--config={_stages_file()}",
             "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-            "--cidr=127.77.0.1/16",
+            f"--cidr={pods}",
             "--node-ip=127.0.0.1",
             "--node-lease-duration-seconds=240",  # renewed four times in it
         ],

@@ -42,6 +42,7 @@ class ClusterSpec:
         racks: the real nodes are spread over that many values of `drumline.dev/rack`.
         fake_nodes: KWOK nodes of 8 GPUs each, 10 a rack.
         kwok: run KWOK even without fake nodes (a bench makes them later).
+        fake_pods: the addresses of their pods; agents of two clusters that listen there need two.
     """
 
     name: str = "drumline"
@@ -51,6 +52,7 @@ class ClusterSpec:
     racks: int = 2
     fake_nodes: int = 0
     kwok: bool = False
+    fake_pods: str = "127.77.0.1/16"
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?", self.name):

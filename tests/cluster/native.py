@@ -200,7 +200,7 @@ def _start_fake_nodes(
     spec: ClusterSpec, *, place: Place, authority: Authority, kubeconfig: Path
 ) -> None:
     inside = _admin(spec.folder, authority, server=place.server, name="kwok.kubeconfig")
-    kwok = start_kwok(spec.folder, kubeconfig=inside, netns=place.netns)
+    kwok = start_kwok(spec.folder, kubeconfig=inside, netns=place.netns, pods=spec.fake_pods)
     create_fake_nodes(kubeconfig, count=spec.fake_nodes)
     wait_until(
         lambda: ready_nodes(kubeconfig) >= spec.fake_nodes + spec.nodes,

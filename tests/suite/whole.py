@@ -129,6 +129,15 @@ WHOLES = {
         summary="integration on each minor of Kubernetes; ARGS='--only 1.34' for one; 40 min",
         command=(*MODULE, "tests.suite.minors"),
     ),
+    "monitoring": Whole(
+        summary="Drumline under faults on a real Prometheus: every panel, every alert; 9 min, "
+        "ARGS=--record for the test of every day",
+        command=(*MODULE, "tests.monitoring"),
+    ),
+    "soak-alerts": Whole(
+        summary="jobs train undisturbed and no alert may fire: 120 min, ARGS='--soak 20' for 20",
+        command=(*MODULE, "tests.monitoring", "--soak", "120"),
+    ),
     "samples": Whole(
         summary="damaged checkpoints, recoveries in a row, a rehearsal, a script undisturbed",
         command=(

@@ -68,7 +68,8 @@ QUEUES: Final = AlertGroup(
             expression="sum(max by (queue, reason) (drumline_pending_jobs)) > 0 and"
             ' sum(max by (gpu_pool) (drumline_pool_gpus{kind="used"}))'
             ' < 0.7 * sum(max by (gpu_pool) (drumline_pool_gpus{kind="total"})) and'
-            " sum(increase(drumline_gangs_placed_total[30m])) == 0",
+            # an operator that has placed nothing since its start has no such counter
+            " (sum(increase(drumline_gangs_placed_total[30m])) or vector(0)) == 0",
             minutes=30,
             severity="info",
             summary="{{ $value }} jobs wait, over 30 % of the GPUs are free, and nothing was placed"

@@ -185,7 +185,6 @@ CASES: Mapping[str, AlertCase] = {
             'drumline_pending_jobs{queue="web",reason="TopologyTooNarrow"}': "1x100",
             'drumline_pool_gpus{gpu_pool="h100",kind="used"}': "60x100",
             'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "100x100",
-            "drumline_gangs_placed_total": "5x100",
         },
         at_minutes=70,
         summary="3 jobs wait, over 30 % of the GPUs are free, and nothing was placed for half an"
