@@ -32,8 +32,7 @@ def main(arguments: Sequence[str]) -> int:
 def _run(minor: str, of_pytest: Sequence[str]) -> int:
     environment = {**os.environ, "KUBERNETES_MINOR": minor}
     print(f"Kubernetes {KUBERNETES_VERSIONS[minor]}", flush=True)
-    build = [sys.executable, "-m", "tests.cluster.binaries", *CONTROL_PLANE]
-    build += ["kwok", "helm", "kubeconform"]
+    build = [sys.executable, "-m", "tests.cluster.binaries", *CONTROL_PLANE, "kwok", "helm"]
     built = subprocess.run(build, env=environment, check=False).returncode
     if built:
         return built
