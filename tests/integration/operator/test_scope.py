@@ -97,6 +97,7 @@ def test_two_installations_do_not_disturb_each_other(
         api.wait("trainingjobs", "works", each.site.namespace, lambda job: job is None)
         assert each.proxy.refused == []
         assert _namespaces(each.proxy) == {each.site.namespace, each.system, None}
+        assert _pools(each.proxy) == {each.site.pool}
     assert "status" not in api.get("trainingjobs", "elsewhere", "nobodys")
     api.delete("trainingjobs", "elsewhere", "nobodys")
 
@@ -136,6 +137,12 @@ def _hold_a_node(api: Kube, site: Site) -> str:
         }
     )
     return name
+
+
+def _pools(proxy: Proxy) -> set[str]:
+    """Whose statuses it wrote."""
+    parts = [write.path.strip("/").split("/") for write in proxy.writes]
+    return {path[path.index("gpupools") + 1] for path in parts if "gpupools" in path}
 
 
 def _namespaces(proxy: Proxy) -> set[str | None]:
