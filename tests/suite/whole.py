@@ -47,6 +47,10 @@ WHOLES = {
         summary="the same on the stand-in for NCCL (decision 30)",
         command=(*MODULE, "tests.matrix", "--backend", "nccl"),
     ),
+    "idle": Whole(
+        summary="gangs that work for MINUTES=30 under real agents: none may be called idle",
+        command=(*MODULE, "tests.faults.agent.idle_soak"),
+    ),
     "constructions": Whole(
         summary="ranks of 1,024-rank runs of 8B, 70B and 405B on no GPU, beside their bills; 2 min",
         command=(*MODULE, "tests.bench.constructions"),

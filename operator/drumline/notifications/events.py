@@ -63,6 +63,8 @@ class NewsKind(StrEnum):
     FAILED = "Failed"
     FINISHED = "Finished"
     IDLE = "Idle"
+    BUDGET = "Budget"
+    """Of a queue."""
 
 
 class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
@@ -86,7 +88,7 @@ class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     Attributes:
         id: the same for the same change, whoever derives it.
-        before: the outlook before it.
+        before: the outlook before it; None: it is a queue's.
         at: when, in seconds since the epoch.
         since: Stuck: since when nothing happened.
         returns_at: Preempted: when it is as likely to run again as not (RFC 3339); empty: unknown.
@@ -96,7 +98,7 @@ class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     id: str
     kind: NewsKind
-    before: Outlook
+    before: Outlook | None = None
     at: float
     namespace: str
     name: str

@@ -25,7 +25,12 @@ _MOST_BLOCK_CHARACTERS: Final = 3000
 
 def headline(change: OutlookChange) -> str:
     """The change in a few words: `research/llama has failed: RestartsExhausted`."""
-    return f"{change.namespace}/{change.name} {_verb(change)}"
+    return f"{_subject(change)} {_verb(change)}"
+
+
+def _subject(change: OutlookChange) -> str:
+    is_job = bool(change.namespace)
+    return f"{change.namespace}/{change.name}" if is_job else f"queue {change.name}"
 
 
 def _verb(change: OutlookChange) -> str:
@@ -41,6 +46,8 @@ def _verb(change: OutlookChange) -> str:
             return f"has failed: {change.reason}" if change.reason else "has failed"
         case NewsKind.FINISHED:
             return "has finished"
+        case NewsKind.BUDGET:
+            return "has spent most of its budget"
         case NewsKind.IDLE:
             return "was suspended: its GPUs were idle" if change.reason == "IdleGpus" else "is idle"
 
@@ -57,7 +64,9 @@ def details(change: OutlookChange) -> tuple[str, ...]:
         f"Queue: {change.queue}" if change.queue else "",
         f"User: {change.user}" if change.user else "",
         f"At: {rfc3339(change.at)}",
-        f"More: drumline report {change.name} -n {change.namespace}",
+        f"More: drumline report {change.name} -n {change.namespace}"
+        if change.namespace
+        else f"More: drumline queue {change.name}",
     ]
     return tuple(line for line in lines if line)
 
@@ -124,13 +133,17 @@ def cloud_event(change: OutlookChange, *, source: str) -> bytes:
         "specversion": "1.0",
         "id": change.id,
         "source": source,
-        "type": f"dev.drumline.trainingjob.{change.kind.lower()}",
-        "subject": f"{change.namespace}/{change.name}",
+        "type": f"dev.drumline.{_resource(change)}.{change.kind.lower()}",
+        "subject": _subject(change).replace(" ", "/"),
         "time": rfc3339(change.at),
         "datacontenttype": "application/json",
         "data": {name: value for name, value in data.items() if value is not None and value != ""},
     }
     return json.dumps(event).encode()
+
+
+def _resource(change: OutlookChange) -> str:
+    return "trainingjob" if change.namespace else "trainingqueue"
 
 
 def slack_message(change: OutlookChange, *, cluster: str) -> bytes:

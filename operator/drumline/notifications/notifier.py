@@ -19,6 +19,7 @@ from typing import Final, Protocol
 
 from drumline.kube.errors import KubeError
 from drumline.kube.store import Change, Event
+from drumline.notifications.budgets import NotifiableQueue, budget_change
 from drumline.notifications.channels import NotificationSettings, destinations, refused_choices
 from drumline.notifications.delivery import MOST_AGE_SECONDS, ChannelWorker
 from drumline.notifications.events import KnownOutlook, OutlookChange, advanced
@@ -81,6 +82,9 @@ class Notifier:
         self._unsaved: list[PendingMessage] = list(pending)
         """Of `_pending`: not handed to their workers yet."""
         self._jobs: dict[str, NotifiableJob] = {}
+        self._queues: dict[str, NotifiableQueue] = {}
+        self._low_budgets = set(() if record is None else record.low_budgets)
+        """Of these it was said, by uid; of those that are not low any more it is forgotten."""
         self._is_settled = False
         self._is_dirty = True
         self._changed = asyncio.Event()
@@ -106,6 +110,17 @@ class Notifier:
         self._jobs[job.uid] = job
         if self._is_settled:
             self._evaluate(job)
+
+    def on_queue_event(self, event: Event[NotifiableQueue]) -> None:
+        """Note a change of a queue; called by the informer."""
+        queue = event.view
+        if event.change is Change.DELETED:
+            self._queues.pop(queue.uid, None)
+            self._low_budgets.discard(queue.uid)
+            return
+        self._queues[queue.uid] = queue
+        if self._is_settled:
+            self._evaluate_budget(queue)
 
     def settled(self, message: PendingMessage) -> None:
         """A message was accepted or given up; called by the workers."""
@@ -147,6 +162,8 @@ class Notifier:
         self._settle()
         for job in tuple(self._jobs.values()):
             self._evaluate(job)
+        for queue in tuple(self._queues.values()):
+            self._evaluate_budget(queue)
         await self.save()
 
     async def save(self) -> None:
@@ -168,7 +185,11 @@ class Notifier:
                 self._workers[message.channel].add(message)
 
     def _record(self) -> SentRecord:
-        return SentRecord(known=self._known, pending=list(self._pending.values()))
+        return SentRecord(
+            known=self._known,
+            pending=list(self._pending.values()),
+            low_budgets=sorted(self._low_budgets),
+        )
 
     def _settle(self) -> None:
         """The first time: forget jobs that are gone, and messages for channels that are gone."""
@@ -176,6 +197,7 @@ class Notifier:
             return
         for uid in self._known.keys() - self._jobs.keys():
             del self._known[uid]
+        self._low_budgets &= self._queues.keys()
         for message in tuple(self._unsaved):
             if message.channel not in self._workers:
                 self._unsaved.remove(message)
@@ -184,6 +206,7 @@ class Notifier:
             now = self._clock()
             for job in self._jobs.values():
                 self._remember(job.uid, advanced(None, job, now=now)[0])
+            self._low_budgets = {queue.uid for queue in self._queues.values() if queue.is_low}
         self._is_settled = True
         log.info("notifier_settled", known=len(self._known), pending=len(self._pending))
 
@@ -198,6 +221,17 @@ class Notifier:
         if change is not None:
             self._announce(job, change, now=now)
 
+    def _evaluate_budget(self, queue: NotifiableQueue) -> None:
+        if queue.is_low is (queue.uid in self._low_budgets):
+            return
+        self._touch()
+        if not queue.is_low:
+            self._low_budgets.discard(queue.uid)
+            return
+        self._low_budgets.add(queue.uid)
+        now = self._clock()
+        self._send(budget_change(queue, now=now), choice="", now=now)
+
     def _remember(self, uid: str, known: KnownOutlook) -> bool:
         if uid not in self._known and len(self._known) >= MOST_JOBS:
             log.warning("job_left_out", uid=uid, most_jobs=MOST_JOBS)
@@ -210,13 +244,17 @@ class Notifier:
             self._touch()
 
     def _announce(self, job: NotifiableJob, change: OutlookChange, *, now: float) -> None:
-        if now - change.at > MOST_AGE_SECONDS:
-            log.info("change_is_old", id=change.id, job=f"{job.namespace}/{job.name}")
-            return
         if refused := refused_choices(self._settings, job):
             where = f"{job.namespace}/{job.name}"
             log.warning("choice_refused", job=where, entries=refused)
-        for destination in destinations(self._settings, change, choice=job.choice):
+        self._send(change, choice=job.choice, now=now)
+
+    def _send(self, change: OutlookChange, *, choice: str, now: float) -> None:
+        """Note the messages of a change; they are sent once the record has them."""
+        if now - change.at > MOST_AGE_SECONDS:
+            log.info("change_is_old", id=change.id, job=f"{change.namespace}/{change.name}")
+            return
+        for destination in destinations(self._settings, change, choice=choice):
             message = PendingMessage(
                 change=change, channel=destination.channel, recipient=destination.recipient
             )

@@ -18,8 +18,9 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.errors import KubeError
 from drumline.kube.informer import Informer, Quarantined
-from drumline.kube.kinds import TRAINING_JOBS
+from drumline.kube.kinds import TRAINING_JOBS, TRAINING_QUEUES
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
+from drumline.notifications.budgets import NotifiableQueue, notifiable_queue
 from drumline.notifications.channels import (
     MOST_CONFIG_BYTES,
     Channel,
@@ -112,15 +113,17 @@ async def _run(
             page_limit=LARGE_OBJECTS_PAGE,
         )
         informer.subscribe(notifier.on_event)
+        queues = Informer(client, TRAINING_QUEUES, decode=notifiable_queue, on_quarantine=_warn)
+        queues.subscribe(notifier.on_queue_event)
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
             metrics=metrics.render,
-            healthy=lambda: _stale(informer),
+            healthy=lambda: _stale(informer) or _stale(queues),
             ready=lambda: _problem(notifier, workers),
         ) as port:
             log.info("notifier_started", channels=len(workers), port=port)
-            await _serve(notifier, informer, workers=workers, stop=stop)
+            await _serve(notifier, informer, queues, workers=workers, stop=stop)
             await _flush(notifier)
     log.info("notifier_stopped")
 
@@ -148,6 +151,7 @@ def _workers(
 async def _serve(
     notifier: Notifier,
     informer: Informer[NotifiableJob],
+    queues: Informer[NotifiableQueue],
     *,
     workers: dict[str, ChannelWorker],
     stop: asyncio.Event,
@@ -155,7 +159,8 @@ async def _serve(
     async with asyncio.TaskGroup() as group:
         watching = [
             group.create_task(informer.run()),
-            group.create_task(_notify(notifier, informer)),
+            group.create_task(queues.run()),
+            group.create_task(_notify(notifier, informer, queues)),
         ]
         sending = [group.create_task(worker.run()) for worker in workers.values()]
         await stop.wait()
@@ -167,8 +172,11 @@ async def _serve(
             task.cancel()
 
 
-async def _notify(notifier: Notifier, informer: Informer[NotifiableJob]) -> None:
+async def _notify(
+    notifier: Notifier, informer: Informer[NotifiableJob], queues: Informer[NotifiableQueue]
+) -> None:
     await informer.wait_synced()
+    await queues.wait_synced()
     await notifier.run()
 
 
@@ -205,7 +213,7 @@ def _problem(notifier: Notifier, workers: dict[str, ChannelWorker]) -> str | Non
     return next((problem for problem in problems if problem is not None), None)
 
 
-def _stale(informer: Informer[NotifiableJob]) -> str | None:
+def _stale(informer: Informer[NotifiableJob] | Informer[NotifiableQueue]) -> str | None:
     return informer.silence(time.monotonic()) if informer.has_synced else None
 
 

@@ -49,11 +49,13 @@ class SentRecord(msgspec.Struct, frozen=True, kw_only=True):
         version: of this form.
         known: by uid.
         pending: messages that no destination has accepted yet.
+        low_budgets: uids of queues whose low budget was said.
     """
 
     version: int = _VERSION
     known: dict[str, KnownOutlook]
     pending: list[PendingMessage] = []
+    low_budgets: list[str] = []
 
 
 _decode: Final = msgspec.json.Decoder(SentRecord).decode

@@ -27,7 +27,7 @@ from tests.cluster.certificates import new_authority
 from tests.integration.operator.chart_rights import token_of
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.proxy import Proxy
-from tests.kube import Kube, phase_is
+from tests.kube import Json, Kube, phase_is
 from tests.operator_process import ROOT
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -227,6 +227,29 @@ def test_a_preempted_job_is_said_to_return_and_runs_again(
         ("low", "Started"),
     ]
     assert again[1].body["data"]["before"] == "Preempted"
+
+
+@pytest.mark.usefixtures("notifier")
+def test_a_budget_that_is_nearly_spent_is_a_message_about_its_queue(
+    site: Site, web: WebServer
+) -> None:
+    budget = {"gpuHours": 100, "windowDays": 7}
+    site.kube.patch("trainingqueues", site.queue, {"spec": {"budget": budget}})
+
+    def is_counted(queue: Json | None) -> bool:
+        return "budget" in (queue or {}).get("status", {})
+
+    queue = site.kube.wait("trainingqueues", site.queue, None, is_counted, seconds=60)
+    assert queue is not None
+    status = queue["status"]
+    status["budget"]["spentGpuHours"] = 80
+    site.kube.patch_status("trainingqueues", site.queue, status, None)
+    body = web.next().body
+    assert (body["type"], body["subject"]) == (
+        "dev.drumline.trainingqueue.budget",
+        f"queue/{site.queue}",
+    )
+    assert body["data"]["message"].startswith("It has had 80 of 100 GPU-hours in 7 days (80%).")
 
 
 def test_a_channel_that_is_away_gets_its_messages_later(

@@ -1,0 +1,115 @@
+"""A queue's budget of which four fifths are spent: one message each time that it comes there."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from drumline.kube.codec import Undecodable
+from drumline.kube.store import Change, Event
+from drumline.notifications.budgets import NotifiableQueue, budget_change, notifiable_queue
+from drumline.notifications.events import NewsKind
+from drumline.notifications.messages import cloud_event, details, headline
+from tests.unit.notifications.jobs import at, time
+from tests.unit.notifications.test_notifier import Office
+
+
+def a_queue(
+    spent: int | None, *, of: int | None = 1000, until: str = "10:00:00", uid: str = "q-1"
+) -> NotifiableQueue:
+    raw: dict[str, Any] = {
+        "metadata": {"name": "nlp", "uid": uid, "resourceVersion": "7"},
+        "spec": {"quotas": []},
+    }
+    if of is not None:
+        raw["spec"]["budget"] = {"gpuHours": of, "windowDays": 30}
+    if spent is not None:
+        budget = {"spentGpuHours": spent, "until": time(until), "days": []}
+        raw["status"] = {"budget": budget}
+    return notifiable_queue(json.dumps(raw).encode())
+
+
+def seen(queue: NotifiableQueue, change: Change = Change.MODIFIED) -> Event[NotifiableQueue]:
+    return Event(change=change, view=queue, previous=queue)
+
+
+@pytest.mark.parametrize(
+    ("queue", "is_low"),
+    [
+        (a_queue(799), False),
+        (a_queue(800), True),
+        (a_queue(1500), True),
+        (a_queue(None), False),
+        (a_queue(900, of=None), False),
+    ],
+)
+def test_four_fifths_are_low(queue: NotifiableQueue, is_low: bool) -> None:
+    assert queue.is_low is is_low
+
+
+def test_what_is_no_queue_is_left_out() -> None:
+    with pytest.raises(Undecodable):
+        notifiable_queue(b'{"metadata": {"name": 7}}')
+
+
+def test_the_message_has_the_figures_and_is_the_same_all_day() -> None:
+    change = budget_change(a_queue(812), now=at("11:00:00"))
+    assert headline(change) == "queue nlp has spent most of its budget"
+    assert details(change)[0].startswith("It has had 812 of 1,000 GPU-hours in 30 days (81%).")
+    assert details(change)[-1] == "More: drumline queue nlp"
+    event = json.loads(cloud_event(change, source="/east"))
+    assert (event["type"], event["subject"]) == ("dev.drumline.trainingqueue.budget", "queue/nlp")
+    assert event["time"] == time("10:00:00")
+    assert {"before", "namespace"}.isdisjoint(event["data"])
+    later = budget_change(a_queue(990, until="20:00:00"), now=at("20:00:00"))
+    assert later.id == change.id
+    assert budget_change(a_queue(1620, of=2000), now=at("20:00:00")).id != change.id
+
+
+async def test_each_time_that_it_comes_there_is_one_message_also_over_restarts() -> None:
+    office = Office()
+    office.open()
+    office.notifier.on_queue_event(seen(a_queue(700), Change.ADDED))
+    await office.settle()
+    for spent in (790, 805, 870):
+        office.notifier.on_queue_event(seen(a_queue(spent)))
+        await office.settle()
+    said = ("all", "nlp", str(NewsKind.BUDGET))
+    assert office.sent == [said]
+    office.open()
+    office.notifier.on_queue_event(seen(a_queue(900), Change.ADDED))
+    await office.settle()
+    assert office.sent == [said]
+    for spent in (600, 810):
+        office.now += 86_400
+        office.notifier.on_queue_event(seen(a_queue(spent, until="23:00:00")))
+        await office.settle()
+    assert office.sent == [said]  # what was counted is too old to be news
+    office.now = at("23:00:30")
+    for spent in (600, 811):
+        office.notifier.on_queue_event(seen(a_queue(spent, until="23:00:00")))
+        await office.settle()
+    assert office.sent == [said, said]
+
+
+async def test_a_first_start_says_nothing_of_what_was_spent_before() -> None:
+    office = Office()
+    office.open()
+    office.notifier.on_queue_event(seen(a_queue(900), Change.ADDED))
+    await office.settle()
+    assert office.sent == []
+
+
+async def test_a_queue_that_is_made_anew_is_another_one() -> None:
+    office = Office()
+    office.open()
+    await office.settle()
+    office.now = at("10:00:30")
+    office.notifier.on_queue_event(seen(a_queue(900), Change.ADDED))
+    await office.settle()
+    office.notifier.on_queue_event(seen(a_queue(900), Change.DELETED))
+    office.notifier.on_queue_event(seen(a_queue(850, uid="q-2"), Change.ADDED))
+    await office.settle()
+    assert len(office.sent) == 2
