@@ -523,9 +523,9 @@ def test_the_notifier_reads_jobs_and_writes_its_record_alone(
         "RoleBinding",
         "ServiceAccount",
     ]
-    assert only(objects, "ClusterRole")["rules"] == [
-        {"apiGroups": ["drumline.dev"], "resources": ["trainingjobs"], "verbs": ["list", "watch"]}
-    ]
+    (reads,) = only(objects, "ClusterRole")["rules"]
+    assert reads["resources"] == ["trainingjobs", "trainingqueues"]
+    assert reads["verbs"] == ["list", "watch"]
     creates, own = only(objects, "Role")["rules"]
     assert (creates["resources"], creates["verbs"]) == (["configmaps"], ["create"])
     assert own["resourceNames"] == [from_environment(environment(objects)).notifications_record]
