@@ -27,7 +27,16 @@ from tests.cluster.binaries import ensure_binaries
 from tests.cluster.nodes import import_images
 from tests.kube import Kube, phase_is
 from tests.release import verify, vex
-from tests.release.__main__ import CHART_LAYOUT, DIGESTS, FOLDER, KEY, PUBLIC_KEY, Wanted, make
+from tests.release.__main__ import (
+    CHART_LAYOUT,
+    DIGESTS,
+    FOLDER,
+    KEY,
+    PUBLIC_KEY,
+    USUAL,
+    Wanted,
+    make,
+)
 from tests.release.oci import INDEX_FILE, read_archived
 from tests.release.registry import serving
 from tests.release.signing import opened
@@ -51,8 +60,7 @@ spec: {queue: first, nodes: 1, gpusPerNode: 1, trainer: {steps: 100}}
 def release() -> Path:
     """The release of the commit that is checked out."""
     if not _is_of(FOLDER, read_source().commit):
-        architectures = {"operator": ["amd64", "arm64"], "trainer": ["amd64"]}
-        make(FOLDER, wanted=Wanted(architectures=architectures, key=KEY), source=read_source())
+        make(FOLDER, wanted=Wanted(architectures=USUAL, key=KEY), source=read_source())
     return FOLDER
 
 
