@@ -28,7 +28,7 @@ from tests.cluster.binaries import cache_dir
 from tests.cluster.model import ClusterError
 from tests.release.oci import plain_entry
 
-SUITE = "bookworm"
+SUITE, PYTHON = "bookworm", "python3.11"
 ARCHITECTURES = {"amd64": "x86_64", "arm64": "aarch64"}
 """Debian's and OCI's name -> the machine's, as Python and uv say."""
 
@@ -65,7 +65,7 @@ def fetch(architecture: str) -> list[Package]:
     """The packages of an image, newest versions, in the order of their names.
 
     Raises:
-        ClusterError: apt failed, or this machine names no source of Debian packages.
+        ClusterError: apt failed, or this machine names no source of Debian 12's packages.
     """
     folder = cache_dir() / "release" / architecture
     for part in ("lists/partial", "archives/partial", "nothing/partial"):
@@ -79,6 +79,8 @@ def fetch(architecture: str) -> list[Package]:
     files = re.findall(r"^'\S+' (\S+\.deb) ", listing, flags=re.MULTILINE)
     _apt(folder, architecture, *install, "--download-only", *_WANTED)
     packages = [read_package(folder / "archives" / file) for file in files]
+    if not any(package.name == PYTHON for package in packages):
+        raise ClusterError(f"no {PYTHON} here: images are made of packages of Debian {SUITE}")
     return sorted(
         (package for package in packages if package.name not in _FOR_SCRIPTS_ALONE),
         key=lambda package: package.name,

@@ -30,7 +30,7 @@ from tests.release import debian
 from tests.release.oci import CONFIG, INDEX, Layer, Layout, manifest, plain_entry
 from tests.release.source import ROOT, Source
 
-STANDARD_LIBRARY = "usr/lib/python3.11"
+STANDARD_LIBRARY = f"usr/lib/{debian.PYTHON}"
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
