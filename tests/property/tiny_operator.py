@@ -341,13 +341,28 @@ def _fill(cache: ClusterCache, states: States, *, quota: int) -> None:
 # --- what the operator's client would have decoded; views never change -------------------------
 
 
-@cache
-def _surroundings(quota: int) -> tuple[Any, Any, Any, list[Any]]:
+def cluster_objects(states: States, *, quota: int) -> list[Json]:
+    """All objects of such a cluster, as kubectl prints them."""
+    ours = {"apiVersion": "drumline.dev/v1alpha1"}
+    pool, queue, high, nodes = _surrounding_objects(quota)
+    jobs = [{**ours, "kind": "TrainingJob", **json.loads(state.job)} for state in states.values()]
+    pods = [json.loads(text) for state in states.values() for _, text in state.pods]
+    return [
+        {**ours, "kind": "GpuPool", **pool},
+        {**ours, "kind": "TrainingQueue", **queue},
+        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", **high},
+        *({"apiVersion": "v1", "kind": "Node", **node} for node in nodes),
+        *jobs,
+        *({"apiVersion": "v1", "kind": "Pod", **pod} for pod in pods),
+    ]
+
+
+def _surrounding_objects(quota: int) -> tuple[Json, Json, Json, list[Json]]:
     """Pool, queue, the class of important jobs, nodes."""
     fixed: Json = {"uid": "u", "resourceVersion": "1", "generation": 1}
     fixed["creationTimestamp"] = timestamp(NOW)
     pool, queue = (
-        codec.custom_object(text_of({"metadata": {"name": name, **fixed}, "spec": spec}).encode())
+        {"metadata": {"name": name, **fixed}, "spec": spec}
         for name, spec in {
             "pool": {"nodeSelector": {"type": "kwok"}},
             "queue": {"quotas": [{"gpuPool": "pool", "nominalGpus": quota}]},
@@ -355,9 +370,16 @@ def _surroundings(quota: int) -> tuple[Any, Any, Any, list[Any]]:
     )
     high = {"metadata": {"name": "high", **fixed}, "value": 1000}
     nodes = [{**node, "metadata": {**node["metadata"], **fixed}} for node in NODES]
+    return pool, queue, high, nodes
+
+
+@cache
+def _surroundings(quota: int) -> tuple[Any, Any, Any, list[Any]]:
+    """The same, decoded."""
+    pool, queue, high, nodes = _surrounding_objects(quota)
     return (
-        pool,
-        queue,
+        codec.custom_object(text_of(pool).encode()),
+        codec.custom_object(text_of(queue).encode()),
         codec.priority_class(text_of(high).encode()),
         [codec.node(text_of(node).encode()) for node in nodes],
     )

@@ -87,6 +87,11 @@ WHOLES = {
         ),
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),
+    "decide": Whole(
+        summary="drumline decide beside what the operator then does, on 1,000 small clusters",
+        command=(*PYTEST, "-rP", "--timeout=3600", "tests/property/test_decide_answers.py"),
+        environment={"DRUMLINE_PROPERTIES": "all"},
+    ),
     "hostile": Whole(
         summary="10^5 hostile objects of every kind through caches, cycles and plans",
         command=(*PYTEST, "-rP", "--timeout=3600", "tests/property/test_hostile_objects.py"),

@@ -27,11 +27,13 @@ examples:
 """
 _DECIDE_DESCRIPTION: Final = """\
 Decide as the operator would: which waiting jobs start and where, which are preempted, which wait,
-why, and what would help. Reads nodes, pods, queues, pools, priority classes and jobs from files;
-no cluster is asked, nothing is changed. A job that was never applied is judged beside the rest.
+why, and what would help. Reads nodes, pods, queues, pools, priority classes and jobs of the
+cluster, or of files; nothing is changed. A job that was never applied is judged beside the rest.
 """
 _DECIDE_EXAMPLES: Final = """\
 examples:
+  drumline decide
+  drumline decide --live -f new-job.yaml
   kubectl get nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs -A -o json > all.json
   drumline decide -f all.json
   drumline decide -f all.json -f new-job.yaml -o wide
@@ -249,7 +251,7 @@ def _add_decide(commands: _Commands) -> None:
     decide = _add(
         commands,
         "decide",
-        summary="what the operator would do with the jobs of some files",
+        summary="what the operator would do now with the jobs of the cluster, or of files",
         description=_DECIDE_DESCRIPTION,
         epilog=_DECIDE_EXAMPLES,
     )
@@ -257,11 +259,22 @@ def _add_decide(commands: _Commands) -> None:
         "-f",
         "--file",
         action="append",
-        required=True,
         metavar="FILE",
-        help="objects as `kubectl get -o yaml` or `-o json` prints them; - is standard input; may"
-        " be repeated",
+        help="objects as `kubectl get -o yaml` or `-o json` prints them, instead of the cluster's;"
+        " - is standard input; may be repeated",
     )
+    decide.add_argument(
+        "--live",
+        action="store_true",
+        help="the cluster's objects too; one of a file stands for the cluster's of its name",
+    )
+    decide.add_argument(
+        "--manifest",
+        metavar="JSON",
+        help="one object more, beside the cluster's (without --file) or the files'",
+    )
+    decide.add_argument("--context", help="context of the kubeconfig")
+    decide.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
     decide.add_argument(
         "-o", "--output", choices=("table", "wide", "json"), default="table", help="default: table"
     )

@@ -99,16 +99,16 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
             return command.run(chosen, environment)
         case _:
-            return _run_on_files(chosen)
+            return _run_on_files(chosen, environment)
 
 
-def _run_on_files(chosen: argparse.Namespace) -> Output:
-    """The commands that ask no cluster."""
+def _run_on_files(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The commands that can do without a cluster."""
     match chosen.command:
         case "decide":
             from drumline.cli.decide import command  # noqa: PLC0415 - 0.7 s that --help saves
 
-            return command.run(chosen)
+            return command.run(chosen, environment)
         case "replay":
             from drumline.cli.replay import command  # noqa: PLC0415 - 0.7 s that --help saves
 

@@ -28,10 +28,17 @@ def dump(cluster: Cluster, *output: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
-def decided(text: str, namespace: str) -> dict[str, dict[str, Any]]:
-    """The verdicts about one namespace's jobs, by name."""
+def decided(namespace: str, *options: str, text: str | None = None) -> dict[str, dict[str, Any]]:
+    """The verdicts about one namespace's jobs, by name.
+
+    Args:
+        namespace: of the jobs.
+        options: where the objects come from.
+        text: of standard input.
+    """
+    command = [sys.executable, "-m", "drumline", "decide", "-o", "json", "--no-forecast"]
     done = subprocess.run(
-        [sys.executable, "-m", "drumline", "decide", "-f", "-", "-o", "json", "--no-forecast"],
+        [*command, *options],
         input=text,
         env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
         capture_output=True,
@@ -63,7 +70,17 @@ def test_the_operator_does_what_decide_printed(
     site.submit("pair", nodes=2, gpusPerNode=8, topology=rack)
     site.submit("single", nodes=1, gpusPerNode=8)
     site.submit("large", nodes=5, gpusPerNode=8)
-    printed = decided(dump(control_plane, "-ojson"), site.namespace)
+    printed = decided(site.namespace, "-f", "-", text=dump(control_plane, "-ojson"))
+    live = f"--kubeconfig={control_plane.kubeconfig}"
+    assert decided(site.namespace, live) == printed
+    absent = {
+        "apiVersion": "drumline.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "not-there", "namespace": site.namespace},
+        "spec": api.get("trainingjobs", "pair", site.namespace)["spec"],
+    }
+    dry = decided(site.namespace, live, f"--manifest={json.dumps(absent)}")
+    assert {"not-there", *printed} == dry.keys()
     assert {name: line["verdict"] for name, line in printed.items()} == {
         "pair": "Placed",
         "single": "Placed",
@@ -79,7 +96,7 @@ def test_the_operator_does_what_decide_printed(
     finally:
         operator.stop()
     site.submit("high", nodes=3, gpusPerNode=8, priorityClassName=HIGH)
-    printed = decided(dump(control_plane, "-oyaml"), site.namespace)
+    printed = decided(site.namespace, "-f", "-", text=dump(control_plane, "-oyaml"))
     assert (printed["high"]["verdict"], printed["high"]["reason"]) == ("Waits", "WaitingForVictims")
     victims = {name for name, line in printed.items() if line["verdict"] == "Preempted"}
     operator.start()

@@ -1,28 +1,39 @@
-"""Runs `drumline decide -f FILES`: one scheduling cycle on objects from files."""
+"""Runs `drumline decide`: one scheduling cycle on objects of a cluster, of files, or of both."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, cast
 
-from drumline.cli.decide import cluster
+from drumline.cli.cluster_access import find_credentials
+from drumline.cli.decide import cluster, live_objects
 from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.cycle import decided, read_policy
 from drumline.cli.decide.job_decisions import JobDecision
 from drumline.cli.decide.json_output import as_json
+from drumline.cli.decide.live_objects import LiveObjects
 from drumline.cli.decide.table import table
-from drumline.cli.manifests import read_manifests
+from drumline.cli.errors import BadInput
+from drumline.cli.manifests import ManifestDocument, read_manifests
 from drumline.cli.output import Output
 from drumline_trainer.contract import plain
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """The decisions, rendered. The exit code is 1 if an object could not be read.
 
     Raises:
-        BadInput: a file is not usable.
+        CommandError: a file is not usable, or the cluster refuses.
     """
     policy = read_policy(chosen.policy)
-    cluster_input = cluster.read(read_manifests(chosen.file))
+    objects = _objects(chosen, environment)
+    cluster_input = cluster.read(objects.manifests)
+    cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
     decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast)
     wide = chosen.output == "wide"
     text = (
@@ -31,6 +42,39 @@ def run(chosen: argparse.Namespace) -> Output:
         else _table(cluster_input, decisions, wide=wide)
     )
     return Output(text=text, exit_code=1 if cluster_input.unreadable else 0)
+
+
+def _objects(chosen: argparse.Namespace, environment: Mapping[str, str]) -> LiveObjects:
+    """What is judged, the cluster's objects first: one of a file stands for the cluster's."""
+    given = tuple(read_manifests(chosen.file or ()))
+    if chosen.manifest:
+        given = (*given, _of_text(chosen.manifest))
+    if chosen.file and not chosen.live:
+        if chosen.context or chosen.kubeconfig:
+            raise BadInput("--file reads no cluster: add --live to judge the files beside it")
+        return LiveObjects(manifests=given)
+    credentials = find_credentials(
+        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    live = asyncio.run(live_objects.read(credentials))
+    return LiveObjects(manifests=(*live.manifests, *given), remarks=live.remarks)
+
+
+def _of_text(text: str) -> ManifestDocument:
+    """An object that an argument holds: JSON alone, as it may come from a program.
+
+    Raises:
+        BadInput: it is no object.
+    """
+    try:
+        raw: object = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"--manifest: no JSON: {plain(str(error))}") from None
+    if not isinstance(raw, dict):
+        raise BadInput("--manifest: an object of the API is a mapping")
+    return ManifestDocument(
+        file="--manifest", raw=cast("dict[str, Any]", raw), find=None, as_of=time.time()
+    )
 
 
 def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: bool) -> str:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from drumline.cli.formatting import many, slice_words
 from drumline.scheduling.decisions import (
     Blocked,
+    BlockReason,
     Decisions,
     Move,
     Placed,
@@ -238,6 +239,9 @@ def _waiting(
     blocked: Blocked, known: _Known, *, preemption: Preemption | None, reserved_at: float | None
 ) -> JobDecision:
     gang = known.gangs[blocked.uid]
+    pool, nodes = (preemption.pool, preemption.assignment) if preemption else ("", ())
+    if preemption is None and blocked.reason is BlockReason.WAITING_FOR_VICTIMS:
+        pool, nodes = gang.nominated_pool, gang.nominated  # of an earlier cycle
     return JobDecision(
         job=blocked.key,
         uid=blocked.uid,
@@ -246,8 +250,8 @@ def _waiting(
         gpus=gang.gpus,
         verdict=JobVerdict.WAITS,
         asks=topology_asked(gang),
-        pool=preemption.pool if preemption else "",
-        nodes=preemption.assignment if preemption else (),
+        pool=pool,
+        nodes=nodes,
         reason=str(blocked.reason),
         message=blocked.message,
         blockers=blocked.blockers,

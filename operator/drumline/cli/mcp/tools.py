@@ -120,6 +120,23 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
         arguments=(_NAMESPACE, _JOB),
     ),
     ReadOnlyTool(
+        name="decide",
+        description="A dry run: what the operator's next cycle would do with the cluster as it is"
+        " now, by the operator's own code and the default scheduling policy. Which waiting jobs"
+        " start and where, which are preempted for whom, which wait, why, and what would let them"
+        " start. With a manifest also what it would do with that job, which is not created.",
+        command=("decide", "--no-forecast", *_AS_JSON),
+        arguments=(
+            ToolArgument(
+                name="manifest",
+                option="--manifest",
+                meaning="a TrainingJob as JSON, judged beside the cluster's; in place of one of"
+                " its name",
+                pattern=r"\{[\s\S]{1,100000}\}",
+            ),
+        ),
+    ),
+    ReadOnlyTool(
         name="report_job",
         description="What a job does and what happened to it: incidents with root cause and the"
         " duration of each recovery stage, goodput, restarts left, what to do next.",

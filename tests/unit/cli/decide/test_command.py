@@ -411,3 +411,23 @@ def test_what_is_no_capture_is_named_by_line_and_field(
     lines[at] = lines[at].replace(":", "!")
     file.write_text("\n".join(lines))
     assert f"line {at + 1}: JSON is malformed" in run(capsys, "replay", str(file))[2]
+
+
+def test_a_manifest_of_an_argument_is_judged_beside_the_files(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = written(tmp_path, *SITE, a_job("first", nodes=1))
+    again = json.dumps(a_job("first", nodes=2))  # stands for the one of the file
+    (answer,) = verdicts(capsys, "-f", file, "--manifest", again).values()
+    assert (answer["job"], answer["pods"]) == ("team/first", 2)
+    for text, problem in (("nodes: 2", "no JSON"), ("[]", "is a mapping")):
+        code, _, err = run(capsys, "decide", "-f", file, "--manifest", text)
+        assert code == 2
+        assert problem in err
+
+
+def test_files_alone_read_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = written(tmp_path, *SITE)
+    code, _, err = run(capsys, "decide", "-f", file, "--context", "mine")
+    assert code == 2
+    assert "add --live" in err

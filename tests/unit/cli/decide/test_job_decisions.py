@@ -87,6 +87,18 @@ def test_every_kind_of_decision_has_its_line() -> None:
     assert rows[6].reserved_at == 99.0
 
 
+def test_nodes_that_an_earlier_cycle_kept_for_a_job_are_named() -> None:
+    kept = gang("kept", nodes=2, gpus=4, nominated=("n0", "n1"), nominated_pool="h100")
+    blocked = Blocked(
+        key="training/kept",
+        uid="uid-kept",
+        reason=BlockReason.WAITING_FOR_VICTIMS,
+        message="waits for its victims",
+    )
+    (row,) = job_decisions(Decisions(blocked=(blocked,)), snapshot=SITE, pending=[kept])
+    assert (row.pool, row.nodes) == ("h100", ("n0", "n1"))
+
+
 def test_what_a_gang_asks_of_the_topology_is_said() -> None:
     slices = (Slice(level="rack", pods=4, required=False), Slice(level="clique", pods=2))
     asking = gang("asks", nodes=4, required_level="block", slices=slices)

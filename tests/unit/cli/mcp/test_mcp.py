@@ -15,7 +15,7 @@ from drumline.cli.mcp.server import MOST_CHARACTERS, REVISIONS, answers
 from drumline.cli.mcp.tools import TOOLS
 from drumline.cli.program import main
 
-VALUES = {"since": "30d", "by": "queue,user"}
+VALUES = {"since": "30d", "by": "queue,user", "manifest": "{...}"}
 
 
 def talk(*messages: Any) -> tuple[list[Any], list[list[str]]]:
@@ -56,7 +56,18 @@ def test_every_tool_reads_only_and_its_command_line_is_one_of_ours() -> None:
     listed = answer["result"]["tools"]
     assert [each["name"] for each in listed] == [tool.name for tool in TOOLS]
     assert all(each["annotations"]["readOnlyHint"] for each in listed)
-    reading = {"list", "queue", "why", "report", "nodes", "share", "usage", "diff", "history"}
+    reading = {
+        "list",
+        "queue",
+        "why",
+        "report",
+        "nodes",
+        "share",
+        "usage",
+        "diff",
+        "history",
+        "decide",
+    }
     for tool in TOOLS:
         full = tool.command_line({each.name: VALUES.get(each.name, "x") for each in tool.arguments})
         chosen = parser("drumline").parse_args(full)
