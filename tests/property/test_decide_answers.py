@@ -128,8 +128,8 @@ def differences(states: States, answer: dict[str, Json], after: States) -> Itera
     """What the operator did that was not the answer, and what it left undone."""
     for name in states:
         was, now = (parse(TrainingJobStatus, each[name].status) for each in (states, after))
-        verdict = answer.get(name)
-        match verdict and verdict["verdict"]:
+        verdict = answer.get(name, {})
+        match verdict.get("verdict"):
             case None:
                 wrong = _unnamed(was, now)
             case "Placed" | "Repaired":
