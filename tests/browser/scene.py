@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from math import exp
+from random import Random
 from typing import Any, Final
 
+from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract.step_series import encode, shares_of
 from tests.unit.cli.manifests import an_event, an_incident
 from tests.unit.overview.objects import (
     a_job,
@@ -66,6 +70,12 @@ def _places() -> list[Json]:
         queue = a_queue(name, gpus=quota, status={"usage": usage}, weight=weight)
         queue["spec"]["quotas"][0]["gpuPool"] = "h100"
         made.append(queue)
+    made[-1]["spec"]["budget"] = {"gpuHours": 60_000, "windowDays": 30}
+    days = [
+        {"day": f"2027-01-{day:02}", "gpuSeconds": (1500 + 97 * day % 900) * 3600}
+        for day in range(1, 16)
+    ]
+    made[-1]["status"]["budget"] = {"spentGpuHours": 31_000, "until": at(0), "days": days}
     classes = (("urgent", 1000, False), ("normal", 0, True), ("whenever", -100, False))
     return made + [a_priority_class(*each[:2], default=each[2]) for each in classes]
 
@@ -112,16 +122,47 @@ def _running() -> list[Json]:
                 "recovering": seconds // 50,
             },
             "checkpoint": {"step": STEPS * part // 100 - 140, "digest": "3804c73aaad6"},
+            "series": _series(STEPS * part // 100, restarts=restarts),
             "conditions": [_IS_RUNNING],
         }
         if restarts:
+            failed = STEPS * part // 100 * 36 // 48 + 4
             status["lastIncident"] = an_incident(
-                pod=f"{name}-2-g1", node="h100-09", faultAt=at(-2810), generation=restarts
+                pod=f"{name}-2-g1",
+                node="h100-09",
+                faultAt=at(-2810),
+                generation=restarts,
+                failedStep=failed,
+                restoredStep=failed - 2,
             )
         made.append(
             a_job(name, spec=_spec(queue, len(nodes)), status=status, created=-hours * 3600)
         )
     return made
+
+
+def _series(newest: int, *, restarts: int) -> str:
+    """A loss that falls with noise; where it was restarted, a slow node before the fault."""
+    noise = Random(newest)
+    points: list[StepPoint] = []
+    for number in range(1, 49):
+        step = newest * number // 48
+        slow = 1.3 if restarts and 32 <= number < 37 else 1.0
+        compute, wait = 640 / slow, 150 + 500 * (slow - 1)
+        parts = {"compute": compute, "tensor": 90, "data": wait, "optimizer": 50, "rest": 20}
+        points.append(
+            StepPoint(
+                step=step,
+                generation=1 + (restarts if number >= 37 else 0),
+                checkpoint=step // 1000 * 1000 or None,
+                loss=2.1 + 5 * exp(-step / 1500) + noise.gauss(0, 0.04),
+                gradient_norm=0.7 + abs(noise.gauss(0, 0.15)),
+                tokens_per_second=595_000 / slow + noise.gauss(0, 4000),
+                step_seconds=0.88 * slow,
+                parts=shares_of(parts),
+            )
+        )
+    return encode(points)
 
 
 def _waiting() -> list[Json]:

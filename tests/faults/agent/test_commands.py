@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from drumline_trainer.contract import ExitCode, FaultClass, Launch, LaunchSettings
+from drumline_trainer.contract.step_series import decode
 from tests.faults.agent.commands import CommandBand, launched, start_commands
 from tests.faults.agent.gang import Gang
 
@@ -293,7 +294,9 @@ async def test_the_steps_of_a_known_program_are_its_progress(pods: Gang) -> None
     [incident] = [event["incident"] for event in pods.leader.events("incident")]
     assert (incident["failed_step"], incident["restored_step"]) == (30, 20)
     assert incident["cause"].startswith("rank 1: ValueError: boom")
-    assert pods.leader.report.progress.step == 40
+    last = pods.leader.report.progress
+    assert last.step == 40
+    assert [(each.step, each.loss) for each in decode(last.series)] == [(30, 2.5), (40, 2.0)]
 
 
 OWN_FORMAT = (
@@ -314,6 +317,7 @@ async def test_the_steps_of_another_program_are_by_its_template_s_patterns(pods:
     await pods.leader.until_line("objective=0.5")
     progress = (await pods.status()).progress
     assert (progress.step, progress.total_steps, progress.loss) == (2, 7, 0.5)
+    assert [(each.step, each.loss) for each in decode(progress.series)] == [(1, 1.0), (2, 0.5)]
 
 
 async def test_a_pattern_that_is_none_is_named(pods: Gang) -> None:

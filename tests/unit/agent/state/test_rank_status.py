@@ -53,7 +53,7 @@ def test_the_time_left_is_by_the_pace_of_this_attempt() -> None:
 def test_the_series_is_of_this_attempt_and_of_steps_that_are_news() -> None:
     board = RankStatusStore(agent_settings())
     parts = {"forward": 2.0, "backward": 1.0, "all_gather/fsdp": 0.5, "checkpoint": 0.5}
-    board.record_heartbeat(replace(heartbeat(5), step=10, loss=4.25, step_parts=parts))
+    board.record_heartbeat(replace(heartbeat(5), step=10, step_parts=parts))
     board.record_heartbeat(replace(heartbeat(5), step=10, loss=4.25))
     board.record_heartbeat(replace(heartbeat(5), step=20, loss=4.0, step_seconds=0.25))
     board.record_heartbeat(replace(heartbeat(5), step=30, rank=1))

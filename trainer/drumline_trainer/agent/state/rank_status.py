@@ -9,7 +9,7 @@ from drumline_trainer.agent.base.change_notifier import ChangeNotifier
 from drumline_trainer.agent.base.settings import AgentSettings
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.agent.state.step_pace import StepPace
-from drumline_trainer.agent.state.step_points import step_point
+from drumline_trainer.agent.state.step_points import step_point, with_news
 from drumline_trainer.agent.state.work_pace import WorkPace
 from drumline_trainer.contract import (
     AgentPhase,
@@ -142,17 +142,14 @@ class RankStatusStore:
             self.newest_checkpoint = saved
 
     def _note_point(self, heartbeat: Heartbeat) -> None:
-        """A step was finished that the series lacks."""
-        known = self._points[-1].step if self._points else 0
-        if heartbeat.step > known:
-            self._points = step_series.thinned(
-                [*self._points, step_point(heartbeat, usual_seconds=self.step_seconds)],
-                most=step_series.RECENT_POINTS,
-            )
-
-    def work_of(self, rank: int) -> WorkPace:
-        """What the heartbeats of a local rank say of its pauses."""
-        return self._work.get(rank) or WorkPace()
+        """A step was finished that the series lacks, or more is known of its last one."""
+        point = step_point(heartbeat, usual_seconds=self.step_seconds)
+        last = self._points[-1] if self._points else None
+        if last is not None and last.step == point.step:
+            self._points = (*self._points[:-1], with_news(last, point))
+        elif point.step > (last.step if last is not None else 0):
+            points = [*self._points, point]
+            self._points = step_series.thinned(points, most=step_series.RECENT_POINTS)
 
     def _average_step_seconds(self, seconds: float) -> None:
         old = self.step_seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, replace
 
 from drumline_trainer.contract import StepPoint
 from drumline_trainer.contract.step_series import SAVING, shares_of
@@ -30,6 +31,13 @@ def step_point(heartbeat: Heartbeat, *, usual_seconds: float | None) -> StepPoin
         step_seconds=sum(seconds.values()) if shares else measured,
         parts=shares,
     )
+
+
+def with_news(known: StepPoint, newest: StepPoint) -> StepPoint:
+    """A point with what is said of the same step later, as where a program prints its loss last."""
+    older = {each.name: getattr(known, each.name) for each in fields(StepPoint)}
+    unknown = {name: value for name, value in older.items() if getattr(newest, name) in (None, {})}
+    return replace(newest, **unknown)
 
 
 def seconds_by_part(timed: Mapping[str, float]) -> dict[str, float]:
