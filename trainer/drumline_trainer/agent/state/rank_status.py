@@ -151,6 +151,10 @@ class RankStatusStore:
             points = [*self._points, point]
             self._points = step_series.thinned(points, most=step_series.RECENT_POINTS)
 
+    def work_of(self, rank: int) -> WorkPace:
+        """What the heartbeats of a local rank say of its pauses."""
+        return self._work.get(rank) or WorkPace()
+
     def _average_step_seconds(self, seconds: float) -> None:
         old = self.step_seconds
         self.step_seconds = (
