@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline_trainer.contract.step_series import PARTS, decode
 from tests.faults.agent.gang import Gang
 from tests.faults.agent.warm import WarmBand, WarmStarter
 
@@ -83,6 +84,11 @@ async def test_only_killed_ranks_are_forked_again(
     assert (incident["fault_class"], incident["tier"]) == (fault_class, "Memory")
     assert incident["culprit_rank"] in {rank for rank, _ in killed}
     assert await trained(gang) == undisturbed
+    last = decode(gang.leader.report.progress.series)[-1]
+    assert (last.step, last.generation) == (STEPS, 1)
+    assert last.loss == pytest.approx(undisturbed[0][STEPS], rel=1e-3)
+    assert last.parts["compute"] > 0
+    assert sum(last.parts.values()) == pytest.approx(1000, abs=len(PARTS))
 
 
 async def test_only_a_stopped_rank_is_killed(gang: Gang, undisturbed: Result) -> None:
