@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from drumline.cli.errors import BadInput, NotAnswered, NotLoggedIn
+from drumline.cli.errors import BadInput, NotAnswered, NotAnsweredYet, NotLoggedIn
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, NoCredentials, discover, from_kubeconfig
@@ -53,8 +53,10 @@ def missing_job(error: errors.NotFound, *, job: str, namespace: str) -> str:
 
 def not_answered(error: errors.KubeError, *, what: str, verb: str = "read") -> NotAnswered:
     """The same as `refusal`, to be raised."""
-    kind = NotLoggedIn if isinstance(error, errors.Unauthorized) else NotAnswered
-    return kind(refusal(error, what=what, verb=verb))
+    said = refusal(error, what=what, verb=verb)
+    if isinstance(error, errors.Unauthorized):
+        return NotLoggedIn(said)
+    return NotAnsweredYet(said) if error.retryable else NotAnswered(said)
 
 
 def refusal(error: errors.KubeError, *, what: str, verb: str = "read") -> str:

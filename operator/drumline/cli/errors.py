@@ -5,7 +5,8 @@
     CommandError
     ├── BadInput      2   the arguments, a file or the kubeconfig are not usable: nothing was asked
     └── NotAnswered   1   the cluster was asked, and did not give what was asked for
-        └── NotLoggedIn   as it does not accept the credentials
+        ├── NotLoggedIn      as it does not accept the credentials
+        └── NotAnsweredYet   and may give it a moment later
 """
 
 from __future__ import annotations
@@ -31,3 +32,7 @@ class NotAnswered(CommandError):  # noqa: N818 - as above
 
 class NotLoggedIn(NotAnswered):
     """The cluster does not accept these credentials, or none were given."""
+
+
+class NotAnsweredYet(NotAnswered):
+    """The cluster did not answer, or was too busy to; it may a moment later."""

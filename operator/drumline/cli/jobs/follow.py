@@ -14,7 +14,7 @@ from typing import Any, Final, cast
 
 from drumline.api.base import LABEL_INDEX, LABEL_JOB_UID
 from drumline.cli.cluster_access import missing_job, not_answered, refusal
-from drumline.cli.errors import NotAnswered
+from drumline.cli.errors import NotAnswered, NotAnsweredYet
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import PODS, TRAINING_JOBS
@@ -28,6 +28,8 @@ Say = Callable[[str], None]
 CONTAINER: Final = "trainer"
 MAX_PODS: Final = 64
 """Whose logs are followed at once: each is a connection through the API server."""
+PATIENCE_SECONDS: Final = 300.0
+"""So long the API server may not answer, as while it is restarted, before following ends."""
 _PAUSE_SECONDS: Final = 1.0
 _SILENCE_SECONDS: Final = 3600.0
 """Of a log; it is asked for again then."""
@@ -76,16 +78,16 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
     """
     streams: dict[str, asyncio.Task[None]] = {}
     shown: dict[str, str] = {}
-    last = ""
+    last, patience = "", 0.0
     try:
         while True:
-            raw = await read_job(client, job=job, namespace=namespace)
+            raw, pods = await _seen(client, job=job, namespace=namespace, patience=patience)
+            patience = PATIENCE_SECONDS
             status = cast("Json", raw.get("status") or {})
             if (line := state_line(status)) != last:
                 last = line
                 say(line)
-            uid = str(raw["metadata"]["uid"])
-            for pod in await started_pods(client, uid=uid, namespace=namespace):
+            for pod in pods:
                 is_new = pod.name not in streams
                 if _is_due(streams.get(pod.name), pod) and (not is_new or len(streams) < MAX_PODS):
                     follower = _PodFollower(client=client, namespace=namespace, pod=pod, say=say)
@@ -99,6 +101,27 @@ async def follow_job(client: KubeClient, *, job: str, namespace: str, say: Say) 
         for stream in streams.values():
             stream.cancel()
         await asyncio.gather(*streams.values(), return_exceptions=True)
+
+
+async def _seen(
+    client: KubeClient, *, job: str, namespace: str, patience: float
+) -> tuple[Json, list[StartedPod]]:
+    """The job and its pods with a log, asked for again while the API server does not answer.
+
+    Raises:
+        NotAnswered: it refuses, or has not answered for `patience` seconds.
+    """
+    clock = asyncio.get_running_loop().time
+    end = clock() + patience
+    while True:
+        try:
+            raw = await read_job(client, job=job, namespace=namespace)
+            uid = str(raw["metadata"]["uid"])
+            return raw, await started_pods(client, uid=uid, namespace=namespace)
+        except NotAnsweredYet:
+            if clock() >= end:
+                raise
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def read_job(client: KubeClient, *, job: str, namespace: str) -> Json:

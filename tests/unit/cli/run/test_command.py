@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import yaml
 
+from drumline.cli.jobs import follow
 from drumline.cli.program import main
 from tests.unit.cli.manifests import kubeconfig
 
@@ -285,6 +286,34 @@ def test_logs_are_merged_by_time(drumline: Drumline) -> None:
         *("[0] line at 00 of 0", "[1] line at 01 of 1"),
         *("[0] line at 05 of 0", "[1] line at 05 of 1"),
     ]
+
+
+@pytest.mark.parametrize(("patience", "code"), [(60.0, 0), (0.0, 1)])
+def test_following_goes_on_after_an_api_server_that_was_away(
+    drumline: Drumline, monkeypatch: pytest.MonkeyPatch, patience: float, code: int
+) -> None:
+    monkeypatch.setattr(follow, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(follow, "PATIENCE_SECONDS", patience)
+
+    class RestartedServer(Served):
+        asked = 0
+
+        def read(self, path: str) -> tuple[int, Any]:
+            self.asked += path.startswith(JOBS)
+            if 1 < self.asked <= 7:
+                return 503, {"kind": "Status", "code": 503, "message": "is being restarted"}
+            return super().read(path)
+
+    served = RestartedServer(statuses=[{"phase": "Running"}, {"phase": "Succeeded"}])
+    done = drumline("logs", "train", "-f", served=served)
+    assert done.code == code
+    assert ("is being restarted" in done.error) is (code == 1)
+
+
+def test_an_api_server_that_is_away_at_the_first_look_is_said_at_once(drumline: Drumline) -> None:
+    refused = {("GET", f"{JOBS}/train"): (503, "is being restarted")}
+    done = drumline("logs", "train", "-f", served=Served(statuses=[{}], refused=refused))
+    assert (done.code, "is being restarted" in done.error) == (1, True)
 
 
 def test_stop_resume_and_delete(drumline: Drumline) -> None:
