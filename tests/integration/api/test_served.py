@@ -65,8 +65,8 @@ STATUS: Json = {
 
 @pytest.fixture
 def shown(server: Server, kubectl: Kubectl) -> Iterator[Json]:
-    """A job with a status, written by the subresource alone."""
-    job = server.create(manifest("TrainingJob", name="shown")).body
+    """A job with a status, written by the subresource alone, and by no operator of other tests."""
+    job = server.create(manifest("TrainingJob", name="shown", managedBy="example.com/test")).body
     assert "status" not in job
     change = json.dumps({"status": STATUS, "spec": {"queue": "stolen"}})
     patch = ("patch", "tj", "shown", "-n", server.namespace, "--subresource=status", "-o", "json")
