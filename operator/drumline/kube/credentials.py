@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
+from weakref import WeakKeyDictionary
 
 from drumline.kube.kubeconfig import simple
 
@@ -45,12 +46,13 @@ class Token:
         self._clock = clock
         self._value: str | None = None
         self._read_at: float | None = None
-        self._reading = asyncio.Lock()
+        self._reading = WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock]()
+        """A lock belongs to the first loop in which somebody waits for it."""
 
     async def current(self) -> str | None:
         """The token to send now, at most a minute old; None where certificates speak for us."""
         if self._is_stale():
-            async with self._reading:
+            async with self._reading.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
                 if self._is_stale():
                     self._value = await asyncio.to_thread(self._read)
                     self._read_at = self._clock()

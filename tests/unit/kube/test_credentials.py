@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
 from pathlib import Path
@@ -123,6 +124,19 @@ async def test_a_kubeconfig_with_an_exec_plugin(tmp_path: Path) -> None:
     }
     loaded = credentials.from_kubeconfig(_kubeconfig(tmp_path, user={"exec": plugin}))
     assert await loaded.token.current() == "from a plugin"
+
+
+def test_a_token_is_shared_by_event_loops_one_after_the_other() -> None:
+    """As of a notebook whose connection is opened again: in each, many ask at the same time."""
+    read = iter(("first", "second"))
+    token = Token(lambda: next(read))
+
+    async def asked_at_once() -> list[str | None]:
+        return await asyncio.gather(*(token.current() for _ in range(3)))
+
+    assert asyncio.run(asked_at_once()) == ["first"] * 3
+    token.forget()
+    assert asyncio.run(asked_at_once()) == ["second"] * 3
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
