@@ -175,7 +175,7 @@ class _ContainerStatus(msgspec.Struct, frozen=True):
     state: _ContainerState = _ContainerState()
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class _ProbeStatus(msgspec.Struct, frozen=True, rename="camel"):
     phase: str = ""
     reason: str = ""
     message: str = ""
@@ -183,13 +183,13 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     container_statuses: list[_ContainerStatus] = []
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _ProbeMetadata(msgspec.Struct, frozen=True):
     labels: dict[str, str] = {}
 
 
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    status: _Status = _Status()
+class _ProbePod(msgspec.Struct, frozen=True):
+    metadata: _ProbeMetadata
+    status: _ProbeStatus = _ProbeStatus()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,7 +223,7 @@ def probe_pod(raw: bytes) -> ProbePod:
     Raises:
         msgspec.ValidationError: It is not one.
     """
-    pod = msgspec.json.decode(raw, type=_Pod)
+    pod = msgspec.json.decode(raw, type=_ProbePod)
     status = pod.status
     state = status.container_statuses[0].state if status.container_statuses else _ContainerState()
     problem = ""
