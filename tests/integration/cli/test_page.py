@@ -12,6 +12,7 @@ import re
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -21,7 +22,12 @@ from typing import IO, Any
 import aiohttp
 import pytest
 
+from drumline.cli.decide.cycle import read_policy
+from drumline.cli.decide.job_decisions import JobVerdict
+from drumline.cli.decide.what_if import NewJob
 from drumline.cli.ui.callers import NAMESPACE_COOKIE, TOKEN_COOKIE
+from drumline.cli.ui.cluster_source import LiveCluster
+from drumline.kube.credentials import from_kubeconfig
 from tests.cluster import Cluster
 from tests.cluster.rest import Api
 from tests.integration.cli.test_overview import ENVIRONMENT, store
@@ -433,3 +439,38 @@ async def test_requests_that_are_none_leave_no_token_in_the_log(site: Site) -> N
 
 async def test_probes_ask_for_nothing(http: aiohttp.ClientSession, site: Site) -> None:
     assert await got(http, site, "/healthz", {}) == (200, "ok\n")
+
+
+async def test_a_question_is_answered_from_the_objects_of_the_api_server(
+    control_plane: Cluster, site: Site
+) -> None:
+    unique = uuid.uuid4().hex[:8]
+    pool, node, queue = (f"{kind}-{unique}" for kind in ("pool", "node", "line"))
+    spec: dict[str, Any] = {"quotas": [{"gpuPool": pool, "nominalGpus": 8}]}
+    drumline = {"apiVersion": "drumline.dev/v1alpha1"}
+    site.kube.create(
+        {**drumline, "kind": "TrainingQueue", "metadata": {"name": queue}, "spec": spec}
+    )
+    spec = {"nodeSelector": {"pool": pool}}
+    site.kube.create({**drumline, "kind": "GpuPool", "metadata": {"name": pool}, "spec": spec})
+    metadata = {"name": node, "labels": {"pool": pool}}
+    site.kube.create({"apiVersion": "v1", "kind": "Node", "metadata": metadata})
+    allocatable = {"cpu": "96", "memory": "1Ti", "pods": "110", "nvidia.com/gpu": "8"}
+    ready = [{"type": "Ready", "status": "True"}]
+    site.kube.patch_status("nodes", node, {"allocatable": allocatable, "conditions": ready}, None)
+    # a new node has a taint until a controller has seen that it is ready
+    site.kube.patch("nodes", node, {"spec": {"taints": None}})
+    live = LiveCluster(
+        from_kubeconfig(control_plane.kubeconfig), clock=time.monotonic, policy=read_policy(None)
+    )
+    answer = await live.what_if(NewJob(queue=queue, nodes=1, gpus_per_node=8))
+    site.kube.delete("nodes", node)
+    then = answer.changed[0].then
+    assert then is not None
+    assert (then.job, then.verdict, then.nodes) == ("default/what-if", JobVerdict.PLACED, (node,))
+    assert answer.remarks == ()
+    # within the same seconds another question is asked of the same objects
+    answer = await live.what_if(NewJob(queue=queue, nodes=2, gpus_per_node=8))
+    then = answer.changed[0].then
+    assert then is not None
+    assert (then.verdict, then.reason) == (JobVerdict.WAITS, "ExceedsQuota")
