@@ -9,6 +9,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+# a command of `cli` needs no settings
+if TYPE_CHECKING:
+    from drumline.settings import Settings
 
 OPERATOR = "operator"
 ARCHIVER = "archiver"
@@ -36,13 +41,7 @@ def run_operator() -> int:
     """Run the operator until it is asked to stop; returns the exit status."""
     # A CLI command starts without these imports: about 3 s of processor time, most of it Kopf,
     # aiohttp and pydantic. The settings come first, so that a wrong one is reported at once.
-    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - see above
-
-    try:
-        settings = from_environment(os.environ)
-    except SettingsError as error:
-        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
-        return 2
+    settings = _settings()
     from drumline.controller.app import kopf_process  # noqa: PLC0415 - see above
     from drumline.controller.app.operator import Operator  # noqa: PLC0415 - see above
     from drumline.kube.credentials import discover  # noqa: PLC0415 - see above
@@ -60,13 +59,7 @@ def run_operator() -> int:
 
 def run_archiver() -> int:
     """Run the archiver until it is asked to stop; returns the exit status."""
-    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
-
-    try:
-        settings = from_environment(os.environ)
-    except SettingsError as error:
-        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
-        return 2
+    settings = _settings()
     if not settings.archive:
         problem = "DRUMLINE_ARCHIVE is not set: it is the URL of the archive"
         print(f"drumline: {problem}", file=sys.stderr)  # noqa: T201 - there is no logger yet
@@ -91,12 +84,11 @@ def run_notifier() -> int:
     """Run the notifier until it is asked to stop; returns the exit status."""
     from drumline.notifications import process  # noqa: PLC0415 - as above
     from drumline.notifications.channels import ConfigurationError  # noqa: PLC0415 - as above
-    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
 
+    settings = _settings()
     try:
-        settings = from_environment(os.environ)
         configuration = process.read_configuration(settings.notifications)
-    except (SettingsError, ConfigurationError) as error:
+    except ConfigurationError as error:
         print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
         return 2
     import asyncio  # noqa: PLC0415 - as above
@@ -119,17 +111,23 @@ def run_page() -> int:
     import asyncio  # noqa: PLC0415 - as above
 
     from drumline.cli.ui import in_cluster  # noqa: PLC0415 - as above
-    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
     from drumline.telemetry import logs  # noqa: PLC0415 - as above
 
-    try:
-        settings = from_environment(os.environ)
-    except SettingsError as error:
-        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
-        return 2
+    settings = _settings()
     logs.configure(level=settings.log_level, log_format=settings.log_format)
     asyncio.run(in_cluster.run(settings))
     return 0
+
+
+def _settings() -> Settings:
+    """Those of the environment; a wrong one ends the process, with a sentence."""
+    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
+
+    try:
+        return from_environment(os.environ)
+    except SettingsError as error:
+        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
+        raise SystemExit(2) from None
 
 
 if __name__ == "__main__":
