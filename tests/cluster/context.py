@@ -90,7 +90,7 @@ def ensure_site(image: str, *, machine: str | None = None) -> Path:
     """
     pins = pinned(image, machine=machine)
     platform = None if machine is None else f"{machine}-manylinux_2_36"
-    content = f"{image}\n{pins}" + (f"\n{platform}" if platform else "")
+    content = f"{image}\n{pins}" + (f"\n{platform}, without commands" if platform else "")
     return made_once("site", content, lambda folder: _install(pins, folder, platform=platform))
 
 
@@ -230,6 +230,10 @@ def _install(pins: str, folder: Path, *, platform: str | None) -> None:
         raise ClusterError(f"uv pip install: {done.stderr.strip()}")
     lock.unlink()
     shutil.rmtree(folder / "bin", ignore_errors=True)  # commands of this machine's interpreter
+    for record in folder.glob("*.dist-info/RECORD"):
+        kept = [line for line in record.read_text().splitlines() if not line.startswith("bin/")]
+        record.unlink()  # it may be a link to uv's cache
+        record.write_text("\n".join([*kept, ""]))
     compile_python(folder, seen_as="/opt/site-packages")
 
 
