@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tests.bench.stand import custom, priority_class
-from tests.cluster.rest import ApiStatusError
 from tests.integration.operator.autoscaler import create_growing_pool
+from tests.integration.operator.conftest import Site
 from tests.kube import Json, phase_is
 from tests.monitoring.stage import NAMESPACE, POOL, Stage
 
@@ -151,11 +151,11 @@ def jobs_fail(stage: Stage) -> None:
             template=_SLEEPER,
         )
         stage.kube.wait("trainingjobs", name, NAMESPACE, phase_is("Running"), seconds=60)
-        _end_pods(stage, name, exit_code=1)
+        _end_pods(stage, name)
         stage.kube.wait("trainingjobs", name, NAMESPACE, phase_is("Failed"), seconds=60)
     stage.submit("restarts", queue="nlp", nodes=1, gpusPerNode=1, template=_SLEEPER)
     stage.kube.wait("trainingjobs", "restarts", NAMESPACE, phase_is("Running"), seconds=60)
-    _end_pods(stage, "restarts", exit_code=1)
+    _end_pods(stage, "restarts")
 
 
 def a_preemption(stage: Stage) -> None:
@@ -202,25 +202,7 @@ FAULTS: Final[tuple[tuple[Callable[[Stage], None], float], ...]] = (
 """Each with the seconds until the next."""
 
 
-def _end_pods(stage: Stage, job: str, *, exit_code: int) -> None:
-    """As their kubelets would report it."""
-    for pod in stage.kube.list("pods", NAMESPACE, labels=f"drumline.dev/job={job}"):
-        (container,) = pod["spec"]["containers"]
-        state = {
-            "terminated": {
-                "exitCode": exit_code,
-                "reason": "Error",
-                "finishedAt": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            }
-        }
-        status = {
-            "name": container["name"],
-            "image": container["image"],
-            "imageID": "",
-            "restartCount": 0,
-            "ready": False,
-            "state": state,
-        }
-        body = {"phase": "Failed", "containerStatuses": [status]}
-        with suppress(ApiStatusError):  # it is gone already
-            stage.kube.patch_status("pods", pod["metadata"]["name"], body, NAMESPACE)
+def _end_pods(stage: Stage, job: str) -> None:
+    """Its program ends with exit code 1."""
+    site = Site(kube=stage.kube, namespace=NAMESPACE, pool=POOL, queue="", nodes=())
+    site.end_pods(job, exit_code=1)

@@ -55,11 +55,6 @@ class Prometheus:
         answer = self._get("query", query=f"{selector}[{seconds}s]", time=at)
         return [_series(each["metric"], each["values"]) for each in answer["result"]]
 
-    def firing(self, *, start: float, end: float, step: float) -> set[str]:
-        """Names of the alerts that fired at any time."""
-        series = self.range('ALERTS{alertstate="firing"}', start=start, end=end, step=step)
-        return {each.labels["alertname"] for each in series}
-
     def targets(self) -> list[Json]:
         """What it scrapes now."""
         return self._get("targets", state="active")["activeTargets"]

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,14 +77,12 @@ class Helper:
 class Stage:
     """Everything that runs."""
 
-    cluster: Cluster
     kube: Kube
     operator: OperatorProcess
     pods: PlayedPods
     prometheus: Prometheus
     channel: WebServer
-    archive: Path
-    nodes: list[str] = field(default_factory=list[str])
+    nodes: list[str]
 
     def submit(self, name: str, *, queue: str, **spec: Any) -> None:
         """Create a TrainingJob in the team's namespace."""
@@ -147,13 +145,11 @@ def staged(folder: Path, *, rules: Path = RULES) -> Generator[Stage]:
         stack.enter_context(discovery)
         prometheus = stack.enter_context(running(folder / "prometheus", config=config))
         yield Stage(
-            cluster=cluster,
             kube=kube,
             operator=operator,
             pods=pods,
             prometheus=prometheus,
             channel=channel,
-            archive=folder / "archive",
             nodes=nodes,
         )
 
