@@ -93,7 +93,8 @@ async def test_status_and_metrics_follow_the_heartbeats(band: Band) -> None:
     status = await agent.status()
     assert (status.job_uid, status.pod_uid, status.index) == (JOB_UID, "pod-0", 0)
     assert (status.generation, status.attempt, status.phase) == (1, 0, AgentPhase.RUNNING)
-    assert status.progress == Progress(step=3, total_steps=100, loss=2.5)
+    series = "step,generation,loss\n3,1,2.5"
+    assert status.progress == Progress(step=3, total_steps=100, loss=2.5, series=series)
     code, body, headers = await agent.call("GET", "/metrics")
     assert code == 200
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
