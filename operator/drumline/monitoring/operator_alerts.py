@@ -61,8 +61,10 @@ OPERATOR: Final = AlertGroup(
         ),
         Alert(
             name="DrumlineWatchStale",
-            expression="max by (instance, resource) (drumline_informer_freshness_seconds) > 60",
-            minutes=2,
+            # a quiet watch is heard of each minute, or is opened again after 70 s more; after 180 s
+            # the liveness probe fails
+            expression="max by (instance, resource) (drumline_informer_freshness_seconds) > 120",
+            minutes=1,
             severity="warning",
             summary="The operator at {{ $labels.instance }} has not heard of {{ $labels.resource }}"
             " for {{ $value | humanizeDuration }}.",

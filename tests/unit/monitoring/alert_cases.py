@@ -77,11 +77,11 @@ CASES: Mapping[str, AlertCase] = {
         silent={'process_start_time_seconds{instance="other"}': "0+60x60"},
     ),
     "DrumlineWatchStale": AlertCase(
-        fires={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "90x10"},
+        fires={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "150x10"},
         at_minutes=3,
         labels={"instance": "a", "resource": "pods"},
-        summary="The operator at a has not heard of pods for 1m 30s.",
-        silent={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "59x10"},
+        summary="The operator at a has not heard of pods for 2m 30s.",
+        silent={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "70x10"},
     ),
     "DrumlineReconcileErrorsFast": AlertCase(
         fires={

@@ -29,7 +29,7 @@ OPERATOR: Final = Board(
                 ),
                 Panel(
                     title="Since a watch heard from the API server",
-                    description="Above a minute the operator decides on old facts.",
+                    description="A minute is usual; above two the operator decides on old facts.",
                     unit="s",
                     queries=(
                         Query(
