@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gpu import exactness, recovery, speed
+from tests.gpu import exactness, nodes, recovery, speed
 from tests.gpu.outcomes import Check
 from tests.gpu.runs import Bench
 
@@ -46,6 +46,10 @@ CHECKS: dict[str, Check[Bench]] = {
     "kill": Check(
         summary="a rank is killed: the agent restarts it alone, and the losses are the same bits",
         run=recovery.killed_rank,
+    ),
+    "nodes": Check(
+        summary="check-nodes finds products and memory right on each GPU",
+        run=nodes.checked,
     ),
     "memory": Check(
         summary="the allocator's peak is the planner's bill",

@@ -7,7 +7,18 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from drumline.api.assignment import ObjectName
-from drumline.api.base import DISTINCT, ApiModel, Timestamp
+from drumline.api.base import DISTINCT, ApiModel, Timestamp, keyed_by
+
+
+class CheckedNode(ApiModel):
+    """What a check of the platform found on a node."""
+
+    node: ObjectName
+    """Its name."""
+    at: Timestamp
+    """When it was checked."""
+    failed: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """What is slow or wrong, in a few words. Absent: it passed, and nothing older counts."""
 
 
 class NodeHealthSpec(ApiModel):
@@ -20,6 +31,11 @@ class NodeHealthSpec(ApiModel):
         list[ObjectName] | None, Field(max_length=64, json_schema_extra=DISTINCT)
     ] = None
     """Nodes that are never quarantined, whatever is known against them. Absent: none."""
+    checked: Annotated[
+        list[CheckedNode] | None, Field(max_length=64, json_schema_extra=keyed_by("node"))
+    ] = None
+    """What checks found: whoever may change the pool is believed, so one that failed is enough for
+    a quarantine. Absent: none were made."""
 
 
 class NodeEvidenceStatus(ApiModel):

@@ -12,6 +12,7 @@ from drumline.disruption.node_scores import (
     Evidence,
     EvidenceKind,
     HealthByNode,
+    News,
     NodeHealth,
     NodeStanding,
     PoolRules,
@@ -19,6 +20,7 @@ from drumline.disruption.node_scores import (
     standing,
 )
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline_trainer.contract import plain
 
 HEALTH_FIELD = "nodeHealth"
 QUARANTINED_FIELD = "quarantinedNodes"
@@ -79,6 +81,25 @@ def rules_of(spec: GpuPoolSpec, *, nodes: Iterable[str]) -> PoolRules:
         nodes=frozenset(nodes),
         quarantine_percent=said.quarantine_percent,
         trusted=frozenset(said.trusted_nodes or ()),
+    )
+
+
+def news_of_checks(spec: GpuPoolSpec) -> News:
+    """What checks found on the nodes of a pool."""
+    said = spec.node_health or NodeHealthSpec()
+    checked = said.checked or ()
+    return News(
+        evidence=[
+            Evidence(
+                node=each.node,
+                kind=EvidenceKind.CHECK_FAILED,
+                at=parse_timestamp(each.at),
+                detail=plain(each.failed),
+            )
+            for each in checked
+            if each.failed is not None
+        ],
+        passed={each.node: parse_timestamp(each.at) for each in checked if each.failed is None},
     )
 
 

@@ -7,6 +7,7 @@ the scheduler's cache and written by the usage reporter. A new leader goes on fr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
@@ -14,12 +15,13 @@ from drumline.controller.cache.node_standings import judge
 from drumline.controller.conversion.node_health import (
     health_fields,
     health_of,
+    news_of_checks,
     rules_of,
     standings,
 )
 from drumline.controller.status.job_events import EventAction
 from drumline.controller.status.node_evidence import evidence_of
-from drumline.disruption.node_scores import HealthByNode, News, NodeHealth, judged, sentence
+from drumline.disruption.node_scores import HealthByNode, NodeHealth, judged, sentence
 from drumline.kube.events import EventRecorder, Occurrence, Regarding, Severity
 from drumline.kube.kinds import NODES
 from drumline.scheduling.model import Node
@@ -76,11 +78,12 @@ class NodeHealthBook:
         for node in nodes:
             if node.pool in names:
                 names[node.pool].append(node.name)
-        news = News(evidence=evidence_of(self._state.jobs.all(), self._status_of, now=now))
+        said = evidence_of(self._state.jobs.all(), self._status_of, now=now)
         after: dict[str, HealthByNode] = {}
         self._gauge.clear()
         for pool, spec in self._state.pools.by_name.items():
-            before = self._pools.get(pool, {})
+            before, checks = self._pools.get(pool, {}), news_of_checks(spec)
+            news = replace(checks, evidence=[*said, *checks.evidence])
             after[pool] = judged(before, news, rules=rules_of(spec, nodes=names[pool]), now=now)
             self._report_changes(before, after[pool])
             out = sum(known.quarantined_at is not None for known in after[pool].values())

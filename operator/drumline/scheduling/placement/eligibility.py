@@ -47,6 +47,9 @@ OUT_OF_SERVICE: Final = frozenset(
     }
 )
 """Reasons that end without a change of the job."""
+QUARANTINE: Final = "drumline.dev/quarantined"
+"""A toleration with this key is for quarantined nodes too, as a check needs them; no taint has it.
+"""
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 
 
@@ -69,7 +72,7 @@ class NodeFilter:
             return Ineligibility.DISTRUSTED
         if node.closed:
             return Ineligibility.DISRUPTED
-        if node.quarantined:
+        if node.quarantined and not self._accepts_quarantine:
             return Ineligibility.QUARANTINED
         if node.name in self.excluded:
             return Ineligibility.EXCLUDED
@@ -87,10 +90,14 @@ class NodeFilter:
             return [self.ineligibility(node) is None for node in nodes]
         return [
             node.ready
-            and not (node.unschedulable or node.distrusted or node.closed or node.quarantined)
-            and not (node.taints and self.ineligibility(node))
+            and not (node.unschedulable or node.distrusted or node.closed)
+            and not ((node.taints or node.quarantined) and self.ineligibility(node))
             for node in nodes
         ]
+
+    @property
+    def _accepts_quarantine(self) -> bool:
+        return any(toleration.key == QUARANTINE for toleration in self.tolerations)
 
     def _stands(self, taint: Taint) -> bool:
         return taint.effect in _HARD and not any(t.tolerates(taint) for t in self.tolerations)

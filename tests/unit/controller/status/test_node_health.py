@@ -171,6 +171,25 @@ def test_two_tenants_take_a_node_from_new_pods_until_it_is_long_ago(cluster: Clu
     assert book.fields("h100") == {}
 
 
+def test_a_check_is_enough_and_a_later_one_clears_the_node(cluster: Cluster) -> None:
+    def check(at: float, **found: str) -> None:
+        result = {"node": "node-1", "at": timestamp(at), **found}
+        view = pool_view()
+        spec = {**view.spec, "nodeHealth": {"checked": [result]}}
+        cluster.state.on_pool(view, replace(view, spec=spec, resource_version=timestamp(at)))
+
+    book = cluster.book()
+    check(T0, failed="matmul gives\x1b wrong results")
+    book.look(cluster.nodes().values(), now=T0)
+    assert cluster.nodes()["node-1"].quarantined
+    (entry,) = book.fields("h100")["nodeHealth"]
+    assert entry["message"] == "CheckFailed (matmul gives wrong results)"
+    check(T0 + 600)
+    book.look(cluster.nodes().values(), now=T0 + 600)
+    assert not cluster.nodes()["node-1"].quarantined
+    assert book.fields("h100") == {}
+
+
 def test_another_leader_goes_on_from_the_status(cluster: Cluster) -> None:
     cluster.job("team-a", *NODES[:4], slow=(1,))
     cluster.job("team-b", *NODES[1:5], slow=(0,))

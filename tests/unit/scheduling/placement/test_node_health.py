@@ -10,6 +10,7 @@ from drumline.scheduling import Node, Policy, Resources, decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import BlockReason, RemedyKind
 from drumline.scheduling.invariants import violations
+from drumline.scheduling.model import Toleration, TolerationOperator
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, racks, run
 
 
@@ -55,6 +56,14 @@ def test_nothing_is_placed_on_a_quarantined_node_and_the_message_counts_it() -> 
     assert "1 of 2 nodes cannot be used (1 quarantined)" in blocked.message
     assert blocked.remedy is not None
     assert blocked.remedy.kind is RemedyKind.RETURN_NODES
+
+
+def test_a_check_gets_quarantined_nodes_by_a_toleration_of_their_own() -> None:
+    tolerations = (Toleration(key="drumline.dev/quarantined", operator=TolerationOperator.EXISTS),)
+    n0, n1 = quarantined(node("n0")), node("n1")
+    assert places(n0, n1, nodes=2, gpus=2, tolerations=tolerations) == ("n0", "n1")
+    everything = (Toleration(operator=TolerationOperator.EXISTS),)
+    assert not run(cluster(n0, n1), gang("a", nodes=2, gpus=2, tolerations=everything)).placed
 
 
 def test_a_gang_stays_on_a_node_that_is_quarantined_under_it() -> None:
