@@ -10,7 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from drumline.cli import overview_arguments, plan_arguments, run_arguments, simulate_arguments
+from drumline.cli import (
+    check_arguments,
+    overview_arguments,
+    plan_arguments,
+    run_arguments,
+    simulate_arguments,
+)
 
 _Commands = Any
 """What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
@@ -117,6 +123,15 @@ def parser(program: str) -> argparse.ArgumentParser:
     )
     _add_doctor(commands)
     _add_restore(commands)
+    check_arguments.add_arguments(
+        _add(
+            commands,
+            "check-nodes",
+            summary="idle nodes of a pool check themselves and each other",
+            description=check_arguments.DESCRIPTION,
+            epilog=check_arguments.EXAMPLES,
+        )
+    )
     _add_completion(commands)
     run_arguments.add_convert(
         _add(

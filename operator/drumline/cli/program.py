@@ -94,12 +94,21 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             return command.run(
                 chosen, environment, parse=parser("drumline").parse_args, execute=_run
             )
-        case "doctor":
-            from drumline.cli.doctor import command  # noqa: PLC0415 - 0.7 s that --help saves
-
-            return command.run(chosen, environment)
+        case "doctor" | "check-nodes":
+            return _run_for_administrators(chosen, environment)
         case _:
             return _run_on_files(chosen, environment)
+
+
+def _run_for_administrators(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """The commands for whoever runs the cluster."""
+    if chosen.command == "doctor":
+        from drumline.cli.doctor import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+        return command.run(chosen, environment)
+    from drumline.cli.check_nodes import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+    return command.run(chosen, environment)
 
 
 def _run_on_files(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

@@ -1,0 +1,1 @@
+"""`drumline check-nodes`: idle nodes of a pool check themselves and each other, as a job."""

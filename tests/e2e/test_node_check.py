@@ -1,0 +1,33 @@
+"""`drumline check-nodes` on real kubelets: a gang checks the nodes it is on, and the pool hears."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from tests.cluster.images import TRAINER_IMAGE
+from tests.e2e.site import POOL, QUEUE, Site
+
+
+def test_idle_nodes_check_themselves_and_each_other(site: Site) -> None:
+    options = ("--queue", QUEUE, "--image", TRAINER_IMAGE, "-n", site.namespace)
+    config = ("--kubeconfig", str(site.cluster.kubeconfig), "--env", "DRUMLINE_DEVICE=cpu")
+    done = subprocess.run(
+        (sys.executable, "-m", "drumline", "check-nodes", POOL, *options, *config),
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+        env={**os.environ, "PYTHONPATH": "operator:trainer"},
+    )
+    printed = f"{done.stdout}\n{done.stderr}"
+    # How fast three nodes on one machine are is chance: one may be found slow, none wrong.
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if "node-" in line[:8]}
+    assert sorted(lines) == ["node-0", "node-1", "node-2"], printed
+    slow = {node for node, line in lines.items() if not line.endswith("passed")}
+    assert done.returncode == (1 if slow else 0), printed
+    assert "wrong" not in printed
+    health = site.kube.get("gpupools", POOL)["spec"].get("nodeHealth", {})
+    assert {entry["node"] for entry in health.get("checked", []) if "failed" in entry} == slow
+    assert not site.kube.list("trainingjobs", site.namespace), "the job is gone again"
