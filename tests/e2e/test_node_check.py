@@ -12,7 +12,7 @@ from tests.e2e.site import POOL, QUEUE, Site
 
 def test_idle_nodes_check_themselves_and_each_other(site: Site) -> None:
     options = ("--queue", QUEUE, "--image", TRAINER_IMAGE, "-n", site.namespace)
-    config = ("--kubeconfig", str(site.cluster.kubeconfig), "--env", "DRUMLINE_DEVICE=cpu")
+    config = ("--kubeconfig", str(site.cluster.kubeconfig), "--device", "cpu")
     done = subprocess.run(
         (sys.executable, "-m", "drumline", "check-nodes", POOL, *options, *config),
         capture_output=True,

@@ -38,7 +38,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         "--report-only", action="store_true", help="print what was found, and change no pool"
     )
     command.add_argument(
-        "--env", action="append", default=[], metavar="NAME=VALUE", help="of the job's pods"
+        "--device", choices=("cpu", "gpu"), help="what is checked; default: as for training"
     )
     command.add_argument("-n", "--namespace", help="of the job; default: that of the context")
     command.add_argument("--context", help="context of the kubeconfig")

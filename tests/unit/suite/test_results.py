@@ -103,6 +103,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "tests/e2e/test_elastic_scripts.py",
         "tests/e2e/test_hostile_users.py",
         "tests/e2e/test_mutants.py",
+        "tests/e2e/test_node_check.py",
         "tests/e2e/test_helm.py",
         "tests/e2e/test_operators.py",
         "tests/integration/operator/karpenter",

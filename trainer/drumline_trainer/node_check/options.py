@@ -22,6 +22,8 @@ class CheckOptions:
     """Bytes that two ranks exchange."""
     repeats: int = 5
     """Of which the median counts."""
+    device: str | None = None
+    """cpu: the processors, whatever there is; None: as for training."""
 
     @classmethod
     def parse(cls, arguments: list[str]) -> CheckOptions:
@@ -32,6 +34,7 @@ class CheckOptions:
         parser.add_argument("--memory", type=int, metavar="BYTES", help="written and read")
         parser.add_argument("--message", type=int, metavar="BYTES", help="exchanged by two ranks")
         parser.add_argument("--repeats", type=int, default=5, help="of which the median counts")
+        parser.add_argument("--device", choices=("cpu", "gpu"), help="default: as for training")
         options = cls(**vars(parser.parse_args(arguments)))
         for name in ("matrix", "memory", "message", "repeats"):
             value = getattr(options, name)

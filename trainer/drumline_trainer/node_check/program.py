@@ -6,6 +6,7 @@ two rounds: rank k of one pod with rank k of the other.
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -34,6 +35,7 @@ from drumline_trainer.preflight import environment_facts
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import backend_of, join
 from drumline_trainer.sharding.device import device_of_rank
+from drumline_trainer.sharding.gpus import DEVICE_VARIABLE
 
 _GPU_MATRIX, _CPU_MATRIX = 8192, 512
 _GPU_MEMORY, _CPU_MEMORY = 4 << 30, 16 << 20
@@ -44,7 +46,10 @@ _NO_PARTNER = -1.0
 def check_rank(placement: Placement, *, options: CheckOptions) -> int:
     """Run the checks as a rank. Returns an exit code: 0 whatever they find."""
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
-    device = device_of_rank(placement.local_rank, of=placement.local_world_size)
+    asked = {} if options.device is None else {DEVICE_VARIABLE: options.device}
+    device = device_of_rank(
+        placement.local_rank, of=placement.local_world_size, environ={**os.environ, **asked}
+    )
     layout = Layout.of(ParallelismConfig(), world_size=placement.world_size)
     facts = environment_facts(asdict(options), layout, backend=backend_of(device))
     join(placement, device=device, facts=facts)

@@ -12,7 +12,7 @@ from typing import Any, Final, cast
 from drumline.cli.check_nodes.job import check_job, nodes_to_check
 from drumline.cli.check_nodes.results import CheckResult, node_health, results_in, table
 from drumline.cli.cluster_access import cluster_client, find_credentials, refusal
-from drumline.cli.errors import BadInput, NotAnswered
+from drumline.cli.errors import NotAnswered
 from drumline.cli.jobs.command import random_letters, say
 from drumline.cli.jobs.follow import Json, read_job, state_line
 from drumline.cli.jobs.log_selection import LogSelection
@@ -36,7 +36,6 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     Raises:
         CommandError: no node is idle, the cluster refuses, or the job did not end in time.
     """
-    env = [_variable(text) for text in chosen.env]
     credentials = find_credentials(
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
@@ -47,7 +46,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         wanted = WantedKinds(namespace=None, nodes=True)
         cluster = await from_cluster(credentials, wanted, own=namespace)
         nodes = nodes_to_check(node_rows(cluster), pool=chosen.pool, names=chosen.nodes)
-        manifest = check_job(name, nodes, queue=chosen.queue, image=chosen.image, env=env)
+        manifest = check_job(
+            name, nodes, queue=chosen.queue, image=chosen.image, device=chosen.device
+        )
         async with cluster_client(credentials) as client:
             await create_job(client, manifest, (), namespace=namespace, say=say)
             try:
@@ -126,10 +127,3 @@ def _places(status: Mapping[str, Any]) -> tuple[str, ...]:
     places = cast("Json", status.get("assignment") or {})
     prefix = str(places.get("prefix") or "")
     return tuple(prefix + str(rest) for rest in places.get("nodes") or ())
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise BadInput(f"--env {text}: must be NAME=VALUE")
-    return name, value

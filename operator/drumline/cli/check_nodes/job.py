@@ -52,7 +52,7 @@ def nodes_to_check(rows: Sequence[NodeRow], *, pool: str, names: Sequence[str]) 
 
 
 def check_job(
-    name: str, nodes: Sequence[NodeRow], *, queue: str, image: str, env: Sequence[tuple[str, str]]
+    name: str, nodes: Sequence[NodeRow], *, queue: str, image: str, device: str | None
 ) -> Json:
     """The TrainingJob."""
     names = [row.node for row in nodes]
@@ -60,9 +60,7 @@ def check_job(
         {"matchExpressions": [{"key": HOST_LABEL, "operator": "In", "values": part}]}
         for part in (names[at : at + _VALUES] for at in range(0, len(names), _VALUES))
     ]
-    template: Json = {"image": image, "launch": "PerGpu", "command": list(COMMAND)}
-    if env:
-        template["env"] = [{"name": key, "value": value} for key, value in env]
+    command = [*COMMAND, *(() if device is None else ("--device", device))]
     return {
         "apiVersion": f"{GROUP}/{VERSION}",
         "kind": "TrainingJob",
@@ -76,6 +74,6 @@ def check_job(
             "tolerations": [_TOLERATION],
             "activeDeadlineSeconds": _DEADLINE_SECONDS,
             "ttlSecondsAfterFinished": _KEPT_SECONDS,
-            "template": template,
+            "template": {"image": image, "launch": "PerGpu", "command": command},
         },
     }

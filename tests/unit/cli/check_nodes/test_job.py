@@ -43,9 +43,11 @@ def test_idle_nodes_of_the_pool_are_checked_and_suspect_ones_first() -> None:
 
 def test_the_job_has_a_pod_with_all_gpus_on_each_node_whatever_is_known_against_it() -> None:
     nodes = [row(f"n{i}") for i in range(MOST_NODES)]
-    manifest = check_job("check-a", nodes, queue="q", image="i:1", env=[("A", "b")])
+    manifest = check_job("check-a", nodes, queue="q", image="i:1", device="cpu")
     spec = parse(TrainingJob, manifest).spec
     assert (spec.nodes, spec.gpus_per_node, spec.gpu_pool) == (MOST_NODES, 8, "h100")
+    assert spec.template is not None
+    assert (spec.template.command or [])[-3:] == ["check-nodes", "--device", "cpu"]
     assert spec.node_affinity is not None
     listed = [
         value

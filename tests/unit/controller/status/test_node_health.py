@@ -172,10 +172,10 @@ def test_two_tenants_take_a_node_from_new_pods_until_it_is_long_ago(cluster: Clu
 
 
 def test_a_check_is_enough_and_a_later_one_clears_the_node(cluster: Cluster) -> None:
-    def check(at: float, **found: str) -> None:
-        result = {"node": "node-1", "at": timestamp(at), **found}
+    def check(at: float, **result: str) -> None:
+        checked = {"node": "node-1", "at": timestamp(at), **result}
         view = pool_view()
-        spec = {**view.spec, "nodeHealth": {"checked": [result]}}
+        spec = {**view.spec, "nodeHealth": {"checked": [checked]}}
         cluster.state.on_pool(view, replace(view, spec=spec, resource_version=timestamp(at)))
 
     book = cluster.book()
