@@ -12,7 +12,7 @@ from drumline.overview.rows import NodeRow
 
 Json = dict[str, Any]
 
-COMMAND: Final = ("python", "-m", "drumline_trainer", "check-nodes")
+COMMAND: Final = ("python3", "-m", "drumline_trainer", "check-nodes")
 HOST_LABEL: Final = "kubernetes.io/hostname"
 _TERMS, _VALUES = 4, 32
 MOST_NODES: Final = _TERMS * _VALUES
