@@ -12,7 +12,11 @@ from drumline.overview.rows import NodeRow
 
 Json = dict[str, Any]
 
-COMMAND: Final = ("python3", "-m", "drumline_trainer", "check-nodes")
+COMMAND: Final = (
+    *("env", "PYTHONPATH=/opt/drumline:/opt/site-packages"),
+    *("python3", "-m", "drumline_trainer", "check-nodes"),
+)
+"""With the path of docker/trainer.Dockerfile: ranks of a command do not inherit the image's."""
 HOST_LABEL: Final = "kubernetes.io/hostname"
 _TERMS, _VALUES = 4, 32
 MOST_NODES: Final = _TERMS * _VALUES
