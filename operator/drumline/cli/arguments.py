@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from drumline.cli import (
     check_arguments,
+    doctor_arguments,
     overview_arguments,
     plan_arguments,
     run_arguments,
@@ -63,19 +64,6 @@ examples:
   drumline upgrade --check captures/
   drumline upgrade --check monday.json friday.json
 Captures: see drumline replay --help.
-"""
-_DOCTOR_DESCRIPTION: Final = """\
-Examine a cluster, before Drumline is installed or after: what would keep jobs from running or
-surprise somebody, and what to do about each. Nothing is changed; what you may not read is said so.
-With --probe small pods, deleted again, also try the trainer's image, the limit of locked memory and
-a NetworkPolicy on two nodes of each pool. The exit code is 1 if a check failed.
-"""
-_DOCTOR_EXAMPLES: Final = """\
-examples:
-  drumline doctor
-  drumline doctor --context production -o json
-  drumline doctor --probe --namespace research
-  helm test drumline --namespace drumline-system --logs   (the same, within the cluster)
 """
 _RESTORE_DESCRIPTION: Final = """\
 Print the manifests that bring saved pools, queues and unfinished jobs to a new cluster: without
@@ -345,39 +333,15 @@ def _add_upgrade(commands: _Commands) -> None:
 
 
 def _add_doctor(commands: _Commands) -> None:
-    doctor = _add(
-        commands,
-        "doctor",
-        summary="what of a cluster would keep jobs from running, and what to do about it",
-        description=_DOCTOR_DESCRIPTION,
-        epilog=_DOCTOR_EXAMPLES,
+    doctor_arguments.add_arguments(
+        _add(
+            commands,
+            "doctor",
+            summary="what of a cluster would keep jobs from running, and what to do about it",
+            description=doctor_arguments.DESCRIPTION,
+            epilog=doctor_arguments.EXAMPLES,
+        )
     )
-    doctor.add_argument(
-        "--system-namespace",
-        default="drumline-system",
-        metavar="NAMESPACE",
-        help="where the operator is, or will be; default: drumline-system",
-    )
-    doctor.add_argument(
-        "--probe", action="store_true", help="also try things out with pods, which are deleted"
-    )
-    doctor.add_argument("-n", "--namespace", help="of these pods; default: that of the context")
-    doctor.add_argument("--image", default="", help="of these pods; default: the trainer's")
-    doctor.add_argument(
-        "--pull-secret",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help="a Secret of their namespace with a registry's credentials; may be repeated",
-    )
-    doctor.add_argument(
-        "--seconds", type=int, default=300, metavar="N", help="for each step of it; default: 300"
-    )
-    doctor.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
-    )
-    doctor.add_argument("--context", help="context of the kubeconfig")
-    doctor.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
 
 
 def _add_restore(commands: _Commands) -> None:

@@ -253,7 +253,8 @@ def test_stop_resume_and_delete_name_this_very_job(tmp_path: Path) -> None:
 
 
 def test_what_the_cluster_refuses_is_a_sentence(tmp_path: Path) -> None:
-    served = SmallCluster(refused={("PATCH", f"{JOBS}/train"): (403, "user u cannot patch")})
+    refusal = (403, "user u cannot patch")
+    served = SmallCluster(statuses=[{}], refused={("PATCH", f"{JOBS}/train"): refusal})
     with connected(tmp_path, served) as cluster:
         job = cluster.job("train")
         with pytest.raises(dl.NotAnswered, match="not allowed to stop: user u cannot patch"):

@@ -16,6 +16,7 @@ from drumline.cli.doctor.results import CheckFailed
 from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
 from drumline.kube.credentials import Credentials
+from drumline.settings import Settings
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -41,8 +42,8 @@ async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> Cluste
     facts = await reading.read(credentials, system_namespace=chosen.system_namespace)
     if not chosen.probe:
         return facts
-    installed = facts.operator.trainer_image if isinstance(facts.operator, OperatorFact) else ""
-    image = chosen.image or installed
+    installed = facts.operator if isinstance(facts.operator, OperatorFact) else None
+    image = chosen.image or (installed.trainer_image if installed else "")
     if not image:
         raise BadInput(
             "--probe takes the trainer's image from the operator, which is not installed in"
@@ -54,6 +55,7 @@ async def _facts(credentials: Credentials, chosen: argparse.Namespace) -> Cluste
         namespace=chosen.namespace or credentials.namespace,
         image=image,
         seconds=chosen.seconds,
+        user=installed.training_user if installed else Settings().training_user,
         pull_secrets=tuple(chosen.pull_secret),
     )
     return replace(facts, probes=probes)

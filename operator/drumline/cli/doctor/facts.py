@@ -162,6 +162,8 @@ class OperatorFact:
     priority_class: str
     """Of training pods."""
     trainer_image: str
+    training_user: int | None
+    """Of training pods; None: whom the namespace assigns."""
     lease: Fact[LeaseFact | None]
 
 

@@ -24,7 +24,6 @@ PORT: Final = 29400
 _MAX_MESSAGE: Final = 4096
 """Of a termination message, by the kubelet."""
 _MAX_PROBLEM: Final = 300
-_USER: Final = 65532
 _LIMIT_SCRIPT: Final = """\
 import json, resource
 soft = resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]
@@ -71,12 +70,14 @@ class ProbeSite:
         run: names this run's objects, in a label.
         image: of all pods; has `python3`.
         seconds: after which a pod ends by itself.
+        user: whom the programs run as; None: whom the namespace assigns.
         pull_secrets: names of Secrets of the namespace.
     """
 
     run: str
     image: str
     seconds: int
+    user: int | None
     pull_secrets: tuple[str, ...] = ()
 
 
@@ -146,8 +147,7 @@ def _pod(
             "imagePullSecrets": [{"name": secret} for secret in site.pull_secrets],
             "securityContext": {
                 "runAsNonRoot": True,
-                "runAsUser": _USER,
-                "runAsGroup": _USER,
+                **({} if site.user is None else {"runAsUser": site.user, "runAsGroup": site.user}),
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "containers": [container],

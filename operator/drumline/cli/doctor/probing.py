@@ -34,6 +34,7 @@ async def probe(
     namespace: str,
     image: str,
     seconds: int,
+    user: int | None,
     pull_secrets: tuple[str, ...],
 ) -> Fact[Probes | None]:
     """What pods on two nodes of each pool found out.
@@ -44,6 +45,7 @@ async def probe(
         namespace: where the pods run.
         image: of the pods.
         seconds: after which a step that goes on has failed; an image may have to be pulled.
+        user: whom the pods run as; None: whom the namespace assigns.
         pull_secrets: of the namespace, for the image.
     """
     if isinstance(facts.nodes, Unread):
@@ -61,6 +63,7 @@ async def probe(
         run=secrets.token_hex(4),
         image=image,
         seconds=seconds + AFTER_SECONDS,
+        user=user,
         pull_secrets=pull_secrets,
     )
     try:

@@ -35,6 +35,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import Resource
 from drumline.kube.request import Request, Verb
+from drumline.settings import Settings
 from drumline_trainer.contract import plain
 
 T = TypeVar("T")
@@ -210,12 +211,14 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
     deployment = msgspec.json.decode(deployments[0])
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    user = variables.get("DRUMLINE_TRAINING_USER", str(Settings().training_user))
     return OperatorFact(
         namespace=namespace,
         replicas=deployment["spec"]["replicas"],
         ready_replicas=deployment.get("status", {}).get("readyReplicas", 0),
         priority_class=plain(variables["DRUMLINE_PRIORITY_CLASS"]),
         trainer_image=variables["DRUMLINE_TRAINER_IMAGE"],
+        training_user=None if user == "assigned" else int(user),
         lease=await _attempt(_lease(client, namespace), what=f"lease {namespace}/{LEASE}"),
     )
 

@@ -60,6 +60,7 @@ def an_operator() -> OperatorFact:
         replicas=2,
         priority_class="drumline-training-pods",
         trainer_image="registry.example.com/drumline/trainer:1",
+        training_user=65532,
         lease=LeaseFact(holder="drumline-0", renewed_ago_seconds=3, duration_seconds=15),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from drumline.cli.doctor.probe_pods import (
     probe_pod,
 )
 
-SITE = ProbeSite(run="0a1b", image="trainer:1", seconds=90, pull_secrets=("registry",))
+SITE = ProbeSite(run="0a1b", image="trainer:1", seconds=90, user=65532, pull_secrets=("registry",))
 
 
 def a_pod(phase: str = "Running", **state: Any) -> bytes:
@@ -94,5 +95,7 @@ def test_every_pod_is_restricted_asks_for_no_gpu_and_ends_by_itself() -> None:
             "capabilities": {"drop": ["ALL"]},
         }
         assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+    assigned = limit_pod(replace(SITE, user=None), number=0, node="gpu-0")
+    assert "runAsUser" not in assigned["spec"]["securityContext"]
     closed = policy(SITE)["spec"]["podSelector"]["matchLabels"].items()
     assert [closed <= pod["metadata"]["labels"].items() for pod in pods] == [False, True, False]
