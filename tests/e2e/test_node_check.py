@@ -5,11 +5,27 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+
+import pytest
 
 from tests.cluster.images import TRAINER_IMAGE
 from tests.e2e.site import POOL, QUEUE, Site
+from tests.install import SITE_PACKAGES_CLAIM
 
 
+@pytest.fixture
+def packages(site: Site) -> Iterator[None]:
+    """Torch in every pod of the pool: the images of these tests have none."""
+    volume = {"name": "packages", "persistentVolumeClaim": {"claimName": SITE_PACKAGES_CLAIM}}
+    mount = {"name": "packages", "mountPath": "/opt/site-packages", "readOnly": True}
+    profile = {"volumes": [volume], "volumeMounts": [mount]}
+    site.kube.patch("gpupools", POOL, {"spec": {"podProfile": profile}})
+    yield
+    site.kube.patch("gpupools", POOL, {"spec": {"podProfile": None}})
+
+
+@pytest.mark.usefixtures("packages")
 def test_idle_nodes_check_themselves_and_each_other(site: Site) -> None:
     options = ("--queue", QUEUE, "--image", TRAINER_IMAGE, "-n", site.namespace)
     config = ("--kubeconfig", str(site.cluster.kubeconfig), "--device", "cpu")
@@ -31,3 +47,4 @@ def test_idle_nodes_check_themselves_and_each_other(site: Site) -> None:
     health = site.kube.get("gpupools", POOL)["spec"].get("nodeHealth", {})
     assert {entry["node"] for entry in health.get("checked", []) if "failed" in entry} == slow
     assert not site.kube.list("trainingjobs", site.namespace), "the job is gone again"
+    site.kube.patch("gpupools", POOL, {"spec": {"nodeHealth": None}})
