@@ -51,7 +51,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             default=usual,
             help=f"of the {image}'s image (default: {' '.join(usual)}); none: no such image",
         )
-    parser.add_argument("--key", type=Path, default=KEY, help=f"PEM file; made if absent ({KEY})")
+    parser.add_argument(
+        "--key", type=Path, default=KEY, help=f"PEM file; default: {KEY}, made if absent"
+    )
     options = vars(parser.parse_args(argv))
     wanted = Wanted(
         architectures={image: options[image] for image in USUAL if options[image]},
@@ -70,7 +72,7 @@ def make(folder: Path, *, wanted: Wanted, source: Source) -> None:
     progress = Progress(out=_say)
     if source.modified:
         progress.say("files differ from the commit: the provenance says so")
-    key = load_key(wanted.key)
+    key = load_key(wanted.key, make=wanted.key == KEY)
     staged = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(staged, ignore_errors=True)
     staged.mkdir(parents=True)

@@ -59,13 +59,20 @@ class Key:
         }
 
 
-def load_key(path: Path) -> Key:
-    """The key of a PEM file; where there is none, a new one is written, for its owner alone.
+def load_key(path: Path, *, make: bool) -> Key:
+    """The key of a PEM file.
+
+    Args:
+        path: of the file.
+        make: write a new one, for its owner alone, where there is none.
 
     Raises:
-        SignatureError: the file is no unencrypted private key on P-256.
+        SignatureError: the file is no unencrypted private key on P-256, others may read it, or it
+            is not there.
     """
     if not path.exists():
+        if not make:
+            raise SignatureError(f"there is no key {path}")
         path.parent.mkdir(parents=True, exist_ok=True)
         private = ec.generate_private_key(ec.SECP256R1())
         text = private.private_bytes(
@@ -75,6 +82,8 @@ def load_key(path: Path) -> Key:
         )
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text)
+    if path.stat().st_mode & 0o077:
+        raise SignatureError(f"{path} can be read by others: chmod 600 {path}")
     try:
         loaded = serialization.load_pem_private_key(path.read_bytes(), password=None)
     except (ValueError, TypeError) as error:

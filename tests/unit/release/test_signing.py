@@ -26,7 +26,7 @@ from tests.release.signing import (
 
 @pytest.fixture
 def key(tmp_path: Path) -> Key:
-    return load_key(tmp_path / "folder" / "key.pem")
+    return load_key(tmp_path / "folder" / "key.pem", make=True)
 
 
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
@@ -56,19 +56,30 @@ def test_another_content_or_signature_is_refused(
 
 
 def test_another_key_is_refused(key: Key, tmp_path: Path) -> None:
-    other = load_key(tmp_path / "other.pem")
+    other = load_key(tmp_path / "other.pem", make=True)
     with pytest.raises(SignatureError):
         verify(b"content", key.sign(b"content"), public_pem=other.public_pem)
 
 
 def test_a_key_is_made_once_and_for_its_owner_alone(tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
-    assert load_key(file).public_pem == load_key(file).public_pem
+    assert load_key(file, make=True).public_pem == load_key(file, make=True).public_pem
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+
+def test_a_key_that_is_not_there_or_that_others_may_read_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    with pytest.raises(SignatureError, match="there is no key"):
+        load_key(file, make=False)
+    load_key(file, make=True)
+    file.chmod(0o640)
+    with pytest.raises(SignatureError, match="can be read by others"):
+        load_key(file, make=False)
 
 
 def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
+    file.touch(mode=0o600)
     file.write_bytes(
         ed25519.Ed25519PrivateKey.generate().private_bytes(
             serialization.Encoding.PEM,
@@ -77,10 +88,10 @@ def test_a_key_of_another_kind_is_refused(tmp_path: Path) -> None:
         )
     )
     with pytest.raises(SignatureError, match="P-256"):
-        load_key(file)
+        load_key(file, make=True)
     file.write_text("no key")
     with pytest.raises(SignatureError, match="no unencrypted private key"):
-        load_key(file)
+        load_key(file, make=True)
 
 
 def test_an_envelope_gives_its_statement_back_unless_it_was_changed(key: Key) -> None:

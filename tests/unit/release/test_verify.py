@@ -18,7 +18,7 @@ from tests.release.source import Source
 
 @pytest.fixture
 def key(tmp_path: Path) -> Key:
-    return load_key(tmp_path / "key.pem")
+    return load_key(tmp_path / "key.pem", make=True)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_another_key_is_refused_on_the_command_line(
     release: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = tmp_path / "other.pub"
-    other.write_bytes(load_key(tmp_path / "other.pem").public_pem)
+    other.write_bytes(load_key(tmp_path / "other.pem", make=True).public_pem)
     assert verify.main([str(release), "--key", str(other)]) == 1
     assert "SHA256SUMS.sig" in capsys.readouterr().err
     assert verify.main([str(release), "--key", str(release / "drumline.pub")]) == 0

@@ -41,13 +41,16 @@ def results_in(lines: Iterable[str], *, nodes: Sequence[str]) -> tuple[CheckResu
         nodes: of the pods, by index.
 
     Raises:
-        NotAnswered: there is no such line, or it is not what it should be.
+        NotAnswered: there is no such line, or it is not what it should be, or there are several:
+            a pod that only looks like one of the job's may have written one.
     """
     printed = [line[line.index(_MARK) :] for line in lines if _MARK in line]
     if not printed:
         raise NotAnswered("the job has printed no result; see its log")
+    if len(printed) > 1:
+        raise NotAnswered(f"{len(printed)} results instead of one: which is the job's is not known")
     try:
-        members = cast("list[Json]", json.loads(printed[-1])["members"])
+        members = cast("list[Json]", json.loads(printed[0])["members"])
         return tuple(
             CheckResult(
                 node=nodes[int(member["index"])],

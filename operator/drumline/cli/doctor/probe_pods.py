@@ -211,6 +211,11 @@ class ProbePod:
     message: str
 
 
+def gone(name: str) -> ProbePod:
+    """A pod that is not there any more."""
+    return ProbePod(name=name, address="", over=True, problem="the pod is gone", message="")
+
+
 _HOPELESS: Final = frozenset(
     {"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "CreateContainerConfigError"}
     | {"CreateContainerError", "RunContainerError", "ErrImageNeverPull"}

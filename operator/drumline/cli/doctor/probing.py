@@ -135,7 +135,10 @@ class _Probing:
     async def wait(
         self, names: Iterable[str], *, until: Callable[[ProbePod], bool]
     ) -> dict[str, ProbePod]:
-        """These pods, once all of them are as wanted, or as they are when the time is over."""
+        """These pods, once all of them are as wanted, or as they are when the time is over.
+
+        One that somebody else has deleted by then is over, too.
+        """
         wanted = set(names)
         end = time.monotonic() + self.seconds
         while True:
@@ -147,8 +150,8 @@ class _Probing:
             )
             pods = {pod.name: pod for pod in map(probe_pods.probe_pod, listed)}
             ready = wanted <= {name for name, pod in pods.items() if until(pod)}
-            if ready or (time.monotonic() > end and wanted <= pods.keys()):
-                return pods
+            if ready or time.monotonic() > end:
+                return {name: pods.get(name) or probe_pods.gone(name) for name in wanted}
             await asyncio.sleep(_LOOK_SECONDS)
 
 

@@ -31,6 +31,12 @@ def test_the_trainers_line_is_read_among_others() -> None:
     assert results_in(lines, nodes=("n0", "n1")) == (PASSED, FAILED)
 
 
+def test_of_several_results_none_is_believed() -> None:
+    lines = [NodeCheck(members=(member(0, failed),), links=()).encode() for failed in ("", "slow")]
+    with pytest.raises(NotAnswered, match="2 results instead of one"):
+        results_in(lines, nodes=("n0",))
+
+
 @pytest.mark.parametrize(
     "line",
     [
