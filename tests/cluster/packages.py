@@ -86,15 +86,11 @@ def _install(packages: Sequence[str], *, progress: Progress) -> None:
         return
     command = ("install", "--yes", "--no-install-recommends", *packages)
     with progress.step(f"installing {', '.join(packages)}"):
-        try:
-            apt(*command)
-        except ClusterError:  # the lists may be older than what the mirror still has
-            apt("update")
-            apt(*command)
+        apt(*command)
 
 
 def apt(command: str, *arguments: str, folder: Path | None = None) -> None:
-    """Run a command of apt-get, after `update` where no package is known yet.
+    """Run a command of apt-get, after `update` where the lists of packages lack or are too old.
 
     Args:
         command: of apt-get.
@@ -106,7 +102,11 @@ def apt(command: str, *arguments: str, folder: Path | None = None) -> None:
     """
     if not any(Path("/var/lib/apt/lists").glob("*_Packages*")):
         _apt("update", folder=None)
-    _apt(command, *arguments, folder=folder)
+    try:
+        _apt(command, *arguments, folder=folder)
+    except ClusterError:  # the lists may be older than what the mirror still has
+        _apt("update", folder=None)
+        _apt(command, *arguments, folder=folder)
 
 
 def _apt(*arguments: str, folder: Path | None) -> None:

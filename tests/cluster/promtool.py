@@ -5,11 +5,13 @@ from __future__ import annotations
 import fcntl
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
 from tests.cluster.binaries import cache_dir
+from tests.cluster.model import ClusterError
 from tests.cluster.packages import apt
 
 _PROGRAMS: Final = ("promtool", "prometheus")
@@ -35,7 +37,11 @@ def _ensure(program: str) -> Path | None:
     with (place / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not (place / program).exists():
-            _unpack(place)
+            try:
+                _unpack(place)
+            except ClusterError as error:
+                print(error, file=sys.stderr)
+                return None
     return place / program
 
 

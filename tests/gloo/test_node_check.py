@@ -35,5 +35,5 @@ def test_pods_check_themselves_and_each_other(gangs: GangStarter) -> None:
     assert [member["index"] for member in checked["members"]] == [0, 1, 2, 3]
     for member in checked["members"]:
         assert "wrong" not in member["failed"]  # how fast they were is this machine's business
-        assert member["memory_gbps"] > 0
+        assert member["memory_gbps"] >= 0
         assert len(member["pair_gbps"]) == 2

@@ -16,7 +16,7 @@ from urllib.request import urlopen
 
 import yaml
 
-from tests.cluster.ports import free_ports
+from tests.cluster.ports import ReservedPorts
 from tests.cluster.promtool import ensure_prometheus
 
 Json = dict[str, Any]
@@ -80,8 +80,8 @@ def running(folder: Path, *, config: Json) -> Generator[Prometheus]:
     assert program is not None, "no Debian to take Prometheus from"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "prometheus.yml").write_text(yaml.safe_dump(config, sort_keys=False))
-    (port,) = free_ports(1)
-    with (folder / "prometheus.log").open("wb") as log:
+    with ReservedPorts() as ports, (folder / "prometheus.log").open("wb") as log:
+        port = ports.take()
         process = subprocess.Popen(
             [
                 program,
@@ -93,19 +93,19 @@ def running(folder: Path, *, config: Json) -> Generator[Prometheus]:
             stdout=log,
             stderr=log,
         )
-    try:
-        _wait_ready(f"http://127.0.0.1:{port}", process, log=folder / "prometheus.log")
-        yield Prometheus(url=f"http://127.0.0.1:{port}")
-    finally:
-        process.terminate()
-        process.wait(timeout=60)
+        try:
+            _wait_ready(f"http://127.0.0.1:{port}", process, log=folder / "prometheus.log")
+            yield Prometheus(url=f"http://127.0.0.1:{port}")
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
 
 def _wait_ready(url: str, process: subprocess.Popen[bytes], *, log: Path) -> None:
     deadline = time.monotonic() + _READY_SECONDS
     while True:
         try:
-            with urlopen(f"{url}/-/ready"):  # noqa: S310 - on loopback
+            with urlopen(f"{url}/-/ready", timeout=5):  # noqa: S310 - on loopback
                 return
         except OSError:
             if process.poll() is not None or time.monotonic() > deadline:

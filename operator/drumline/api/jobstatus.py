@@ -108,7 +108,7 @@ class TrainingJobStatus(ApiModel):
     forecast from how long running jobs may still run and, near the head of the line, from cycles
     run ahead; corrected by how late or early starts were that were expected before."""
     expected_start_by: Timestamp | None = None
-    """It starts before this moment with a likelihood of nine in ten."""
+    """It is meant to start before this moment in nine of ten cases; see docs/jobs.md."""
     admitted_at: Timestamp | None = None
     """When it last got its GPUs."""
     generation_at: Timestamp | None = None

@@ -81,6 +81,7 @@ def test_two_installations_do_not_disturb_each_other(
     first, second = installations
     _submit_elsewhere(first.site, "nobodys")
     foreign = _hold_a_node(api, first.site)
+    api.wait("gpupools", first.site.pool, None, _uses(8))  # pods and jobs come by different watches
     for each, gpus in zip(installations, (16 + 8, 16), strict=True):
         each.site.submit("works", nodes=2, gpusPerNode=8, ttlSecondsAfterFinished=1)
         each.site.wait("works", phase_is("Running"), seconds=60)

@@ -49,4 +49,6 @@ def _round_step(least: float) -> float | None:
     if least <= 0 or not math.isfinite(least):
         return None
     power = 10.0 ** math.floor(math.log10(least))
+    if power == 0:  # of the smallest figures there are
+        return None
     return next((power * times for times in (1, 2, 5) if power * times >= least), power * 10)

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drumline.cli.report import step_charts, text
@@ -78,6 +78,7 @@ figures = st.none() | st.floats(-1e15, 1e15)
 
 
 @settings(deadline=None, max_examples=40)
+@example([StepPoint(step=1, loss=0.0), StepPoint(step=2, loss=2e-323)])
 @given(
     st.lists(
         st.builds(
