@@ -11,7 +11,7 @@ from drumline.api.assignment import Assignment, Indices, ObjectName, PoolNodes
 from drumline.api.base import ApiModel, Timestamp, keyed_by
 from drumline.api.conditions import Condition, DisruptionKind, Phase
 from drumline.api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
-from drumline_trainer.contract import MAX_SERIES_CHARS
+from drumline_trainer.contract import MAX_COMPUTE_CHARS, MAX_SERIES_CHARS
 
 ShortText = Annotated[str, Field(max_length=32)]
 
@@ -146,6 +146,11 @@ class TrainingJobStatus(ApiModel):
     """Figures of the run over its steps, as CSV with a head: at most 48 logged steps about evenly
     over the run. After loss, gradient norm, tokens and seconds come thousandths of the time of a
     step by what it was spent on. Written only along with other figures."""
+    compute_by_rank: Annotated[str | None, Field(max_length=MAX_COMPUTE_CHARS)] = None
+    """How long the ranks computed in a step, as CSV with a head: at most 24 steps about evenly over
+    the run, with a character for each rank, of more than 64 for the slowest of as many neighbours.
+    5 is the median of the ranks with the same work, every character of 0-9a-z above it 5 % more,
+    z more than all, - not known. Written only along with other figures."""
     layout: Annotated[str | None, Field(max_length=256)] = None
     """Which parallelism the ranks train with, as last reported; where they chose it, with what it
     is predicted to cost."""

@@ -14,7 +14,7 @@ from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import Refusal
-from drumline_trainer.contract import Progress
+from drumline_trainer.contract import Progress, rank_compute
 from drumline_trainer.contract.step_series import MAX_POINTS, decode
 from tests.builders import EPOCH, T0, a_job, admitted, running, with_status
 
@@ -209,6 +209,22 @@ def test_the_series_grows_with_the_figures_and_outlives_pods_but_not_by_much() -
     status = transitions.with_progress(job, job.status, hostile, now=LATER)
     assert (status.step, status.series) == (800, job.status.series)
     TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
+
+
+def test_compute_times_of_ranks_come_with_the_figures_and_are_written_anew() -> None:
+    job = running(admitted(a_job()))
+    for minute in range(100):
+        recent = f"step,ranks,compute\n{minute * 8},4,5556\n{minute * 8 + 4},4,555c"
+        figures = Progress(step=minute * 8 + 4, total_steps=800, compute_by_rank=recent)
+        job = with_status(job, transitions.with_progress(job, job.status, figures, now=LATER))
+    points = rank_compute.decode(job.status.compute_by_rank or "")
+    assert (len(points), points[0].step, points[-1].step) == (24, 0, 796)
+    assert points[-1].ratios == (1.0, 1.0, 1.0, 1.35)
+    for text in ("<b>\n" * 500, "", "step,ranks,compute\n797,4,<b>5"):
+        news = Progress(step=800, total_steps=800, compute_by_rank=text)
+        status = transitions.with_progress(job, job.status, news, now=LATER)
+        assert (status.step, status.compute_by_rank) == (800, job.status.compute_by_rank)
+        TrainingJobStatus.model_validate(json.loads(status.model_dump_json(by_alias=True)))
 
 
 @pytest.mark.parametrize(

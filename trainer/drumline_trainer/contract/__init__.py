@@ -72,6 +72,7 @@ from drumline_trainer.contract.python_program import (
     PythonProgram,
     is_module_name,
 )
+from drumline_trainer.contract.rank_compute import MAX_COMPUTE_CHARS, ComputePoint
 from drumline_trainer.contract.record import (
     MAX_BODY_BYTES,
     GenerationRecord,
@@ -117,6 +118,7 @@ __all__ = [
     "MAX_CODE_FILES",
     "MAX_CODE_PARTS",
     "MAX_CODE_PART_BYTES",
+    "MAX_COMPUTE_CHARS",
     "MAX_FIGURE",
     "MAX_FINAL_REPORT_BYTES",
     "MAX_INCIDENTS",
@@ -138,6 +140,7 @@ __all__ = [
     "TOKEN_FILE",
     "AgentPhase",
     "AgentStatus",
+    "ComputePoint",
     "ContractError",
     "Env",
     "ExitCode",

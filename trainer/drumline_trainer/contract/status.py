@@ -12,6 +12,7 @@ from drumline_trainer.contract.incidents import MAX_CAUSE_CHARS, FaultClass, Inc
 from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
 from drumline_trainer.contract.pause import Pause, optional_pause
+from drumline_trainer.contract.rank_compute import MAX_COMPUTE_CHARS
 from drumline_trainer.contract.step_parts import StepPartSeconds, parse_step_parts
 from drumline_trainer.contract.step_series import MAX_SERIES_CHARS
 
@@ -96,6 +97,8 @@ class Progress:
     """Until the last step ends, at the pace of this attempt; None while that is not known."""
     series: str = ""
     """Of this attempt (`step_series`); it is read no further than this before it is needed."""
+    compute_by_rank: str = ""
+    """Of this attempt (`rank_compute`); read as late. Empty while ranks are not compared."""
 
     @classmethod
     def parse(cls, raw: dict[str, Any]) -> Progress:
@@ -112,6 +115,7 @@ class Progress:
             step_parts=parse_step_parts(raw, "step_parts"),
             seconds_left=read.optional_number(raw, "seconds_left"),
             series=read.exact_text(raw, "series", limit=MAX_SERIES_CHARS),
+            compute_by_rank=read.exact_text(raw, "compute_by_rank", limit=MAX_COMPUTE_CHARS),
         )
 
 
@@ -212,9 +216,10 @@ class FinalReport:
         """JSON bytes, at most MAX_FINAL_REPORT_BYTES."""
         whole: dict[str, Any] = {**asdict(self), "error": self.error[:1024]}
         body = _compact(whole)
-        if len(body) > MAX_FINAL_REPORT_BYTES:
-            whole["progress"]["series"] = ""
-            body = _compact(whole)
+        for name in ("compute_by_rank", "series"):
+            if len(body) > MAX_FINAL_REPORT_BYTES:
+                whole["progress"][name] = ""
+                body = _compact(whole)
         if len(body) > MAX_FINAL_REPORT_BYTES:  # non-ASCII text grows by escaping
             whole["error"] = self.error[:128]
             body = _compact(whole)

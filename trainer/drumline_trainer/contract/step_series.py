@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from drumline_trainer.contract.json_fields import MAX_FIGURE
 from drumline_trainer.contract.step_parts import StepPart
@@ -64,7 +64,19 @@ def shares_of(seconds: Mapping[str, float]) -> Mapping[str, int]:
     return {part: share for part, share in shares.items() if share}
 
 
-def thinned(points: Sequence[StepPoint], *, most: int) -> tuple[StepPoint, ...]:
+class Stepped(Protocol):
+    """What was known at a step."""
+
+    @property
+    def step(self) -> int:
+        """Finished optimizer steps."""
+        ...
+
+
+Point = TypeVar("Point", bound=Stepped)
+
+
+def thinned(points: Sequence[Point], *, most: int) -> tuple[Point, ...]:
     """At most so many of these points, 2 or more; the first and the last stay.
 
     Example: steps 1, 2, 3, 9 and most=3: without 2 the gap is 2 steps, without 3 it is 7. 2 goes.
@@ -76,9 +88,7 @@ def thinned(points: Sequence[StepPoint], *, most: int) -> tuple[StepPoint, ...]:
     return tuple(kept)
 
 
-def with_newer(
-    known: Sequence[StepPoint], recent: Sequence[StepPoint], *, most: int
-) -> tuple[StepPoint, ...]:
+def with_newer(known: Sequence[Point], recent: Sequence[Point], *, most: int) -> tuple[Point, ...]:
     """The known points with those after them.
 
     Where the run went back to a checkpoint the steps that are done again replace those before.
@@ -114,6 +124,14 @@ def decode(text: str, *, most: int = MAX_POINTS) -> tuple[StepPoint, ...]:
     return tuple(points)
 
 
+def integer_of(cell: str) -> int | None:
+    """The whole number in a cell; None for anything else."""
+    if not (cell.isascii() and cell.isdecimal() and len(cell) <= 16):
+        return None
+    value = int(cell)
+    return value if value <= _MAX_INTEGER else None
+
+
 _COLUMNS: Final[Mapping[str, Callable[[StepPoint], float | None]]] = {
     "step": lambda point: point.step,
     "generation": lambda point: point.generation,
@@ -146,27 +164,20 @@ def _cell(value: float | None) -> str:
 
 
 def _point(cells: Mapping[str, str]) -> StepPoint | None:
-    step = _integer(cells.get("step", ""))
+    step = integer_of(cells.get("step", ""))
     if step is None:
         return None
-    parts = {part: _integer(cells.get(part, "")) for part in PARTS}
+    parts = {part: integer_of(cells.get(part, "")) for part in PARTS}
     return StepPoint(
         step=step,
-        generation=_integer(cells.get("generation", "")),
-        checkpoint=_integer(cells.get("checkpoint", "")),
+        generation=integer_of(cells.get("generation", "")),
+        checkpoint=integer_of(cells.get("checkpoint", "")),
         loss=_number(cells.get("loss", "")),
         gradient_norm=_number(cells.get("gradientNorm", "")),
         tokens_per_second=_number(cells.get("tokensPerSecond", "")),
         step_seconds=_number(cells.get("stepSeconds", "")),
         parts={part: min(share, 1000) for part, share in parts.items() if share},
     )
-
-
-def _integer(cell: str) -> int | None:
-    if not (cell.isascii() and cell.isdecimal() and len(cell) <= 16):
-        return None
-    value = int(cell)
-    return value if value <= _MAX_INTEGER else None
 
 
 def _number(cell: str) -> float | None:

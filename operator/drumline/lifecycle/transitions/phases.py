@@ -23,7 +23,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
-from drumline_trainer.contract import Progress, Remark, RemarkKind, step_series
+from drumline_trainer.contract import Progress, Remark, RemarkKind, rank_compute, step_series
 
 MAX_INCIDENT_CHARACTERS = 8192
 MOST_SECONDS_LEFT = 10 * 366 * 86_400.0
@@ -248,6 +248,7 @@ def with_progress(
         if predicted is None
         else _int64(predicted),
         series=_series(status.series, progress.series),
+        compute_by_rank=_compute_by_rank(status.compute_by_rank, progress.compute_by_rank),
         layout=progress.layout or status.layout,
         expected_end=_expected_end(status.expected_end, progress.seconds_left, now=now),
     )
@@ -264,6 +265,17 @@ def _series(known: str | None, recent: str) -> str | None:
         step_series.decode(known or ""), newer, most=step_series.MAX_POINTS
     )
     return step_series.encode(points)
+
+
+def _compute_by_rank(known: str | None, recent: str) -> str | None:
+    """The same of the ranks' compute times."""
+    newer = rank_compute.decode(recent, most=rank_compute.RECENT_COMPUTE_POINTS)
+    if not newer:
+        return known
+    points = step_series.with_newer(
+        rank_compute.decode(known or ""), newer, most=rank_compute.MAX_COMPUTE_POINTS
+    )
+    return rank_compute.encode(points)
 
 
 def _expected_end(before: str | None, left: float | None, *, now: float) -> str | None:

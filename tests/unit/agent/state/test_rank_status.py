@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from drumline_trainer.agent.protocol.leader_orders import CommittedCheckpoint
 from drumline_trainer.agent.state.rank_status import RankStatusStore
-from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract import ComputePoint, StepPoint
 from drumline_trainer.contract.step_series import RECENT_POINTS, decode
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from tests.unit.agent.settings_builder import agent_settings
@@ -48,6 +48,19 @@ def test_the_time_left_is_by_the_pace_of_this_attempt() -> None:
     board.begin_attempt(generation=1, attempt=1, ranks=range(1))
     board.record_heartbeat(heartbeat(None))
     assert board.progress.seconds_left is None
+
+
+def test_compute_times_are_of_this_attempt_and_raise_no_version() -> None:
+    board = RankStatusStore(agent_settings())
+    board.record_heartbeat(heartbeat(None))
+    version = board.version
+    board.compute_points = (ComputePoint(step=20, ranks=3, ratios=(1.0, 1.0, 1.5)),)
+    board.publish()
+    assert board.status.progress.compute_by_rank == "step,ranks,compute\n20,3,55f"
+    assert board.version == version
+    board.begin_attempt(generation=1, attempt=1, ranks=range(1))
+    board.record_heartbeat(heartbeat(None))
+    assert not board.status.progress.compute_by_rank
 
 
 def test_the_series_is_of_this_attempt_and_of_steps_that_are_news() -> None:

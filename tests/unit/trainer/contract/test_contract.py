@@ -194,3 +194,15 @@ def test_a_series_is_bounded_and_gives_way_to_the_error_of_a_final_report() -> N
     assert (whole.error, whole.progress.series) == (long.error, "")
     with pytest.raises(ContractError, match="series: must be a string of at most 4096"):
         AgentStatus.parse(said(series="1" * 4097))
+
+
+def test_compute_times_give_way_to_the_series_and_an_older_agent_has_none() -> None:
+    progress = replace(STATUS.progress, series="1" * 2500, compute_by_rank="2" * 2048)
+    assert AgentStatus.parse(replace(STATUS, progress=progress).encode()).progress == progress
+    whole = FinalReport.parse(FinalReport(progress=progress, error="x").encode())
+    assert whole.progress == replace(progress, compute_by_rank="")
+    raw = json.loads(STATUS.encode())
+    del raw["progress"]["compute_by_rank"]
+    assert AgentStatus.parse(json.dumps(raw).encode()) == STATUS
+    with pytest.raises(ContractError, match="compute_by_rank: must be a string of at most 2048"):
+        AgentStatus.parse(said(compute_by_rank="2" * 2049))

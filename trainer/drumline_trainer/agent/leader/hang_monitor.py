@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from drumline_trainer.agent.base.events import AgentEvent, log
 from drumline_trainer.agent.base.exit_codes import pod_exit_code
+from drumline_trainer.agent.leader.compute_history import ComputeHistory
 from drumline_trainer.agent.leader.hang_detection import Hung, Moving, Stalled, detect_hang
 from drumline_trainer.agent.leader.idle_watch import IdleWatch
 from drumline_trainer.agent.leader.member_heartbeats import MemberHeartbeats
@@ -57,6 +58,7 @@ class HangMonitor:
         self._since = 0.0
         self._idle = IdleWatch()
         self._stragglers = Stragglers(record)
+        self._computed = ComputeHistory(record)
         self.membership: Membership | None = None
         """The membership that trains; None while ranks are not expected to move."""
 
@@ -94,6 +96,7 @@ class HangMonitor:
         views = [*self._ranks.views(), *remote]
         self._publish_pause(views)
         self._status.slow_members = self._stragglers.after(views, membership=membership)
+        self._status.compute_points = self._computed.after(views, membership=membership)
         match detect_hang(views):
             case Hung() as hung:
                 suspects = [view for view in views if view.rank in hung.ranks]

@@ -14,6 +14,7 @@ from drumline_trainer.agent.state.work_pace import WorkPace
 from drumline_trainer.contract import (
     AgentPhase,
     AgentStatus,
+    ComputePoint,
     FaultClass,
     Incident,
     NoticeAnswer,
@@ -26,6 +27,7 @@ from drumline_trainer.contract import (
     StepPart,
     StepPartSeconds,
     StepPoint,
+    rank_compute,
     step_series,
 )
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat
@@ -76,6 +78,8 @@ class RankStatusStore:
         self.silent_members: tuple[SilentMember, ...] = ()
         self.slow_members: tuple[SlowMember, ...] = ()
         """At the leader; the operator reads them along with whatever else has changed."""
+        self.compute_points: tuple[ComputePoint, ...] = ()
+        """At the leader, of this attempt."""
         self.incidents: tuple[Incident, ...] = ()
         self.notice: NoticeAnswer | None = None
         self.waiting_for = ""
@@ -106,6 +110,7 @@ class RankStatusStore:
         self.heartbeats = {}
         self._pace = StepPace()
         self._points = ()
+        self.compute_points = ()
         self._work = {rank: self._work.get(rank, WorkPace()) for rank in ranks}
         for work in self._work.values():
             work.begin_attempt()
@@ -236,6 +241,7 @@ class RankStatusStore:
                 for part, (measured, predicted) in (newest.compared_parts or {}).items()
             ),
             series=step_series.encode(self._points),
+            compute_by_rank=rank_compute.encode(self.compute_points),
         )
 
     @property
