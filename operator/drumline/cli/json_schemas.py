@@ -36,7 +36,7 @@ from drumline.cli.report.model import (
     SummaryRow,
     TimelineSpan,
 )
-from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract import ComputePoint, StepPoint
 
 Json = dict[str, Any]
 
@@ -52,7 +52,7 @@ DOCUMENTS: Final[Mapping[str, type]] = {
 _PARTS: Final[tuple[type, ...]] = (
     FindingRow,
     *(IncidentReport, RecoveryStage, GpuSecondsShare, RestartBudget, TimelineSpan),
-    *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint),
+    *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint, ComputePoint),
     JobDecision,
     Difference,
     *(CapturedCycle, ChangedJob),

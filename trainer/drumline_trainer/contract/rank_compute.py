@@ -24,6 +24,8 @@ MAX_COMPUTE_POINTS: Final = 24
 RECENT_COMPUTE_POINTS: Final = 8
 """Of an attempt, as its agent hands them over."""
 MAX_COMPUTE_CHARS: Final = 2048
+SLOWER: Final = 1.15
+"""From this ratio to the median on a rank counts as slow."""
 MAX_ROWS: Final = 64
 """Characters of a point."""
 _MAX_RANKS: Final = 1 << 20

@@ -20,7 +20,7 @@ from drumline.cli.report.model import Health, JobReport, SummaryRow
 from drumline.cli.report.timeline import timeline
 from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline_trainer.contract import plain, step_series
+from drumline_trainer.contract import plain, rank_compute, step_series
 
 _HEALTH: Final = {
     Phase.RUNNING: Health.WELL,
@@ -54,6 +54,7 @@ def build_report(job_input: JobInput) -> JobReport:
         summary=" ".join(_sentences(job, status)),
         progress=_progress(status),
         series=step_series.decode(status.series or ""),
+        compute_by_rank=rank_compute.decode(status.compute_by_rank or ""),
         facts=tuple(
             SummaryRow(name=name, value=value)
             for name, value in _facts(job_input, job, status)

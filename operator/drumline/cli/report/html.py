@@ -12,7 +12,7 @@ from typing import Final
 
 from drumline.cli.formatting import clock, count, duration, exact, many, percent
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.report import charts, step_charts
+from drumline.cli.report import charts, rank_map, step_charts
 from drumline.cli.report.model import IncidentReport, JobReport
 from drumline.cli.report.sankey import sankey
 from drumline.cli.report.text import budget_sentence, steps_sentence
@@ -114,7 +114,22 @@ def _training(report: JobReport) -> Markup:
         )
         legend = element("ul", *keys, class_="legend")
         drawn += [element("h3", "Seconds a step, by what they are spent on"), stacked, legend]
+    drawn += _compute_by_rank(report)
     return _section("Training", *drawn) if drawn else Markup("")
+
+
+def _compute_by_rank(report: JobReport) -> list[Markup]:
+    drawn = rank_map.rank_map(report.compute_by_rank)
+    if not drawn:
+        return []
+    bands = rank_map.bands_in(report.compute_by_rank)
+    keys = (element("li", charts.key(band.slug), band.meaning) for band in bands)
+    return [
+        element("h3", "Time that each rank computes in a step, against the median"),
+        drawn,
+        element("ul", *keys, class_="legend"),
+        element("p", f"Slowest: {rank_map.slowest(report.compute_by_rank)}."),
+    ]
 
 
 def _line_legend(report: JobReport) -> Markup:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract import ComputePoint, StepPoint
 
 
 class Health(StrEnum):
@@ -194,6 +194,8 @@ class JobReport:
     """Share of its steps that are finished."""
     series: tuple[StepPoint, ...]
     """Figures of the run, by rising steps."""
+    compute_by_rank: tuple[ComputePoint, ...]
+    """How long its ranks computed against each other, by rising steps."""
     facts: tuple[SummaryRow, ...]
     """The lines of the summary."""
     incidents: tuple[IncidentReport, ...]

@@ -17,8 +17,8 @@ from drumline.cli.report.model import IncidentReport, JobReport
 from drumline_trainer.contract import StepPoint
 from drumline_trainer.contract.step_series import PARTS
 
-_LEFT: Final = 72
-_RIGHT: Final = WIDTH - 12
+LEFT: Final = 72
+RIGHT: Final = WIDTH - 12
 _TOP: Final = 24
 LOSS_HEIGHT: Final = 230
 HEIGHT: Final = 120
@@ -138,7 +138,7 @@ def _axes(
     height: int,
     from_zero: bool = False,
 ) -> tuple[FigureAxis, FigureAxis]:
-    across = spanning([point.step for point in series], at_low=_LEFT, at_high=_RIGHT)
+    across = spanning([point.step for point in series], at_low=LEFT, at_high=RIGHT)
     up = spanning(values, at_low=height - 6, at_high=_TOP, from_zero=from_zero)
     return across, up
 
@@ -146,12 +146,17 @@ def _axes(
 def _grid(across: FigureAxis, up: FigureAxis, *, height: int) -> Iterator[Markup]:
     for value in up.marks(5 if height > HEIGHT else 4):
         y = up(value)
-        yield element("line", x1=_LEFT, y1=y, x2=_RIGHT, y2=y, class_="grid")
-        yield element("text", _figure(value), x=_LEFT - 10, y=y + 5, class_="name tick")
+        yield element("line", x1=LEFT, y1=y, x2=RIGHT, y2=y, class_="grid")
+        yield element("text", _figure(value), x=LEFT - 10, y=y + 5, class_="name tick")
+    yield from step_ticks(across, y=height + 18)
+
+
+def step_ticks(across: FigureAxis, *, y: float) -> Iterator[Markup]:
+    """The numbers of round steps below a picture."""
     for step in across.marks(8):
         x = across(step)
         anchor = "end" if x > WIDTH - 40 else "middle"
-        yield element("text", count(step), x=x, y=height + 18, text_anchor=anchor, class_="tick")
+        yield element("text", count(step), x=x, y=y, text_anchor=anchor, class_="tick")
 
 
 def _figure(value: float) -> str:

@@ -16,6 +16,7 @@ from drumline.cli.report.model import (
     RecoveryStage,
     RestartBudget,
 )
+from drumline.cli.report.rank_map import slowest
 from drumline.cli.report.sparkline import sparkline
 from drumline.cli.report.step_charts import FIGURES, known_figures, parts_in
 
@@ -87,9 +88,12 @@ def _training(report: JobReport, ink: _Ink) -> list[str]:
     if timed:
         said = (f"{part} {percent(timed[-1].parts[part] / 1000)}" for part in parts_in(timed[-1:]))
         rows.append(("of a step", ", ".join(said)))
+    if said := slowest(report.compute_by_rank):
+        rows.append(("slowest", said))
     if not rows:
         return []
-    steps = f"steps {count(report.series[0].step)} to {count(report.series[-1].step)}"
+    points = report.series or report.compute_by_rank
+    steps = f"steps {count(points[0].step)} to {count(points[-1].step)}"
     return [ink(f"Training, {steps}", _BOLD), *_table(rows)]
 
 

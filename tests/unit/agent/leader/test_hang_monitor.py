@@ -20,7 +20,12 @@ from drumline_trainer.agent.processes.ranks import RankListener
 from drumline_trainer.agent.processes.zygote_client import ZygoteClient
 from drumline_trainer.agent.protocol import member_reports
 from drumline_trainer.agent.protocol.leader_orders import Kill, parse_leader_order
-from drumline_trainer.agent.protocol.member_reports import Fault, MemberHeartbeat, RankView
+from drumline_trainer.agent.protocol.member_reports import (
+    Fault,
+    MemberHeartbeat,
+    RankView,
+    StepCompute,
+)
 from drumline_trainer.agent.state.rank_status import RankStatusStore
 from drumline_trainer.contract import GenerationRecord, Member
 from tests.unit.agent.settings_builder import agent_settings
@@ -29,13 +34,13 @@ KILL = Kill(generation=1, attempt=0, ranks=[1], reason="silent")
 
 
 class Gang:
-    """The leader's pod without ranks, and member 1, whose rank 1 is behind its rank 2."""
+    """The leader's pod without ranks, and member 1, whose rank 0 is behind its ranks 1 and 2."""
 
     def __init__(self) -> None:
         address = "127.{}.{}.1".format(*random.sample(range(1, 255), 2))
         settings = agent_settings(address=address)
         members = tuple(
-            Member(index=i, pod_uid=f"p{i}", address=address, host=f"h{i}", ranks=2 * i)
+            Member(index=i, pod_uid=f"p{i}", address=address, host=f"h{i}", ranks=3 * i)
             for i in range(2)
         )
         self.record = GenerationRecord(job_uid="job", generation=1, epoch=1, members=members)
@@ -61,15 +66,23 @@ class Gang:
         self.monitor.membership = (1, 0)
         self.server = HttpServer(self._answer, address=address, port=settings.port)
         self.answer_status = 200
+        self.beats = 0
 
     async def _answer(self, request: HttpRequest) -> HttpResponse:
         self.heard.put_nowait(parse_leader_order(request.body))
         return HttpResponse(status=self.answer_status, body=b"{}")
 
     def beat(self) -> None:
+        self.beats += 1
         views = tuple(
-            RankView(rank=rank, position=(7, 0, 4 + rank), silent_seconds=3.0, patience_seconds=2.0)
-            for rank in (0, 1)
+            RankView(
+                rank=rank,
+                position=(7, 0, 5 if rank else 4),
+                silent_seconds=3.0,
+                patience_seconds=2.0,
+                compute=StepCompute(step=self.beats, seconds=1.5 if rank == 2 else 1.0),
+            )
+            for rank in range(3)
         )
         self.heartbeats.record(MemberHeartbeat(index=1, generation=1, attempt=0, ranks=views))
 
@@ -128,3 +141,5 @@ async def test_a_rank_that_not_even_a_kill_ends_breaks_the_attempt(gang: Gang) -
     assert (fault.fault_class, fault.index, fault.rank, fault.step) == ("Hang", 1, 0, 7)
     assert fault.detected_at - fault.at >= 3.0
     assert gang.monitor.membership is None
+    compared = gang.status.compute_points[-1]
+    assert (compared.ranks, compared.ratios) == (3, (1.0, 1.0, 1.5))

@@ -20,8 +20,8 @@ from typing import Final
 from drumline_trainer.agent.protocol.member_reports import RankView, StepCompute
 from drumline_trainer.agent.protocol.membership import Membership
 from drumline_trainer.contract import MAX_SLOW, GenerationRecord, SlowMember
+from drumline_trainer.contract.rank_compute import SLOWER
 
-SLOWER: Final = 1.15
 STEADY_STEPS: Final = 20
 FEWEST_MEMBERS: Final = 3
 """Of two that differ nobody knows which is the slow one."""
