@@ -126,9 +126,9 @@ def _compute_by_rank(report: JobReport) -> list[Markup]:
     keys = (element("li", charts.key(band.slug), band.meaning) for band in bands)
     return [
         element("h3", "Time that each rank computes in a step, against the median"),
+        element("p", f"Slowest: {rank_map.slowest(report.compute_by_rank)}."),
         drawn,
         element("ul", *keys, class_="legend"),
-        element("p", f"Slowest: {rank_map.slowest(report.compute_by_rank)}."),
     ]
 
 

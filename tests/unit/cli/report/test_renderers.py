@@ -49,6 +49,9 @@ SERIES = """step,generation,checkpoint,loss,gradientNorm,tokensPerSecond,stepSec
 3000,2,2000,4.5,0.9,800000,0.5,800,200
 3804,2,3000,3.5,0.8,810000,0.6,700,300
 4210,3,4000,2.5,0.7,790000,0.7,600,400"""
+COMPUTE = """step,ranks,compute
+3000,32,55555555555555555555555555555555
+4210,32,555555555555555555555555555-5d54"""
 
 
 def full_report(foreign: str) -> JobReport:
@@ -67,6 +70,7 @@ def full_report(foreign: str) -> JobReport:
             "repeated": 15,
         },
         series=foreign or SERIES,
+        computeByRank=foreign or COMPUTE,
     )
     manifest: Any = a_manifest(status=status)
     manifest["metadata"]["name"] = foreign or "llama"
@@ -126,7 +130,7 @@ def test_the_page_loads_and_runs_nothing() -> None:
 def test_the_pictures_are_well_formed_and_say_in_words_what_they_show() -> None:
     document = html.render(full_report(""))
     pictures = re.findall(r'<svg[^>]*class="picture.*?</svg>', document, re.DOTALL)
-    assert len(pictures) == 7
+    assert len(pictures) == 8
     for picture in pictures:
         root = ET.fromstring(picture)  # noqa: S314 - our own
         title, description = (root.find(name) for name in ("title", "desc"))
@@ -166,6 +170,7 @@ def test_the_fields_of_the_json_are_an_interface() -> None:
         "sentence",
         "progress",
         "series",
+        "compute_by_rank",
         "facts",
         "incidents",
         "shares",
