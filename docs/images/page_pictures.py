@@ -21,7 +21,7 @@ PICTURES = {
     "ui-overview": {"path": "", "height": 1250},
     "ui-overview-dark": {"path": "", "height": 1250, "dark": True},
     "ui-overview-phone": {"path": "", "height": 1250, "phone": True},
-    "ui-job": {"path": "job/team/llama-70b", "height": 2900},
+    "ui-job": {"path": "job/team/llama-70b", "height": 3400},
     "ui-job-phone": {"path": "job/team/llama-70b", "height": 1250, "phone": True},
     "ui-what-if": {"path": QUESTION, "height": 900},
     "ui-clone": {"path": "job/team/llama-70b/clone?name=llama-70b-again&changes=nodes=4"},

@@ -6,7 +6,7 @@ from math import exp
 from random import Random
 from typing import Any, Final
 
-from drumline_trainer.contract import StepPoint
+from drumline_trainer.contract import ComputePoint, StepPoint, rank_compute
 from drumline_trainer.contract.step_series import encode, shares_of
 from tests.unit.cli.manifests import an_event, an_incident
 from tests.unit.overview.objects import (
@@ -123,6 +123,9 @@ def _running() -> list[Json]:
             },
             "checkpoint": {"step": STEPS * part // 100 - 140, "digest": "3804c73aaad6"},
             "series": _series(STEPS * part // 100, restarts=restarts),
+            "computeByRank": _compute_by_rank(
+                STEPS * part // 100, ranks=8 * len(nodes), restarts=restarts
+            ),
             "conditions": [_IS_RUNNING],
         }
         if restarts:
@@ -163,6 +166,18 @@ def _series(newest: int, *, restarts: int) -> str:
             )
         )
     return encode(points)
+
+
+def _compute_by_rank(newest: int, *, ranks: int, restarts: int) -> str:
+    """All about as fast; where it was restarted, its second node was slow before the fault."""
+    noise = Random(newest)
+    points: list[ComputePoint] = []
+    for number in range(1, 25):
+        ratios = [noise.gauss(1.0, 0.02) for _ in range(ranks)]
+        if restarts and 16 <= number < 19:
+            ratios[8:16] = [ratio * 1.4 for ratio in ratios[8:16]]
+        points.append(rank_compute.point_of(ratios, step=newest * number // 24))
+    return rank_compute.encode(points)
 
 
 def _waiting() -> list[Json]:

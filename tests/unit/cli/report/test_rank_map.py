@@ -60,6 +60,12 @@ def test_columns_meet_between_their_steps_and_rows_have_the_height_of_their_rank
     assert float(last.get("width", "")) / float(first.get("width", "")) == pytest.approx(2, 1e-2)
 
 
+def test_no_column_begins_before_the_first_step() -> None:
+    drawn = rank_map.rank_map([point_of((1.0, 1.0, 1.3), step=step) for step in (10, 900)])
+    ticks = ET.fromstring(drawn).iter("text")  # noqa: S314 - our own
+    assert not [each.text for each in ticks if (each.text or "").startswith("-")]
+
+
 def test_a_gang_that_has_grown_is_drawn_by_the_numbers_of_its_ranks() -> None:
     grown = (point_of((1.0,) * 64, step=1), point_of((*(1.0,) * 70, 1.5, *(1.0,) * 57), step=2))
     drawn = rank_map.rank_map(grown)
