@@ -66,8 +66,8 @@ class Settings:
     """DRUMLINE_HTTP_HOST: address of /healthz, /readyz and /metrics."""
     http_port: int = 8080
     """DRUMLINE_HTTP_PORT."""
-    job_metrics: int = 5000
-    """DRUMLINE_JOB_METRICS: of how many jobs /metrics has series of their own; 0: of none."""
+    job_metrics: int = 0
+    """DRUMLINE_JOB_METRICS: of how many jobs /metrics has series of their own."""
     archive: str = ""
     """DRUMLINE_ARCHIVE: URL of the archive that the archiver writes; the operator has none."""
     archive_days: int = 365

@@ -40,7 +40,8 @@ RULES: Final = ROOT / "helm/drumline/files/monitoring/alerts.yaml"
 _NETWORKS: Final = 100
 """Agents listen where their pods are: each stage has a network of its own, from 127.100 on."""
 _CHANNEL: Final = {"webhook": {"url": "https://example.com"}}
-_VALUES: Final = {
+_VALUES: Final[Json] = {
+    "networkPolicy": {"metricsFrom": [{"podSelector": {}}]},  # so there are series of jobs
     "archive": {"enabled": True, "url": "s3://any"},
     "notifications": {"enabled": True, "config": {"channels": {"any": _CHANNEL}}},
 }
@@ -120,12 +121,17 @@ def staged(folder: Path, *, rules: Path = RULES) -> Generator[Stage]:
         nodes = _furnish(kube, cluster)
         channel = stack.enter_context(web_server())
         operator_port, notifier_port, archiver_port = free_ports(3)
+        chart = _chart()
         operator = OperatorProcess(
             kubeconfig=cluster.kubeconfig,
             folder=folder,
             http_port=operator_port,
             log_level="info",
-            settings={"DRUMLINE_PROGRESS_SECONDS": "2", "DRUMLINE_PREEMPTION_SECONDS": "15"},
+            settings={
+                "DRUMLINE_PROGRESS_SECONDS": "2",
+                "DRUMLINE_PREEMPTION_SECONDS": "15",
+                "DRUMLINE_JOB_METRICS": _job_metrics(chart),
+            },
         )
         operator.start()
         stack.callback(_stop_operator, operator)
@@ -135,7 +141,6 @@ def staged(folder: Path, *, rules: Path = RULES) -> Generator[Stage]:
         for helper in helpers:
             helper.start()
             stack.callback(helper.stop)
-        chart = _chart()
         ports = {"operator": operator_port, "notifier": notifier_port, "archiver": archiver_port}
         for component, port in ports.items():
             _stand_in(kube, chart, component=component, port=port)
@@ -177,6 +182,17 @@ def _chart() -> list[Json]:
         text=True,
     )
     return [entry for entry in yaml.safe_load_all(done.stdout) if entry]
+
+
+def _job_metrics(chart: list[Json]) -> str:
+    (value,) = (
+        variable["value"]
+        for entry in chart
+        if entry["kind"] == "Deployment"
+        for variable in entry["spec"]["template"]["spec"]["containers"][0]["env"]
+        if variable["name"] == "DRUMLINE_JOB_METRICS"
+    )
+    return value
 
 
 def _stand_in(kube: Kube, chart: list[Json], *, component: str, port: int) -> None:

@@ -169,7 +169,8 @@ def test_values_reach_the_operator(render: Render) -> None:
         logLevel="debug",
         logFormat="console",
         trainingPriorityClass={"name": "other-class"},
-        networkPolicy={"trainingMetricsFrom": [monitoring]},
+        networkPolicy={"trainingMetricsFrom": [monitoring], "metricsFrom": [monitoring]},
+        metrics={"jobs": 700},
     )
     assert from_environment(environment(objects)) == Settings(
         identity="pod-0",
@@ -186,6 +187,7 @@ def test_values_reach_the_operator(render: Render) -> None:
         log_format="console",
         trainer_pod=additions,
         metrics_from=[monitoring],
+        job_metrics=700,
     )
     (container,) = pod_of(objects)["spec"]["containers"]
     assert container["image"] == "registry.example.com/operator:7"
@@ -777,6 +779,26 @@ def test_training_pods_have_the_same_labels_whoever_scrapes_them(render: Render)
     }
     theirs = {rule["targetLabel"]: rule["sourceLabels"] for rule in monitored["relabelings"]}
     assert theirs == ours != {}
+
+
+def test_of_training_pods_the_same_is_taken_whoever_scrapes_them(render: Render) -> None:
+    objects = render(metrics={"podMonitor": {"enabled": True}}, watchNamespaces=["nlp", "vision"])
+    scrapes = yaml.safe_load(only(objects, "ConfigMap")["data"]["drumline.yml"])["scrape_configs"]
+    training, monitor = scrapes[2], only(objects, "PodMonitor")["spec"]
+    (endpoint,) = monitor["podMetricsEndpoints"]
+    (ours,), (theirs,) = training["metric_relabel_configs"], endpoint["metricRelabelings"]
+    assert theirs == {
+        "sourceLabels": ours["source_labels"],
+        "regex": ours["regex"],
+        "action": ours["action"],
+    }
+    assert monitor["sampleLimit"] == training["sample_limit"] > 0
+    assert monitor["bodySizeLimit"] == training["body_size_limit"]
+    assert endpoint["followRedirects"] is training["follow_redirects"] is False
+    namespaces = training["kubernetes_sd_configs"][0]["namespaces"]["names"]
+    assert namespaces == monitor["namespaceSelector"]["matchNames"] == ["nlp", "vision"]
+    assert "honor_labels" not in training
+    assert "honorLabels" not in endpoint
 
 
 def test_everything_optional_can_be_left_out(render: Render) -> None:

@@ -73,3 +73,22 @@ podAntiAffinity:
         matchLabelKeys: [pod-template-hash] # of this version: an update spreads the new ones
     {{- end }}
 {{- end }}
+
+{{/* Any pod may say that it trains: what is taken from it is the agent's, and not without end. */}}
+{{- define "drumline.trainingScrape" -}}
+names: drumline_trainer_.+
+sampleLimit: 1000 # an agent of 8 ranks has less than 100
+bodySizeLimit: 1MB
+{{- end -}}
+
+{{/* Of the notifier's and the archiver's policy: nobody, where metricsFrom names nobody. */}}
+{{- define "drumline.metricsIngress" -}}
+{{- with .Values.networkPolicy.metricsFrom -}}
+ingress: # probes of the kubelet are let through by every network plugin
+  - ports:
+      - {protocol: TCP, port: http}
+    from: {{- toYaml . | nindent 6 }}
+{{- else -}}
+ingress: []
+{{- end -}}
+{{- end -}}

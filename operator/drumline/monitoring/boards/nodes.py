@@ -105,7 +105,8 @@ NODES: Final = Board(
             panels=(
                 Panel(
                     title="Jobs on nodes that will go or are broken",
-                    description="With the node and what it announces.",
+                    description="With the node and what it announces. Needs"
+                    " networkPolicy.metricsFrom.",
                     kind="state-timeline",
                     unit="none",
                     queries=(
@@ -131,7 +132,7 @@ NODES: Final = Board(
                 Panel(
                     title="Gangs that are not whole, and jobs without series",
                     description="The first should never be above 0; the second says that there are"
-                    " more jobs than metrics.jobs.",
+                    " more jobs than metrics.jobs, or that networkPolicy.metricsFrom names nobody.",
                     queries=(
                         Query(
                             expression="max by (namespace, training_job)"

@@ -135,7 +135,7 @@ QUEUES: Final = Board(
                 Panel(
                     title="GPUs by user",
                     description="What the queue's jobs hold, by spec.user. Summed over time it is a"
-                    " bill: docs/operations.md.",
+                    " bill: docs/operations.md. Needs networkPolicy.metricsFrom.",
                     stacked=True,
                     queries=(
                         Query(
@@ -150,7 +150,7 @@ QUEUES: Final = Board(
                 ),
                 Panel(
                     title="GPUs by job",
-                    description="The ten that hold most.",
+                    description="The ten that hold most. Needs networkPolicy.metricsFrom.",
                     queries=(
                         Query(
                             expression="topk(10, max by (namespace, training_job)"
