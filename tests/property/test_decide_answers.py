@@ -64,7 +64,8 @@ def test_the_operator_does_what_decide_answers(tmp_path: Path) -> None:
         wrong += [f"seed {seed}: {text}" for text in differences(states, answer, after)]
     print(f"{WORLDS} worlds from seed {first}: {dict(verdicts)}; {len(wrong)} answers were wrong")
     assert not wrong, "\n".join(wrong)
-    assert {"Placed", "Preempted", "Waits"} <= verdicts.keys()
+    if ALL:  # of so few worlds as a day has, none may preempt
+        assert {"Placed", "Preempted", "Waits"} <= verdicts.keys()
 
 
 def a_world(chance: Random, *, quota: int) -> States:

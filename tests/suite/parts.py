@@ -31,8 +31,8 @@ class Part:
     """Parts of one group run beside one another, and beside no other part."""
     niceness: int = 0
     """19: it takes what processor time the part beside it leaves."""
-    seed: str = ""
-    """Environment variable that picks its slice of a matrix."""
+    seeds: tuple[str, ...] = ()
+    """Environment variables that pick its slices of matrices."""
     needs_binaries: bool = False
     """Those of Kubernetes: the part of that name runs before it."""
     needs_nodes: bool = False
@@ -41,11 +41,11 @@ class Part:
     @property
     def environment(self) -> dict[str, str]:
         """What it adds: the seed of the day where none is given."""
-        return {self.seed: str(seed_of_the_day(self.seed))} if self.seed else {}
+        return {name: str(seed_of_the_day(name)) for name in self.seeds}
 
     @property
     def title(self) -> str:
-        """Name, budget and seed."""
+        """Name, budget and seeds."""
         seeds = "".join(f", {name}={value}" for name, value in self.environment.items())
         return f"{self.name} (budget {self.budget_minutes:g} min{seeds})"
 
@@ -110,8 +110,8 @@ PARTS = (
         budget_minutes=17,
         paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
     ),
-    Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seed="LAYOUT_SEED"),
-    Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seed="MATRIX_SEED"),
+    Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
+    Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
     # every point and distortion, outages and clocks: `make test-all WHAT=crash` and `loss`
     Part(
         name="loss",
@@ -120,7 +120,7 @@ PARTS = (
             "tests/integration/operator/loss/test_crash_points.py",
             "tests/integration/operator/loss/test_distortions.py",
         ),
-        seed="LOSS_SEED",
+        seeds=("LOSS_SEED",),
         needs_binaries=True,
     ),
     # on one cluster: two side by side took longer than one after the other
@@ -130,7 +130,7 @@ PARTS = (
         # what waits longest, in `make test-all WHAT=e2e`; mutants are also in trainer and
         # matrix, the deadline in integration
         paths=("tests/e2e", *LEFT_OUT, *NOT_EVERY_DAY),
-        seed="SCRIPT_SEED",
+        seeds=("SCRIPT_SEED",),
         group="nodes",
         needs_binaries=True,
         needs_nodes=True,
@@ -143,7 +143,7 @@ PARTS = (
             *("tests/unit", "tests/property"),
             *("--ignore=tests/unit/trainer", "--ignore=tests/unit/agent"),
         ),
-        seed="LIFE_SEED",
+        seeds=("LIFE_SEED", "DECIDE_SEED", "EXPLORATION_SEED", "HOSTILE_SEED"),
         group="nodes",
         niceness=19,
     ),

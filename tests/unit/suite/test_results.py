@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +111,20 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "tests/integration/operator/loss",  # two of its files are a part of their own
         "tests/integration/operator/test_upgrade.py",
     }
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.name)
+def test_a_part_says_every_seed_of_its_tests(part: Part) -> None:
+    """Whoever sees it fail repeats it with them."""
+    options = (path for path in part.paths if path.startswith("--ignore="))
+    ignored = [ROOT / option.removeprefix("--ignore=") for option in options]
+    used: set[str] = set()
+    for folder in (ROOT / path for path in part.paths if not path.startswith("-")):
+        for file in [folder] if folder.is_file() else folder.rglob("*.py"):
+            if not any(file.is_relative_to(path) for path in ignored):
+                used |= set(re.findall(r'seed_of_the_day\("(\w+)"\)', file.read_text()))
+    assert set(part.seeds) == used
+    assert all(f", {name}=" in part.title for name in used)
 
 
 def test_a_part_is_run_with_the_binaries_that_it_needs() -> None:
