@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.forecast_correction import (
     ALLOWANCE_SECONDS,
-    MOST_NOTED,
-    NOTED_EACH_SECONDS,
     ForecastLearner,
     GroupedStart,
     grouped,
@@ -99,16 +99,36 @@ def test_one_who_left_teaches_nothing() -> None:
     assert learner.correction(99 * HOUR) == ForecastLearner().correction(0.0)
 
 
-def test_what_is_remembered_is_bounded() -> None:
+class Counted(float):
+    """A number whose comparisons are counted, as are those of what is computed from it."""
+
+    comparisons = 0
+
+    def __add__(self, other: float) -> Counted:
+        return Counted(float(self) + other)
+
+    def __sub__(self, other: float) -> Counted:
+        return Counted(float(self) - other)
+
+    def __truediv__(self, other: float) -> Counted:
+        return Counted(float(self) / other)
+
+    def __lt__(self, other: float) -> bool:
+        Counted.comparisons += 1
+        return float(self) < float(other)
+
+
+def test_many_groups_cost_little_more_than_one() -> None:
+    """The leader's loop waits meanwhile; sorted anew for each group they took five million."""
+    groups, each = 100, 50
     learner = ForecastLearner()
-    learner.note([said(at=HOUR)], now=0.0)
-    learner.note([said(at=HOUR)], now=NOTED_EACH_SECONDS - 1)  # too soon
-    many = [said(f"job-{number}", at=HOUR) for number in range(MOST_NOTED)]
-    learner.note(many, now=NOTED_EACH_SECONDS)
-    assert len(learner.waiting) == MOST_NOTED
-    learner.started("1", at=2 * HOUR)
-    learner.note(many[-1:], now=NOTED_EACH_SECONDS)  # the place of one that started
-    assert many[-1].start.uid in learner.waiting
+    chance = Random(0)
+    for number in range(groups * each):
+        learner.note([said(str(number), at=HOUR, group=f"q{number % groups}")], now=0.0)
+        learner.started(str(number), at=Counted(HOUR * chance.lognormvariate(0.0, 1.0)))
+    Counted.comparisons = 0
+    assert len(learner.correction(HOUR).groups) == groups
+    assert 0 < Counted.comparisons < 1_000_000
 
 
 def test_a_simulated_future_without_a_start_gives_way_to_the_rough_one() -> None:
