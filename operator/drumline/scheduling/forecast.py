@@ -52,6 +52,8 @@ SPREAD: Final = 2.0
 """Standard deviation of the logarithm of such lengths: two thirds within a factor of e**2 = 7.4."""
 MOST_SECONDS: Final = 366 * 86_400.0
 """What such a gang still runs at most: a moment that has a date."""
+FARTHEST_SECONDS: Final = 366 * 86_400.0
+"""No rough or corrected forecast is farther away: a moment that has a date."""
 _NORMAL: Final = NormalDist()
 _LEAST_CHANCE, _MOST_CHANCE = 1e-300, 1.0 - 1e-12
 _NEARLY_ALL: Final = 0.99

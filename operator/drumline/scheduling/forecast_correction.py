@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final
 
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast import FARTHEST_SECONDS, ExpectedStart
 from drumline.scheduling.forecast_notes import ForecastNotes, NotedForecast
 from drumline.scheduling.model import Gang
 
@@ -56,20 +56,23 @@ class Correction:
     """For a group of which nothing is known."""
 
     def of(self, grouped: GroupedStart, *, now: float) -> ExpectedStart:
-        """The forecast, corrected. A p90 only moves away: the model knew why it was far."""
+        """The forecast, corrected. A p90 only moves away: the model knew why it was far.
+
+        Neither is farther than `FARTHEST_SECONDS`: a limit may be longer than there are dates.
+        """
         start = grouped.start
         if start.p50_at is None:
             return start
         half, most = self.groups.get(grouped.group, self.elsewhere)
-        padded = _padded(now, start.p50_at)
+        padded, farthest = _padded(now, start.p50_at), now + FARTHEST_SECONDS
         p50_at, latest = (
             now + max(0.0, ratio * padded - ALLOWANCE_SECONDS) for ratio in (half, most)
         )
         return ExpectedStart(
             key=start.key,
             uid=start.uid,
-            p50_at=p50_at,
-            p90_at=latest if start.p90_at is None else max(latest, start.p90_at),
+            p50_at=min(p50_at, farthest),
+            p90_at=min(latest if start.p90_at is None else max(latest, start.p90_at), farthest),
         )
 
 

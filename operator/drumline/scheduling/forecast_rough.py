@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.forecast import USUAL_SECONDS, ExpectedStart
+from drumline.scheduling.forecast import FARTHEST_SECONDS, USUAL_SECONDS, ExpectedStart
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.queueing.expected_ends import LEAST_SECONDS, expected_end
 
@@ -27,8 +27,6 @@ WIDTH: Final = 4.0
 """How many times longer than expected a wait may be, nine times in ten."""
 UNKNOWN_WIDTH: Final = 13.0
 """The same behind gangs of unknown length, as in `forecast`."""
-FARTHEST_SECONDS: Final = 366 * 86_400.0
-"""No rough forecast is farther away: a moment that has a date."""
 _STARTS_BY_ITSELF: Final = frozenset(
     {
         BlockReason.QUOTA_EXHAUSTED,

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast import FARTHEST_SECONDS, ExpectedStart
 from drumline.scheduling.forecast_correction import (
     ALLOWANCE_SECONDS,
     ForecastLearner,
@@ -79,6 +79,14 @@ def test_a_p90_that_was_far_for_a_reason_stays_far() -> None:
     _, far = waits(learner, said(at=HOUR, by=13 * HOUR), now=0.0)
     assert near < 1.2 * HOUR
     assert far == 13 * HOUR
+
+
+@pytest.mark.parametrize("far", [HOUR, 1e12])
+def test_no_start_is_so_far_that_it_has_no_date(far: float) -> None:
+    """Late by a million times, or behind a job with an endless limit."""
+    learner = with_outcomes(*[1e6] * 200)
+    waited = waits(learner, said(at=far, by=2 * far), now=HOUR / 2)
+    assert waited == (FARTHEST_SECONDS, FARTHEST_SECONDS)
 
 
 def test_who_waits_longer_than_was_said_counts_before_it_starts() -> None:
