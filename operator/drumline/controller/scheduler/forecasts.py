@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -82,7 +82,7 @@ class Forecasts:
         self._metrics = metrics
         self._forecaster = forecaster
         self._newest: Forecast | None = None
-        self._simulated: Mapping[str, ExpectedStart] = {}
+        self._simulated: dict[str, ExpectedStart] = {}
         """By uid, as the forecaster gave them."""
         self._starts: dict[str, ExpectedStart] = {}
         """By uid, rough ones too, corrected."""
@@ -120,6 +120,7 @@ class Forecasts:
         self._correction = self._learner.correction(now)
         if not pending:
             self._newest, self._simulated, self._starts = None, {}, {}
+            self._looked_at.clear()
             return
         snapshot = replace(snapshot, history=self._usage.at(now))
         inputs = ForecastInputs(snapshot=snapshot, pending=pending)
@@ -191,9 +192,10 @@ class Forecasts:
             self._first.setdefault(start.uid, (now, start))
 
     def _compare(self, pending: Sequence[Gang]) -> None:
-        """Count the first forecasts of jobs that started, and forget those of jobs that left.
+        """Count the first forecasts of jobs that started, and forget all of those and who left.
 
         A job that has ended since, or waits again, says all the same when it last got its GPUs.
+        If it waits again it is new in line: what was expected of its start is past.
         """
         waiting = {gang.uid for gang in pending}
         for uid, (made_at, start) in list(self._first.items()):
@@ -209,6 +211,9 @@ class Forecasts:
             else:
                 self._learner.left(uid)
             del self._first[uid]
+            self._looked_at.discard(uid)
+            self._starts.pop(uid, None)
+            self._simulated.pop(uid, None)
 
     def _count(self, forecast: StartForecast | None) -> None:
         if forecast is None:

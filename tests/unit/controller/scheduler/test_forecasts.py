@@ -13,6 +13,7 @@ import pytest
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.decisions import Blocked, BlockReason
 from drumline.scheduling.forecast import ExpectedStart
@@ -315,6 +316,51 @@ async def test_a_job_that_ran_and_left_between_two_forecasts_is_counted(phase: s
     now[0] = NOW + 1060
     await forecasts.forecast()
     assert counted(metrics, 'drumline_forecasts_total{start="band"}') == 1
+
+
+def running(name: str, *, uid: str, since: float) -> TrainingJobView:
+    """A job that has the node."""
+    status = {**assignment("node-0"), "phase": "Running", "admittedAt": timestamp(since)}
+    return job_view(name, uid=uid, status=status, nodes=1, gpusPerNode=8)
+
+
+@pytest.mark.parametrize("seen", [True, False], ids=["seen running", "between two looks"])
+@pytest.mark.parametrize("simulated", [True, False], ids=["simulated", "rough"])
+async def test_who_waits_again_has_a_new_band_before_the_next_simulated_future(
+    seen: bool, simulated: bool
+) -> None:
+    """It is rejected in a cycle while the next future is still worked out."""
+    state, now = a_full_node(), [NOW]
+    at_once: list[ExpectedStart | None] = []
+
+    def expect(**_: object) -> tuple[ExpectedStart, ...]:
+        if now[0] == NOW:
+            at = NOW + 900 if simulated else None
+            return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at),)
+        at_once.append(forecasts.of("2"))
+        look(forecasts, state, now=now[0], reason=BlockReason.INSUFFICIENT_GPUS)
+        at_once.append(forecasts.of("2"))
+        return ()
+
+    forecasts = counting(state, Metrics(), now=now, forecaster=expect)
+    await forecasts.forecast()
+    look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
+    job = running("waits", uid="2", since=NOW + 1000)
+    state.on_job(job_view("runs", uid="1", nodes=1, gpusPerNode=8), None)
+    state.on_job(job_view("waits", uid="2", nodes=1, gpusPerNode=8), job)
+    now[0] = NOW + 1060
+    if seen:
+        await forecasts.forecast()
+    status = {"phase": "Pending", "admittedAt": timestamp(NOW + 1000)}  # preempted by the next
+    state.on_job(job, job_view("waits", uid="2", status=status, nodes=1, gpusPerNode=8))
+    state.on_job(None, running("next", uid="3", since=NOW + 1100))
+    now[0] = NOW + 90_000
+    await forecasts.forecast()
+    past, start = at_once
+    assert past is None
+    assert start is not None
+    assert start.p50_at is not None
+    assert start.p50_at > now[0]
 
 
 async def test_a_forecast_of_a_job_that_went_away_is_not_counted() -> None:
