@@ -47,9 +47,6 @@ class ForecastNotes:
     def __iter__(self) -> Iterator[NotedForecast]:
         return chain.from_iterable(self._noted.values())
 
-    def __len__(self) -> int:
-        return self._count
-
     @property
     def uids(self) -> Collection[str]:
         """The jobs that have notes."""
@@ -76,7 +73,7 @@ class ForecastNotes:
         """Forget the oldest of a job with most, if that has two more than `beside`."""
         for number in range(MOST_OF_A_JOB, beside + 1, -1):
             if self._with[number]:
-                uid = next(reversed(self._with[number]))
+                uid, _ = self._with[number].popitem()
                 self._set(uid, self._noted[uid][1:])
                 return True
         return False

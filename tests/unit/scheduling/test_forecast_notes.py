@@ -33,16 +33,16 @@ def test_a_job_is_not_noted_again_too_soon() -> None:
 def test_a_job_that_waits_long_keeps_its_first_and_its_newest() -> None:
     notes = ForecastNotes()
     add(notes, "1", times=range(100))
-    assert len(notes) == MOST_OF_A_JOB
+    assert len(list(notes)) == MOST_OF_A_JOB
     assert times_of(notes, "1") == [0, 1, 2, 3, 96, 97, 98, 99]
-    assert (len(notes), list(notes.uids), list(notes)) == (0, [], [])
+    assert (list(notes.uids), list(notes)) == ([], [])
 
 
 def full_of_long_waiters() -> ForecastNotes:
     notes = ForecastNotes()
     for job in range(MOST_NOTED // 4):
         add(notes, f"old-{job}", times=range(4))
-    assert len(notes) == MOST_NOTED
+    assert len(list(notes)) == MOST_NOTED
     return notes
 
 
@@ -51,7 +51,7 @@ def test_jobs_that_wait_long_leave_room_for_new_ones() -> None:
     add(notes, "longest", times=range(4, 7))
     for job in range(MOST_NOTED // 4):
         add(notes, f"new-{job}", times=range(4, 5))
-    assert len(notes) == len(list(notes)) == MOST_NOTED
+    assert len(list(notes)) == MOST_NOTED
     assert all(times_of(notes, f"new-{job}") == [4] for job in range(MOST_NOTED // 4))
     kept = [times_of(notes, f"old-{job}") for job in range(MOST_NOTED // 4)]
     assert {tuple(times) for times in kept} <= {(1, 2, 3), (2, 3)}  # each the newest
