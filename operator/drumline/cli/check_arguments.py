@@ -40,6 +40,11 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--device", choices=("cpu", "gpu"), help="what is checked; default: as for training"
     )
-    command.add_argument("-n", "--namespace", help="of the job; default: that of the context")
+    command.add_argument(
+        "-n",
+        "--namespace",
+        help="of the job; quarantined nodes are checked from the operator's alone; default: that of"
+        " the context",
+    )
     command.add_argument("--context", help="context of the kubeconfig")
     command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")

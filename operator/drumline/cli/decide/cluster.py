@@ -22,6 +22,7 @@ from drumline.cli.manifests import Json, ManifestDocument
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.conversion.jobs import job_of
 from drumline.controller.conversion.node_health import health_of, standings
 from drumline.kube import codec
@@ -29,6 +30,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.scheduling.model import Gang, Snapshot
+from drumline.settings import Settings
 from drumline_trainer.contract import Progress
 
 T = TypeVar("T")
@@ -74,7 +76,9 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
     as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
     state = ClusterCache(
-        nodes=NodeCache(clock=lambda: as_of), progress=lambda uid: _progress(jobs[uid])
+        nodes=NodeCache(clock=lambda: as_of),
+        progress=lambda uid: _progress(jobs[uid]),
+        scope=InstallationScope.of(Settings()),  # no object says where the operator runs
     )
     unreadable: list[str] = []
     for manifest in known.values():

@@ -81,6 +81,7 @@ class WarmCaches:
             nodes=NodeCache(clock=wall),
             progress=self._progress,
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
+            scope=self.scope,
             judge_later=self._judge.add,
         )
 

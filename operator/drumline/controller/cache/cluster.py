@@ -17,6 +17,7 @@ from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.queue_budgets import QueueBudgets
+from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
@@ -35,6 +36,7 @@ class ClusterCache:
         nodes: the nodes and the pods on them.
         progress: the progress that a job's agents reported last, by the job's uid.
         platform_tolerations: what the platform adds to pods of the bundled trainer.
+        scope: of this installation.
         judge_later: takes a job whose verdict is to be given to `jobs.settle`; None: jobs are
             judged at once.
     """
@@ -45,6 +47,7 @@ class ClusterCache:
         nodes: NodeCache,
         progress: Callable[[str], Progress | None] = lambda _: None,
         platform_tolerations: tuple[Toleration, ...] = (),
+        scope: InstallationScope = EVERYWHERE,
         judge_later: Callable[[Job], None] | None = None,
     ) -> None:
         self.nodes = nodes
@@ -73,6 +76,7 @@ class ClusterCache:
             ),
             progress=progress,
             platform_tolerations=platform_tolerations,
+            scope=scope,
         )
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:

@@ -20,15 +20,29 @@ class InstallationScope:
     """Where its jobs are; empty: anywhere."""
     installation: str = ""
     """The label of its pools and queues; empty: those without the label."""
+    home: str = ""
+    """Where the operator runs; empty: unknown."""
 
     @classmethod
     def of(cls, settings: Settings) -> InstallationScope:
         """As the Deployment says."""
-        return cls(namespaces=settings.watch_namespaces, installation=settings.installation)
+        return cls(
+            namespaces=settings.watch_namespaces,
+            installation=settings.installation,
+            home=settings.namespace,
+        )
 
     def covers(self, namespace: str) -> bool:
         """Whether the jobs of this namespace are this installation's."""
         return not self.namespaces or namespace in self.namespaces
+
+    def may_check(self, namespace: str) -> bool:
+        """Whether jobs of this namespace may ask for quarantined nodes.
+
+        The platform's own may, that check them. Tenants may not: who speaks against nodes would
+        have them to himself.
+        """
+        return bool(self.home) and namespace == self.home
 
     @property
     def reads(self) -> tuple[str | None, ...]:

@@ -22,6 +22,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods, is_owned
 from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.remaining_pods import RemainingPods
+from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.admitted import (
     MemberPositions,
@@ -101,6 +102,7 @@ class SnapshotBuilder:
         sources: the caches.
         progress: the progress that a job's agents reported last, by the job's uid.
         platform_tolerations: what the platform adds to pods of the bundled trainer.
+        scope: of this installation.
     """
 
     def __init__(
@@ -109,10 +111,12 @@ class SnapshotBuilder:
         *,
         progress: Callable[[str], Progress | None],
         platform_tolerations: tuple[Toleration, ...],
+        scope: InstallationScope,
     ) -> None:
         self._sources = sources
         self._progress = progress
         self._platform_tolerations = platform_tolerations
+        self._scope = scope
         self._gangs: dict[str, tuple[Job, _MadeOf, Gang]] = {}
         self._positions: dict[str, tuple[str, MemberPositions]] = {}
         self._admitted: dict[str, _KnownAdmitted] = {}
@@ -333,6 +337,7 @@ class SnapshotBuilder:
                 job,
                 priority=made_of.priority,
                 platform_tolerations=self._platform_tolerations,
+                may_check=self._scope.may_check(job.namespace),
                 retry_at=backoff.until if backoff else 0.0,
                 retry_cause=backoff.cause if backoff else "",
                 added=made_of.added,

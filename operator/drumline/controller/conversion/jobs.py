@@ -39,6 +39,7 @@ from drumline.scheduling.model import (
     Toleration,
     TolerationOperator,
 )
+from drumline.scheduling.placement.eligibility import QUARANTINE
 from drumline.scheduling.resources import NOTHING, Resources
 from drumline_trainer.contract import plain
 
@@ -132,6 +133,7 @@ def gang_of(
     *,
     priority: int,
     platform_tolerations: tuple[Toleration, ...] = (),
+    may_check: bool = False,
     retry_at: float = 0.0,
     retry_cause: str = "",
     added: Resources = NOTHING,
@@ -143,6 +145,7 @@ def gang_of(
         job: the job.
         priority: the value of its priority class.
         platform_tolerations: what the platform adds to pods of the bundled trainer.
+        may_check: whether it gets quarantined nodes if it tolerates them.
         retry_at: not before this time (seconds since the epoch).
         retry_cause: why it backs off.
         added: what admission adds to each pod's requests (`added_requests`).
@@ -171,7 +174,7 @@ def gang_of(
         roles=_roles(job, added),
         selector=dict(spec.node_selector or {}),
         affinity=_affinity(spec.node_affinity),
-        tolerations=(_GPU_TOLERATION, *map(_toleration, spec.tolerations or ()), *extra),
+        tolerations=(_GPU_TOLERATION, *_own_tolerations(job, may_check=may_check), *extra),
         excluded_nodes=frozenset(entry.node for entry in status.avoided_nodes or ()),
         retry_at=retry_at,
         retry_cause=retry_cause,
@@ -185,6 +188,14 @@ def gang_of(
         max_runtime_seconds=None if deadline is None else float(deadline),
         nominated=() if nominated is None else nominated.node_names(),
         nominated_pool="" if nominated is None else nominated.gpu_pool,
+    )
+
+
+def _own_tolerations(job: Job, *, may_check: bool) -> Iterable[Toleration]:
+    return (
+        _toleration(each)
+        for each in job.spec.tolerations or ()
+        if may_check or each.key != QUARANTINE
     )
 
 

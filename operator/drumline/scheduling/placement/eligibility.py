@@ -49,6 +49,8 @@ OUT_OF_SERVICE: Final = frozenset(
 """Reasons that end without a change of the job."""
 QUARANTINE: Final = "drumline.dev/quarantined"
 """A toleration with this key is for quarantined nodes too, as a check needs them; no taint has it.
+
+Who makes a gang gives it to the platform's own jobs alone.
 """
 _HARD: Final = frozenset({TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE})
 

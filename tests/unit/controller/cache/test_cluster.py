@@ -12,12 +12,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.cache.snapshots import Backoff
+from drumline.disruption.node_scores import NodeStanding
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Node, Snapshot
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.model import Node, Policy, Snapshot
 from drumline_trainer.contract import Progress
 from tests.unit.controller.views import (
     assignment,
@@ -73,6 +77,22 @@ def test_every_pod_on_a_node_counts_until_it_has_ended(state: ClusterCache) -> N
     assert node(state).used.gpus == 2
     state.on_pod(ours, None)
     assert node(state).used.gpus == 0
+
+
+@pytest.mark.parametrize("home", ["team", "drumline-system", ""])
+def test_a_tenant_gets_no_quarantined_nodes_by_a_toleration(home: str) -> None:
+    nodes = NodeCache(clock=lambda: NOW)
+    state = ClusterCache(nodes=nodes, scope=InstallationScope(home=home))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    for name in ("node-0", "node-1"):
+        nodes.on_node(None, node_view(name))
+    judge(nodes, {"node-0": NodeStanding(quarantined=True)})
+    toleration = {"key": "drumline.dev/quarantined", "operator": "Exists"}
+    state.on_job(None, job_view(gpusPerNode=8, tolerations=[toleration]))
+    snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    assert [start.key for start in decisions.placed] == ([KEY] if home == "team" else [])
 
 
 def test_a_place_is_reserved_until_its_pod_is_shown_and_after_it_has_ended(

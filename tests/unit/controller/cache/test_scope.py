@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.kube.client import KubeClient
@@ -13,7 +15,7 @@ HERE = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
 
 
 def test_alone_it_covers_everything_but_what_belongs_to_others() -> None:
-    assert InstallationScope.of(Settings()) == EVERYWHERE
+    assert InstallationScope.of(Settings()) == replace(EVERYWHERE, home="drumline-system")
     assert EVERYWHERE.covers("any")
     assert EVERYWHERE.reads == (None,)
     assert EVERYWHERE.selector == "!drumline.dev/installation"
@@ -28,6 +30,13 @@ def test_among_others_it_covers_what_the_deployment_names() -> None:
     assert not scope.covers("shop")
     assert scope.reads == ("nlp", "vision")
     assert scope.selector == "drumline.dev/installation=research"
+
+
+def test_the_platform_checks_nodes_from_its_own_namespace() -> None:
+    scope = InstallationScope.of(Settings(namespace="platform"))
+    assert scope.may_check("platform")
+    assert not scope.may_check("team-a")
+    assert not EVERYWHERE.may_check("")
 
 
 async def test_jobs_are_read_where_they_are_ours_and_pods_everywhere() -> None:

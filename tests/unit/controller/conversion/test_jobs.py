@@ -20,6 +20,7 @@ from drumline.scheduling.model import (
     Toleration,
     TolerationOperator,
 )
+from drumline.scheduling.placement.eligibility import QUARANTINE
 from drumline.scheduling.resources import Resources
 from tests.builders import T0
 from tests.unit.controller.views import assignment, job_view
@@ -89,6 +90,14 @@ def test_a_gang() -> None:
         Toleration(key="team", operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_EXECUTE),
         *extra,
     )
+
+
+@pytest.mark.parametrize("may_check", [True, False])
+def test_quarantined_nodes_are_for_jobs_that_may_check_them(*, may_check: bool) -> None:
+    tolerations = [{"key": key, "operator": "Exists"} for key in (QUARANTINE, "team")]
+    gang = gang_of(job_of(job_view(tolerations=tolerations)), priority=0, may_check=may_check)
+    asked = [QUARANTINE, "team"] if may_check else ["team"]
+    assert [each.key for each in gang.tolerations] == [GPU_TOLERATION.key, *asked]
 
 
 def test_a_gang_avoids_nodes_on_which_a_gpu_failed_it() -> None:
