@@ -17,10 +17,11 @@ out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
     j-1 starts again on n1          the old pod's GPUs are those that the new pod waits for
 
 Second, foreign pods (a notebook, inference) whose label `drumline.dev/queue` names a queue that is
-open to their namespace. They count until they have ended, are never victims, and were placed by
-another scheduler: they may take a queue above its quota, whose jobs wait then. Whoever may create
-pods may bind them to any node and ask for any number of GPUs, which its kubelet rejects. So a pod
-that no kubelet has accepted, or on a node that is not ready, is charged to no queue.
+open to their namespace, which has to be this installation's. They count until they have ended, are
+never victims, and were placed by another scheduler: they may take a queue above its quota, whose
+jobs wait then. Whoever may create pods may bind them to any node and ask for any number of GPUs,
+which its kubelet rejects. So a pod that no kubelet has accepted, or on a node that is not ready, is
+charged to no queue.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from drumline.api.base import LABEL_JOB, LABEL_QUEUE
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.pods import ChargedPod, JobPods, PodsByRole, is_owned
+from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.admitted import (
     MemberPositions,
@@ -52,6 +54,7 @@ class RemainingPods:
         jobs: the jobs.
         pods: the pods of each job.
         queues: which namespaces may use a queue.
+        scope: the namespaces whose pods may be charged: another installation's never are.
         positions_of: the members of a job that holds its assignment.
     """
 
@@ -61,11 +64,13 @@ class RemainingPods:
         jobs: JobCache,
         pods: JobPods,
         queues: SpecCache[TrainingQueueSpec],
+        scope: InstallationScope,
         positions_of: Callable[[Job], MemberPositions],
     ) -> None:
         self._jobs = jobs
         self._pods = pods
         self._queues = queues
+        self._scope = scope
         self._positions_of = positions_of
         self._accounts: dict[str, Account] = {}
         """By uid, of every job that was seen admitted and exists or has pods."""
@@ -167,7 +172,11 @@ class RemainingPods:
 
     def _is_open(self, queue: str, namespace: str) -> bool:
         spec = self._queues.get(queue)
-        return spec is not None and (spec.namespaces is None or namespace in spec.namespaces)
+        return (
+            spec is not None
+            and self._scope.covers(namespace)
+            and (spec.namespaces is None or namespace in spec.namespaces)
+        )
 
     def _facts(self, pod: PodView) -> PodFacts | None:
         """What the lifecycle knows of a job's pod; None for a foreign pod."""

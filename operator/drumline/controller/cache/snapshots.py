@@ -126,6 +126,7 @@ class SnapshotBuilder:
             jobs=sources.jobs,
             pods=sources.pods,
             queues=sources.queues,
+            scope=scope,
             positions_of=self._positions_of,
         )
         self._by_pods = HeldByPods(

@@ -10,6 +10,7 @@ from msgspec import structs
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.scope import InstallationScope
 from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -34,7 +35,11 @@ NAMES_RESEARCH = {"drumline.dev/queue": "research"}
 
 @pytest.fixture
 def state() -> ClusterCache:
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    return filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW)))
+
+
+def filled(state: ClusterCache) -> ClusterCache:
+    """With a pool of two nodes and a queue."""
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view(gpus=4))
     for name in ("node-0", "node-1"):
@@ -251,6 +256,18 @@ def test_an_open_queue_pays_for_a_foreign_pod_that_names_it(
         (held,) = residual(state)
         assert (held.gang.key, held.assignment) == ("other/pods/notebook", ("node-0",))
         assert (held.preemptible, held.is_foreign, held.leaving) == (False, True, False)
+
+
+@pytest.mark.parametrize("watched", [("other", "team"), ("shop",)], ids=str)
+def test_no_queue_pays_for_pods_of_another_installation(watched: tuple[str, ...]) -> None:
+    """Nobody but this installation's namespaces can use its queues; no job of ours owned them."""
+    scope = InstallationScope(namespaces=watched)
+    state = filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW), scope=scope))
+    state.on_pod(None, running_pod("notebook", gpus=3, labels=NAMES_RESEARCH))
+    pod = pod_view(terminating=True)
+    state.on_pod(None, structs.replace(pod, labels={**pod.labels, **NAMES_RESEARCH}))
+    assert held_gpus(state) == (0 if watched == ("shop",) else 5)
+    assert node(state).used.gpus == 5
 
 
 def test_jobs_wait_for_the_quota_that_foreign_pods_take(state: ClusterCache) -> None:
