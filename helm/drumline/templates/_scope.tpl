@@ -75,6 +75,9 @@ refuses; `helm template`, and with it GitOps, cannot look.
 {{- if eq $watches "everything" }}
 {{- fail (printf "release %s runs the jobs of all namespaces: give it watchNamespaces, or uninstall it" $rival) }}
 {{- end }}
+{{- if eq (index $notes "meta.helm.sh/release-namespace" | default "") $.Release.Namespace }}
+{{- fail (printf "release %s is in this namespace, with the Lease by which one operator at a time leads: install this one into another" $rival) }}
+{{- end }}
 {{- if eq (index $labels "drumline.dev/installation" | default "") $.Values.installation }}
 {{- fail (printf "release %s has the pools and queues of installation %q: give another name, and label them with it" $rival $.Values.installation) }}
 {{- end }}
