@@ -171,8 +171,7 @@ class Archiver:
         if not self._settled:
             await self._settle(frozenset(job.uid for job in jobs()))
             self._settled = True
-        await self._write_lines(until=self._clock())
-        await self._write_due(until=self._clock())
+        await self._write_all(until=self._clock())
         if self._clock() >= self._prune_at:
             await self._prune()
             self._prune_at = self._clock() + PRUNE_SECONDS
@@ -184,8 +183,7 @@ class Archiver:
             ArchiveError: the storage refused.
         """
         if self._settled:
-            await self._write_lines(until=float("inf"))
-            await self._write_due(until=float("inf"))
+            await self._write_all(until=float("inf"))
 
     def _note(self, due: _Due) -> None:
         self._due[due.job.uid] = due
@@ -231,6 +229,20 @@ class Archiver:
             await self._store.put(str(path), body)
             self._ended.add(uid)
         await self._store.delete([file.path])
+
+    async def _write_all(self, *, until: float) -> None:
+        """Lines first, as their pods may be about to go; what is refused to them stops no document.
+
+        Raises:
+            ArchiveError: the storage refused lines or documents.
+        """
+        refused: list[ArchiveError] = []
+        for write in (self._write_lines, self._write_due):
+            try:
+                await write(until=until)
+            except ArchiveError as error:
+                refused.append(error)
+        _raise_first(refused)
 
     async def _write_lines(self, *, until: float) -> None:
         due = [each for each in self._lines_due.values() if each.at <= until]

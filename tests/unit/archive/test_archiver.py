@@ -38,10 +38,11 @@ class Flaky(ArchiveStore):
     def __init__(self) -> None:
         super().__init__(MemoryStore(), name="memory")
         self.away = False
+        self.refuses = "nothing/"
         self.puts: list[str] = []
 
     async def put(self, path: str, body: bytes) -> None:
-        if self.away:
+        if self.away or path.startswith(self.refuses):
             raise ArchiveError("away")
         self.puts.append(path)
         await super().put(path, body)
@@ -182,6 +183,17 @@ async def test_lines_that_could_not_be_written_are_still_due(desk: Desk, store: 
     store.away = False
     await desk.after(0.0)
     assert len(await store.list("logs/")) == 1
+
+
+async def test_lines_that_are_refused_keep_no_document_from_being_written(
+    desk: Desk, store: Flaky
+) -> None:
+    desk.lines = b"==> llama-0-g2 on a <==\nstep 40\n"
+    store.refuses = "logs/"
+    desk.archiver.on_event(modified(job(), job(version=2, phase="Pending")))
+    with pytest.raises(ArchiveError):
+        await desk.after(SETTLE_SECONDS)
+    assert await store.paths() == ["live/u-1.json"]
 
 
 async def test_what_has_ended_is_written_once(desk: Desk, store: Flaky) -> None:
