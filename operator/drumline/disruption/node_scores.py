@@ -1,17 +1,21 @@
-"""Evidence against nodes -> which are looked at askance, and which take no new pods for a while.
+"""Evidence against nodes -> which are taken last, and which take no new pods for a while.
+
+The first are suspect, the second quarantined.
 
 What a job's agents say is a tenant's word, and the tenant is the namespace: all its jobs together
 count as one witness, of at most eight nodes of a pool. A check of the platform's own counts as two.
 
     score = sum over witnesses of weight x 0.5 ** (age / 12 h)      weight 1, of a check 2
 
-A node is quarantined from a score of 1.5 on and released at 1: so one tenant can neither begin a
-quarantine nor prolong it, and two that agree cost a node twelve hours. A check that passes clears a
-node at once. At most a fifth of a pool (`PoolRules.quarantine_percent`), rounded down, is
+A node is quarantined from a score of 1.5 on and released at 1: so one tenant alone cannot begin a
+quarantine, and two that agree cost a node twelve hours. Where one of them goes on to say so, it
+lasts until the other's last word is dropped, 24 hours after it. A check that passes clears a node
+at once. At most a fifth of a pool (`PoolRules.quarantine_percent`), rounded down, is
 quarantined: the nodes with the highest scores.
 
-Example: a job of team-a finds n1 slow at 0 h, one of team-b at 6 h. The score is 1 + 0.71 at 6 h:
-quarantined, and 0.5 + 0.5 at 18 h at the latest: released.
+Example: a job of team-a finds n1 slow at 0 h, one of team-b at 6 h. The score is 0.71 + 1 at 6 h:
+quarantined, and 0.41 + 0.59 at 15 h: released. If jobs of team-a go on to find it slow, the score
+is 1 + 0.25 just before 30 h, and 1 from then on: released.
 
 Times are counted in whole hours, so evidence that comes every second changes nothing but once an
 hour, and the order in which it comes decides nothing.
@@ -32,7 +36,7 @@ FORGOTTEN_SECONDS: Final = 2 * HALF_LIFE_SECONDS
 """Evidence of that age is dropped."""
 QUARANTINE_FROM: Final = 1.5
 RELEASED_AT: Final = 1.0
-"""What one tenant alone can bring about."""
+"""What one tenant alone can bring about for ever."""
 SUSPECT_FROM: Final = 0.5
 CHECK_WEIGHT: Final = 2.0
 MAX_NODES: Final = 64

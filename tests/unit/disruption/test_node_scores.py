@@ -67,7 +67,7 @@ def test_a_failed_check_is_enough_and_a_later_one_that_passes_clears_the_node() 
     assert quarantined(again) == ["n1"]
 
 
-def test_two_tenants_keep_a_node_out_for_twelve_hours_and_one_of_them_for_none() -> None:
+def test_two_tenants_keep_a_node_out_for_twelve_hours_after_their_last_word() -> None:
     health = judge(SLOW_FOR_A, SLOW_FOR_B)
     for hour in range(1, 12):
         health = judge(before=health, now=NOW + hour * HOUR_SECONDS)
@@ -170,6 +170,20 @@ def test_one_tenant_quarantines_nothing_whatever_its_jobs_say_and_when(
         alone = [replace(each, by="team-a") for each in look]
         health = judge(*alone, before=health, now=now)
         assert quarantined(health) == []
+
+
+@FEW
+@given(looks=st.lists(st.lists(_EVIDENCE, max_size=15), min_size=1, max_size=4))
+def test_one_tenant_keeps_a_node_out_for_a_day_at_most_after_the_others_last_word(
+    looks: list[list[Evidence]],
+) -> None:
+    health, now = judge(SLOW_FOR_A, SLOW_FOR_B, FAILED), NOW
+    for look in looks:
+        now += 24 * HOUR_SECONDS / len(looks)
+        goes_on = replace(SLOW_FOR_A, at=now)
+        alone = [replace(each, by="team-a") for each in look]
+        health = judge(goes_on, *alone, before=health, now=now)
+        assert ("n1" in quarantined(health)) is (now < NOW + 24 * HOUR_SECONDS)
 
 
 @FEW
