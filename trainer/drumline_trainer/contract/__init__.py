@@ -97,6 +97,7 @@ from drumline_trainer.contract.status import (
     RemarkKind,
     SilentMember,
     SlowMember,
+    most_slow,
 )
 from drumline_trainer.contract.step_parts import StepPart, StepPartSeconds
 from drumline_trainer.contract.step_series import MAX_SERIES_CHARS, StepPoint
@@ -173,6 +174,7 @@ __all__ = [
     "is_module_name",
     "launcher_environment",
     "link_stays_inside",
+    "most_slow",
     "optional_pause",
     "plain",
     "plain_lines",

@@ -27,6 +27,11 @@ MAX_WAIT_SECONDS: Final = 30.0
 """Longest that an agent holds a status request open."""
 
 
+def most_slow(members: int) -> int:
+    """How many members of a gang may be slow, at least one: where more are, it is the job."""
+    return max(1, members // 4)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SilentMember:
     """A member whose heartbeats are missing."""
@@ -139,7 +144,8 @@ class AgentStatus:
     silent: tuple[SilentMember, ...] = ()
     """Members whose heartbeats this agent misses."""
     slow: tuple[SlowMember, ...] = ()
-    """The slowest first, at most MAX_SLOW. An operator that knows no such field goes without."""
+    """The slowest first, at most MAX_SLOW; nobody where more are slow than `most_slow` of the gang.
+    An operator that knows no such field goes without."""
     incidents: tuple[Incident, ...] = ()
     """The newest of this generation and the last one's, oldest first; at most MAX_INCIDENTS."""
     notice: NoticeAnswer | None = None

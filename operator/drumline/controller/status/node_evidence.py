@@ -1,8 +1,8 @@
 """What jobs say against nodes: members that compute slowly, and GPUs that failed.
 
-All of it is a tenant's word, so it is bounded: a job speaks of nodes that it holds, of a quarter of
-its members at most, and in figures that are rounded. What follows from it is decided in
-`disruption.node_scores`.
+All of it is a tenant's word, so it is bounded: a job speaks of nodes that it holds, in figures that
+are rounded, and of slow members while at most a quarter of its members (of fewer than eight: one)
+are slow. What follows from it is decided in `disruption.node_scores`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from drumline.disruption.node_scores import Evidence, EvidenceKind
 from drumline.lifecycle.incidents.avoided_nodes import AVOID_SECONDS
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline_trainer.contract import AgentStatus
+from drumline_trainer.contract import AgentStatus, most_slow
 
 FEWEST_MEMBERS: Final = 3
 """In a smaller gang nobody knows which member is the slow one."""
-_LARGEST_SHARE: Final = 4
-"""One in so many members may be slow: where more are, it is the job."""
 _PERCENT_STEP: Final = 10
 _MOST_PERCENT: Final = 1000
 
@@ -58,7 +56,7 @@ def _slow_members(job: Job, status: AgentStatus | None, *, now: float) -> Iterab
         return
     node_of = dict(zip(assignment.indices(), assignment.node_names(), strict=True))
     slow = [member for member in status.slow if member.index in node_of]
-    if len(node_of) < FEWEST_MEMBERS or len(slow) > max(1, len(node_of) // _LARGEST_SHARE):
+    if len(node_of) < FEWEST_MEMBERS or len(slow) > most_slow(len(node_of)):
         return
     for member in slow:
         percent = min(member.percent, _MOST_PERCENT) // _PERCENT_STEP * _PERCENT_STEP

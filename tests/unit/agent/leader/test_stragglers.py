@@ -8,7 +8,7 @@ import pytest
 
 from drumline_trainer.agent.leader.stragglers import STEADY_STEPS, Stragglers
 from drumline_trainer.agent.protocol.member_reports import RankView, StepCompute
-from drumline_trainer.contract import GenerationRecord, Member, SlowMember
+from drumline_trainer.contract import MAX_SLOW, GenerationRecord, Member, SlowMember
 
 MEMBERSHIP = (1, 0)
 FIRST = 10
@@ -83,6 +83,18 @@ def test_whoever_recovers_is_not_slow_any_more() -> None:
 def test_nobody_is_slow(seconds: tuple[float, ...], stages: tuple[int, ...]) -> None:
     stragglers = Stragglers(record(members=len(seconds)))
     assert after(stragglers, *[seconds] * 9, stages=stages) == ()
+
+
+@pytest.mark.parametrize(
+    ("members", "slow", "named"),
+    [(7, 1, 1), (7, 2, 0), (8, 2, 2), (40, 10, MAX_SLOW), (40, 11, 0)],
+)
+def test_where_more_than_a_quarter_are_slow_it_is_the_job(
+    members: int, slow: int, named: int
+) -> None:
+    stragglers = Stragglers(record(members=members))
+    seconds = (1.0,) * (members - slow) + (1.5,) * slow
+    assert len(after(stragglers, *[seconds] * 4)) == named
 
 
 def test_a_stage_is_compared_with_itself() -> None:

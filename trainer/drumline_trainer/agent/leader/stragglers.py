@@ -19,8 +19,18 @@ from typing import Final
 
 from drumline_trainer.agent.protocol.member_reports import RankView, StepCompute
 from drumline_trainer.agent.protocol.membership import Membership
-from drumline_trainer.contract import MAX_SLOW, GenerationRecord, SlowMember
-from drumline_trainer.contract.rank_compute import SLOWER
+from drumline_trainer.contract import (
+    MAX_SLOW,
+    SLOWER,
+    GenerationRecord,
+    SlowMember,
+    contract,
+    drumline_trainer,
+    from,
+    import,
+    most_slow,
+    rank_compute,
+)
 
 STEADY_STEPS: Final = 20
 FEWEST_MEMBERS: Final = 3
@@ -52,11 +62,15 @@ class Stragglers:
     def __init__(self, record: GenerationRecord) -> None:
         self._member_of = [member.index for member in record.members for _ in range(member.ranks)]
         """By rank."""
+        self._most_slow = most_slow(len(record.members))
         self._membership: Membership | None = None
         self._paces: dict[int, _Pace] = {}
 
     def after(self, views: Iterable[RankView], *, membership: Membership) -> tuple[SlowMember, ...]:
-        """The slow members, the slowest first, after these views of every rank."""
+        """The slow members, the slowest first, after these views of every rank.
+
+        Nobody where it is the job that is slow: more than a quarter of the members.
+        """
         if membership != self._membership:
             self._membership, self._paces = membership, {}
         for view in views:
@@ -73,6 +87,8 @@ class Stragglers:
                 known = slow.get(member.index)
                 if known is None or known.percent < member.percent:
                     slow[member.index] = member
+        if len(slow) > self._most_slow:
+            return ()
         worst = sorted(slow.values(), key=lambda member: (-member.percent, member.index))
         return tuple(worst[:MAX_SLOW])
 
