@@ -156,7 +156,6 @@ def gang_of(
     sizes, deadline = sizes_of(job), spec.active_deadline_seconds
     again = status.generation is not None and status.assignment is None
     group = None if again else spec.group  # the common start is over
-    extra = platform_tolerations if job.runs_trainer else ()
     return Gang(
         key=job.key,
         uid=job.uid,
@@ -174,7 +173,7 @@ def gang_of(
         roles=_roles(job, added),
         selector=dict(spec.node_selector or {}),
         affinity=_affinity(spec.node_affinity),
-        tolerations=(_GPU_TOLERATION, *_own_tolerations(job, may_check=may_check), *extra),
+        tolerations=_tolerations(job, platform=platform_tolerations, may_check=may_check),
         excluded_nodes=frozenset(entry.node for entry in status.avoided_nodes or ()),
         retry_at=retry_at,
         retry_cause=retry_cause,
@@ -191,12 +190,12 @@ def gang_of(
     )
 
 
-def _own_tolerations(job: Job, *, may_check: bool) -> Iterable[Toleration]:
-    return (
-        _toleration(each)
-        for each in job.spec.tolerations or ()
-        if may_check or each.key != QUARANTINE
-    )
+def _tolerations(
+    job: Job, *, platform: tuple[Toleration, ...], may_check: bool
+) -> tuple[Toleration, ...]:
+    asked = (each for each in job.spec.tolerations or () if may_check or each.key != QUARANTINE)
+    extra = platform if job.runs_trainer else ()
+    return (_GPU_TOLERATION, *map(_toleration, asked), *extra)
 
 
 def _roles(job: Job, added: Resources) -> tuple[Role, ...]:
