@@ -19,18 +19,8 @@ from typing import Final
 
 from drumline_trainer.agent.protocol.member_reports import RankView, StepCompute
 from drumline_trainer.agent.protocol.membership import Membership
-from drumline_trainer.contract import (
-    MAX_SLOW,
-    SLOWER,
-    GenerationRecord,
-    SlowMember,
-    contract,
-    drumline_trainer,
-    from,
-    import,
-    most_slow,
-    rank_compute,
-)
+from drumline_trainer.contract import MAX_SLOW, GenerationRecord, SlowMember, most_slow
+from drumline_trainer.contract.rank_compute import SLOWER
 
 STEADY_STEPS: Final = 20
 FEWEST_MEMBERS: Final = 3
