@@ -75,10 +75,21 @@ class Life:
             LifeError: when a cycle is not as it has to be.
         """
         for _ in range(self.random.randint(FEWEST_EVENTS, most_events)):
-            event = self.random.choice(self.events)
-            self.log.append(event.__name__)
-            event()
-            self.cycle()
+            self.happen(self.random.choice(self.events))
+        self.calm_down()
+
+    def happen(self, event: Callable[[], None]) -> None:
+        """An event and the cycle after it."""
+        self.log.append(event.__name__)
+        event()
+        self.cycle()
+
+    def calm_down(self) -> None:
+        """Nothing happens any more, but that everybody does what it was told to.
+
+        Raises:
+            LifeError: when a cycle is not as it has to be, or it has no end.
+        """
         for _ in range(MOST_ROUNDS):
             if not self._goes_on():
                 return

@@ -25,3 +25,11 @@ def first_seeds() -> range:
 def test_whatever_happens_every_cycle_is_right_and_the_cluster_calms_down(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         Life(seed).live()
+
+
+def test_elastic_gangs_that_reclaim_from_each_other_come_to_an_end() -> None:
+    """Each started larger than it had reclaimed, with what the other was entitled to."""
+    life = Life(3257)
+    for event in (life.leave, life.lose, life.submit):
+        life.happen(event)
+    life.calm_down()

@@ -26,6 +26,7 @@ from drumline.scheduling.queueing.groups import GangGroup
 from drumline.scheduling.queueing.pending_gangs import is_individual
 from drumline.scheduling.queueing.reservation_plan import ReservationRequest
 from drumline.scheduling.queueing.reservations import RESERVED_FOR
+from drumline.scheduling.quota.entitlement import Entitlements
 from drumline.scheduling.quota.ordering import BorrowingLevels, scheduling_order
 from drumline.scheduling.quota.queue_access import QueueAccess
 from drumline.scheduling.rejections import Rejection
@@ -79,7 +80,8 @@ class Admission:
     def start_nominated(self, gang: Gang) -> Placed | Blocked:
         """Start a nominated gang in its nominated slots or, if these are not free, in any others.
 
-        A larger size of an elastic gang comes first, if it fits anywhere.
+        A larger size of an elastic gang comes first, if it fits anywhere and would not borrow what
+        a waiting gang is entitled to: that one would reclaim it at once, and start large itself.
         """
         session, projection = self._session, self._session.projection
         nomination, queue = projection.nomination(gang), session.queues[gang.queue]
@@ -90,7 +92,8 @@ class Admission:
         projection.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
         larger = [size for size in sizes if size > nomination.size]
-        started = self._start_anywhere(gang=gang, queue=queue, sizes=larger)
+        entitled = self._entitlements() if larger else None
+        started = self._start_anywhere(gang=gang, queue=queue, sizes=larger, entitled=entitled)
         has_quota = projection.has_quota(gang=gang, pool=pool, size=nomination.size)
         if (
             started is None
@@ -98,7 +101,8 @@ class Admission:
             and projection.current.fits(gang=gang, pool=pool, nodes=nodes)
         ):
             return self._start(gang=gang, pool=pool, nodes=nodes)
-        started = started or self._start_anywhere(gang=gang, queue=queue, sizes=sizes)
+        asked = [size for size in sizes if size <= nomination.size]
+        started = started or self._start_anywhere(gang=gang, queue=queue, sizes=asked)
         if started is None:
             projection.nominate(nomination)
             return session.preemptor.waiting(nomination)
@@ -179,11 +183,7 @@ class Admission:
     def _try(self, gang: Gang) -> Placed | Rejection | RejectedByPools:
         """Steps 1 to 3: start a gang if it can start now."""
         session = self._session
-        rejection = (
-            self._access.rejection(gang)
-            or session.budgets.rejection(gang.queue)
-            or session.sweeps.rejection(gang)
-        )
+        rejection = self._not_admitted(gang)
         if rejection:
             return rejection
         queue = session.queues[gang.queue]
@@ -206,6 +206,29 @@ class Admission:
                 return self._start(gang=gang, pool=pool, nodes=nodes)
             rejections[pool] = nodes
         return RejectedByPools(rejections=rejections)
+
+    def _not_admitted(self, gang: Gang) -> Rejection | None:
+        """The first part of step 1: a rejection that no eviction helps against."""
+        return (
+            self._access.rejection(gang)
+            or self._session.budgets.rejection(gang.queue)
+            or self._session.sweeps.rejection(gang)
+        )
+
+    def _entitlements(self) -> Entitlements:
+        """What gangs are entitled to that wait, or will once they have left."""
+        session, projected = self._session, self._session.projection.projected
+        heads = (chain[0] for chain in session.pending.chains)
+        return Entitlements(
+            waiting=[
+                gang
+                for gang in (*heads, *session.evicted)
+                if not projected.has_places(gang) and self._not_admitted(gang) is None
+            ],
+            quota=projected.quota,
+            pools=session.pools,
+            queues=session.queues,
+        )
 
     def _try_together(
         self, group: GangGroup
@@ -271,8 +294,18 @@ class Admission:
                 requests.append(ReservationRequest(gang=gang, pools=pools))
         self._reservations.reserve(requests=requests, question=self._rejections.key(gangs))
 
-    def _start_anywhere(self, *, gang: Gang, queue: Queue, sizes: Sequence[int]) -> Placed | None:
-        """Step 2: start with the largest of some sizes, in the first pool that has room for it."""
+    def _start_anywhere(
+        self,
+        *,
+        gang: Gang,
+        queue: Queue,
+        sizes: Sequence[int],
+        entitled: Entitlements | None = None,
+    ) -> Placed | None:
+        """Step 2: start with the largest of some sizes, in the first pool that has room for it.
+
+        It borrows nothing that gangs are `entitled` to.
+        """
         session = self._session
         pools = session.pools.of(gang=gang, queue=queue)
         for size in reversed(sizes):
@@ -280,6 +313,8 @@ class Admission:
                 if session.unmet_demand.behind(
                     gang=gang, pool=pool
                 ) or not session.projection.has_quota(gang=gang, pool=pool, size=size):
+                    continue
+                if entitled and entitled.are_borrowed_by(gang, pool=pool, size=size):
                     continue
                 nodes = session.placer.glimpse(gang=gang, pool=pool, pods=size)
                 spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)

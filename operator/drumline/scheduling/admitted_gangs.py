@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import is_
 
-from drumline.scheduling.model import Admitted
+from drumline.scheduling.model import Admitted, Gang
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,12 @@ class AdmittedGangs:
     def broken(self) -> Sequence[Admitted]:
         """Gangs to be repaired."""
         return [held for held in self.unsettled if held.lost and not held.leaving]
+
+    @property
+    def evicted(self) -> Sequence[Gang]:
+        """Gangs that are being evicted as a whole."""
+        leaving = (held for held in self.unsettled if held.leaving)
+        return [held.gang for held in leaving if not held.is_residual]
 
     @property
     def may_grow(self) -> Sequence[Admitted]:

@@ -7,11 +7,11 @@ a released nomination frees some: then cached rejections are cleared.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.admitted_gangs import AdmittedGangs
-from drumline.scheduling.model import Admitted, Policy, Queue, Snapshot, WaitingRule
+from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.projection import Projection, recall_pending
@@ -49,6 +49,8 @@ class CycleSession:
     unmet_demand: UnmetDemand
     """It holds later gangs back (under the strict rule) and keeps elastic gangs from growing."""
     pending: PendingGangs
+    evicted: Sequence[Gang]
+    """By earlier cycles; they have not left yet, and wait again then."""
     rejections: RejectionCache
     reservations: Reservations
     sweeps: SweepLimits
@@ -81,9 +83,8 @@ def open_session(
     consolidator = Consolidator(projection=projection, candidates=candidates, budget=budget)
     preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
     # Pending gangs.
-    strict = policy.waiting is WaitingRule.STRICT
+    running, strict = snapshot.admitted, policy.waiting is WaitingRule.STRICT
     unmet_demand = UnmetDemand(tree=cluster.quota.tree, strict=strict)
-    running = snapshot.admitted
     reservations = Reservations(projection=projection, running=running, policy=policy, now=now)
     session = CycleSession(
         policy=policy,
@@ -108,6 +109,7 @@ def open_session(
         ),
         unmet_demand=unmet_demand,
         pending=pending,
+        evicted=admitted.evicted,
         rejections=RejectionCache(pending),
         reservations=reservations,
         sweeps=_sweep_limits(running, pending),

@@ -233,6 +233,10 @@ class ClusterView:
         view = self.pools[pool]
         view.occupy(view.allocation(gang=gang, nodes=nodes, positions=positions))
 
+    def has_places(self, gang: Gang) -> bool:
+        """Whether a gang has any in this view."""
+        return any(gang.uid in view.allocations for view in self.pools.values())
+
     def dismiss(self, *, gang: Gang, pool: str) -> Undo:
         """Take capacity and quota from a gang that holds both."""
         view = self.pools[pool]

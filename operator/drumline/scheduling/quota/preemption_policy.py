@@ -28,7 +28,8 @@ preemption does not raise what is borrowed (rule 2) and replaces lower prioritie
 Past use does not change within a cycle and decays slowly between cycles: two queues of equal weight
 preempt each other's gangs of g of a pool's G GPUs at most once in
 `history_seconds x g / (G x history_weight)`. Without rule 2 two queues can preempt each other for
-ever (a test shows it).
+ever (a test shows it). The gang that is meant here is as large as it asked to be: what it may
+borrow where it starts larger says `entitlement`.
 """
 
 from __future__ import annotations

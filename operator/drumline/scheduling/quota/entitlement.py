@@ -1,0 +1,64 @@
+"""Entitlement: whether a gang would borrow quota that a waiting gang is entitled to.
+
+A gang is entitled to what keeps its queue and every cohort above within their quotas; an elastic
+gang to its smallest size. Among waiting gangs the order lets no borrower start before a gang of
+another queue that is entitled to the same quota (`ordering`). A nominated gang starts before that
+order is asked, at the size that its preemption was permitted for; for a larger one it asks here.
+
+Example: a cohort of 4 GPUs, queue a with 2 of them and b with 1. An elastic gang of a (2 or 4 pods)
+holds all 4, and one of b (1 or 4 pods) reclaims 1, so all of a's gang is evicted. If b's gang then
+started with 4 pods, a's gang, which waits again and is entitled to 2, would reclaim these, start
+with 4 itself, and so on without end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from drumline.scheduling.model import Gang, Queue
+from drumline.scheduling.quota.cohorts import CohortQuota
+from drumline.scheduling.quota.pool_selection import PoolSelector
+from drumline.scheduling.quota.quota_ledger import QuotaLedger
+from drumline.scheduling.rejections import Rejection
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entitlements:
+    """What the waiting gangs are entitled to."""
+
+    waiting: Sequence[Gang]
+    """One gang or more of each class that its queue admits; also gangs that are being evicted."""
+    quota: QuotaLedger
+    """Of the view in which all evictions are done and nominated gangs have started."""
+    pools: PoolSelector
+    queues: Mapping[str, Queue]
+
+    def are_borrowed_by(self, gang: Gang, *, pool: str, size: int) -> bool:
+        """Whether a gang that holds nothing yet would borrow from them with so many main pods.
+
+        Gangs of its own queue do not count: nothing is reclaimed within a queue. O(waiting x depth)
+        """
+        cohorts, leaf_of = self.quota.cohorts(pool), self.quota.tree.leaf_of
+        leaf, root = leaf_of[gang.queue], cohorts.paths[leaf_of[gang.queue]][-1]
+        if not _is_above(cohorts, leaf=leaf, gpus=gang.gpus_at(size)):
+            return False
+        return any(
+            leaf_of[other.queue] != leaf
+            and cohorts.paths[leaf_of[other.queue]][-1] == root
+            and self._is_entitled(other, pool=pool)
+            for other in self.waiting
+        )
+
+    def _is_entitled(self, gang: Gang, *, pool: str) -> bool:
+        """Whether its smallest size needs GPUs of a pool, all within quota."""
+        pools = self.pools.of(gang=gang, queue=self.queues[gang.queue])
+        if isinstance(pools, Rejection) or pool not in pools:
+            return False
+        leaf, gpus = self.quota.tree.leaf_of[gang.queue], gang.gpus_at(gang.legal_sizes[0])
+        return gpus > 0 and not _is_above(self.quota.cohorts(pool), leaf=leaf, gpus=gpus)
+
+
+def _is_above(cohorts: CohortQuota, *, leaf: int, gpus: int) -> bool:
+    """Whether any branch would be above its quota with so many more GPUs of a leaf."""
+    return gpus > 0 and any(cohorts.above_with(leaf=leaf, gpus=gpus))
