@@ -54,7 +54,10 @@ def _slow_members(job: Job, status: AgentStatus | None, *, now: float) -> Iterab
     assignment = job.status.assignment
     if status is None or assignment is None or status.generation != job.status.generation:
         return
-    node_of = dict(zip(assignment.indices(), assignment.node_names(), strict=True))
+    indices, nodes = assignment.indices(), assignment.node_names()
+    if len(indices) != len(nodes):  # not a status of ours: which member is where is not known
+        return
+    node_of = dict(zip(indices, nodes, strict=True))
     slow = [member for member in status.slow if member.index in node_of]
     if len(node_of) < FEWEST_MEMBERS or len(slow) > most_slow(len(node_of)):
         return

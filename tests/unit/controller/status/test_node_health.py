@@ -107,6 +107,15 @@ def test_members_are_found_by_their_index_not_their_place(cluster: Cluster) -> N
     assert [each.node for each in cluster.evidence()] == ["node-2"]
 
 
+def test_an_assignment_that_makes_no_sense_says_nothing_and_the_other_jobs_do(
+    cluster: Cluster,
+) -> None:
+    places = {"gpuPool": "h100", "nodes": ["node-0", "node-2", "node-3"], "absent": [7]}
+    cluster.job("team-a", "", "", "", "", slow=(2,), assignment=places)
+    cluster.job("team-b", *NODES[:4], slow=(1,))
+    assert [each.by for each in cluster.evidence()] == ["team-b"]
+
+
 @pytest.mark.parametrize(
     ("nodes", "status"),
     [
