@@ -144,7 +144,7 @@ def judged(before: HealthByNode, news: News, *, rules: PoolRules, now: float) ->
         if each.at > news.passed.get(each.node, -inf)
     )
     by_node: dict[str, list[Evidence]] = defaultdict(list)
-    for each in _within_witness_limits(_newest(kept, now=now)):
+    for each in _within_witness_limits(_newest(kept, passed=news.passed, now=now)):
         by_node[each.node].append(each)
     evidence = {node: _heaviest(every) for node, every in by_node.items()}
     worst = sorted(evidence, key=lambda node: (-_rounded(evidence[node], now), node))[:MAX_NODES]
@@ -200,11 +200,16 @@ def _is_out(height: float, *, quarantined: bool) -> bool:
     return height >= QUARANTINE_FROM or (quarantined and height > RELEASED_AT)
 
 
-def _newest(evidence: Iterable[Evidence], *, now: float) -> Iterable[Evidence]:
-    """The newest by node, kind and witness; nothing is later than now."""
+def _newest(
+    evidence: Iterable[Evidence], *, passed: Mapping[str, float], now: float
+) -> Iterable[Evidence]:
+    """The newest by node, kind and witness; nothing is later than now.
+
+    What came after a check within its hour is kept as just after it: at the next look it still did.
+    """
     newest: dict[tuple[str, str, str], Evidence] = {}
     for each in evidence:
-        at = _whole_hours(min(each.at, now))
+        at = max(_whole_hours(min(each.at, now)), passed.get(each.node, -inf) + 1)
         key = (each.node, each.kind, each.by)
         known = newest.get(key)
         if known is None or (known.at, known.detail) < (at, each.detail):

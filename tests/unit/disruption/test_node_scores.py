@@ -67,6 +67,16 @@ def test_a_failed_check_is_enough_and_a_later_one_that_passes_clears_the_node() 
     assert quarantined(again) == ["n1"]
 
 
+def test_what_is_said_in_the_hour_of_a_check_and_after_it_stays_known() -> None:
+    passed = {"n1": NOW + 1_800}
+    late = replace(SLOW_FOR_A, at=NOW + 2_700)
+    health = judge(late, passed=passed, now=NOW + 2_700)
+    assert health.keys() == {"n1"}
+    again = replace(late, at=NOW + 2_800)
+    assert judge(again, before=health, passed=passed, now=NOW + 2_800) == health
+    assert judge(before=health, passed=passed, now=NOW + 3_600) == health
+
+
 def test_two_tenants_keep_a_node_out_for_twelve_hours_after_their_last_word() -> None:
     health = judge(SLOW_FOR_A, SLOW_FOR_B)
     for hour in range(1, 12):
