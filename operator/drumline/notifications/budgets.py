@@ -8,7 +8,6 @@ import msgspec
 
 from drumline.kube.codec import Undecodable
 from drumline.notifications.events import NewsKind, OutlookChange, change_id
-from drumline.overview.objects import seconds
 from drumline_trainer.contract import plain
 
 SHARE: Final = 0.8
@@ -107,7 +106,7 @@ def budget_change(queue: NotifiableQueue, *, now: float) -> OutlookChange:
     return OutlookChange(
         id=change_id(queue.uid, NewsKind.BUDGET, key=f"{queue.until[:10]}/{queue.gpu_hours}"),
         kind=NewsKind.BUDGET,
-        at=seconds(queue.until) or now,
+        at=now,  # a budget that was lowered is low before anything is counted anew
         namespace="",
         name=queue.name,
         uid=queue.uid,
