@@ -24,6 +24,7 @@ PANELS: Final[Mapping[str, str]] = {
     "nodes: Tensor cores 0": _NO_GPUS,
     "nodes: Utilization 0": _NO_GPUS,
     "operator: Objects left out, and gangs without their key 0": "the API server takes none",
+    "operator: Objects left out, and gangs without their key 2": "all namespaces are watched",
     "operator: Reconciles that fail 0": "none fails in the play",
     "queues: Model FLOP utilization 0": _NO_PEAK,
 }

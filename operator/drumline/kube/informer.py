@@ -8,6 +8,10 @@ bookmark: then the version may lie in the future of a cluster restored from a ba
 waits for it in silence. One document that cannot be decoded is put in quarantine: counted,
 reported, its last good view kept, the others go on.
 
+Who deletes a namespace deletes the rights in it: of a namespace of its own an informer may be told
+(`on_forbidden`) to take it for empty once nothing but 403 was heard for half a minute. It goes on
+asking, so what is there again is seen again.
+
 The owner runs `run()` as a task for as long as the cache is to live; everything else may be called
 at any time from the same event loop.
 """
@@ -53,6 +57,8 @@ class InformerTiming:
             the informers of many processes do not list at once.
         backoff: The pauses between failed attempts, at least the server's Retry-After up to its
             patience; its number of attempts means nothing here.
+        forbidden_seconds: Only after so long of nothing but 403 is a namespace taken for empty: an
+            API server that starts, or a role that is made anew, refuses for moments.
     """
 
     silence_seconds: float = 70.0
@@ -60,6 +66,7 @@ class InformerTiming:
     watch_seconds: float = 300.0
     relist_spread_seconds: float = 1.0
     backoff: RetryPolicy = field(default_factory=RetryPolicy)
+    forbidden_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +99,8 @@ class Informer(Generic[V]):
         selection: Which objects to keep.
         timing: When to give up waiting.
         on_quarantine: Called with every document that could not be read; must not raise.
+        on_forbidden: Called when 403 is taken for "nothing is there"; must not raise. None: it
+            never is.
         page_limit: How many objects one page of a list holds.
         clock: A monotonic clock.
         jitter: Where the spread of the pauses comes from.
@@ -106,6 +115,7 @@ class Informer(Generic[V]):
         selection: Selection | None = None,
         timing: InformerTiming | None = None,
         on_quarantine: Callable[[Quarantined], None] = lambda _: None,
+        on_forbidden: Callable[[errors.Forbidden], None] | None = None,
         page_limit: int = PAGE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
         jitter: random.Random | None = None,
@@ -113,8 +123,12 @@ class Informer(Generic[V]):
         self.resource = resource
         self.relists_total = 0
         self.reconnects_total = 0
+        self.is_forbidden = False
+        """Whether it is taken for empty, as it may not be read."""
         self._client = client
         self._selection = selection or Selection()
+        self._on_forbidden = on_forbidden
+        self._forbidden_since: float | None = None
         self._timing = timing or InformerTiming()
         self._page_limit = page_limit
         self._clock = clock
@@ -133,8 +147,8 @@ class Informer(Generic[V]):
 
     @property
     def has_synced(self) -> bool:
-        """Whether a whole list has been taken in once."""
-        return bool(self._store.resource_version)
+        """Whether a whole list has been taken in once, or it is taken for empty."""
+        return self.is_forbidden or bool(self._store.resource_version)
 
     @property
     def quarantined_total(self) -> int:
@@ -186,7 +200,7 @@ class Informer(Generic[V]):
             await self._changed.wait()
 
     async def wait_synced(self) -> None:
-        """Return once a whole list has been taken in."""
+        """Return once it `has_synced`."""
         await self.wait_for(lambda: self.has_synced)
 
     def has_reached(self, resource_version: str) -> bool:
@@ -213,8 +227,12 @@ class Informer(Generic[V]):
         attempt = 0
         while True:
             try:
+                if self.is_forbidden:  # what was dropped is older than the version seen here
+                    return await self._list()
                 return await self._catch_up()
             except errors.KubeError as error:
+                if self.is_forbidden and isinstance(error, errors.Forbidden):
+                    return None
                 attempt += 1
                 await asyncio.sleep(
                     self._timing.backoff.endless_pause_seconds(
@@ -266,9 +284,24 @@ class Informer(Generic[V]):
                 stale = True
                 await asyncio.sleep(self._jitter.uniform(0, self._timing.relist_spread_seconds))
             except errors.KubeError as error:
-                stale = stale or isinstance(error, errors.Invalid)
+                self._note_forbidden(error)
+                stale = stale or self.is_forbidden or isinstance(error, errors.Invalid)
                 await self._pause(error)
             stale = stale or self._silent_streams >= self._timing.silent_streams
+
+    def _note_forbidden(self, error: errors.KubeError) -> None:
+        if not isinstance(error, errors.Forbidden) or self._on_forbidden is None:
+            self._forbidden_since = None
+            return
+        now = self._clock()
+        if self._forbidden_since is None:
+            self._forbidden_since = now
+        lasts = now - self._forbidden_since >= self._timing.forbidden_seconds
+        if lasts and not self.is_forbidden:
+            self.is_forbidden = True
+            self._store.replace((), resource_version=self._store.resource_version)
+            self._on_forbidden(error)
+        self._note_answer()
 
     async def _pause(self, error: errors.KubeError | None = None) -> None:
         self._failures += 1
@@ -346,9 +379,14 @@ class Informer(Generic[V]):
             await self._pause()
 
     def _heard(self) -> None:
-        self._heard_at = self._clock()
         self._failures = 0
         self._silent_streams = 0
+        self._forbidden_since = None
+        self.is_forbidden = False
+        self._note_answer()
+
+    def _note_answer(self) -> None:
+        self._heard_at = self._clock()
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 

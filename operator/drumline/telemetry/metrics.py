@@ -268,6 +268,12 @@ class ControllerMetrics:
             ["resource"],
             registry=registry,
         )
+        self.namespace_unreadable = Gauge(
+            "drumline_namespace_unreadable",
+            "1 while the jobs of a namespace that is watched by its name may not be read.",
+            ["namespace"],
+            registry=registry,
+        )
         self.gangs_by_signing_key = Gauge(
             "drumline_gangs_by_signing_key",
             "Gangs with agents that hold GPUs, by the signing key of their token.",

@@ -15,7 +15,7 @@ from aiohttp import web
 
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
-from drumline.kube.informer import Informer, InformerTiming
+from drumline.kube.informer import Informer, InformerTiming, Selection
 from drumline.kube.kinds import PODS
 from drumline.kube.line_splitter import MAX_LINE_BYTES
 from drumline.kube.retry import RetryPolicy
@@ -240,6 +240,85 @@ async def test_freshness_counts_from_the_last_word_of_the_server(serve: Serve) -
         assert informer.freshness_seconds(107.0) == 7.0
         stage.closing.set()
         task.cancel()
+
+
+def _is_refused(request: web.Request) -> web.Response:
+    return web.json_response({"code": 403, "message": f"no {request.path}"}, status=403)
+
+
+@asynccontextmanager
+async def _of_a_namespace(
+    serve: Serve, stage: _Stage, refused: asyncio.Event, clock: Callable[[], float]
+) -> AsyncIterator[tuple[Informer[PodView], list[str]]]:
+    """An informer that may take a namespace for empty while it is refused, and what it said."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return _is_refused(request) if refused.is_set() else await stage.handle(request)
+
+    said: list[str] = []
+    async with KubeClient(await serve(handle)) as client:
+        informer = Informer(
+            client,
+            PODS,
+            decode=codec.pod,
+            selection=Selection(namespace="a"),
+            timing=_QUICK,
+            on_forbidden=lambda error: said.append(error.message),
+            clock=clock,
+        )
+        task = asyncio.create_task(informer.run())
+        try:
+            yield informer, said
+        finally:
+            stage.closing.set()
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["seen before", "at the start"])
+async def test_a_namespace_that_may_not_be_read_is_empty_until_it_may_be(
+    serve: Serve, known: bool
+) -> None:
+    now, gone, refused = 100.0, list[str](), asyncio.Event()
+    stage = _Stage(lists=[[_pod("p", 5)]] * 2, watches=[[], *[[None]] * 3])
+    if not known:
+        refused.set()
+    async with (
+        asyncio.timeout(60),
+        _of_a_namespace(serve, stage, refused, lambda: now) as (informer, said),
+    ):
+        if known:
+            await informer.wait_synced()
+            refused.set()
+        informer.subscribe(lambda event: gone.append(f"{event.change} {event.view.name}"))
+        now += 1000.0
+        await informer.wait_for(lambda: informer.freshness_seconds(now) == 0)
+        assert not informer.is_forbidden, "it was refused for a moment"
+        assert _names(informer) == ({"p"} if known else set())
+        now += 30.0
+        await informer.wait_for(lambda: informer.is_forbidden)
+        await informer.wait_synced()
+        await informer.catch_up()
+        assert (_names(informer), said) == (set(), ["no /api/v1/namespaces/a/pods"])
+        now += 1000.0
+        await informer.wait_for(lambda: informer.silence(now) is None)
+        refused.clear()
+        await informer.wait_for(lambda: not informer.is_forbidden)
+        assert _names(informer) == {"p"}
+    assert gone == [*(["DELETED p"] if known else []), "ADDED p"]
+
+
+async def test_what_is_there_again_is_listed_to_catch_up(serve: Serve) -> None:
+    """The version from before says nothing of what it was emptied of."""
+    stage = _Stage(lists=[[_pod("p", 5)]] * 3, watches=[[None]] * 3)
+    async with KubeClient(await serve(stage.handle)) as client:
+        informer = Informer(client, PODS, decode=codec.pod, timing=_QUICK)
+        informer.is_forbidden = True
+        async with asyncio.timeout(30):
+            await informer.catch_up()
+        assert _names(informer) == {"p"}
+    assert stage.asked == ["list"]
 
 
 async def test_an_ended_subscription_hears_nothing(serve: Serve) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, TypeVar
 from drumline.controller.cache.scope import InstallationScope
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
+from drumline.kube.errors import Forbidden
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
     GPU_POOLS,
@@ -59,6 +61,7 @@ class Informers:
             decode: Any,
             *,
             selection: Selection | None = None,
+            on_forbidden: Callable[[Forbidden], None] | None = None,
             page_limit: int = 500,
         ) -> Informer[Any]:
             return Informer(
@@ -67,20 +70,26 @@ class Informers:
                 decode=decode,
                 selection=selection,
                 on_quarantine=quarantine,
+                on_forbidden=on_forbidden,
                 page_limit=page_limit,
             )
 
+        def jobs(namespace: str | None) -> Informer[TrainingJobView]:
+            made = informer(
+                TRAINING_JOBS,
+                codec.training_job,
+                selection=Selection(namespace=namespace),
+                on_forbidden=None if namespace is None else partial(_warn, namespace),
+                page_limit=LARGE_OBJECTS_PAGE,
+            )
+            if namespace is not None:
+                unreadable = metrics.controller.namespace_unreadable.labels(namespace=namespace)
+                unreadable.set_function(lambda: made.is_forbidden)
+            return made
+
         ours = Selection(label_selector=scope.selector)
         made = cls(
-            jobs=tuple(
-                informer(
-                    TRAINING_JOBS,
-                    codec.training_job,
-                    selection=Selection(namespace=namespace),
-                    page_limit=LARGE_OBJECTS_PAGE,
-                )
-                for namespace in scope.reads
-            ),
+            jobs=tuple(map(jobs, scope.reads)),
             queues=informer(TRAINING_QUEUES, codec.custom_object, selection=ours),
             pools=informer(GPU_POOLS, codec.custom_object, selection=ours),
             pods=informer(PODS, codec.pod),
@@ -122,3 +131,8 @@ class Informers:
         """The name of a kind not heard of for too long (monotonic `now`), else None."""
         silences = [informer.silence(now) for informer in self.all()]
         return next((silence for silence in silences if silence is not None), None)
+
+
+def _warn(namespace: str, error: Forbidden) -> None:
+    """A namespace that was deleted took the operator's Role along; the others go on."""
+    log.warning("namespace_unreadable", namespace=namespace, why=error.message)

@@ -17,6 +17,7 @@ from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.conversion.pods import event_of
 from drumline.controller.reconciler.claims import prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
+from drumline.controller.reconciler.orphan_sweep import JobIdentity, job_exists
 from drumline.controller.reconciler.protection import Protection
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.reconciler.taken_names import name_conflict
@@ -182,9 +183,14 @@ class Executor:
             case DeleteJob():
                 await self._delete_job(job)
 
-    async def delete_orphans(self, *, namespace: str, job_uid: str) -> None:
-        """Delete the pods of a deleted job: the garbage collector would, but seconds later."""
-        await self._delete_where(f"{LABEL_JOB_UID}={job_uid}", namespace=namespace)
+    async def delete_orphans(self, job: JobIdentity) -> None:
+        """Delete the pods of a deleted job: the garbage collector would, but seconds later.
+
+        A job also leaves the cache while its namespace may not be read: only the answer that it is
+        gone costs a pod.
+        """
+        if not await job_exists(self._client, job):
+            await self._delete_where(f"{LABEL_JOB_UID}={job.uid}", namespace=job.namespace)
 
     async def _create_members(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
         generation = job.status.generation or 0

@@ -76,7 +76,7 @@ class OrphanSweep:
             if self._uid_of(f"{job.namespace}/{job.name}") == job.uid:
                 continue
             try:
-                if not await self._exists(job):
+                if not await job_exists(self._client, job):
                     await self._delete(job, pods)
             except NotLeader:
                 raise
@@ -85,16 +85,6 @@ class OrphanSweep:
                     "orphan_sweep_failed", job=f"{job.namespace}/{job.name}", error=str(error)
                 )
 
-    async def _exists(self, job: JobIdentity) -> bool:
-        """The caches of jobs and pods are of different moments: ask."""
-        try:
-            raw = await reads.get(
-                self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace
-            )
-        except NotFound:
-            return False
-        return codec.identity(raw).uid == job.uid
-
     async def _delete(self, job: JobIdentity, pods: Iterable[PodView]) -> None:
         for pod in pods:
             log.info("orphan_pod_deleted", job=f"{job.namespace}/{job.name}", pod=pod.name)
@@ -102,6 +92,20 @@ class OrphanSweep:
                 await writes.delete(
                     self._client, PODS, name=pod.name, namespace=pod.namespace, uid=pod.uid
                 )
+
+
+async def job_exists(client: KubeClient, job: JobIdentity) -> bool:
+    """Whether the API server has the job; the caches are of different moments.
+
+    Raises:
+        KubeError: it could not be read.
+        Undecodable: the answer is no object.
+    """
+    try:
+        raw = await reads.get(client, TRAINING_JOBS, name=job.name, namespace=job.namespace)
+    except NotFound:
+        return False
+    return codec.identity(raw).uid == job.uid
 
 
 def orphans_by_job(pods: Iterable[PodView]) -> dict[JobIdentity, list[PodView]]:

@@ -22,6 +22,7 @@ from drumline.controller.reconciler.executor import (
 )
 from drumline.controller.reconciler.figures import figures_due
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
+from drumline.controller.reconciler.orphan_sweep import JobIdentity
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.lifecycle import transitions
@@ -111,9 +112,9 @@ class Reconciler:
             self._memory.pop(uid, None)
             self._watch.unfollow(uid)
             self._job_events.forget(uid)
-            namespace = key.partition("/")[0]
+            namespace, _, name = key.partition("/")
             if self._state.pods.of(namespace, uid):
-                await self._executor.delete_orphans(namespace=namespace, job_uid=uid)
+                await self._executor.delete_orphans(JobIdentity(namespace, name, uid))
         for _ in range(MAX_WRITES_A_RECONCILE):
             job = self._state.jobs.get(key)
             if job is None:

@@ -17,7 +17,7 @@ from drumline.api.base import LABEL_GANG_NETWORK, LABEL_PROTECTED
 from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, KubeError, NotFound, NotLeader
+from drumline.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, Resource
 from drumline.kube.views import PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
@@ -114,16 +114,17 @@ class SharedObjects:
         Raises:
             KubeError: the API server did not do it; the rest is left for the next time.
         """
-        named = f"metadata.name={SHARED_NAME}"
-        listed = [
-            raw
-            for namespace in self._scope.reads
-            for raw in await reads.list_all(
-                self._client, kind, namespace=namespace, field_selector=named
-            )
-        ]
-        there = {_Shared(kind, codec.identity(raw).namespace) for raw in listed}
-        needed = {_Shared(kind, namespace) for namespace in namespaces_in_need(self._pods(), kind)}
+        there: set[_Shared] = set()
+        unreadable: set[str] = set()
+        for namespace in self._scope.reads:
+            try:
+                there |= await self._there(kind, namespace)
+            except Forbidden:
+                if namespace is None:
+                    raise
+                unreadable.add(namespace)  # it was deleted: the others are swept
+        in_need = namespaces_in_need(self._pods(), kind) - unreadable
+        needed = {_Shared(kind, namespace) for namespace in in_need}
         for shared in there - needed:
             async with self._locks[shared]:
                 # Of pods that were created meanwhile the cache may not know yet.
@@ -132,6 +133,11 @@ class SharedObjects:
         self._forget({shared for shared in self._locks if shared.resource is kind} - there - needed)
         for shared in needed - there:
             await self.ensure(shared.namespace, (kind,), asks=True)
+
+    async def _there(self, kind: Resource, namespace: str | None) -> set[_Shared]:
+        named = f"metadata.name={SHARED_NAME}"
+        listed = await reads.list_all(self._client, kind, namespace=namespace, field_selector=named)
+        return {_Shared(kind, codec.identity(raw).namespace) for raw in listed}
 
     def _age(self, shared: _Shared) -> float:
         """Seconds since the API server said that it is there."""

@@ -236,7 +236,8 @@ OPERATOR: Final = Board(
                 ),
                 Panel(
                     title="Objects left out, and gangs without their key",
-                    description="Neither should ever be above 0: docs/runbooks.md.",
+                    description="None should ever be above 0: docs/runbooks.md; a namespace that"
+                    " may not be read was deleted, or its Role was.",
                     queries=(
                         Query(
                             expression="sum by (resource) (drumline_poisoned_objects_total)",
@@ -246,6 +247,10 @@ OPERATOR: Final = Board(
                             expression="max by (key)"
                             ' (drumline_gangs_by_signing_key{key!="current"})',
                             legend="{{key}} signing key",
+                        ),
+                        Query(
+                            expression="max by (namespace) (drumline_namespace_unreadable)",
+                            legend="may not read {{namespace}}",
                         ),
                     ),
                 ),

@@ -22,3 +22,14 @@ def test_the_age_of_every_cache_is_a_metric_from_the_start() -> None:
     }
     assert set(ages.values()) == {float("inf")}, "none was heard of yet"
     assert "trainingjobs" in ages
+
+
+def test_each_namespace_of_the_scope_says_whether_it_may_be_read() -> None:
+    metrics = Metrics()
+    credentials = Credentials(server="http://127.0.0.1:1", token=Token(lambda: None))
+    scope = InstallationScope(namespaces=("nlp", "vision"))
+    informers = Informers.of(KubeClient(credentials), metrics=metrics, scope=scope)
+    informers.jobs[1].is_forbidden = True
+    name = "drumline_namespace_unreadable"
+    values = [metrics.registry.get_sample_value(name, {"namespace": n}) for n in scope.namespaces]
+    assert values == [0, 1]

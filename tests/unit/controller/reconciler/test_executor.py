@@ -10,6 +10,7 @@ import pytest
 
 from drumline.controller.reconciler.executor import Executor, GangRejected, RetryLater
 from drumline.controller.reconciler.job_memory import UNSEEN_SECONDS, JobMemory
+from drumline.controller.reconciler.orphan_sweep import JobIdentity
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.hardware import PoolGpus
@@ -117,3 +118,16 @@ async def test_a_name_that_another_owners_pod_holds_rejects_the_gang_and_says_so
         SECOND.name,
         FIRST.name,
     ]
+
+
+@pytest.mark.parametrize("exists", [True, False])
+async def test_pods_of_a_job_that_left_the_cache_are_deleted_only_if_it_is_gone(
+    desk: Desk, exists: bool
+) -> None:
+    """It leaves the cache, too, while its namespace may not be read."""
+    metadata = {"namespace": "team", "name": FIRST.name, "labels": OURS["labels"]}
+    desk.api.put("pods", {"metadata": metadata, "spec": {"containers": []}, "status": {}})
+    uid = JOB.uid if exists else "of another job of this name"
+    desk.api.put("trainingjobs", {"metadata": {"namespace": "team", "name": JOB.name, "uid": uid}})
+    await desk.executor.delete_orphans(JobIdentity("team", JOB.name, JOB.uid))
+    assert len(desk.api.objects("pods")) == exists

@@ -9,7 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from aiohttp import web
 
+from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.reconciler.shared_objects import (
     FRESH_SECONDS,
     SharedObjects,
@@ -129,6 +131,27 @@ async def test_a_sweep_spares_what_was_made_a_moment_ago(bench: Bench) -> None:
     await bench.shared.ensure("team", BOTH)  # its pods are on their way
     await bench.shared.sweep(POD_DISRUPTION_BUDGETS)
     assert bench.kinds == ["networkpolicies", "poddisruptionbudgets"]
+
+
+async def test_a_namespace_that_may_not_be_read_stops_no_sweep_of_the_others() -> None:
+    class Refusing(FakeApi):
+        async def handle(self, request: web.Request) -> web.StreamResponse:
+            if "/namespaces/gone/" in request.path:
+                return web.json_response({"code": 403, "reason": "Forbidden"}, status=403)
+            return await super().handle(request)
+
+    api = Refusing()
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        shared = SharedObjects(
+            client=client,
+            settings=PodSettings(trainer_image="t:1", join_image="j:1"),
+            pods=lambda: [a_pod("gone"), a_pod("busy")],
+            clock=lambda: 1000.0,
+            scope=InstallationScope(namespaces=("gone", "busy")),
+        )
+        await shared.sweep(POD_DISRUPTION_BUDGETS)
+    budgets = api.objects("poddisruptionbudgets")
+    assert [each["metadata"]["namespace"] for each in budgets] == ["busy"]
 
 
 async def test_what_was_swept_is_made_for_the_next_job(bench: Bench) -> None:
