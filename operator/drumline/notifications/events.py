@@ -8,7 +8,8 @@ move to other nodes change the phase and not the outlook: the job still gets whe
        v         v   │
       Stuck    Preempted      Stuck and Preempted go on to any other; Suspended is a message only
                               where idle GPUs are why
-A job that runs and stays idle is one message more, until it shows work again.
+A job that runs and stays idle is one message more, until it shows work again, and at most one an
+hour: whoever runs in its pods decides how often it is idle.
 
 `advanced` is a function of the outlook known before and the object now. What it returns is to be
 kept: given it, the same object brings no second change. The id of a change follows from the job's
@@ -75,12 +76,14 @@ class KnownOutlook(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
         at: since when, in seconds since the epoch.
         promised_by: until when it was first forecast to start, while it waits; None: it was not.
         is_idle: of a job that runs: that it is idle was said.
+        idle_said_at: when that was said last; None: never.
     """
 
     outlook: Outlook
     at: float
     promised_by: float | None = None
     is_idle: bool = False
+    idle_said_at: int | None = None
 
 
 class OutlookChange(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -129,6 +132,7 @@ class Patience:
         forecast_seconds: so long a preempted job's message waits for its forecast; the operator
             makes forecasts every minute, and seldom more slowly.
         move_seconds: so long one for which nodes are held may take to move to them.
+        idle_seconds: so long after it was said that a job is idle, it is not said again.
     """
 
     after_forecast_seconds: float = 1800.0
@@ -137,6 +141,7 @@ class Patience:
     refused_seconds: float = 300.0
     forecast_seconds: float = 180.0
     move_seconds: float = 600.0
+    idle_seconds: float = 3600.0
 
 
 PATIENCE: Final = Patience()
@@ -160,7 +165,7 @@ def advanced(
         case "Failed":
             return _to(before, job, Outlook.FAILED, key=job.finished_at, now=now)
         case "Running":
-            return _running(before, job, now=now)
+            return _running(before, job, now=now, patience=patience)
         case "Suspended":
             return _suspended(before, job, now=now)
         case "Starting" | "Recovering":
@@ -170,15 +175,18 @@ def advanced(
 
 
 def _running(
-    before: KnownOutlook, job: NotifiableJob, *, now: float
+    before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
 ) -> tuple[KnownOutlook, OutlookChange | None]:
     if before.outlook is not Outlook.RUNNING:
         key = job.running_changed_at or job.started_at
         return _to(before, job, Outlook.RUNNING, key=key, now=now)
-    known = msgspec.structs.replace(before, is_idle=bool(job.idle_at))
-    if before.is_idle or not known.is_idle:
-        return known, None
+    if not job.idle_at:
+        return msgspec.structs.replace(before, is_idle=False), None
+    said_at = before.idle_said_at
+    if before.is_idle or (said_at is not None and 0.0 <= now - said_at < patience.idle_seconds):
+        return before, None
     change = _change(before, job, NewsKind.IDLE, key=job.idle_at, now=now)
+    known = msgspec.structs.replace(before, is_idle=True, idle_said_at=int(now))
     return known, msgspec.structs.replace(change, message=job.idle_message)
 
 
@@ -188,7 +196,7 @@ def _suspended(
     """What its user did is no news, what was done to it is."""
     if before.outlook is Outlook.SUSPENDED:
         return before, None
-    suspended = KnownOutlook(outlook=Outlook.SUSPENDED, at=now)
+    suspended = _known(before, Outlook.SUSPENDED, at=now)
     if job.reason != _IDLE_GPUS:
         return suspended, None
     return suspended, _change(before, job, NewsKind.IDLE, key=job.lost_at, now=now)
@@ -208,7 +216,7 @@ def _waiting(
     before: KnownOutlook, job: NotifiableJob, *, now: float, patience: Patience
 ) -> tuple[KnownOutlook, OutlookChange | None]:
     if before.outlook is Outlook.SUSPENDED:
-        before = KnownOutlook(outlook=Outlook.WAITING, at=seconds(job.queued_at) or now)
+        before = _known(before, Outlook.WAITING, at=seconds(job.queued_at) or now)
     if _is_preempted(before, job):
         if now < _heard_at(job, now=now, patience=patience):
             return before, None
@@ -285,7 +293,12 @@ def _to(
     if before.outlook is outlook:
         return before, None
     change = _change(before, job, _NEWS[outlook], key=key, now=now)
-    return KnownOutlook(outlook=outlook, at=change.at), change
+    return _known(before, outlook, at=change.at), change
+
+
+def _known(before: KnownOutlook, outlook: Outlook, *, at: float) -> KnownOutlook:
+    """Another outlook; of the one before only stays when the job was last said to be idle."""
+    return KnownOutlook(outlook=outlook, at=at, idle_said_at=before.idle_said_at)
 
 
 def _change(

@@ -24,7 +24,13 @@ from drumline.notifications.channels import NotificationSettings, destinations, 
 from drumline.notifications.delivery import MOST_AGE_SECONDS, ChannelWorker
 from drumline.notifications.events import KnownOutlook, OutlookChange, advanced
 from drumline.notifications.jobs import NotifiableJob
-from drumline.notifications.record import MOST_JOBS, MOST_PENDING, PendingMessage, SentRecord
+from drumline.notifications.record import (
+    MOST_JOBS,
+    MOST_PENDING,
+    MOST_PENDING_OF_A_JOB,
+    PendingMessage,
+    SentRecord,
+)
 from drumline.telemetry import logs
 from drumline.telemetry.notifier_metrics import NotifierMetrics
 
@@ -260,14 +266,23 @@ class Notifier:
             )
             if message.key in self._pending:
                 continue
-            if len(self._pending) >= MOST_PENDING:
-                why = f"{MOST_PENDING} messages are pending"
+            why = self._why_full(change.uid)
+            if why is not None:
                 log.error("notification_given_up", why=why, id=change.id, channel=message.channel)
                 kind = self._settings.channels[message.channel].kind
                 self._metrics.channel(message.channel, kind=kind).dropped.inc()
                 continue
             self._pending[message.key] = message
             self._unsaved.append(message)
+
+    def _why_full(self, uid: str) -> str | None:
+        """Why no further message of this job or queue may be pending; None: it may."""
+        if len(self._pending) >= MOST_PENDING:
+            return f"{MOST_PENDING} messages are pending"
+        own = sum(message.change.uid == uid for message in self._pending.values())
+        if own >= MOST_PENDING_OF_A_JOB:
+            return f"{MOST_PENDING_OF_A_JOB} messages of the same job are pending"
+        return None
 
     def _pending_messages(self, channel: str) -> int:
         return sum(message.channel == channel for message in self._pending.values())

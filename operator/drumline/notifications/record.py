@@ -15,6 +15,8 @@ from drumline.notifications.events import KnownOutlook, OutlookChange
 
 MOST_JOBS: Final = 15_000
 MOST_PENDING: Final = 200
+MOST_PENDING_OF_A_JOB: Final = 20
+"""So that a job whose outlook changes all the time leaves room for all others."""
 _MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 _VERSION: Final = 1
 

@@ -16,9 +16,10 @@ from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.idleness import IdleStage, IdleVerdict, idle_verdict
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
-from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.lifecycle.plan.actions import JobPlan, Notify
+from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import (
     NoticeAnswer,
@@ -222,11 +223,58 @@ def test_who_works_again_before_it_has_saved_stays() -> None:
     works = seen(job, 0.2, rules=SUSPEND, notice=NoticeAnswer(id=name), notified=name)
     job = after(job, works, now=T0 + 1_490)
     assert (job.status.disruption, job.status.reason) == (None, Reason.WITHDRAWN)
-    idle = after(job, replace(works, pause=Pause(seconds=0.3, usual_seconds=2.0)))
-    assert not is_true(idle.status, ConditionType.IDLE)
-    (withdrawal,) = planned(idle, works, now=T0 + 1_491).actions
+    assert not is_true(job.status, ConditionType.IDLE)
+    (withdrawal,) = planned(job, works, now=T0 + 1_491).actions
     assert isinstance(withdrawal, Notify)
     assert withdrawal.notice.withdraw
+
+
+def seen_as(job: Job, pause: Pause, *, rules: IdleRules) -> Observed:
+    return seen(job, pause.seconds, usual=pause.usual_seconds, rules=rules)
+
+
+@pytest.mark.parametrize("rules", [WARN, NOTIFY, SUSPEND], ids=lambda rules: rules.action)
+def test_agents_that_change_their_mind_all_the_time_write_no_more_than_the_budget_has(
+    rules: IdleRules,
+) -> None:
+    """Ten times a second, for 100 seconds."""
+    job, writes = a_running_job(), 0
+    pauses = [Pause(seconds=seconds, usual_seconds=1.0) for seconds in (0.0, 1e6)]
+    for moment in range(1_000):
+        what = seen_as(job, pauses[moment % 2], rules=rules)
+        status = planned(job, what, now=T0 + 600 + moment / 10).status
+        job, writes = (job, writes) if status is None else (with_status(job, status), writes + 1)
+    assert 2 <= writes <= 100 / SENTENCE_SECONDS + 1
+
+
+def test_warning_and_message_in_turns_are_held_to_the_same_pace() -> None:
+    job, writes = a_running_job(), 0
+    for moment in range(100):
+        status = planned(job, seen(job, 70.0 + 200 * (moment % 2), rules=NOTIFY)).status
+        job, writes = (job, writes) if status is None else (with_status(job, status), writes + 1)
+    assert writes == 1
+
+
+def test_what_is_held_back_is_said_by_a_timer_also_by_the_next_operator() -> None:
+    idle = after(a_running_job(), seen(a_running_job(), 70.0), now=T0 + 600)
+    for words, expected in ((0.4, "False"), (90.0, "True")):
+        said_at = parse_timestamp(idle_condition(idle).last_transition_time)
+        what = seen(idle, words)
+        waits = planned(idle, what, now=said_at + 1)
+        assert (waits.status, waits.requeue_at) == (None, said_at + SENTENCE_SECONDS)
+        idle = after(idle, what, now=said_at + SENTENCE_SECONDS)
+        assert idle_condition(idle).status == expected
+
+
+def test_agents_that_change_their_mind_about_leaving_are_told_so_in_full_again() -> None:
+    """One write takes back both, so nothing of what was said is left for the next eviction."""
+    job = leaving(a_running_job())
+    works, idle = (Pause(seconds=seconds, usual_seconds=2.0) for seconds in (0.2, 1e6))
+    job = after(job, seen_as(job, works, rules=SUSPEND), now=T0 + 1_490)
+    assert (job.status.disruption, is_true(job.status, ConditionType.IDLE)) == (None, False)
+    job = after(job, seen_as(job, idle, rules=SUSPEND), now=T0 + 1_500)
+    waits = planned(job, seen_as(job, idle, rules=SUSPEND), now=T0 + 1_501)
+    assert (waits.status, waits.requeue_at) == (None, T0 + 1_740)
 
 
 def test_agents_that_are_not_heard_take_it_no_further_and_back_nothing() -> None:
@@ -253,7 +301,7 @@ def test_what_its_agents_explain_is_not_idle_and_ends_what_was_said(facts: dict[
     idle = after(job, seen(job, 240.0, rules=SUSPEND))
     for _ in range(3):
         what = seen(idle, 9_000.0, rules=SUSPEND, **facts)
-        status = planned(idle, what).status
+        status = planned(idle, what, now=T0 + 610).status
         idle = idle if status is None else with_status(idle, status)
     assert not is_true(idle.status, ConditionType.IDLE)
 
@@ -305,7 +353,7 @@ def test_other_words_of_its_agents_stay_shown() -> None:
     idle = after(job, seen(job, 70.0, remark=remark))
     assert idle.status.reason == Reason.RANKS_ENDED
     assert idle_condition(idle).status == "True"
-    works = after(idle, seen(idle, 0.0, remark=remark))
+    works = after(idle, seen(idle, 0.0, remark=remark), now=T0 + 610)
     assert works.status.reason == Reason.RANKS_ENDED
 
 
@@ -364,3 +412,9 @@ def test_a_clock_that_jumps_makes_nobody_idle_and_shortens_no_pause(jump: float)
     job = after(job, seen(job, 240.0, rules=SUSPEND))
     status = planned(job, seen(job, 241.0, rules=SUSPEND), now=T0 + 601 + jump).status
     assert status is None
+
+
+def test_a_clock_that_was_ahead_holds_nothing_back() -> None:
+    idle = after(a_running_job(), seen(a_running_job(), 70.0), now=T0 + 86_400)
+    works = after(idle, seen(idle, 0.4), now=T0 + 600)
+    assert idle_condition(works).status == "False"

@@ -12,7 +12,8 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
-from drumline.lifecycle.plan.planner import SENTENCE_SECONDS, plan_job
+from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
+from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import Remark, RemarkKind
 from tests.builders import EPOCH, T0, a_job, a_pod, admitted, observed, running, with_status
 

@@ -69,6 +69,15 @@ def running(*, since: str = "09:00:00", **fields: Any) -> NotifiableJob:
     )
 
 
+def idle(reason: str = "StaysIdle", *, since: str) -> NotifiableJob:
+    conditions = [
+        condition("Running", True, since="09:00:00", reason="Training"),
+        condition("Idle", True, since=since, reason=reason, message="no work since 09:50"),
+    ]
+    started = {"startedAt": time("09:00:00"), "admittedAt": time("08:59:00")}
+    return job("Running", reason=reason, conditions=conditions, **started)
+
+
 def recovering(*, since: str, **fields: Any) -> NotifiableJob:
     return job(
         "Recovering",

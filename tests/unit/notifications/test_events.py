@@ -21,6 +21,7 @@ from tests.unit.notifications.jobs import (
     at,
     condition,
     failed,
+    idle,
     job,
     preempted,
     recovering,
@@ -129,16 +130,7 @@ def test_a_preempted_job_that_waits_for_victims_of_its_own_does_not_move() -> No
     assert changes[1].returns_at == FORECAST["expectedStart"]
 
 
-def idle(reason: str = "StaysIdle", *, since: str) -> NotifiableJob:
-    conditions = [
-        condition("Running", True, since="09:00:00", reason="Training"),
-        condition("Idle", True, since=since, reason=reason, message="no work since 09:50"),
-    ]
-    started = {"startedAt": time("09:00:00"), "admittedAt": time("08:59:00")}
-    return job("Running", reason=reason, conditions=conditions, **started)
-
-
-def test_a_job_that_stays_idle_is_said_once_and_again_when_it_is_idle_again() -> None:
+def test_a_job_that_stays_idle_is_said_once_and_again_an_hour_later_at_the_earliest() -> None:
     changes = news(
         [
             ("09:00:00", running()),
@@ -148,11 +140,35 @@ def test_a_job_that_stays_idle_is_said_once_and_again_when_it_is_idle_again() ->
             ("10:10:00", recovering(since="10:10:00")),
             ("10:12:00", running(since="10:12:00")),
             ("10:30:00", idle(since="10:30:00")),
+            ("10:54:59", idle(since="10:30:00")),
+            ("10:55:00", idle(since="10:30:00")),  # as nothing changed: a look at all jobs
+            ("10:55:15", idle(since="10:30:00")),
         ]
     )
     assert [str(change.kind) for change in changes] == ["Started", "Idle", "Idle"]
     assert (changes[1].at, changes[1].message) == (at("09:55:00"), "no work since 09:50")
+    assert changes[2].at == at("10:30:00")
     assert len({change.id for change in changes}) == 3
+
+
+def test_a_job_that_is_idle_off_and_on_is_said_once_an_hour_and_known_without_a_write() -> None:
+    """Whatever comes between, as its agents decide how often."""
+    between = (running(), preempted(at="10:00:20", **FORECAST), job("Suspended"))
+    known, said, written = None, 0, 0
+    for second in range(0, 2 * 3600, 20):
+        views = (idle(since="10:00:00"), between[0 if second % 600 else second // 600 % 3])
+        for view in views:
+            before = known
+            known, change = advanced(known, view, now=at("10:00:00") + second)
+            said += change is not None and change.kind is NewsKind.IDLE
+            written += known != before and view is between[0]
+    assert (said, written) == (2, 2)
+
+
+def test_a_clock_that_was_ahead_holds_no_message_back() -> None:
+    ahead = KnownOutlook(outlook=Outlook.RUNNING, at=at("09:00:00"), idle_said_at=int(9e9))
+    (change,) = news([("10:00:00", idle(since="09:59:00"))], known=ahead)
+    assert change.kind is NewsKind.IDLE
 
 
 def test_a_suspension_for_idle_gpus_is_a_message_and_a_users_is_none() -> None:

@@ -16,6 +16,7 @@ from drumline.notifications.notifier import Notifier
 from drumline.notifications.record import (
     MOST_JOBS,
     MOST_PENDING,
+    MOST_PENDING_OF_A_JOB,
     PendingMessage,
     SentRecord,
     packed,
@@ -27,6 +28,7 @@ from tests.unit.notifications.jobs import (
     at,
     deleted,
     failed,
+    idle,
     job,
     modified,
     preempted,
@@ -257,6 +259,45 @@ async def test_a_storm_is_bounded_and_what_is_left_out_does_not_come_later(offic
     office.now += 10.0
     await office.settle()
     assert len(office.sent) == MOST_PENDING
+
+
+async def test_a_job_whose_outlook_changes_all_the_time_leaves_room_for_others(
+    office: Office,
+) -> None:
+    office.open()
+    await office.settle()
+    office.refuses = True
+    for minute in range(10, 50):
+        office.now = at(f"10:{minute}:00")
+        office.notifier.on_event(modified(running(since=f"10:{minute}:00")))
+        office.notifier.on_event(modified(job("Suspended")))
+    office.notifier.on_event(added(running(uid="u-2", name="other")))
+    await office.settle()
+    assert office.kept is not None
+    names = [message.change.name for message in unpacked(office.kept).pending]
+    assert (names.count("llama"), names.count("other")) == (MOST_PENDING_OF_A_JOB, 1)
+
+
+async def test_idle_messages_are_an_hour_apart_over_restarts_and_need_no_event(
+    office: Office,
+) -> None:
+    office.open([running()])
+    office.now = at("10:00:00")
+    await office.settle()
+    for minute in range(40):
+        office.now = at(f"10:{minute:02}:00")
+        office.notifier.on_event(modified(idle(since=f"10:{minute:02}:00")))
+        await office.settle()
+        office.notifier.on_event(modified(running()))
+        await office.settle()
+    assert office.kinds == ["Idle"]
+    office.open([idle(since="10:40:00")])
+    await office.settle()
+    assert office.kinds == ["Idle"]
+    office.now = at("11:00:00")
+    await office.settle()
+    await office.settle()
+    assert office.kinds == ["Idle", "Idle"]
 
 
 async def test_more_jobs_than_can_be_remembered_are_left_out(office: Office) -> None:

@@ -27,7 +27,7 @@ MOST_BYTES_OF_A_CONFIG_MAP = 1024 * 1024
 
 def test_a_record_is_read_as_it_was_written() -> None:
     known = {
-        "u-1": KnownOutlook(outlook=Outlook.PREEMPTED, at=7.0, promised_by=9.5),
+        "u-1": KnownOutlook(outlook=Outlook.PREEMPTED, at=7.0, promised_by=9.5, idle_said_at=6),
         "u-2": KnownOutlook(outlook=Outlook.FINISHED, at=8.0),
     }
     change = a_change(culprit=Culprit(cause="ECC", node="gpu-7", rank=3), since=3.0)
@@ -51,6 +51,7 @@ def test_the_largest_record_fits_a_config_map() -> None:
             outlook=seeded.choice(list(Outlook)),
             at=float(1_795_000_000 + seeded.randrange(10_000_000)),
             promised_by=float(1_795_000_000 + seeded.randrange(10_000_000)),
+            idle_said_at=1_795_000_000 + seeded.randrange(10_000_000),
         )
         for _ in range(MOST_JOBS)
     }
@@ -84,7 +85,7 @@ def test_anything_else_is_refused(raw: bytes) -> None:
 
 def test_the_form_is_as_small_as_it_is_meant_to_be() -> None:
     known = {"u": KnownOutlook(outlook=Outlook.RUNNING, at=7.0)}
-    assert msgspec.json.encode(known) == b'{"u":["Running",7.0,null,false]}'
+    assert msgspec.json.encode(known) == b'{"u":["Running",7.0,null,false,null]}'
 
 
 def test_a_record_of_an_older_version_is_read() -> None:

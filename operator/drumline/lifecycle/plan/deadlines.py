@@ -1,4 +1,7 @@
-"""Deadlines of a start and of a run, and the restart backoff. In seconds since the epoch."""
+"""Deadlines of a start and of a run, the restart backoff, the pace of what agents say.
+
+In seconds since the epoch.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
 
+SENTENCE_SECONDS: Final = 10.0
+"""After so long the write budget allows another sentence of the agents."""
 MAX_BACKOFF_SECONDS: Final = 300.0
 BACKOFF_MEMORY_SECONDS: Final = 3600.0
 """Restarts longer ago do not count for the backoff."""

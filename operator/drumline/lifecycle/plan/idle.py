@@ -4,21 +4,35 @@ Its agents report how long no rank has shown work (`contract.Pause`); what follo
 say (`spec.idle`). Nothing is judged while a gang starts, recovers, changes its size, saves for a
 disruption, waits for its storage or is held, and nothing is concluded from agents that do not
 answer: what was said of the gang stays, and time alone takes it no further.
+
+Agents may change their mind at every answer, so what was said stays for `SENTENCE_SECONDS` before
+the next is written. The condition's own time counts them, so a restart of the operator begins
+nothing anew, and a timer says what was held back, also where no agent says it again.
 """
 
 from __future__ import annotations
 
-from drumline.api.conditions import ConditionType, DisruptionKind, Reason
+from typing import Final
+
+from drumline.api.conditions import Condition, ConditionType, DisruptionKind, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.idleness import IdleStage, idle_verdict
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.plan.actions import JobPlan
+from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.eviction import can_save, saved_checkpoint
 from drumline.lifecycle.plan.notices import SAVE_SECONDS, request_save
 from drumline.lifecycle.plan.situation import Situation
 from drumline_trainer.contract import Pause
+
+_REASONS: Final = {
+    IdleStage.WORKS: None,
+    IdleStage.WARNED: Reason.NO_STEPS,
+    IdleStage.NOTIFIED: Reason.STAYS_IDLE,
+}
+"""What is said of a gang that goes on to train."""
 
 
 def judge(situation: Situation) -> JobPlan:
@@ -38,16 +52,19 @@ def judge(situation: Situation) -> JobPlan:
         may_suspend=job.spec.when_idle != "Keep",
         notified_seconds=notified,
     )
-    if verdict.stage is IdleStage.WORKS:
-        return JobPlan(status=transitions.works_again(job, now=now) if said else None)
     if verdict.stage is IdleStage.SUSPENDED:
         return JobPlan(status=_eviction(situation, pause))
-    reason = Reason.NO_STEPS if verdict.stage is IdleStage.WARNED else Reason.STAYS_IDLE
-    if said != reason:
-        message = _sentence(situation, pause)
-        return JobPlan(status=transitions.idle(job, reason=reason, message=message, now=now))
-    again = None if verdict.again_in is None else now + verdict.again_in
-    return JobPlan(requeue_at=again)
+    reason = _REASONS[verdict.stage]
+    if said == reason:
+        again = None if verdict.again_in is None else now + verdict.again_in
+        return JobPlan(requeue_at=again)
+    held_until = _held_until(shown, now=now)
+    if held_until is not None:
+        return JobPlan(requeue_at=held_until)
+    if reason is None:
+        return JobPlan(status=transitions.works_again(job, now=now))
+    message = _sentence(situation, pause)
+    return JobPlan(status=transitions.idle(job, reason=reason, message=message, now=now))
 
 
 def leave(situation: Situation) -> JobPlan | None:
@@ -60,7 +77,9 @@ def leave(situation: Situation) -> JobPlan | None:
     if saved is None and not ended and _works(situation):
         text = "it works again"
         status = transitions.disruption_withdrawn(situation.job, message=text, now=situation.now)
-        return JobPlan(status=status)
+        # One write: if it were idle again before a second, it would be evicted again at once.
+        job = situation.with_status(status).job
+        return JobPlan(status=transitions.works_again(job, now=situation.now))
     if saved is not None or ended or not can_save(situation, disruption):
         return JobPlan(status=_suspended_status(situation, saved))
     return request_save(situation, disruption, leave=True)
@@ -85,6 +104,14 @@ def _pause(situation: Situation) -> Pause | None:
     if situation.is_held or observed.waiting_for:
         return Pause(seconds=0.0, usual_seconds=0.0)
     return observed.pause
+
+
+def _held_until(shown: Condition | None, *, now: float) -> float | None:
+    """Until when what was said stays; None: no longer, also where its time is yet to come."""
+    if shown is None:
+        return None
+    until = parse_timestamp(shown.last_transition_time) + SENTENCE_SECONDS
+    return until if now < until <= now + SENTENCE_SECONDS else None
 
 
 def _works(situation: Situation) -> bool:

@@ -36,12 +36,9 @@ from drumline.lifecycle.plan import (
 )
 from drumline.lifecycle.plan.acceptance import is_ours, refusal_of, verdict_of
 from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan
-from drumline.lifecycle.plan.deadlines import active_deadline
+from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS, active_deadline
 from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.situation import Situation
-
-SENTENCE_SECONDS: Final = 10.0
-"""After so long the write budget allows another sentence of the agents."""
 
 SUCCESSOR_SECONDS: Final = 1.0
 """Until it is asked again whether its successors know that it has ended."""
