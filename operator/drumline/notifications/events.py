@@ -32,6 +32,8 @@ from drumline.overview.objects import seconds
 
 _PREEMPTED: Final = "Preempted"
 _IDLE_GPUS: Final = "IdleGpus"
+_CLOCKS_DIFFER_SECONDS: Final = 30.0
+"""The notifier's and the operator's; a pause is idle only after a minute."""
 _WAITS_FOR_OTHERS: Final = frozenset(("WaitingForJobs", "SweepLimit"))
 _NEEDS_A_CHANGE: Final = NOT_IN_LINE | {
     "PredecessorFailed",
@@ -183,11 +185,20 @@ def _running(
     if not job.idle_at:
         return msgspec.structs.replace(before, is_idle=False), None
     said_at = before.idle_said_at
-    if before.is_idle or (said_at is not None and 0.0 <= now - said_at < patience.idle_seconds):
+    is_said = before.is_idle and not _is_of_a_later_pause(job, said_at)
+    if is_said or (said_at is not None and 0.0 <= now - said_at < patience.idle_seconds):
         return before, None
     change = _change(before, job, NewsKind.IDLE, key=job.idle_at, now=now)
     known = msgspec.structs.replace(before, is_idle=True, idle_said_at=int(now))
     return known, msgspec.structs.replace(change, message=job.idle_message)
+
+
+def _is_of_a_later_pause(job: NotifiableJob, said_at: int | None) -> bool:
+    """Whether it has worked since the message, while the operator was away: it never said so."""
+    idle_at = seconds(job.idle_at)
+    if idle_at is None or said_at is None:
+        return False
+    return idle_at > said_at + _CLOCKS_DIFFER_SECONDS
 
 
 def _suspended(

@@ -7,13 +7,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drumline_trainer.contract import Pause, Progress
+from drumline_trainer.contract import NoticeAnswer, Pause, Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
 WORKS = Pause(seconds=0.4, usual_seconds=2.0)
+SAVES = Pause(seconds=0.0, usual_seconds=2.0)
+"""In the phase of saving."""
 SAVED = Progress(step=410, total_steps=1000, checkpoint_step=410, checkpoint_digest="d")
 
 
@@ -24,7 +26,7 @@ def gang(site: Site, operator: OperatorProcess) -> Iterator[Trainers]:
     site.kube.patch(
         "trainingqueues", site.queue, {"spec": {"idle": {"action": "Suspend", "afterSeconds": 60}}}
     )
-    with Trainers(site, "gang", saves=SAVED) as gang:
+    with Trainers(site, "gang") as gang:
         gang.submit(nodes=2)
         gang.attend("0-g1", "1-g1")
         gang.running(1)
@@ -33,6 +35,19 @@ def gang(site: Site, operator: OperatorProcess) -> Iterator[Trainers]:
 
 def pauses(gang: Trainers, seconds: float) -> None:
     gang.agents["gang-0-g1"].change(pause=Pause(seconds=seconds, usual_seconds=2.0))
+
+
+def saves(gang: Trainers) -> None:
+    """Saves once it is asked to; that it shows no pause meanwhile is heard before it is done."""
+    agent = gang.agents["gang-0-g1"]
+    agent.wait_for(lambda agent: agent.notices, seconds=60)
+    notice = agent.notices[-1]
+    assert notice.leave
+    agent.change(pause=SAVES)
+    asks_on = f"since={agent.status.version}&"
+    agent.wait_for(lambda agent: any(asks_on in path for path in agent.requests), seconds=60)
+    answer = NoticeAnswer(id=notice.id, step=SAVED.checkpoint_step, digest=SAVED.checkpoint_digest)
+    agent.change(notice=answer, progress=SAVED)
 
 
 def idle_condition(job: Json | None) -> Json:
@@ -51,7 +66,7 @@ def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
     job = site.wait("gang", reason_is("Training"), seconds=60)
     assert idle_condition(job)["status"] == "False"
 
-    pauses(gang, 130.0)
+    pauses(gang, 3_600.0)
     status = site.wait("gang", reason_is("StaysIdle"), seconds=60)["status"]
     operator.stop()
     # Its owner has known it for two minutes, by what the next leader reads.
@@ -63,8 +78,8 @@ def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
     site.kube.patch_status("trainingjobs", "gang", conditions, site.namespace)
     assert gang.agents["gang-0-g1"].notices == []
     operator.start()
+    saves(gang)
     job = site.wait("gang", phase_is("Suspended"), seconds=60)
-    assert gang.noticed("0-g1").leave
     status = job["status"]
     assert (status["reason"], status["checkpoint"]["step"]) == ("IdleGpus", 410)
     assert "step 410 is saved. drumline resume gang" in status["message"]

@@ -151,6 +151,31 @@ def test_a_job_that_stays_idle_is_said_once_and_again_an_hour_later_at_the_earli
     assert len({change.id for change in changes}) == 3
 
 
+def test_a_later_pause_is_said_also_where_nobody_saw_that_it_worked_between() -> None:
+    changes = news(
+        [
+            ("08:00:00", running()),
+            ("09:00:00", idle(since="09:00:00")),
+            ("09:40:00", idle(since="09:40:00")),  # within the hour
+            ("10:00:00", idle(since="09:40:00")),
+            ("11:30:00", idle(since="09:40:00")),
+        ]
+    )
+    assert [str(change.kind) for change in changes] == ["Started", "Idle", "Idle"]
+    assert changes[2].at == at("09:40:00")
+
+
+def test_clocks_that_differ_a_little_say_nothing_twice() -> None:
+    changes = news(
+        [
+            ("08:00:00", running()),
+            ("09:00:00", idle(since="09:00:10")),
+            ("10:30:00", idle(since="09:00:10")),
+        ]
+    )
+    assert [str(change.kind) for change in changes] == ["Started", "Idle"]
+
+
 def test_a_job_that_is_idle_off_and_on_is_said_once_an_hour_and_known_without_a_write() -> None:
     """Whatever comes between, as its agents decide how often."""
     between = (running(), preempted(at="10:00:20", **FORECAST), job("Suspended"))

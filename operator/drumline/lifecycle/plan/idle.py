@@ -3,7 +3,8 @@
 Its agents report how long no rank has shown work (`contract.Pause`); what follows is its queue's to
 say (`spec.idle`). Nothing is judged while a gang starts, recovers, changes its size, saves for a
 disruption, waits for its storage or is held, and nothing is concluded from agents that do not
-answer: what was said of the gang stays, and time alone takes it no further.
+answer: what was said of the gang stays, and time alone takes it no further. Once they may have the
+notice to save and leave, it is seen through: it cannot be taken back from ranks that have agreed.
 
 Agents may change their mind at every answer, so what was said stays for `SENTENCE_SECONDS` before
 the next is written. The condition's own time counts them, so a restart of the operator begins
@@ -15,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 
 from drumline.api.conditions import Condition, ConditionType, DisruptionKind, Reason
-from drumline.api.jobstatus import TrainingJobStatus
+from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.conditions import condition, is_true
 from drumline.lifecycle.model.idleness import IdleStage, idle_verdict
@@ -23,7 +24,7 @@ from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 from drumline.lifecycle.plan.actions import JobPlan
 from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.eviction import can_save, saved_checkpoint
-from drumline.lifecycle.plan.notices import SAVE_SECONDS, request_save
+from drumline.lifecycle.plan.notices import SAVE_SECONDS, answer_to, request_save
 from drumline.lifecycle.plan.situation import Situation
 from drumline_trainer.contract import Pause
 
@@ -43,9 +44,7 @@ def judge(situation: Situation) -> JobPlan:
     job, now = situation.job, situation.now
     shown = condition(job.status, ConditionType.IDLE)
     said = shown.reason if shown is not None and shown.status == "True" else None
-    notified = None
-    if shown is not None and said == Reason.STAYS_IDLE:
-        notified = max(0.0, now - parse_timestamp(shown.last_transition_time))
+    notified = _notified_seconds(shown, pause, now=now)
     verdict = idle_verdict(
         pause,
         situation.observed.idle_rules,
@@ -55,7 +54,8 @@ def judge(situation: Situation) -> JobPlan:
     if verdict.stage is IdleStage.SUSPENDED:
         return JobPlan(status=_eviction(situation, pause))
     reason = _REASONS[verdict.stage]
-    if said == reason:
+    untold = reason is Reason.STAYS_IDLE and notified is None
+    if said == reason and not untold:
         again = None if verdict.again_in is None else now + verdict.again_in
         return JobPlan(requeue_at=again)
     held_until = _held_until(shown, now=now)
@@ -74,7 +74,7 @@ def leave(situation: Situation) -> JobPlan | None:
         return None
     saved = saved_checkpoint(situation, disruption)
     ended = all(pod.end is not None for pod in situation.gang.present)
-    if saved is None and not ended and _works(situation):
+    if not _may_have_notice(situation, disruption) and not ended and _works(situation):
         text = "it works again"
         status = transitions.disruption_withdrawn(situation.job, message=text, now=situation.now)
         # One write: if it were idle again before a second, it would be evicted again at once.
@@ -114,9 +114,31 @@ def _held_until(shown: Condition | None, *, now: float) -> float | None:
     return until if now < until <= now + SENTENCE_SECONDS else None
 
 
+def _notified_seconds(shown: Condition | None, pause: Pause, *, now: float) -> float | None:
+    """Since when its owner knows of this pause; None: they do not.
+
+    Its agents may have worked while the operator was away: then what is said is about a pause
+    before. It is a minute old at least before it is said, so an older report does no harm.
+    """
+    if shown is None or (shown.status, shown.reason) != ("True", Reason.STAYS_IDLE):
+        return None
+    notified = max(0.0, now - parse_timestamp(shown.last_transition_time))
+    return notified if notified <= pause.seconds else None
+
+
+def _may_have_notice(situation: Situation, disruption: DisruptionStatus) -> bool:
+    """Whether its agents may act on the notice by now: ranks that have agreed to save leave.
+
+    They show no pause while they save, so from here on that is no sign that it trains again.
+    """
+    observed = situation.observed
+    return observed.notified == disruption.id or answer_to(observed, disruption) is not None
+
+
 def _works(situation: Situation) -> bool:
+    """Whether its agents say so: of a pause that they cannot tell nothing follows."""
     pause = situation.observed.pause
-    return pause is not None and not pause.is_idle
+    return pause is not None and pause.usual_seconds > 0 and not pause.is_idle
 
 
 def _sentence(situation: Situation, pause: Pause) -> str:
