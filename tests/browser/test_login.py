@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from drumline.cli.decide.cycle import read_policy
-from drumline.cli.ui.callers import ApiServer, TokenDoor
+from drumline.cli.ui.callers import ApiServer, TokenAccess
 from drumline.cli.ui.server import application, listening
 from tests.browser.devtools import Page
 from tests.browser.test_page import enter
@@ -37,7 +37,7 @@ async def port() -> AsyncIterator[int]:
     cluster.router.add_get("/{path:.*}", api_server)
     async with listening(cluster, host="127.0.0.1", port=0) as taken:
         server = ApiServer(url=f"http://127.0.0.1:{taken}", ca=Path("/none"))
-        app = application(TokenDoor(server, policy=read_policy(None)))
+        app = application(TokenAccess(server, policy=read_policy(None)))
         async with listening(app, host="127.0.0.1", port=0) as port:
             yield port
 

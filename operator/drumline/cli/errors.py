@@ -4,6 +4,7 @@
 
     CommandError
     ├── BadInput      2   the arguments, a file or the kubeconfig are not usable: nothing was asked
+    ├── Busy          1   too much is asked at once: the cluster was not asked
     └── NotAnswered   1   the cluster was asked, and did not give what was asked for
         ├── NotLoggedIn      as it does not accept the credentials
         └── NotAnsweredYet   and may give it a moment later
@@ -24,6 +25,10 @@ class BadInput(CommandError):  # noqa: N818 - read as a sentence: raise BadInput
     """The arguments, a file or the kubeconfig are not usable."""
 
     exit_code: ClassVar[int] = 2
+
+
+class Busy(CommandError):  # noqa: N818 - as above
+    """Too much is asked of this process at once; a moment later it may be less."""
 
 
 class NotAnswered(CommandError):  # noqa: N818 - as above

@@ -12,7 +12,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -26,7 +25,8 @@ from drumline.cli.decide.cycle import read_policy
 from drumline.cli.decide.job_decisions import JobVerdict
 from drumline.cli.decide.what_if import NewJob
 from drumline.cli.ui.callers import NAMESPACE_COOKIE, TOKEN_COOKIE
-from drumline.cli.ui.cluster_source import LiveCluster
+from drumline.cli.ui.cluster_source import Caller, LiveCluster, SharedLimits
+from drumline.cli.ui.questions import Questions
 from drumline.kube.credentials import from_kubeconfig
 from tests.cluster import Cluster
 from tests.cluster.rest import Api
@@ -461,7 +461,8 @@ async def test_a_question_is_answered_from_the_objects_of_the_api_server(
     # a new node has a taint until a controller has seen that it is ready
     site.kube.patch("nodes", node, {"spec": {"taints": None}})
     live = LiveCluster(
-        from_kubeconfig(control_plane.kubeconfig), clock=time.monotonic, policy=read_policy(None)
+        Caller(credentials=from_kubeconfig(control_plane.kubeconfig)),
+        limits=SharedLimits(Questions(read_policy(None))),
     )
     answer = await live.what_if(NewJob(queue=queue, nodes=1, gpus_per_node=8))
     site.kube.delete("nodes", node)

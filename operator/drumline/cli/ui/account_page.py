@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.ui.parts import document, section
+from drumline.cli.ui.parts import document, post_form, section
 
 
 def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = False) -> str:
@@ -29,7 +29,7 @@ def account(sentence: str, *, up: str, reachable: str | None, logged_in: bool = 
     else:
         content += [element("p", hint), _login(up)]
     if logged_in:
-        log_out = _form(f"{up}logout", element("button", "Log out"))
+        log_out = post_form(f"{up}logout", element("button", "Log out"))
         content += [section("Namespace", _namespace(up)), section("Log out", log_out)]
     return document("Log in", joined(*content), up=up, script=None)
 
@@ -57,7 +57,7 @@ def _login(up: str) -> Markup:
     token = element(
         "input", type="password", name="token", required="", autocomplete="off", maxlength=3800
     )
-    return _form(
+    return post_form(
         f"{up}login",
         element("label", "Token ", token),
         element("label", "Namespace, if you may not see all ", _namespace_field()),
@@ -67,12 +67,8 @@ def _login(up: str) -> Markup:
 
 def _namespace(up: str) -> Markup:
     field = element("label", "Only jobs of ", _namespace_field())
-    return _form(f"{up}namespace", field, element("button", "Choose it"))
+    return post_form(f"{up}namespace", field, element("button", "Choose it"))
 
 
 def _namespace_field() -> Markup:
     return element("input", name="namespace", maxlength=63, spellcheck="false")
-
-
-def _form(action: str, *fields: Markup) -> Markup:
-    return element("form", *fields, method="post", action=action, class_="fields")

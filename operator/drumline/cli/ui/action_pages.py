@@ -15,7 +15,7 @@ from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.markup import Markup, element, joined
 from drumline.cli.report.job_input import JobInput
 from drumline.cli.ui.links import action_path, beside_path, other_size_path
-from drumline.cli.ui.parts import document
+from drumline.cli.ui.parts import document, post_form
 from drumline.overview.objects import ClusterObjects, PriorityClassObject
 
 MOST_CLASSES: Final = 200
@@ -54,7 +54,7 @@ def delete(job_input: JobInput) -> str:
             " unless an archive keeps them. To come back later, suspend it instead.",
             class_="lead",
         ),
-        _form(
+        post_form(
             "delete",
             _hidden("uid", job_input.uid),
             element("button", f"Delete {job.name}", class_="danger"),
@@ -77,7 +77,7 @@ def priority(job_input: JobInput, cluster: ClusterObjects) -> str:
             " and a class may need the right to use it.",
             class_="lead",
         ),
-        _form(
+        post_form(
             "priority",
             element("label", "Priority class ", priority_choice(cluster.priorities, chosen=now)),
             element("button", "Change it"),
@@ -108,7 +108,7 @@ def clone(job: NamedJob, manifest: dict[str, Any], *, changes: Sequence[str]) ->
         element(
             "pre", job_yaml([manifest]), tabindex="0", class_="manifest", aria_label="Manifest"
         ),
-        _form(
+        post_form(
             "clone",
             _hidden("name", name),
             _hidden("changes", lines),
@@ -162,10 +162,6 @@ def _document(job: NamedJob, title: str, content: Iterable[Markup]) -> str:
 
 def _back(job: NamedJob) -> Markup:
     return element("a", "No", href=beside_path(job.name), class_="button")
-
-
-def _form(action: str, *fields: Markup) -> Markup:
-    return element("form", *fields, method="post", action=action, class_="fields")
 
 
 def _hidden(name: str, value: str) -> Markup:

@@ -9,6 +9,7 @@ from typing import Final, Protocol
 from drumline.archive.reading import EndedJob
 from drumline.cli.archived_jobs import ArchivedJobs, archived_jobs
 from drumline.cli.errors import NotAnswered
+from drumline.cli.ui.cancellation import finish
 
 FRESH_SECONDS: Final = 60.0
 SHOWN_DAYS: Final = 30
@@ -54,11 +55,13 @@ class Archive:
         async with self._reading:
             now = self._clock()
             if now - self._read_at > FRESH_SECONDS:
-                self._ended = await asyncio.to_thread(
-                    archived_jobs,
-                    self._url,
-                    self._environment,
-                    since=now - SHOWN_DAYS * 86_400.0,
+                self._ended = await finish(
+                    asyncio.to_thread(
+                        archived_jobs,
+                        self._url,
+                        self._environment,
+                        since=now - SHOWN_DAYS * 86_400.0,
+                    )
                 )
                 self._read_at = now
             return self._ended

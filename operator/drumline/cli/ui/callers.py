@@ -1,4 +1,4 @@
-"""The door of the page in the cluster: each caller's own token, which the API server judges.
+"""Access to the page in the cluster: each caller's own token, which the API server judges.
 
 The process has no rights. A token comes with each request, in the Authorization header that an
 authenticating proxy sets, or in the cookie that the page's own form sets, and goes to the API
@@ -10,27 +10,33 @@ from __future__ import annotations
 
 import hashlib
 import re
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+from weakref import WeakValueDictionary
 
 from aiohttp import web
 
 from drumline.cli.errors import CommandError, NotAnswered, NotLoggedIn
 from drumline.cli.ui import account_page
-from drumline.cli.ui.cluster_source import ClusterMemory, ClusterSource, LiveCluster, ReadSlots
-from drumline.cli.ui.door import SAFE_METHODS, answer_of
+from drumline.cli.ui.access import SAFE_METHODS, answer_of
+from drumline.cli.ui.cluster_source import (
+    Caller,
+    ClusterSource,
+    LiveCluster,
+    SharedLimits,
+    new_memory,
+)
+from drumline.cli.ui.kept_value import KeptValue
+from drumline.cli.ui.questions import Questions
 from drumline.kube.credentials import Credentials, Token
+from drumline.overview.objects import ClusterObjects
 from drumline.scheduling.model import Policy
 
 TOKEN_COOKIE: Final = "__Host-drumline-token"  # noqa: S105 - its name
 NAMESPACE_COOKIE: Final = "__Host-drumline-namespace"
 LOGIN_SECONDS: Final = 8 * 3600
-MOST_MEMORIES: Final = 64
-MEMORY_SECONDS: Final = 60.0
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/=-]{8,3800}")
 _NAMESPACE: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _EVERY_PORT: Final = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -45,33 +51,22 @@ class ApiServer:
     ca: Path
 
 
-@dataclass(slots=True)
-class _Memory:
-    used_at: float
-    memory: ClusterMemory = field(default_factory=ClusterMemory)
-
-
-class TokenDoor:
+class TokenAccess:
     """Everybody who has a token.
 
     Args:
         api_server: where they are sent.
         policy: of the operator, for questions.
-        clock: seconds that only grow.
     """
 
-    def __init__(
-        self,
-        api_server: ApiServer,
-        *,
-        policy: Policy,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, api_server: ApiServer, *, policy: Policy) -> None:
         self._api_server = api_server
-        self._policy = policy
-        self._clock = clock
-        self._slots = ReadSlots()
-        self._memories: dict[bytes, _Memory] = {}
+        self._limits = SharedLimits(Questions(policy))
+        # held by the requests of a caller, and by the timer of what they have read: a token that
+        # the API server refuses leaves nothing behind and takes nobody's place
+        self._memories: WeakValueDictionary[bytes, KeptValue[ClusterObjects]] = (
+            WeakValueDictionary()
+        )
 
     @property
     def prefix(self) -> str:
@@ -113,11 +108,9 @@ class TokenDoor:
             namespace=namespace,
         )
         return LiveCluster(
-            credentials,
-            clock=self._clock,
-            policy=self._policy,
-            memory=self._memory(f"{namespace} {token}"),
-            slots=self._slots,
+            Caller(credentials=credentials, key=_digest(token)),
+            limits=self._limits,
+            memory=self._memory(_digest(f"{namespace} {token}")),
         )
 
     def refused(self, request: web.Request, error: CommandError) -> web.Response | None:
@@ -141,18 +134,15 @@ class TokenDoor:
         router.add_post("/logout", _logout)
         router.add_post("/namespace", _choose)
 
-    def _memory(self, caller: str) -> ClusterMemory:
-        now = self._clock()
-        digest = hashlib.sha256(caller.encode()).digest()
-        known = self._memories.pop(digest, None) or _Memory(now)
-        kept = [
-            (key, each)
-            for key, each in self._memories.items()
-            if now - each.used_at <= MEMORY_SECONDS
-        ]
-        known.used_at = now
-        self._memories = dict(kept[-(MOST_MEMORIES - 1) :]) | {digest: known}
-        return known.memory
+    def _memory(self, key: bytes) -> KeptValue[ClusterObjects]:
+        memory = self._memories.get(key)
+        if memory is None:
+            memory = self._memories[key] = new_memory()
+        return memory
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
 
 
 def _token(request: web.Request) -> str | None:

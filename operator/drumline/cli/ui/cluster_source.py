@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from drumline.cli.cluster_access import cluster_client, missing_job, not_answered
-from drumline.cli.decide import live_objects, what_if
 from drumline.cli.decide.what_if import Change, WhatIfAnswer
 from drumline.cli.errors import BadInput, NotAnswered, NotLoggedIn
 from drumline.cli.jobs.create_clone import create_clone
@@ -18,16 +17,15 @@ from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.overview.read import WantedKinds, from_cluster
 from drumline.cli.report import from_cluster as one_job
 from drumline.cli.report.job_input import JobInput
+from drumline.cli.ui.kept_value import KeptValue
+from drumline.cli.ui.questions import Questions
 from drumline.kube import errors, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline.overview.objects import ClusterObjects
-from drumline.scheduling.model import Policy
 
 FRESH_SECONDS: Final = 3.0
-BASELINE_SECONDS: Final = 15.0
-"""A slider is moved several times."""
 _EVERYTHING: Final = WantedKinds(namespace=None, queues=True, nodes=True)
 _JOBS_ALONE: Final = WantedKinds(namespace=None, queues=True)
 
@@ -67,65 +65,55 @@ class ClusterSource(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Seen:
-    at: float
-    cluster: ClusterObjects
+def new_memory() -> KeptValue[ClusterObjects]:
+    """For what is read with one identity, for all its windows."""
+    return KeptValue(seconds=FRESH_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Baseline:
-    at: float
-    baseline: what_if.Baseline
-    remarks: tuple[str, ...]
+class Caller:
+    """Who asks.
 
+    Attributes:
+        credentials: of the user.
+        key: tells him from the other callers of this process.
+    """
 
-@dataclass(slots=True)
-class ClusterMemory:
-    """What was read lately with one identity, for all its windows."""
-
-    reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    seen: _Seen | None = None
-    asking: asyncio.Lock = field(default_factory=asyncio.Lock)
-    baseline: _Baseline | None = None
+    credentials: Credentials
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadSlots:
-    """How much this process does at a time, for all identities."""
+class SharedLimits:
+    """How much this process does at a time, for all callers."""
 
-    reads: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
-    questions: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(1))
+    questions: Questions
+    requests: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(4))
 
 
 class LiveCluster:
     """A cluster behind an API server, with the rights of these credentials.
 
     Args:
-        credentials: of the user.
-        clock: seconds that only grow.
-        policy: of the operator, for questions.
+        caller: whose they are.
+        limits: of this process.
         read: reads the cluster.
-        memory: of these credentials.
-        slots: of this process.
+        memory: of the caller.
     """
 
     def __init__(
         self,
-        credentials: Credentials,
+        caller: Caller,
         *,
-        clock: Callable[[], float],
-        policy: Policy,
+        limits: SharedLimits,
         read: Callable[..., Awaitable[ClusterObjects]] = from_cluster,
-        memory: ClusterMemory | None = None,
-        slots: ReadSlots | None = None,
+        memory: KeptValue[ClusterObjects] | None = None,
     ) -> None:
-        self._credentials = credentials
-        self._clock = clock
+        self._caller = caller
+        self._credentials = caller.credentials
+        self._limits = limits
         self._read = read
-        self._policy = policy
-        self._memory = memory or ClusterMemory()
-        self._slots = slots or ReadSlots()
+        self._memory = memory or new_memory()
 
     async def cluster(self) -> ClusterObjects:
         """The whole cluster, at most `FRESH_SECONDS` old; without nodes for who may not list them.
@@ -133,17 +121,12 @@ class LiveCluster:
         Raises:
             NotAnswered: the jobs cannot be read.
         """
-        memory = self._memory
-        async with memory.reading:  # windows that ask meanwhile get the same answer
-            if memory.seen is None or self._clock() - memory.seen.at > FRESH_SECONDS:
-                async with self._slots.reads:
-                    cluster = await self._everything()
-                memory.seen = _Seen(at=self._clock(), cluster=cluster)
-            return memory.seen.cluster
+        return await self._memory.value(self._everything)
 
     async def job(self, job: NamedJob) -> JobInput:
         """One job with its events, as it is now."""
-        return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
+        async with self._limits.requests:
+            return await one_job.read(self._credentials, job=job.name, namespace=job.namespace)
 
     async def manifest(self, job: NamedJob) -> dict[str, Any]:
         """One job as the API server prints it."""
@@ -151,24 +134,15 @@ class LiveCluster:
             return await read_job(client, job=job.name, namespace=job.namespace)
 
     async def what_if(self, change: Change) -> WhatIfAnswer:
-        """What one cycle would decide otherwise, on objects at most `BASELINE_SECONDS` old.
+        """What one cycle would decide otherwise.
 
         Raises:
-            CommandError: a kind may not be listed, or what would be different is not there.
+            CommandError: it is not its turn, a kind may not be listed, or what would be different
+                is not there.
         """
-        memory = self._memory
-        # cycles of two questions would take as long side by side
-        async with memory.asking, self._slots.questions:
-            known = memory.baseline
-            if known is None or self._clock() - known.at > BASELINE_SECONDS:
-                live = await live_objects.read(self._credentials)
-                made = await asyncio.to_thread(
-                    what_if.baseline, live.manifests, policy=self._policy
-                )
-                known = _Baseline(at=self._clock(), baseline=made, remarks=live.remarks)
-                memory.baseline = known
-            answer = await asyncio.to_thread(what_if.answer, known.baseline, change)
-        return replace(answer, remarks=(*known.remarks, *answer.remarks))
+        return await self._limits.questions.answer(
+            change, caller=self._caller.key, credentials=self._credentials
+        )
 
     async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
         """Write these fields of its spec."""
@@ -196,7 +170,7 @@ class LiveCluster:
     @asynccontextmanager
     async def _asked(self, job: NamedJob, *, verb: str) -> AsyncGenerator[KubeClient]:
         try:
-            async with cluster_client(self._credentials) as client:
+            async with self._limits.requests, cluster_client(self._credentials) as client:
                 yield client
         except errors.NotFound as error:
             raise NotAnswered(missing_job(error, job=job.name, namespace=job.namespace)) from None
@@ -204,13 +178,15 @@ class LiveCluster:
             raise not_answered(error, what=job.text, verb=verb) from None
         except ValueError as error:  # no name of an object
             raise BadInput(str(error)) from None
-        self._memory.seen = self._memory.baseline = None
+        self._memory.drop()
+        self._limits.questions.changed_by(self._caller.key)
 
     async def _everything(self) -> ClusterObjects:
         own = self._credentials.namespace
-        try:
-            return await self._read(self._credentials, _EVERYTHING, own=own)
-        except NotLoggedIn:
-            raise
-        except NotAnswered:  # most users may not list nodes
-            return await self._read(self._credentials, _JOBS_ALONE, own=own)
+        async with self._limits.requests:
+            try:
+                return await self._read(self._credentials, _EVERYTHING, own=own)
+            except NotLoggedIn:
+                raise
+            except NotAnswered:  # most users may not list nodes
+                return await self._read(self._credentials, _JOBS_ALONE, own=own)

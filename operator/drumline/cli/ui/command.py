@@ -15,7 +15,8 @@ from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
 from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
 from drumline.cli.ui.archive_source import Archive
-from drumline.cli.ui.cluster_source import LiveCluster
+from drumline.cli.ui.cluster_source import Caller, LiveCluster, SharedLimits
+from drumline.cli.ui.questions import Questions
 from drumline.cli.ui.server import new_secret, serve
 
 
@@ -30,7 +31,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     )
     named = chosen.archive or environment.get(ARCHIVE_VARIABLE)
     archive = Archive(named, environment, clock=time.time) if named else None
-    live = LiveCluster(credentials, clock=time.monotonic, policy=read_policy(chosen.policy))
+    limits = SharedLimits(Questions(read_policy(chosen.policy)))
+    live = LiveCluster(Caller(credentials=credentials), limits=limits)
     try:
         asyncio.run(_serve(live, archive, port=chosen.port, opens=not chosen.no_browser))
     except KeyboardInterrupt:

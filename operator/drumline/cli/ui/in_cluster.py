@@ -10,7 +10,7 @@ import signal
 
 from aiohttp import web
 
-from drumline.cli.ui.callers import ApiServer, TokenDoor
+from drumline.cli.ui.callers import ApiServer, TokenAccess
 from drumline.cli.ui.server import application, listening
 from drumline.controller.conversion.queues import policy_of
 from drumline.settings import Settings
@@ -25,7 +25,7 @@ async def run(settings: Settings) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     server = ApiServer(url=settings.api_server, ca=settings.api_server_ca)
-    app = application(TokenDoor(server, policy=policy_of(settings.scheduling)))
+    app = application(TokenAccess(server, policy=policy_of(settings.scheduling)))
     app.router.add_get("/healthz", _alive)
     async with listening(app, host=settings.http_host, port=settings.http_port) as port:
         log.info("page_started", port=port)

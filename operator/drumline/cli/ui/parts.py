@@ -61,6 +61,11 @@ def table(title: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Ma
     return element("div", whole, class_="wide", tabindex="0", role="group", aria_label=title)
 
 
+def post_form(action: str, *fields: Markup) -> Markup:
+    """Fields that are sent to an address which changes something."""
+    return element("form", *fields, method="post", action=action, class_="fields")
+
+
 def foot(remarks: Sequence[str], *, as_of: float) -> Markup:
     """What could not be read, and how old the page is."""
     said = (element("p", remark) for remark in remarks)

@@ -1,7 +1,7 @@
 """The page's server: routes, and what every answer carries.
 
-Who may come in is a `Door`'s matter. On loopback anybody on the machine, and any web page in the
-browser, can reach the port: every path begins with a secret of 256 bits that only the printed
+Who may use it is a `PageAccess`'s matter. On loopback anybody on the machine, and any web page in
+the browser, can reach the port: every path begins with a secret of 256 bits that only the printed
 address has; a request for another host name (DNS rebinding), or one that another page sends
 (Origin, Sec-Fetch-Site), is refused. Content is markup that escapes by construction; the policy
 lets a browser run only the scripts and the styles that are served here.
@@ -20,13 +20,14 @@ from typing import Final
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from drumline.cli.errors import BadInput, CommandError
+from drumline.cli.errors import BadInput, Busy, CommandError
 from drumline.cli.jobs.named_job import NamedJob
 from drumline.cli.ui import history_pages, pages, what_if_page
+from drumline.cli.ui.access import LOOPBACK, LoopbackAccess, PageAccess, answer_of
 from drumline.cli.ui.actions import ACTIONS, JobAction
 from drumline.cli.ui.archive_source import ArchiveSource
+from drumline.cli.ui.cancellation import finish
 from drumline.cli.ui.cluster_source import ClusterSource
-from drumline.cli.ui.door import LOOPBACK, Door, LoopbackDoor, answer_of
 
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self';"
@@ -47,6 +48,8 @@ _ASSETS: Final = {
     "what-if.js": ("drumline.cli.ui", "text/javascript"),
 }
 _MOST_BODY_BYTES: Final = 16 * 1024
+_OTHER_SITES: Final = frozenset({"cross-site", "same-site"})
+"""Where a link, or a picture of a page, may lead here from: nothing is computed for them."""
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
@@ -80,7 +83,7 @@ async def serve(
     Raises:
         OSError: the port is taken.
     """
-    app = application(LoopbackDoor(secret=secret, live=source), archive=archive)
+    app = application(LoopbackAccess(secret=secret, live=source), archive=archive)
     async with listening(app, host=LOOPBACK, port=port) as taken:
         yield f"http://{LOOPBACK}:{taken}/{secret}/"
 
@@ -89,10 +92,12 @@ async def serve(
 async def listening(app: web.Application, *, host: str, port: int) -> AsyncGenerator[int]:
     """Listen until the context ends; yields the port. No request is logged: addresses have names.
 
+    What nobody waits for any more is not read; changes are finished.
+
     Raises:
         OSError: the port is taken.
     """
-    runner = web.AppRunner(app, access_log=None, logger=_LOGGER)
+    runner = web.AppRunner(app, access_log=None, logger=_LOGGER, handler_cancellation=True)
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
@@ -107,38 +112,41 @@ def new_secret() -> str:
     return secrets.token_urlsafe(32)
 
 
-def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Application:
+def application(access: PageAccess, *, archive: ArchiveSource | None = None) -> web.Application:
     """The routes, behind the guards."""
-    app = web.Application(middlewares=[_guard(door)], client_max_size=_MOST_BODY_BYTES)
+    app = web.Application(middlewares=[_guard(access)], client_max_size=_MOST_BODY_BYTES)
 
     async def overview(request: web.Request) -> web.Response:
-        cluster = await door.source(request).cluster()
-        document = pages.overview(cluster, archive=archive is not None, account=door.account)
+        cluster = await access.source(request).cluster()
+        document = pages.overview(cluster, archive=archive is not None, account=access.account)
         return answer_of(document)
 
     async def job(request: web.Request) -> web.Response:
-        source = door.source(request)
+        source = access.source(request)
         return answer_of(pages.job(await source.job(_job(request)), await source.cluster()))
 
     async def ask(request: web.Request) -> web.Response:
         action = _action(request)
         if action.ask is None:
             raise web.HTTPNotFound
-        return answer_of(await action.ask(door.source(request), _job(request), request.query))
+        return answer_of(await action.ask(access.source(request), _job(request), request.query))
 
     async def act(request: web.Request) -> web.Response:
         action = _action(request)
         form = await request.post()
         fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        raise web.HTTPSeeOther(await action.do(door.source(request), _job(request), fields))
+        done = action.do(access.source(request), _job(request), fields)
+        raise web.HTTPSeeOther(await finish(done))
 
     async def what_if(request: web.Request) -> web.Response:
-        source = door.source(request)
+        source = access.source(request)
         asked = what_if_page.question(request.query)
-        answer = None if asked is None else await source.what_if(asked)
-        return answer_of(what_if_page.what_if(await source.cluster(), asked, answer))
+        cluster = await source.cluster()  # a token that is not known never waits for a question
+        ours = request.headers.get("Sec-Fetch-Site") not in _OTHER_SITES
+        answer = await source.what_if(asked) if asked is not None and ours else None
+        return answer_of(what_if_page.what_if(cluster, asked, answer))
 
-    prefix = door.prefix
+    prefix = access.prefix
     app.router.add_get(f"{prefix}/", overview)
     app.router.add_get(f"{prefix}/asset/{{name}}", _asset)
     app.router.add_get(f"{prefix}/what-if", what_if)
@@ -147,7 +155,7 @@ def application(door: Door, *, archive: ArchiveSource | None = None) -> web.Appl
     app.router.add_post(f"{prefix}/job/{{namespace}}/{{name}}/{{action}}", act)
     if archive is not None:
         _add_history(app, archive, prefix=prefix)
-    door.add_routes(app.router)
+    access.add_routes(app.router)
     return app
 
 
@@ -174,31 +182,33 @@ def _add_history(app: web.Application, archive: ArchiveSource, *, prefix: str) -
     app.router.add_get(f"{prefix}/history/{{namespace}}/{{name}}/{{uid}}", ended)
 
 
-def _guard(door: Door) -> Callable[..., Awaitable[web.StreamResponse]]:
+def _guard(access: PageAccess) -> Callable[..., Awaitable[web.StreamResponse]]:
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            door.check(request)
+            access.check(request)
             answer = await handler(request)
         except web.HTTPException as error:
             error.headers.update(_HEADERS)
             raise
         except CommandError as error:
-            answer = _refused(door, request, error)
+            answer = _refused(access, request, error)
         answer.headers.update(_HEADERS)
         return answer
 
     return guard
 
 
-def _refused(door: Door, request: web.Request, error: CommandError) -> web.Response:
-    shown = door.refused(request, error)
+def _refused(access: PageAccess, request: web.Request, error: CommandError) -> web.Response:
+    shown = access.refused(request, error)
     if shown is not None:
         return shown
-    up = "../" * (request.path.count("/") - door.prefix.count("/") - 1)
+    up = "../" * (request.path.count("/") - access.prefix.count("/") - 1)
     if isinstance(error, BadInput):
         title = "That cannot be done as it was asked for"
         return answer_of(pages.refused(str(error), title=title, up=up), status=400)
+    if isinstance(error, Busy):
+        return answer_of(pages.refused(str(error), title="Not now", up=up), status=503)
     title = "The cluster did not answer that"
     return answer_of(pages.refused(str(error), title=title, up=up), status=502)
 

@@ -1,25 +1,30 @@
 // Shows a slider's number while it is moved, and asks again once it is let go.
 // The answer is the server's own escaped markup, and the page's policy forbids any other script.
-let asked = 0;
+let wanted = null; // the form to ask next
+let busy = false;
 
 async function ask(form) {
-  const mine = ++asked;
-  const address = new URL(form.action);
-  address.search = new URLSearchParams(new FormData(form)).toString();
-  const old = document.getElementById("answer");
-  old.setAttribute("aria-busy", "true");
-  let answer;
-  try {
-    answer = await fetch(address, { cache: "no-store", redirect: "error" });
-  } catch {
-    return; // the server is gone: what is shown stays marked as old
+  wanted = form;
+  document.getElementById("answer").setAttribute("aria-busy", "true");
+  if (busy) return; // the server answers one question at a time: this one follows, moved on or not
+  busy = true;
+  while (wanted !== null) {
+    const address = new URL(wanted.action);
+    address.search = new URLSearchParams(new FormData(wanted)).toString();
+    wanted = null;
+    let text;
+    try {
+      text = await (await fetch(address, { cache: "no-store", redirect: "error" })).text();
+    } catch {
+      break; // the server is gone: what is shown stays marked as old
+    }
+    if (wanted !== null) continue; // somebody has moved on
+    const next = new DOMParser().parseFromString(text, "text/html").getElementById("answer");
+    if (next === null) return location.assign(address); // it says why not
+    document.getElementById("answer").replaceWith(document.adoptNode(next));
+    history.replaceState(null, "", address);
   }
-  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-  if (mine !== asked) return; // somebody has moved on
-  const next = page.getElementById("answer");
-  if (next === null) return location.assign(address); // it says why not
-  old.replaceWith(document.adoptNode(next));
-  history.replaceState(null, "", address);
+  busy = false;
 }
 
 document.addEventListener("input", ({ target }) => {

@@ -63,7 +63,7 @@ def question(fields: Mapping[str, str]) -> Change | None:
 
 
 def what_if(cluster: ClusterObjects, asked: Change | None, answer: WhatIfAnswer | None) -> str:
-    """The questions, and the answer to the one that was asked."""
+    """The questions, and the answer to the one that was asked; None: another site led to it."""
     lead = (
         "The scheduler's own cycle answers, on the objects as they are now: what it would decide"
         " next if this were different. Nothing is changed."
@@ -96,8 +96,12 @@ def in_words(change: Change) -> str:
 
 
 def _answer(asked: Change | None, answer: WhatIfAnswer | None) -> Markup:
-    if asked is None or answer is None:
+    if asked is None:
         return element("section", id="answer", hidden="")
+    if answer is None:
+        heading = element("h2", in_words(asked))
+        why = element("p", "Another site led here, so it was not asked: press Ask below.")
+        return element("section", heading, why, id="answer", aria_live="polite")
     rows = answer.changed[:MOST_ROWS]
     left = len(answer.changed) - len(rows)
     more = f"{many(left, 'job')} more would change. " if left > 0 else ""

@@ -1,18 +1,22 @@
-"""The server's doors: the secret, the host, other pages; and that buttons act as the user."""
+"""Who gets in: the secret, the host, other pages; that buttons act as the user; what is refused."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import urljoin
 
 import aiohttp
 import pytest
 
 from drumline.cli.decide.cycle import read_policy
-from drumline.cli.errors import NotAnswered
-from drumline.cli.ui.cluster_source import FRESH_SECONDS, LiveCluster
+from drumline.cli.decide.what_if import Change, WhatIfAnswer
+from drumline.cli.errors import Busy, NotAnswered
+from drumline.cli.jobs.named_job import NamedJob
+from drumline.cli.report.job_input import JobInput
+from drumline.cli.ui.cluster_source import Caller, LiveCluster, SharedLimits
+from drumline.cli.ui.questions import Questions
 from drumline.cli.ui.server import new_secret, serve
 from drumline.kube.credentials import Credentials, Token
 from drumline.overview.objects import ClusterObjects
@@ -20,7 +24,16 @@ from tests.unit.cli.ui.shown import Shown
 from tests.unit.overview.objects import a_cluster, a_job
 
 SECRET = "a" * 43
-POLICY = read_policy(None)
+QUESTION = "what-if?ask=new&queue=research&nodes=1&gpus=8"
+
+
+def limits() -> SharedLimits:
+    return SharedLimits(Questions(read_policy(None)))
+
+
+def a_caller(namespace: str = "default") -> Caller:
+    credentials = Credentials(server="http://h", token=Token(lambda: None), namespace=namespace)
+    return Caller(credentials=credentials)
 
 
 class Browser:
@@ -209,22 +222,17 @@ def test_secrets_are_long_and_differ() -> None:
     assert len(new_secret()) >= 43
 
 
-async def test_windows_that_ask_together_read_once_and_fresh_content_is_kept() -> None:
+async def test_windows_that_ask_together_read_once() -> None:
     reads: list[Any] = []
-    now = [0.0]
 
     async def read(_credentials: Credentials, wanted: Any, *, own: str) -> ClusterObjects:
         reads.append((wanted.nodes, own))
         await asyncio.sleep(0)
         return a_cluster()
 
-    credentials = Credentials(server="http://h", token=Token(lambda: None), namespace="team")
-    live = LiveCluster(credentials, clock=lambda: now[0], policy=POLICY, read=read)
+    live = LiveCluster(a_caller("team"), limits=limits(), read=read)
     await asyncio.gather(*(live.cluster() for _ in range(5)))
     assert reads == [(True, "team")]
-    now[0] = FRESH_SECONDS + 1
-    await live.cluster()
-    assert len(reads) == 2
 
 
 async def test_who_may_not_list_nodes_sees_the_rest() -> None:
@@ -237,6 +245,142 @@ async def test_who_may_not_list_nodes_sees_the_rest() -> None:
             raise NotAnswered("nodes: not allowed to read")
         return a_cluster(a_job("waits"))
 
-    credentials = Credentials(server="http://h", token=Token(lambda: None))
-    seen = await LiveCluster(credentials, clock=lambda: 0.0, policy=POLICY, read=read).cluster()
+    seen = await LiveCluster(a_caller(), limits=limits(), read=read).cluster()
     assert (asked, len(seen.jobs)) == ([True, False], 1)
+
+
+class NoneFree(asyncio.Semaphore):
+    async def acquire(self) -> Literal[True]:
+        raise NotAnswered("none is free")
+
+
+async def test_every_request_to_the_api_server_counts_among_those_at_a_time() -> None:
+    questions = Questions(read_policy(None))
+    live = LiveCluster(a_caller(), limits=SharedLimits(questions, NoneFree()))
+    job = NamedJob(namespace="team", name="runs")
+    for request in (
+        live.cluster(),
+        live.job(job),
+        live.manifest(job),
+        live.change(job, {}),
+        live.delete(job, uid="uid"),
+        live.clone(job, {}),
+    ):
+        with pytest.raises(NotAnswered, match="none is free"):
+            await request
+
+
+class Asked(Shown):
+    """Counts questions; may have no time for them, or not know who asks."""
+
+    def __init__(self, *, busy: bool = False, unknown: bool = False) -> None:
+        super().__init__()
+        self.questions = 0
+        self._busy = busy
+        self._unknown = unknown
+
+    async def cluster(self) -> ClusterObjects:
+        if self._unknown:
+            raise NotAnswered("the API server does not accept these credentials")
+        return await super().cluster()
+
+    async def what_if(self, change: Change) -> WhatIfAnswer:
+        self.questions += 1
+        if self._busy:
+            raise Busy("Too many questions wait.")
+        return await super().what_if(change)
+
+
+async def question(shown: Asked, **headers: str) -> tuple[int, str]:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    async with (
+        serve(shown, port=0, secret=SECRET) as address,
+        aiohttp.ClientSession() as session,
+        session.get(address + QUESTION, headers=named) as answer,
+    ):
+        return answer.status, await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("site", "asked"), [("cross-site", 0), ("same-site", 0), ("same-origin", 1), ("none", 1)]
+)
+async def test_a_question_that_another_site_leads_to_waits_for_its_button(
+    site: str, asked: int
+) -> None:
+    shown = Asked()
+    status, text = await question(shown, Sec_Fetch_Site=site)
+    assert (status, shown.questions) == (200, asked)
+    assert "If a new job asked queue research" in text
+    assert ("press Ask" in text) == (asked == 0)
+
+
+async def test_who_asks_too_much_is_told_so() -> None:
+    status, text = await question(Asked(busy=True))
+    assert (status, "Too many questions wait." in text) == (503, True)
+
+
+async def test_who_is_unknown_waits_for_no_question() -> None:
+    shown = Asked(unknown=True)
+    status, _ = await question(shown)
+    assert (status, shown.questions) == (502, 0)
+
+
+class Slow(Shown):
+    """Goes on when it is let, and remembers being given up."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.goes_on = asyncio.Event(), asyncio.Event()
+        self.given_up, self.done = asyncio.Event(), asyncio.Event()
+
+    async def job(self, job: NamedJob) -> JobInput:
+        self.begun.set()
+        try:
+            await self.goes_on.wait()
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
+        return await super().job(job)
+
+    async def change(self, job: NamedJob, spec: dict[str, Any]) -> None:
+        self.begun.set()
+        try:
+            await self.goes_on.wait()
+        except asyncio.CancelledError:
+            self.given_up.set()
+            raise
+        await super().change(job, spec)
+        self.done.set()
+
+
+async def gone(method: str, url: str, shown: Slow) -> None:
+    """A browser that sends this and closes its connection."""
+    async with aiohttp.ClientSession() as session:
+        request = asyncio.create_task(session.request(method, url))
+        await shown.begun.wait()
+        request.cancel()
+        await asyncio.wait([request])
+
+
+async def test_what_nobody_waits_for_any_more_is_not_read() -> None:
+    shown = Slow()
+    async with serve(shown, port=0, secret=SECRET) as address:
+        await gone("GET", f"{address}job/team/runs", shown)
+        try:
+            await asyncio.wait_for(shown.given_up.wait(), timeout=60)
+        finally:
+            shown.goes_on.set()
+
+
+async def test_a_change_is_finished_though_its_browser_has_gone() -> None:
+    shown = Slow()
+    async with serve(shown, port=0, secret=SECRET) as address:
+        await gone("POST", f"{address}job/team/runs/suspend", shown)
+        async with aiohttp.ClientSession() as session, session.get(address) as answer:
+            assert answer.status == 200  # by now the server knows that the first one has gone
+        shown.goes_on.set()
+        finished = {asyncio.create_task(e.wait()) for e in (shown.done, shown.given_up)}
+        await asyncio.wait(finished, timeout=60, return_when=asyncio.FIRST_COMPLETED)
+        for each in finished:
+            each.cancel()
+    assert shown.acts == [("change", "team/runs", {"suspend": True})]

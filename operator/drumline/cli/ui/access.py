@@ -1,4 +1,7 @@
-"""Who may come in, and whose cluster he sees: on loopback whoever has the secret path."""
+"""Who may use the page, and with whose rights it reads the cluster.
+
+On loopback that is whoever has the secret path.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ LOOPBACK: Final = "127.0.0.1"
 SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
 
 
-class Door(Protocol):
+class PageAccess(Protocol):
     """What differs between the page of one person and that of many."""
 
     @property
@@ -54,7 +57,7 @@ class Door(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoopbackDoor:
+class LoopbackAccess:
     """The person who started the program, behind a path that only the printed address has."""
 
     secret: str

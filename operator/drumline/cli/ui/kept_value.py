@@ -1,0 +1,59 @@
+"""What was read, kept for seconds and then dropped by a timer: nobody has to ask again for that."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Cancellable(Protocol):
+    """A timer that runs."""
+
+    def cancel(self) -> None:
+        """It does nothing any more."""
+        ...
+
+
+Later = Callable[[float, Callable[[], None]], Cancellable]
+"""Calls back after so many seconds."""
+
+
+def later(seconds: float, call: Callable[[], None]) -> Cancellable:
+    """By the event loop."""
+    return asyncio.get_running_loop().call_later(seconds, call)
+
+
+class KeptValue(Generic[T]):
+    """A value that is read when somebody asks, and held for seconds.
+
+    Args:
+        seconds: how long.
+        after: sets the timer.
+    """
+
+    def __init__(self, *, seconds: float, after: Later = later) -> None:
+        self._seconds = seconds
+        self._after = after
+        self._reading = asyncio.Lock()
+        self._value: T | None = None
+        self._timer: Cancellable | None = None
+
+    async def value(self, read: Callable[[], Awaitable[T]]) -> T:
+        """What is held, or else what `read` gives; who asks meanwhile gets the same."""
+        async with self._reading:
+            if self._value is not None:
+                return self._value
+            value = await read()
+            self._value = value
+            self._timer = self._after(self._seconds, self.drop)
+            return value
+
+    def drop(self) -> None:
+        """Hold nothing."""
+        self._value = None
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
