@@ -14,7 +14,8 @@ from tests.faults.agent.warm import WarmBand, WarmStarter
 
 pytestmark = pytest.mark.gloo
 
-STEPS = 40
+STEPS = 80
+"""So many that they are not done before something happens to a gang that is at work."""
 KILLED = {
     "one rank": ([(3, signal.SIGKILL)], "Infrastructure"),
     "rank 0": ([(0, signal.SIGSEGV)], "Application"),

@@ -146,6 +146,8 @@ async def give_way(corner: Corner, *, back: bool, **spec: Any) -> None:
         await corner.end("high")
         await corner.until("high", phase="Succeeded")
         await corner.until_running("low", 2)
+    else:  # it says for a while that it was preempted, and then what it waits for
+        await corner.until("low", phase="Pending", reason="QuotaExhausted")
 
 
 async def give_up_members(corner: Corner) -> None:
