@@ -165,7 +165,7 @@ assert place.fits(run._place)
 here = place.restore_step is not None and snapshot_file(
     place.folder, rank=run.rank, step=place.restore_step
 ).exists()
-sys.stdout.write(f"rank {run.rank} begins {place.restore_step} {here}\\n")  # whole, beside its peers'
+sys.stdout.write(f"rank {run.rank} begins {place.restore_step} {here}\\n")  # in a piece
 if place.restore_step is None:
     state = b"state"
     digest = hashlib.sha256(state).hexdigest()
