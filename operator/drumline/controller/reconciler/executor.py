@@ -184,11 +184,8 @@ class Executor:
                 await self._delete_job(job)
 
     async def delete_orphans(self, job: JobIdentity) -> None:
-        """Delete the pods of a deleted job: the garbage collector would, but seconds later.
-
-        A job also leaves the cache while its namespace may not be read: only the answer that it is
-        gone costs a pod.
-        """
+        """Delete the pods of a deleted job: the garbage collector would, but seconds later."""
+        # The jobs of a namespace that may not be read leave the cache, too: ask.
         if not await job_exists(self._client, job):
             await self._delete_where(f"{LABEL_JOB_UID}={job.uid}", namespace=job.namespace)
 
