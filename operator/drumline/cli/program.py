@@ -1,8 +1,8 @@
 """The command line: arguments in, text and an exit code out.
 
 Exit codes: 0 the command did what was asked; 1 the cluster did not give what was asked for, a
-replayed cycle differs, no layout fits, or a check of the doctor or of a node failed; 2 the arguments, a file or
-the kubeconfig are not usable.
+replayed cycle differs, no layout fits, or a check of the doctor or of a node failed; 2 the
+arguments, a file or the kubeconfig are not usable.
 
 A command's module is imported when it is run, here and nowhere else; the modules below import what
 they need at their top.

@@ -158,6 +158,9 @@ class Forecasts:
     ) -> None:
         """Give everybody in line an expected start who has none: O(line), where somebody is new.
 
+        Jobs whose objects are gone are forgotten then, too: many may come and go until the next
+        simulated forecast.
+
         Args:
             line: who does not start in this cycle, in order.
             snapshot: the cluster of this cycle.
@@ -167,6 +170,11 @@ class Forecasts:
         new = {blocked.uid: blocked for blocked in line if blocked.uid not in self._looked_at}
         if not new:
             return
+        for uid, (_, start) in list(self._first.items()):
+            job = self._state.jobs.get(start.key)
+            if job is None or job.uid != uid:
+                self._learner.left(uid)
+                self._forget(uid)
         self._looked_at |= new.keys()
         waiting = {gang.uid: gang for gang in pending}
         rough = rough_starts(
@@ -210,10 +218,13 @@ class Forecasts:
                 continue
             else:
                 self._learner.left(uid)
-            del self._first[uid]
-            self._looked_at.discard(uid)
-            self._starts.pop(uid, None)
-            self._simulated.pop(uid, None)
+            self._forget(uid)
+
+    def _forget(self, uid: str) -> None:
+        del self._first[uid]
+        self._looked_at.discard(uid)
+        self._starts.pop(uid, None)
+        self._simulated.pop(uid, None)
 
     def _count(self, forecast: StartForecast | None) -> None:
         if forecast is None:
