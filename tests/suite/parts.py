@@ -74,7 +74,7 @@ LEFT_OUT = (
     "--ignore=tests/e2e/test_operators.py",
     "--ignore=tests/e2e/test_helm.py",  # in `make test-all WHAT=helm`
     "--ignore=tests/e2e/test_assigned_users.py",  # likewise
-    "--ignore=tests/e2e/test_node_check.py",  # the measures are in unit and gloo tests
+    "--ignore=tests/e2e/test_node_check.py",  # likewise in WHAT=e2e: the measures are in gloo
 )
 """Of the end-to-end tests: in `make test-all WHAT=e2e`, as is test_mutants.py, whose mutants are in
 trainer and matrix too. The deadline is also in integration."""
