@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, cast
 
+from drumline.api.conditions import Reason
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.kinds import TRAINING_JOBS
-
-_IDLE: Final = "IdleGpus"
 
 
 async def write_suspend(client: KubeClient, *, name: str, namespace: str, suspend: bool) -> None:
@@ -42,6 +41,6 @@ def values_to_write(raw: Mapping[str, Any], *, suspend: bool) -> tuple[bool, ...
     """
     status = cast("Mapping[str, Any]", raw.get("status") or {})
     is_false = not raw.get("spec", {}).get("suspend", False)
-    if not suspend and is_false and status.get("reason") == _IDLE:
+    if not suspend and is_false and status.get("reason") == Reason.IDLE_GPUS:
         return (True, False)
     return (suspend,)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from drumline.api.base import GROUP
+from drumline.api.base import GROUP, VERSION
 from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue
 from drumline.cli.decide import cluster
@@ -231,7 +231,7 @@ def _new_job(queue: ManifestDocument, change: NewJob) -> dict[str, Any]:
     if change.priority:
         spec["priorityClassName"] = change.priority
     return {
-        "apiVersion": f"{GROUP}/v1alpha1",
+        "apiVersion": f"{GROUP}/{VERSION}",
         "kind": TrainingJob.KIND,
         "metadata": {"name": NEW_JOB, "namespace": allowed[0]},
         "spec": spec,
