@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import time
 from collections.abc import Sequence
 
 from drumline.archive.archiver import Archiver
@@ -19,12 +18,13 @@ from drumline.archive.store import ArchiveError, ArchiveStore
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
-from drumline.kube.informer import Informer, Quarantined
+from drumline.kube.informer import Informer
 from drumline.kube.kinds import EVENTS, TRAINING_JOBS
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
+from drumline.telemetry.watches import silence_of, warn_left_out
 
 log = logs.get("drumline.archive.process")
 
@@ -47,7 +47,7 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
             client,
             TRAINING_JOBS,
             decode=archivable_job,
-            on_quarantine=_warn,
+            on_quarantine=warn_left_out,
             page_limit=LARGE_OBJECTS_PAGE,
         )
 
@@ -70,7 +70,7 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
             host=settings.http_host,
             port=settings.http_port,
             metrics=metrics.render,
-            healthy=lambda: _stale(informer),
+            healthy=lambda: silence_of(informer),
             ready=lambda: archiver.problem,
         ) as port:
             log.info("archiver_started", archive=settings.archive, port=port)
@@ -113,12 +113,3 @@ async def _events(client: KubeClient, job: ArchivableJob) -> Sequence[Json]:
         log.warning("events_not_read", job=f"{job.namespace}/{job.name}", why=str(error))
         return ()
     return [json.loads(item) for item in page.items]
-
-
-def _stale(informer: Informer[ArchivableJob]) -> str | None:
-    return informer.silence(time.monotonic()) if informer.has_synced else None
-
-
-def _warn(document: Quarantined) -> None:
-    key = "/".join(document.key) if document.key else None
-    log.warning("object_left_out", key=key, why=document.reason)

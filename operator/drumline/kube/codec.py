@@ -45,6 +45,18 @@ class Undecodable(ValueError):  # noqa: N818 - read as an adjective
     """A document that is not what its kind promises."""
 
 
+def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
+    """A document of which other rooms read what they need.
+
+    Raises:
+        Undecodable: It is not what the decoder expects.
+    """
+    try:
+        return decoder.decode(raw)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise Undecodable(f"{type(error).__name__}: {error}") from None
+
+
 def pod(raw: bytes | msgspec.Raw) -> PodView:
     """One pod.
 

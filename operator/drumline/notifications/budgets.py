@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from drumline.kube.codec import Undecodable
+from drumline.kube.codec import decoded
 from drumline.notifications.events import NewsKind, OutlookChange, change_id
 from drumline_trainer.contract import plain
 
@@ -71,7 +71,7 @@ class _SeenQueue(_QueuePart, frozen=True, rename="camel"):
     status: _QueueStatus = _QueueStatus()
 
 
-_decode: Final = msgspec.json.Decoder(_SeenQueue).decode
+_DECODER: Final = msgspec.json.Decoder(_SeenQueue)
 
 
 def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
@@ -80,10 +80,7 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
     Raises:
         Undecodable: it is not one.
     """
-    try:
-        queue = _decode(raw)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Undecodable(f"{type(error).__name__}: {error}") from None
+    queue = decoded(_DECODER, raw)
     budget, use = queue.spec.budget or _SeenBudget(), queue.status.budget or _SeenUse()
     return NotifiableQueue(
         name=plain(queue.metadata.name)[:_MOST_NAME_CHARACTERS],

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from drumline.kube.codec import Undecodable
+from drumline.kube.codec import decoded
 from drumline_trainer.contract import plain
 
 ANNOTATION_NOTIFY: Final = "drumline.dev/notify"
@@ -141,7 +141,7 @@ class _SeenJob(_SeenPart, frozen=True, rename="camel"):
     status: _SeenStatus = _SeenStatus()
 
 
-_decode: Final = msgspec.json.Decoder(_SeenJob).decode
+_DECODER: Final = msgspec.json.Decoder(_SeenJob)
 
 
 def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
@@ -150,10 +150,7 @@ def notifiable_job(raw: bytes | msgspec.Raw) -> NotifiableJob:
     Raises:
         Undecodable: it is not one.
     """
-    try:
-        job = _decode(raw)
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise Undecodable(f"{type(error).__name__}: {error}") from None
+    job = decoded(_DECODER, raw)
     metadata, status = job.metadata, job.status
     admitted, running = _condition(status, "Admitted"), _condition(status, "Running")
     idle = _condition(status, "Idle")

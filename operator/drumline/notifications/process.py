@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import time
 import uuid
 from pathlib import Path
 
@@ -17,7 +16,7 @@ import aiohttp
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.errors import KubeError
-from drumline.kube.informer import Informer, Quarantined
+from drumline.kube.informer import Informer
 from drumline.kube.kinds import TRAINING_JOBS, TRAINING_QUEUES
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.notifications.budgets import NotifiableQueue, notifiable_queue
@@ -39,6 +38,7 @@ from drumline.notifications.webhook import CloudEventSender, SlackSender
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.notifier_metrics import NotifierMetrics
+from drumline.telemetry.watches import silence_of, warn_left_out
 
 log = logs.get("drumline.notifications.process")
 
@@ -109,17 +109,19 @@ async def _run(
             client,
             TRAINING_JOBS,
             decode=notifiable_job,
-            on_quarantine=_warn,
+            on_quarantine=warn_left_out,
             page_limit=LARGE_OBJECTS_PAGE,
         )
         informer.subscribe(notifier.on_event)
-        queues = Informer(client, TRAINING_QUEUES, decode=notifiable_queue, on_quarantine=_warn)
+        queues = Informer(
+            client, TRAINING_QUEUES, decode=notifiable_queue, on_quarantine=warn_left_out
+        )
         queues.subscribe(notifier.on_queue_event)
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
             metrics=metrics.render,
-            healthy=lambda: _stale(informer) or _stale(queues),
+            healthy=lambda: silence_of(informer) or silence_of(queues),
             ready=lambda: _problem(notifier, workers),
         ) as port:
             log.info("notifier_started", channels=len(workers), port=port)
@@ -211,12 +213,3 @@ def _sender(
 def _problem(notifier: Notifier, workers: dict[str, ChannelWorker]) -> str | None:
     problems = (notifier.problem, *(worker.problem for worker in workers.values()))
     return next((problem for problem in problems if problem is not None), None)
-
-
-def _stale(informer: Informer[NotifiableJob] | Informer[NotifiableQueue]) -> str | None:
-    return informer.silence(time.monotonic()) if informer.has_synced else None
-
-
-def _warn(document: Quarantined) -> None:
-    key = "/".join(document.key) if document.key else None
-    log.warning("object_left_out", key=key, why=document.reason)
