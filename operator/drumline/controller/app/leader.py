@@ -26,9 +26,11 @@ from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.reconciler.workers import work
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.demand_objects import ObjectSettings
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.loop import SchedulerLoop
-from drumline.controller.scheduler.node_requests import NodeRequests, PlaceholderSettings
+from drumline.controller.scheduler.node_requests import NodeRequests
+from drumline.controller.scheduler.placeholders import Placeholders
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.node_health import NodeHealthBook
@@ -295,12 +297,15 @@ class LeaderComponents:
         )
 
     def _wire_node_requests(self) -> NodeRequests:
+        settings = self._term.settings
+        objects = ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
         return NodeRequests(
-            client=self._term.client,
             state=self._state,
-            settings=PlaceholderSettings(
-                namespace=self._term.settings.namespace, image=self._term.settings.operator_image
-            ),
+            modes={
+                "Placeholders": Placeholders(
+                    client=self._term.client, settings=objects, clock=self._clocks.wall
+                )
+            },
             metrics=self._term.metrics.autoscaling,
             clock=self._clocks.wall,
             wake_scheduler=self._wake.set,

@@ -1,37 +1,26 @@
 """Asks autoscalers for the nodes that waiting gangs need, and stops asking.
 
-What is asked for is decided by `scheduling.node_needs` and `scheduling.node_demands`; here it is
-made of placeholder pods. All of a demand are created at once, and deleted with one request: an
-autoscaler then sees the whole gang or nothing of it. They are the only memory: a new leader takes
-over those that it finds, and sweeps those of no demand.
+What is asked for is decided by `scheduling.node_needs` and `scheduling.node_demands`; what makes it
+visible, by the mode of the GpuPool, are `DemandObjects`. They are the only memory: a new leader
+takes over those that it finds, and sweeps those of no demand.
 
-A job's message says what the autoscaler last said of one of its placeholders. When it is expected
-to start is by how long the last nodes of the pool took, since this process leads.
+A job's message says what the autoscaler last said of its demand. When it is expected to start is by
+how long the last nodes of the pool took, since this process leads.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-from drumline.api.base import LABEL_NODE_DEMAND
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.conversion.autoscaling import (
-    demand_name,
-    demands_in,
-    offers_of,
-    placeholders_of,
-    unschedulable,
-)
-from drumline.kube import codec, reads, writes
-from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, KubeError, NotFound, NotLeader
-from drumline.kube.events import events_about
-from drumline.kube.kinds import GPU_POOLS, PODS
-from drumline.kube.views import EventView, PodView
+from drumline.controller.conversion.autoscaling import demand_name, offers_of
+from drumline.controller.scheduler.demand_objects import Asking, DemandObjects
+from drumline.kube import codec
+from drumline.kube.errors import KubeError, NotLeader
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Gang, Snapshot
@@ -43,29 +32,18 @@ from drumline.telemetry.metrics import AutoscalingMetrics
 log = logs.get("drumline.controller.scheduler.node_requests")
 
 LOOK_SECONDS: Final = 10.0
-"""While something is asked for: what autoscalers say is read so often, and the pods compared."""
+"""While something is asked for: what autoscalers say is read so often, and what is there."""
 RETRY_SECONDS: Final = 1.0
 BINDING_SECONDS: Final = 0.5
 """While the pods of a gang that starts are created, they are counted so often."""
-MAX_SAID_CHARS: Final = 200
-_ASKED: Final = LABEL_NODE_DEMAND
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlaceholderSettings:
-    """Where placeholders are, and the image that they name and nobody pulls."""
-
-    namespace: str
-    image: str
 
 
 class NodeRequests:
-    """Keeps the placeholders of the demands that the scheduler has.
+    """Keeps visible what the scheduler asks for.
 
     Args:
-        client: fenced writes to the API server.
         state: the caches.
-        settings: of the placeholders.
+        modes: what makes demands visible, by the mode of a GpuPool.
         metrics: counts the demands that are over.
         clock: seconds since the epoch.
         wake_scheduler: has the scheduler decide.
@@ -74,16 +52,14 @@ class NodeRequests:
     def __init__(
         self,
         *,
-        client: KubeClient,
         state: ClusterCache,
-        settings: PlaceholderSettings,
+        modes: Mapping[str, DemandObjects],
         metrics: AutoscalingMetrics,
         clock: Callable[[], float],
         wake_scheduler: Callable[[], None],
     ) -> None:
-        self._client = client
         self._state = state
-        self._settings = settings
+        self._modes = modes
         self._metrics = metrics
         self._clock = clock
         self._wake_scheduler = wake_scheduler
@@ -94,8 +70,6 @@ class NodeRequests:
         """By uid: for whom is asked."""
         self._said: dict[str, str] = {}
         """By uid of the gang: what the autoscaler last said."""
-        self._marked: set[str] = set()
-        """Names of the placeholders that this leader has marked as unschedulable."""
         self._times = NodeTimes()
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
@@ -161,7 +135,7 @@ class NodeRequests:
         return None
 
     async def run(self) -> None:
-        """Keep the placeholders as they should be; never returns.
+        """Keep the objects as they should be; never returns.
 
         Raises:
             NotLeader: this process may not write any more.
@@ -178,124 +152,58 @@ class NodeRequests:
             except NotLeader:
                 raise
             except (KubeError, codec.Undecodable) as error:
-                log.warning("placeholders_not_kept", error=str(error))
+                log.warning("node_demands_not_kept", error=str(error))
                 pause = RETRY_SECONDS
 
     async def _settle(self) -> None:
-        """Make the placeholders those of the demands."""
-        there = await self._read()
+        """Make the objects those of the demands."""
+        recorded = [demand for objects in self._modes.values() for demand in await objects.read()]
         if self._demands is None:
-            self._demands = NodeDemands(open=demands_in(there))
+            self._demands = NodeDemands(open=tuple(recorded))
             self._wake_scheduler()
-        wanted = {demand_name(each): each for each in self._demands.open}
-        present = {pod.name for pod in there}
-        stale = {pod.labels[_ASKED] for pod in there if pod.name.rpartition("-")[0] not in wanted}
-        for uid in sorted(stale):
-            await self._delete(uid, [pod for pod in there if pod.labels[_ASKED] == uid], wanted)
-        for name, demand in wanted.items():
-            names = [f"{name}-{index}" for index in range(len(demand.shares))]
-            missing = [index for index, each in enumerate(names) if each not in present]
+        demands = self._demands.open
+        for mode, objects in self._modes.items():
+            await objects.keep_only([each for each in demands if self._mode(each) in (mode, "")])
+        there = {demand_name(each) for each in recorded}
+        for demand in demands:
             if demand.started_at is None:
-                if missing:
-                    await self._create(demand, missing)
-                await self._mark(demand, names)
-        self._marked &= {
-            f"{name}-{i}" for name, each in wanted.items() for i in range(len(each.shares))
-        }
-        await self._listen(there)
+                await self._ask(demand, is_new=demand_name(demand) not in there)
+        await self._listen(demands)
+        asked = {each.uid for each in self._demands.open}
+        self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}
+        self._said = {uid: text for uid, text in self._said.items() if uid in asked}
 
-    async def _read(self) -> list[PodView]:
-        raw = await reads.list_all(
-            self._client, PODS, namespace=self._settings.namespace, label_selector=_ASKED
-        )
-        return [codec.pod(each) for each in raw]
-
-    async def _create(self, demand: NodeDemand, missing: Collection[int]) -> None:
-        gang, spec = self._gangs.get(demand.uid), self._state.pools.get(demand.pool)
-        if gang is None or spec is None:
-            return  # of an earlier leader: what is there stays, and its end is decided as any other
-        owner = codec.identity(await reads.get(self._client, GPU_POOLS, name=demand.pool))
-        pods = placeholders_of(
-            demand,
-            gang=gang,
-            spec=spec,
-            pool_uid=owner.uid,
-            namespace=self._settings.namespace,
-            image=self._settings.image,
-        )
-        log.info(
-            "nodes_asked",
-            job=demand.key,
-            pool=demand.pool,
-            zone=demand.zone,
-            nodes=demand.nodes,
-            placeholders=len(pods),
-        )
-        chosen = [pods[index] for index in missing]
-        outcomes = await writes.create_many(
-            self._client, PODS, bodies=chosen, namespace=self._settings.namespace
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
-                raise outcome
-
-    async def _mark(self, demand: NodeDemand, names: Iterable[str]) -> None:
-        """Have autoscalers see these placeholders; a crashed leader may have failed to."""
-        body = unschedulable(demand, now=self._clock())
-
-        async def mark(name: str) -> None:
-            with suppress(NotFound):
-                await writes.merge_patch(
-                    self._client,
-                    PODS,
-                    name=name,
-                    body=body,
-                    namespace=self._settings.namespace,
-                    subresource="status",
-                )
-                self._marked.add(name)
-
-        await asyncio.gather(*(mark(name) for name in names if name not in self._marked))
-
-    async def _delete(self, uid: str, pods: Iterable[PodView], wanted: Collection[str]) -> None:
-        """With one request, unless others of the same gang are wanted."""
-        stale = [pod for pod in pods if pod.name.rpartition("-")[0] not in wanted]
-        self._said.pop(uid, None)
-        if not any(each.uid == uid for each in (self._demands or NodeDemands()).open):
-            await writes.delete_collection(
-                self._client,
-                PODS,
-                namespace=self._settings.namespace,
-                label_selector=f"{_ASKED}={uid}",
-                grace_seconds=0,
-            )
-            self._gangs.pop(uid, None)
+    async def _ask(self, demand: NodeDemand, *, is_new: bool) -> None:
+        spec, objects = self._state.pools.get(demand.pool), self._modes.get(self._mode(demand))
+        if spec is None or objects is None:
             return
-        for pod in stale:
-            with suppress(NotFound):
-                await writes.delete(
-                    self._client,
-                    PODS,
-                    name=pod.name,
-                    uid=pod.uid,
-                    namespace=pod.namespace,
-                    grace_seconds=0,
-                )
+        gang = self._gangs.get(demand.uid)
+        if is_new and gang is not None:
+            log.info(
+                "nodes_asked",
+                job=demand.key,
+                pool=demand.pool,
+                zone=demand.zone,
+                nodes=demand.nodes,
+                placeholders=len(demand.shares),
+            )
+        await objects.ask(Asking(demand=demand, spec=spec, gang=gang))
 
-    async def _listen(self, there: Iterable[PodView]) -> None:
-        """Read what was said of a placeholder of each demand; the newest counts."""
+    async def _listen(self, demands: Iterable[NodeDemand]) -> None:
+        """Read what was said of each demand."""
         heard = False
-        examples = {pod.labels[_ASKED]: pod for pod in there}
-        for demand in self._demands.open if self._demands else ():
-            pod = examples.get(demand.uid)
-            if pod is None:
-                continue
-            events = await events_about(self._client, namespace=pod.namespace, uid=pod.uid)
-            text = _newest(events)
+        for demand in demands:
+            objects = self._modes.get(self._mode(demand))
+            text = "" if objects is None else await objects.answer(demand)
             heard = heard or text != self._said.get(demand.uid, "")
             self._said[demand.uid] = text
         if heard:
             self._wake_scheduler()
+
+    def _mode(self, demand: NodeDemand) -> str:
+        """How its pool asks; '' where nobody knows: what is there stays until a cycle ends it."""
+        spec = self._state.pools.get(demand.pool)
+        return "" if spec is None or spec.autoscaling is None else spec.autoscaling.mode
 
     def _pause(self) -> float | None:
         """How long there is nothing to do; the scheduler is woken when time changes something."""
@@ -324,11 +232,3 @@ class NodeRequests:
         """Whether the gang has a pod for each placeholder."""
         namespace = demand.key.partition("/")[0]
         return len(self._state.pods.of(namespace, demand.uid)) >= len(demand.shares)
-
-
-def _newest(events: Iterable[EventView]) -> str:
-    newest = max(events, key=lambda event: event.time, default=None)
-    if newest is None:
-        return ""
-    text = f"{newest.reason}: {newest.message}" if newest.message else newest.reason
-    return text if len(text) <= MAX_SAID_CHARS else text[: MAX_SAID_CHARS - 1] + "…"

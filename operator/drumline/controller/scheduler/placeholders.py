@@ -1,0 +1,159 @@
+"""The mode Placeholders: a pod for each node of a demand, which nobody binds.
+
+All of a demand are created at once, and deleted with one request: an autoscaler then sees the whole
+gang or nothing of it. What it says of them is the newest event about one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from typing import Final
+
+from drumline.api.base import LABEL_NODE_DEMAND
+from drumline.controller.conversion.autoscaling import (
+    demand_name,
+    demands_in,
+    placeholders_of,
+    unschedulable,
+)
+from drumline.controller.scheduler.demand_objects import (
+    Asking,
+    ObjectSettings,
+    bounded_answer,
+    pool_uid,
+)
+from drumline.kube import codec, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import AlreadyExists, KubeError, NotFound
+from drumline.kube.events import events_about
+from drumline.kube.kinds import PODS
+from drumline.kube.views import EventView, PodView
+from drumline.scheduling.node_demands import NodeDemand
+
+_ASKED: Final = LABEL_NODE_DEMAND
+
+
+class Placeholders:
+    """The placeholders of all demands (`DemandObjects`).
+
+    Args:
+        client: fenced writes to the API server.
+        settings: of the pods.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, settings: ObjectSettings, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._there: tuple[PodView, ...] = ()
+        """As read last."""
+        self._marked: set[str] = set()
+        """Names of those that this leader has marked as unschedulable."""
+
+    async def read(self) -> tuple[NodeDemand, ...]:
+        """Look at what is there; returns the demands of which every placeholder is."""
+        raw = await reads.list_all(
+            self._client, PODS, namespace=self._settings.namespace, label_selector=_ASKED
+        )
+        self._there = tuple(map(codec.pod, raw))
+        return demands_in(self._there)
+
+    async def keep_only(self, demands: Collection[NodeDemand]) -> None:
+        """Delete those of no such demand."""
+        names = {demand_name(each): len(each.shares) for each in demands}
+        self._marked &= {f"{name}-{i}" for name, count in names.items() for i in range(count)}
+        stale = [pod for pod in self._there if _demand_of(pod) not in names]
+        for uid in sorted({pod.labels[_ASKED] for pod in stale}):
+            pods = [pod for pod in stale if pod.labels[_ASKED] == uid]
+            await self._delete(uid, pods, is_asked=any(each.uid == uid for each in demands))
+
+    async def _delete(self, uid: str, stale: Iterable[PodView], *, is_asked: bool) -> None:
+        """With one request, unless others of the same gang are to stay."""
+        if not is_asked:
+            await writes.delete_collection(
+                self._client,
+                PODS,
+                namespace=self._settings.namespace,
+                label_selector=f"{_ASKED}={uid}",
+                grace_seconds=0,
+            )
+            return
+        for pod in stale:
+            with suppress(NotFound):
+                await writes.delete(
+                    self._client,
+                    PODS,
+                    name=pod.name,
+                    uid=pod.uid,
+                    namespace=pod.namespace,
+                    grace_seconds=0,
+                )
+
+    async def ask(self, asking: Asking) -> None:
+        """Create those that are missing, and have autoscalers see all of them."""
+        demand, present = asking.demand, {pod.name for pod in self._there}
+        name = demand_name(demand)
+        names = [f"{name}-{index}" for index in range(len(demand.shares))]
+        missing = [index for index, each in enumerate(names) if each not in present]
+        if missing and asking.gang is not None:
+            pods = placeholders_of(
+                demand,
+                gang=asking.gang,
+                spec=asking.spec,
+                pool_uid=await pool_uid(self._client, demand.pool),
+                namespace=self._settings.namespace,
+                image=self._settings.image,
+            )
+            outcomes = await writes.create_many(
+                self._client,
+                PODS,
+                bodies=[pods[index] for index in missing],
+                namespace=self._settings.namespace,
+            )
+            for outcome in outcomes:
+                if isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
+                    raise outcome
+        await self._mark(demand, names)
+
+    async def _mark(self, demand: NodeDemand, names: Iterable[str]) -> None:
+        """Have autoscalers see these placeholders; a crashed leader may have failed to."""
+        body = unschedulable(demand, now=self._clock())
+
+        async def mark(name: str) -> None:
+            with suppress(NotFound):
+                await writes.merge_patch(
+                    self._client,
+                    PODS,
+                    name=name,
+                    body=body,
+                    namespace=self._settings.namespace,
+                    subresource="status",
+                )
+                self._marked.add(name)
+
+        await asyncio.gather(*(mark(name) for name in names if name not in self._marked))
+
+    async def answer(self, demand: NodeDemand) -> str:
+        """The newest event about one of its placeholders."""
+        name = demand_name(demand)
+        example = next((pod for pod in self._there if _demand_of(pod) == name), None)
+        if example is None:
+            return ""
+        events = await events_about(self._client, namespace=example.namespace, uid=example.uid)
+        return bounded_answer(_newest(events))
+
+
+def _demand_of(pod: PodView) -> str:
+    return pod.name.rpartition("-")[0]
+
+
+def _newest(events: Iterable[EventView]) -> str:
+    newest = max(events, key=lambda event: event.time, default=None)
+    if newest is None:
+        return ""
+    return f"{newest.reason}: {newest.message}" if newest.message else newest.reason
