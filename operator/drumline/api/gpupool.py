@@ -17,6 +17,7 @@ from drumline.api.base import (
     keyed_by,
     name_rule,
 )
+from drumline.api.capacity import CAPACITY_AGREES, PoolCapacity
 from drumline.api.conditions import Condition
 from drumline.api.nodehealth import NodeHealthSpec, NodeHealthStatus
 from drumline.api.podprofile import PodProfile
@@ -101,6 +102,9 @@ class GpuPoolSpec(ApiModel):
         list[TopologyLevel] | None, Field(max_length=8, json_schema_extra=keyed_by("name"))
     ] = None
     """Levels of the network, broadest first, for instance block, rack, clique."""
+    capacity: PoolCapacity | None = None
+    """What the nodes cost, and whether the cloud may take them back. Absent: OnDemand, and no price
+    is known."""
     hardware: HardwareSpec | None = None
     """What the GPUs are. Absent: the ranks look, and no job's memory is looked at before."""
     pod_profile: PodProfile | None = None
@@ -135,6 +139,7 @@ class GpuPoolSpec(ApiModel):
             " gpuResource (nvidia.com/gpu where it is absent)",
             field_path=".autoscaling.node.allocatable",
         ),
+        CAPACITY_AGREES,
     )
 
 

@@ -6,13 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from drumline.overview.objects import (
-    ClusterObjects,
-    JobObject,
-    NodeObject,
-    PoolNodeHealth,
-    PoolObject,
-)
+from drumline.overview.objects import ClusterObjects, JobObject
+from drumline.overview.pool_objects import NodeObject, PoolNodeHealth, PoolObject
 from drumline.overview.rows import NodeRow
 from drumline_trainer.contract import plain
 
@@ -54,6 +49,8 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
                 why=plain(why)[:_LONGEST_WHY],
                 jobs=tuple(sorted(jobs[name])) if name in jobs else (),
                 promised_to=tuple(sorted(promised[name])) if name in promised else (),
+                capacity=plain(pool.spec.capacity.type),
+                price_per_gpu_hour=plain(pool.spec.capacity.price_per_gpu_hour),
             )
         )
     return tuple(sorted(rows, key=lambda row: (row.pool, row.domains, _natural(row.node))))

@@ -9,34 +9,22 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-GPU_RESOURCE: Final = "nvidia.com/gpu"
+from drumline.overview.object_parts import ObjectMetadata, ObjectPart
+from drumline.overview.pool_objects import NodeObject, PoolObject
+
 T = TypeVar("T")
 
 
-class _ObjectPart(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """A part of an object; unknown fields are skipped."""
-
-
-class ObjectMetadata(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """What every object has."""
-
-    name: str
-    namespace: str = ""
-    uid: str = ""
-    creation_timestamp: str | None = None
-    labels: dict[str, str] | None = None
-
-
-class NominatedPlaces(_ObjectPart, frozen=True, rename="camel", gc=False):
+class NominatedPlaces(ObjectPart, frozen=True, rename="camel", gc=False):
     """status.nominated: a node for each member, as `prefix + rest`."""
 
     gpu_pool: str = ""
     prefix: str = ""
-    nodes: list[str] = []
+    nodes: list[str] = msgspec.field(default_factory=list[str])
 
     def node_names(self) -> list[str]:
         """Full node names, by position."""
@@ -50,7 +38,7 @@ class Places(NominatedPlaces, frozen=True, rename="camel", gc=False):
     joining: list[int] | None = None
 
 
-class StayOnGpus(_ObjectPart, frozen=True, rename="camel", gc=False):
+class StayOnGpus(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of status.gpuSeconds.stays."""
 
     since: str
@@ -58,7 +46,7 @@ class StayOnGpus(_ObjectPart, frozen=True, rename="camel", gc=False):
     gpus: int = 0
 
 
-class HeldGpuSeconds(_ObjectPart, frozen=True, rename="camel", gc=False):
+class HeldGpuSeconds(ObjectPart, frozen=True, rename="camel", gc=False):
     """status.gpuSeconds: what a job had held by `until`."""
 
     until: str
@@ -69,7 +57,7 @@ class HeldGpuSeconds(_ObjectPart, frozen=True, rename="camel", gc=False):
     stays: list[StayOnGpus] | None = None
 
 
-class JobCondition(_ObjectPart, frozen=True, rename="camel", gc=False):
+class JobCondition(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of status.conditions."""
 
     type: str
@@ -77,21 +65,21 @@ class JobCondition(_ObjectPart, frozen=True, rename="camel", gc=False):
     last_transition_time: str | None = None
 
 
-class WantedTopology(_ObjectPart, frozen=True, rename="camel", gc=False):
+class WantedTopology(ObjectPart, frozen=True, rename="camel", gc=False):
     """spec.topology."""
 
     required: str | None = None
     preferred: str | None = None
 
 
-class WantedRole(_ObjectPart, frozen=True, rename="camel", gc=False):
+class WantedRole(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of spec.roles."""
 
     nodes: int = 1
     gpus_per_node: int = 0
 
 
-class JobSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
+class JobSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     """What a job asks for."""
 
     queue: str = ""
@@ -128,7 +116,7 @@ class JobSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
         return self.gpus_per_node
 
 
-class JobStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
+class JobStatus(ObjectPart, frozen=True, rename="camel", gc=False):
     """What the operator wrote of a job."""
 
     phase: str | None = None
@@ -154,7 +142,7 @@ class JobStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
     conditions: list[JobCondition] | None = None
 
 
-class JobObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+class JobObject(ObjectPart, frozen=True, rename="camel", gc=False):
     """A TrainingJob."""
 
     metadata: ObjectMetadata
@@ -194,14 +182,14 @@ class JobObject(_ObjectPart, frozen=True, rename="camel", gc=False):
         return ranks * self.spec.gpus_per_node + self.spec.role_gpus
 
 
-class ShareOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
+class ShareOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of spec.quotas of a queue."""
 
     gpu_pool: str
     nominal_gpus: int = 0
 
 
-class UsedOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
+class UsedOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of status.usage of a queue."""
 
     gpu_pool: str
@@ -210,21 +198,21 @@ class UsedOfPool(_ObjectPart, frozen=True, rename="camel", gc=False):
     foreign_gpus: int = 0
 
 
-class BudgetOfQueue(_ObjectPart, frozen=True, rename="camel", gc=False):
+class BudgetOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
     """spec.budget of a queue."""
 
     gpu_hours: int = 0
     window_days: int = 0
 
 
-class DayOfBudget(_ObjectPart, frozen=True, rename="camel", gc=False):
+class DayOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of status.budget.days of a queue."""
 
     day: str
     gpu_seconds: int = 0
 
 
-class SpentOfBudget(_ObjectPart, frozen=True, rename="camel", gc=False):
+class SpentOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
     """status.budget of a queue."""
 
     spent_gpu_hours: int = 0
@@ -232,16 +220,16 @@ class SpentOfBudget(_ObjectPart, frozen=True, rename="camel", gc=False):
     days: list[DayOfBudget] | None = None
 
 
-class QueueSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
+class QueueSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     """What a queue may hold."""
 
-    quotas: list[ShareOfPool] = []
+    quotas: list[ShareOfPool] = msgspec.field(default_factory=list[ShareOfPool])
     parent: str | None = None
     weight: int = 1
     budget: BudgetOfQueue | None = None
 
 
-class QueueStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
+class QueueStatus(ObjectPart, frozen=True, rename="camel", gc=False):
     """What a queue holds and held, as the operator last wrote it."""
 
     usage: list[UsedOfPool] | None = None
@@ -250,7 +238,7 @@ class QueueStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
     budget: SpentOfBudget | None = None
 
 
-class QueueObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+class QueueObject(ObjectPart, frozen=True, rename="camel", gc=False):
     """A TrainingQueue."""
 
     metadata: ObjectMetadata
@@ -258,82 +246,7 @@ class QueueObject(_ObjectPart, frozen=True, rename="camel", gc=False):
     status: QueueStatus = QueueStatus()
 
 
-class PoolLevel(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of spec.topologyLevels."""
-
-    name: str
-    node_label: str
-
-
-class PoolSpec(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """Which nodes a pool has."""
-
-    node_selector: dict[str, str] = {}
-    gpu_resource: str = GPU_RESOURCE
-    topology_levels: list[PoolLevel] | None = None
-
-
-class PoolNodeHealth(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """One of status.nodeHealth: what is known against a node."""
-
-    node: str
-    quarantined_at: str | None = None
-    message: str = ""
-
-
-class PoolStatus(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """What the operator last saw of a pool."""
-
-    node_health: list[PoolNodeHealth] | None = None
-
-
-class PoolObject(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """A GpuPool."""
-
-    metadata: ObjectMetadata
-    spec: PoolSpec = PoolSpec()
-    status: PoolStatus = PoolStatus()
-
-
-class NodeTaint(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """A taint of a node."""
-
-    key: str
-    effect: str = ""
-    value: str = ""
-
-
-class NodeGate(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """What keeps pods off a node."""
-
-    unschedulable: bool = False
-    taints: list[NodeTaint] | None = None
-
-
-class NodeCondition(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """A condition of a node."""
-
-    type: str
-    status: str
-    message: str = ""
-
-
-class NodeReport(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """What a node offers and reports."""
-
-    allocatable: dict[str, str] | None = None
-    conditions: list[NodeCondition] | None = None
-
-
-class NodeObject(_ObjectPart, frozen=True, rename="camel", gc=False):
-    """A Node."""
-
-    metadata: ObjectMetadata
-    spec: NodeGate = NodeGate()
-    status: NodeReport = NodeReport()
-
-
-class PriorityClassObject(_ObjectPart, frozen=True, rename="camel", gc=False):
+class PriorityClassObject(ObjectPart, frozen=True, rename="camel", gc=False):
     """A PriorityClass."""
 
     metadata: ObjectMetadata

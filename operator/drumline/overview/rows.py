@@ -221,6 +221,8 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
         promised_to: waiting jobs that will get places there, as `namespace/name`.
         state: Ready, NotReady, Cordoned, Tainted or Quarantined.
         why: what the node says of it; of one that is ready or quarantined, what speaks against it.
+        capacity: OnDemand, Spot or Reserved, as its pool says.
+        price_per_gpu_hour: what one of its GPUs costs for an hour, a decimal; empty: not known.
     """
 
     node: str
@@ -232,6 +234,8 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
     why: str = ""
     jobs: tuple[str, ...] = ()
     promised_to: tuple[str, ...] = ()
+    capacity: str = "OnDemand"
+    price_per_gpu_hour: str = ""
 
 
 class UsageRow(OverviewRow, frozen=True, kw_only=True):

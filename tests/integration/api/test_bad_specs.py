@@ -1162,6 +1162,25 @@ PLATFORM = [
         "at most 8 items",
         topologyLevels=[{"name": f"l{i}", "nodeLabel": f"l{i}"} for i in range(9)],
     ),
+    pool(
+        "a price with a currency",
+        "spec.capacity.pricePerGpuHour",
+        "should match",
+        capacity={"pricePerGpuHour": "2.50 USD"},
+    ),
+    pool(
+        "a price as a number",
+        "spec.capacity.pricePerGpuHour",
+        "must be of type string",
+        capacity={"pricePerGpuHour": 2.5},
+    ),
+    pool(
+        "a capacity type that the nodes do not have",
+        "spec.capacity.type",
+        "make both say the same",
+        nodeSelector={"karpenter.sh/capacity-type": "spot"},
+        capacity={"type": "OnDemand"},
+    ),
     pool("pool name too long", "metadata.name", "at most 63", name=LONG),
     profile(
         "a mount of no volume",

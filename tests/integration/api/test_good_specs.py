@@ -331,6 +331,11 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             },
         },
     ),
+    "a spot pool of Karpenter's": manifest(
+        "GpuPool",
+        nodeSelector={"karpenter.sh/capacity-type": "spot"},
+        capacity={"type": "Spot", "pricePerGpuHour": "999999.999999"},
+    ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
 }
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from drumline.overview.archived import ended_job
 from drumline.overview.held import held_gpu_seconds
+from drumline.overview.object_parts import ObjectMetadata
 from drumline.overview.objects import (
     HeldGpuSeconds,
     JobCondition,
     JobObject,
     JobSpec,
     JobStatus,
-    ObjectMetadata,
     Places,
     seconds,
 )

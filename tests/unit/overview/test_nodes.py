@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from drumline.cli.overview.tables import nodes
 from drumline.overview.nodes import node_rows
 from drumline.overview.rows import NodeRow
 from tests.unit.overview.objects import a_cluster, a_job, a_node, a_pool, running
@@ -17,13 +18,22 @@ def only(*objects: dict[str, Any]) -> NodeRow:
 
 
 def test_nodes_lie_in_their_racks_and_are_counted_in_numbers() -> None:
-    nodes = [a_node(f"node-{number}", rack=f"r{number % 2}") for number in (10, 9, 2)]
-    rows = node_rows(a_cluster(a_pool(), *nodes, a_node("cpu", pool="none")))
+    members = [a_node(f"node-{number}", rack=f"r{number % 2}") for number in (10, 9, 2)]
+    rows = node_rows(a_cluster(a_pool(), *members, a_node("cpu", pool="none")))
     assert [(row.node, row.domains) for row in rows] == [
         ("node-2", ("r0",)),
         ("node-10", ("r0",)),
         ("node-9", ("r1",)),
     ]
+
+
+def test_a_node_is_paid_for_as_its_pool_says() -> None:
+    capacity = {"type": "Spot", "pricePerGpuHour": "0.90"}
+    (row,) = node_rows(a_cluster(a_pool(capacity=capacity), a_node("node-1")))
+    assert (row.capacity, row.price_per_gpu_hour) == ("Spot", "0.90")
+    assert "node-1   gpus   Spot 0.90   r1" in nodes([row])
+    row = only(a_node("node-1"))
+    assert (row.capacity, row.price_per_gpu_hour) == ("OnDemand", "")
 
 
 def test_holders_and_promises_are_named() -> None:

@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from drumline.api.gpupool import GpuPool
 from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue
-from drumline.overview.objects import JobObject, PoolObject, QueueObject, decoded, seconds
+from drumline.overview.objects import JobObject, QueueObject, decoded, seconds
+from drumline.overview.pool_objects import PoolObject
 from tests.unit.overview.objects import NOW, a_job, at
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import ceil
 
 import msgspec
 from msgspec.structs import replace
 
 from drumline.cli.formatting import many, slice_words
+from drumline.cost.money import cost, exact_text
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -21,7 +23,7 @@ from drumline.scheduling.decisions import (
     Victim,
 )
 from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.model import Admitted, Gang, Snapshot
+from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
 
 
 class JobVerdict(StrEnum):
@@ -62,6 +64,9 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         reserved_at: When its reservation begins (seconds since the epoch).
         expected_start: The median forecast of its start.
         expected_start_by: The 90th percentile of the forecasts of its start.
+        capacity: OnDemand, Spot or Reserved, as its pool says.
+        cost_per_hour: What its GPUs there cost an hour, a decimal; empty: no price is known.
+        cost_at_most: The same for all of its longest runtime; empty: that has no limit.
     """
 
     job: str
@@ -85,6 +90,9 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     reserved_at: float | None = None
     expected_start: float | None = None
     expected_start_by: float | None = None
+    capacity: str = ""
+    cost_per_hour: str = ""
+    cost_at_most: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +124,8 @@ def job_decisions(
     reserved = {reservation.uid: reservation.start_at for reservation in decisions.reservations}
     preemptions = {preemption.uid: preemption for preemption in decisions.preemptions}
     expected = {start.uid: start for start in starts}
-    return [
+    pools = {pool.name: pool for pool in snapshot.pools}
+    rows = (
         *(_placed(placed, known) for placed in decisions.placed),
         *(_resized(resized, known) for resized in decisions.resized),
         *(row for preemption in decisions.preemptions for row in _victims(preemption, known)),
@@ -133,7 +142,8 @@ def job_decisions(
             )
             for blocked in decisions.blocked
         ),
-    ]
+    )
+    return [_with_cost(row, pools.get(row.pool), known.gangs[row.uid]) for row in rows]
 
 
 def topology_asked(gang: Gang) -> tuple[str, ...]:
@@ -153,6 +163,24 @@ def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision
     if start is None:
         return row
     return replace(row, expected_start=start.p50_at, expected_start_by=start.p90_at)
+
+
+def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
+    """With what its places cost: those it gets, or will get once its victims have ended."""
+    if pool is None or row.verdict is JobVerdict.PREEMPTED:
+        return row
+    if pool.price is None:
+        return replace(row, capacity=str(pool.capacity))
+    longest = gang.max_runtime_seconds
+    seconds = None if longest is None else row.gpus * ceil(longest)
+    return replace(
+        row,
+        capacity=str(pool.capacity),
+        cost_per_hour=exact_text(row.gpus * pool.price),
+        cost_at_most=""
+        if seconds is None
+        else exact_text(cost(gpu_seconds=seconds, price=pool.price)),
+    )
 
 
 def _placed(placed: Placed, known: _Known) -> JobDecision:

@@ -8,6 +8,7 @@ from typing import Final
 
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline.cli.formatting import duration
+from drumline.cost.money import millionths, money_text
 from drumline_trainer.contract import plain
 
 _NODES_SHOWN: Final = 4
@@ -58,7 +59,8 @@ def detail(decision: JobDecision, *, wide: bool) -> str:
     """Where it goes or for whom it leaves, and what is to be said of it."""
     if decision.verdict is JobVerdict.WAITS:
         places = f"; then {_where(decision, wide=wide)}" if decision.nodes else ""
-        return decision.message + places
+        cost = _cost(decision)
+        return decision.message + places + (cost and f"; {cost}")
     parts = [
         f"for {decision.by}" if decision.by else "",
         _where(decision, wide=wide) if decision.nodes else "",
@@ -66,8 +68,20 @@ def detail(decision: JobDecision, *, wide: bool) -> str:
     parts.append(
         f"{decision.gpu_seconds_lost:.0f} GPU-seconds lost" if decision.gpu_seconds_lost else ""
     )
-    parts.append(decision.message)
+    parts += [_cost(decision), decision.message]
     return "; ".join(filter(None, parts))
+
+
+def _cost(decision: JobDecision) -> str:
+    """`Spot, 7.20 an hour, 172.80 at most`; empty where no price is known."""
+    if not decision.cost_per_hour:
+        return ""
+    most = f", {_money(decision.cost_at_most)} at most" if decision.cost_at_most else ""
+    return f"{decision.capacity}, {_money(decision.cost_per_hour)} an hour{most}"
+
+
+def _money(text: str) -> str:
+    return money_text(millionths(text))
 
 
 def _where(decision: JobDecision, *, wide: bool) -> str:

@@ -30,12 +30,11 @@ from drumline.kube.kinds import (
 from drumline.overview.objects import (
     ClusterObjects,
     JobObject,
-    NodeObject,
-    PoolObject,
     PriorityClassObject,
     QueueObject,
     decoded,
 )
+from drumline.overview.pool_objects import NodeObject, PoolObject
 
 T = TypeVar("T")
 _PAGE: Final = 250

@@ -171,11 +171,12 @@ def nodes(rows: Sequence[NodeRow]) -> str:
     """A line a node."""
     if not rows:
         return "no nodes\n"
-    heads = ("NODE", "POOL", "DOMAIN", "GPUS", "STATE", "JOBS", "PROMISED", "WHY")
+    heads = ("NODE", "POOL", "CAPACITY", "DOMAIN", "GPUS", "STATE", "JOBS", "PROMISED", "WHY")
     cells = [
         (
             row.node,
             row.pool,
+            _capacity(row),
             "/".join(row.domains) or _NOTHING,
             f"{row.held_gpus}/{row.gpus}",
             row.state,
@@ -185,7 +186,12 @@ def nodes(rows: Sequence[NodeRow]) -> str:
         )
         for row in rows
     ]
-    return _text([heads, *cells], left=(0, 1, 2, 4, 5, 6, 7))
+    return _text([heads, *cells], left=(0, 1, 2, 3, 5, 6, 7, 8))
+
+
+def _capacity(row: NodeRow) -> str:
+    """`Spot 0.90`: what a node is paid as, and the price of a GPU-hour."""
+    return f"{row.capacity} {row.price_per_gpu_hour}".rstrip()
 
 
 def shares(rows: Sequence[ShareRow], *, now: float) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.cost.money import millionths
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.disruption.node_scores import TRUSTED, NodeStanding
 from drumline.kube.views import NodeView
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
+from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 
 _EFFECTS = frozenset(effect.value for effect in TaintEffect)
@@ -45,7 +47,14 @@ def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | N
 
 def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
     """A GpuPool as the scheduler sees it."""
-    return Pool(name=name, levels=tuple(level.name for level in spec.topology_levels or []))
+    capacity = spec.capacity or PoolCapacity()
+    price = capacity.price_per_gpu_hour
+    return Pool(
+        name=name,
+        levels=tuple(level.name for level in spec.topology_levels or []),
+        capacity=CapacityType(capacity.type),
+        price=None if price is None else millionths(price),
+    )
 
 
 def node_facts_of(view: NodeView) -> NodeFacts:

@@ -21,6 +21,7 @@ from drumline.scheduling.model.gangs import (
     Slice,
 )
 from drumline.scheduling.model.nodes import (
+    CapacityType,
     Node,
     Pool,
     Taint,
@@ -45,6 +46,7 @@ __all__ = [
     "HOUR_SECONDS",
     "Admitted",
     "AskedNodes",
+    "CapacityType",
     "Gang",
     "GpuHourBudget",
     "MoveBudget",

@@ -85,6 +85,15 @@ class Node:
     """The part of `used` whose pods are being deleted: free later, not now."""
 
 
+class CapacityType(StrEnum):
+    """What whoever owns the nodes promises: Karpenter's karpenter.sh/capacity-type."""
+
+    ON_DEMAND = "OnDemand"
+    SPOT = "Spot"
+    """They may be taken back at a short notice."""
+    RESERVED = "Reserved"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """A kind of nodes that quota is counted in."""
@@ -92,3 +101,6 @@ class Pool:
     name: str
     levels: tuple[str, ...] = ()
     """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
+    capacity: CapacityType = CapacityType.ON_DEMAND
+    price: int | None = None
+    """Of a GPU for an hour, in millionths (`cost.money`); None: not known."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from drumline.cli.decide.job_decisions import JobVerdict, job_decisions
 from drumline.cli.decide.table import table
 from drumline.scheduling.decisions import (
@@ -17,7 +19,7 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.model import Slice
+from drumline.scheduling.model import CapacityType, Pool, Slice
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 HELD = {
@@ -85,6 +87,27 @@ def test_every_kind_of_decision_has_its_line() -> None:
     assert (rows[3].pods, rows[3].message) == (1, "goes on with 1 pod")
     assert rows[5].message == "2 domains more free then"
     assert rows[6].reserved_at == 99.0
+
+
+def test_places_have_their_price_by_the_hour_and_at_most() -> None:
+    spot = Pool(name="h100", capacity=CapacityType.SPOT, price=900_000)
+    site = replace(SITE, pools=(spot,))
+    longest = gang("waits", nodes=2, gpus=4, max_runtime_seconds=86_400)
+    decisions = Decisions(placed=(Placed(**named("waits"), assignment=("n0", "n1")),))
+    (row,) = job_decisions(decisions, snapshot=site, pending=[longest])
+    assert (row.capacity, row.cost_per_hour, row.cost_at_most) == ("Spot", "7.20", "172.80")
+    text = table([row], now=0.0, wide=False)
+    assert "h100: n0, n1; Spot, 7.20 an hour, 172.80 at most" in text
+
+
+def test_without_a_price_or_a_longest_runtime_no_cost_is_made_up() -> None:
+    decisions = Decisions(placed=(Placed(**named("waits"), assignment=("n0", "n1")),))
+    (row,) = job_decisions(decisions, snapshot=SITE, pending=[WAITING])
+    assert (row.capacity, row.cost_per_hour, row.cost_at_most) == ("OnDemand", "", "")
+    priced = replace(SITE, pools=(Pool(name="h100", price=2_500_000),))
+    (row,) = job_decisions(decisions, snapshot=priced, pending=[WAITING])
+    assert (row.cost_per_hour, row.cost_at_most) == ("20.00", "")
+    assert "OnDemand, 20.00 an hour\n" in table([row], now=0.0, wide=False)
 
 
 def test_nodes_that_an_earlier_cycle_kept_for_a_job_are_named() -> None:

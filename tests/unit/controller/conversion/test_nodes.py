@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.nodes import (
     capped,
@@ -12,7 +13,7 @@ from drumline.controller.conversion.nodes import (
 )
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.kube.views import ConditionView, TaintView
-from drumline.scheduling.model import Node, Pool, Taint, TaintEffect
+from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 from tests.builders import T0
 from tests.unit.controller.views import CREATED, node_view
@@ -70,6 +71,12 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
         distrusted=True,
     )
     assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
+
+
+def test_what_a_pool_costs_is_counted_in_millionths() -> None:
+    capacity = PoolCapacity(type="Spot", price_per_gpu_hour="0.9")
+    spec = GpuPoolSpec(node_selector={"a": "b"}, capacity=capacity)
+    assert pool_of("spot", spec) == Pool(name="spot", capacity=CapacityType.SPOT, price=900_000)
 
 
 def test_what_a_node_announces() -> None:

@@ -1,0 +1,1 @@
+"""Money: what a GPU costs for an hour, and what follows. Pure, and integers throughout."""

@@ -1,0 +1,94 @@
+"""GpuPools and Nodes, as far as rows read them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from drumline.overview.object_parts import ObjectMetadata, ObjectPart
+
+GPU_RESOURCE: Final = "nvidia.com/gpu"
+
+
+class PoolLevel(ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of spec.topologyLevels."""
+
+    name: str
+    node_label: str
+
+
+class CapacityOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.capacity of a pool."""
+
+    type: str = "OnDemand"
+    price_per_gpu_hour: str = ""
+
+
+class PoolSpec(ObjectPart, frozen=True, rename="camel", gc=False):
+    """Which nodes a pool has."""
+
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    gpu_resource: str = GPU_RESOURCE
+    topology_levels: list[PoolLevel] | None = None
+    capacity: CapacityOfPool = CapacityOfPool()
+
+
+class PoolNodeHealth(ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.nodeHealth: what is known against a node."""
+
+    node: str
+    quarantined_at: str | None = None
+    message: str = ""
+
+
+class PoolStatus(ObjectPart, frozen=True, rename="camel", gc=False):
+    """What the operator last saw of a pool."""
+
+    node_health: list[PoolNodeHealth] | None = None
+
+
+class PoolObject(ObjectPart, frozen=True, rename="camel", gc=False):
+    """A GpuPool."""
+
+    metadata: ObjectMetadata
+    spec: PoolSpec = PoolSpec()
+    status: PoolStatus = PoolStatus()
+
+
+class NodeTaint(ObjectPart, frozen=True, rename="camel", gc=False):
+    """A taint of a node."""
+
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class NodeGate(ObjectPart, frozen=True, rename="camel", gc=False):
+    """What keeps pods off a node."""
+
+    unschedulable: bool = False
+    taints: list[NodeTaint] | None = None
+
+
+class NodeCondition(ObjectPart, frozen=True, rename="camel", gc=False):
+    """A condition of a node."""
+
+    type: str
+    status: str
+    message: str = ""
+
+
+class NodeReport(ObjectPart, frozen=True, rename="camel", gc=False):
+    """What a node offers and reports."""
+
+    allocatable: dict[str, str] | None = None
+    conditions: list[NodeCondition] | None = None
+
+
+class NodeObject(ObjectPart, frozen=True, rename="camel", gc=False):
+    """A Node."""
+
+    metadata: ObjectMetadata
+    spec: NodeGate = NodeGate()
+    status: NodeReport = NodeReport()
