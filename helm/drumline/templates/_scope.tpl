@@ -47,6 +47,54 @@
 {{- end -}}
 {{- end -}}
 
+{{/*
+Rights of a component of its own where jobs are: in the whole cluster, or in each of
+watchNamespaces. Takes root, name (of the account and the roles), labels and rules.
+*/}}
+{{- define "drumline.rightsWhereJobsAre" -}}
+{{- $subject := dict "kind" "ServiceAccount" "name" .name "namespace" .root.Release.Namespace }}
+{{- $namespaced := not (empty .root.Values.watchNamespaces) }}
+{{- range .root.Values.watchNamespaces | default (list "") }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "Role" "ClusterRole" $namespaced }}
+metadata:
+  name: {{ $.name }}{{ ternary "-jobs" "" $namespaced }}
+  {{- if $namespaced }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- $.labels | nindent 4 }}
+rules: {{- $.rules | nindent 2 }}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: {{ ternary "RoleBinding" "ClusterRoleBinding" $namespaced }}
+metadata:
+  name: {{ $.name }}{{ ternary "-jobs" "" $namespaced }}
+  {{- if $namespaced }}
+  namespace: {{ . }}
+  {{- end }}
+  labels: {{- $.labels | nindent 4 }}
+roleRef:
+  apiGroup: rbac.authorization.k8s.io
+  kind: {{ ternary "Role" "ClusterRole" $namespaced }}
+  name: {{ $.name }}{{ ternary "-jobs" "" $namespaced }}
+subjects:
+  - {{ toJson $subject }}
+{{- end }}
+{{- end -}}
+
+{{/* Of processes beside the operator that watch jobs. */}}
+{{- define "drumline.scopeEnv" -}}
+{{- with .Values.watchNamespaces }}
+- name: DRUMLINE_WATCH_NAMESPACES
+  value: {{ join "," . | quote }}
+{{- end }}
+{{- with .Values.installation }}
+- name: DRUMLINE_INSTALLATION
+  value: {{ . | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* Of the operator's ClusterRole: what another release reads before it is installed. */}}
 {{- define "drumline.scopeLabels" -}}
 drumline.dev/watches: {{ ternary "namespaces" "everything" (not (empty .Values.watchNamespaces)) }}

@@ -79,6 +79,7 @@ class Archiver:
         read_events: the events about a job; none where they cannot be read.
         read_logs: the last lines of its pods; None: they are not kept.
         keep_days: documents of jobs that ended earlier are deleted.
+        covers: whether jobs of a namespace are seen; those of others may be archived beside.
         metrics: counts what is written and refused; its gauges look at what is due.
         clock: seconds since the epoch.
     """
@@ -90,6 +91,7 @@ class Archiver:
         read_events: ReadEvents,
         read_logs: ReadLogs | None = None,
         keep_days: int,
+        covers: Callable[[str], bool] = lambda _: True,
         metrics: ArchiverMetrics,
         clock: Callable[[], float] = time.time,
     ) -> None:
@@ -97,6 +99,7 @@ class Archiver:
         self._read_events = read_events
         self._read_logs = read_logs
         self._keep = timedelta(days=keep_days)
+        self._covers = covers
         self._metrics = metrics
         self._clock = clock
         self._due: dict[str, _Due] = {}
@@ -210,7 +213,10 @@ class Archiver:
         log.info("archive_settled", ended=len(self._ended), due=len(self._due))
 
     async def _end_unseen(self, file: StoredFile, uid: str) -> None:
-        """Archive a job whose object went unseen: deleted soon after its document was written."""
+        """Archive a job whose object went unseen: deleted soon after its document was written.
+
+        Not those of namespaces that another archiver looks at, with the same storage.
+        """
         if uid not in self._ended:
             deleted_at = file.modified_at.timestamp()
             try:
@@ -219,6 +225,8 @@ class Archiver:
                 )
             except Undecodable as error:
                 log.warning("document_unreadable", path=file.path, why=str(error))
+                return
+            if not self._covers(str(metadata.get("namespace"))):
                 return
             path = EndedPath(
                 day=day_of(deleted_at),

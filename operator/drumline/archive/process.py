@@ -7,6 +7,7 @@ credentials of a bucket, are no matter of the operator.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import signal
 from collections.abc import Sequence
@@ -19,12 +20,12 @@ from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.informer import Informer
-from drumline.kube.kinds import EVENTS, TRAINING_JOBS
-from drumline.kube.reads import LARGE_OBJECTS_PAGE
+from drumline.kube.kinds import EVENTS
+from drumline.scope import InstallationScope
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
-from drumline.telemetry.watches import silence_of, warn_left_out
+from drumline.telemetry.watches import job_informers, silence_of
 
 log = logs.get("drumline.archive.process")
 
@@ -42,14 +43,9 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     store = ArchiveStore.at(settings.archive, create=True)
+    scope = InstallationScope.of(settings)
     async with KubeClient(credentials, user_agent="drumline-archiver") as client:
-        informer = Informer(
-            client,
-            TRAINING_JOBS,
-            decode=archivable_job,
-            on_quarantine=warn_left_out,
-            page_limit=LARGE_OBJECTS_PAGE,
-        )
+        informers = job_informers(client, scope, decode=archivable_job)
 
         async def read_events(job: ArchivableJob) -> Sequence[Json]:
             return await _events(client, job)
@@ -63,21 +59,23 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
             read_events=read_events,
             read_logs=read_logs if settings.archive_logs else None,
             keep_days=settings.archive_days,
+            covers=scope.covers,
             metrics=metrics,
         )
-        informer.subscribe(archiver.on_event)
+        for informer in informers:
+            informer.subscribe(archiver.on_event)
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
             metrics=metrics.render,
-            healthy=lambda: silence_of(informer),
+            healthy=lambda: silence_of(informers),
             ready=lambda: archiver.problem,
         ) as port:
             log.info("archiver_started", archive=settings.archive, port=port)
             async with asyncio.TaskGroup() as group:
                 tasks = [
-                    group.create_task(informer.run()),
-                    group.create_task(_archive(archiver, informer)),
+                    *(group.create_task(informer.run()) for informer in informers),
+                    group.create_task(_archive(archiver, informers)),
                 ]
                 await stop.wait()
                 for task in tasks:
@@ -86,9 +84,11 @@ async def run(settings: Settings, *, credentials: Credentials) -> None:
     log.info("archiver_stopped")
 
 
-async def _archive(archiver: Archiver, informer: Informer[ArchivableJob]) -> None:
-    await informer.wait_synced()
-    await archiver.run(lambda: tuple(informer.values()))
+async def _archive(archiver: Archiver, informers: Sequence[Informer[ArchivableJob]]) -> None:
+    await asyncio.gather(*(informer.wait_synced() for informer in informers))
+    await archiver.run(
+        lambda: itertools.chain.from_iterable(informer.values() for informer in informers)
+    )
 
 
 async def _flush(archiver: Archiver) -> None:

@@ -9,17 +9,18 @@ from __future__ import annotations
 import asyncio
 import signal
 import uuid
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.errors import KubeError
-from drumline.kube.informer import Informer
-from drumline.kube.kinds import TRAINING_JOBS, TRAINING_QUEUES
-from drumline.kube.reads import LARGE_OBJECTS_PAGE
-from drumline.notifications.budgets import NotifiableQueue, notifiable_queue
+from drumline.kube.informer import Informer, Selection
+from drumline.kube.kinds import TRAINING_QUEUES
+from drumline.notifications.budgets import notifiable_queue
 from drumline.notifications.channels import (
     MOST_CONFIG_BYTES,
     Channel,
@@ -28,17 +29,18 @@ from drumline.notifications.channels import (
     parsed,
 )
 from drumline.notifications.delivery import ChannelSender, ChannelWorker
-from drumline.notifications.jobs import NotifiableJob, notifiable_job
+from drumline.notifications.jobs import notifiable_job
 from drumline.notifications.mail import MailSender
 from drumline.notifications.notifier import Notifier
 from drumline.notifications.record import UnreadableRecordError
 from drumline.notifications.record_store import AnotherNotifierError, RecordConfigMap
 from drumline.notifications.secret_files import SecretFiles
 from drumline.notifications.webhook import CloudEventSender, SlackSender
+from drumline.scope import InstallationScope
 from drumline.settings import Settings
 from drumline.telemetry import http, logs
 from drumline.telemetry.notifier_metrics import NotifierMetrics
-from drumline.telemetry.watches import silence_of, warn_left_out
+from drumline.telemetry.watches import job_informers, silence_of, warn_left_out
 
 log = logs.get("drumline.notifications.process")
 
@@ -105,27 +107,28 @@ async def _run(
         workers |= _workers(
             configuration, notifier, session=session, secrets=secrets, metrics=metrics
         )
-        informer = Informer(
-            client,
-            TRAINING_JOBS,
-            decode=notifiable_job,
-            on_quarantine=warn_left_out,
-            page_limit=LARGE_OBJECTS_PAGE,
-        )
-        informer.subscribe(notifier.on_event)
+        scope = InstallationScope.of(settings)
+        jobs = job_informers(client, scope, decode=notifiable_job)
+        for informer in jobs:
+            informer.subscribe(notifier.on_event)
         queues = Informer(
-            client, TRAINING_QUEUES, decode=notifiable_queue, on_quarantine=warn_left_out
+            client,
+            TRAINING_QUEUES,
+            decode=notifiable_queue,
+            selection=Selection(label_selector=scope.selector),
+            on_quarantine=warn_left_out,
         )
         queues.subscribe(notifier.on_queue_event)
+        informers = (*jobs, queues)
         async with http.serve(
             host=settings.http_host,
             port=settings.http_port,
             metrics=metrics.render,
-            healthy=lambda: silence_of(informer) or silence_of(queues),
+            healthy=lambda: silence_of(informers),
             ready=lambda: _problem(notifier, workers),
         ) as port:
             log.info("notifier_started", channels=len(workers), port=port)
-            await _serve(notifier, informer, queues, workers=workers, stop=stop)
+            await _serve(notifier, informers, workers=workers, stop=stop)
             await _flush(notifier)
     log.info("notifier_stopped")
 
@@ -152,17 +155,15 @@ def _workers(
 
 async def _serve(
     notifier: Notifier,
-    informer: Informer[NotifiableJob],
-    queues: Informer[NotifiableQueue],
+    informers: Sequence[Informer[Any]],
     *,
     workers: dict[str, ChannelWorker],
     stop: asyncio.Event,
 ) -> None:
     async with asyncio.TaskGroup() as group:
         watching = [
-            group.create_task(informer.run()),
-            group.create_task(queues.run()),
-            group.create_task(_notify(notifier, informer, queues)),
+            *(group.create_task(informer.run()) for informer in informers),
+            group.create_task(_notify(notifier, informers)),
         ]
         sending = [group.create_task(worker.run()) for worker in workers.values()]
         await stop.wait()
@@ -174,11 +175,8 @@ async def _serve(
             task.cancel()
 
 
-async def _notify(
-    notifier: Notifier, informer: Informer[NotifiableJob], queues: Informer[NotifiableQueue]
-) -> None:
-    await informer.wait_synced()
-    await queues.wait_synced()
+async def _notify(notifier: Notifier, informers: Sequence[Informer[Any]]) -> None:
+    await asyncio.gather(*(informer.wait_synced() for informer in informers))
     await notifier.run()
 
 

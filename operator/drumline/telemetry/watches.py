@@ -1,4 +1,4 @@
-"""What a process of its own says about its watches: silence, and objects that were left out.
+"""The watches of a process of its own: jobs by namespace, silence, objects that were left out.
 
 The operator's own caches are judged in `controller/cache/informers`, which knows more of them.
 """
@@ -6,17 +6,54 @@ The operator's own caches are judged in `controller/cache/informers`, which know
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, TypeVar
 
-from drumline.kube.informer import Informer, Quarantined
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Forbidden
+from drumline.kube.informer import Informer, Quarantined, Selection
+from drumline.kube.kinds import TRAINING_JOBS
+from drumline.kube.reads import LARGE_OBJECTS_PAGE
+from drumline.kube.views import View
+from drumline.kube.watch_decoder import Decode
+from drumline.scope import InstallationScope
 from drumline.telemetry import logs
 
 log = logs.get("drumline.telemetry.watches")
 
+V = TypeVar("V", bound=View)
 
-def silence_of(informer: Informer[Any]) -> str | None:
-    """Why a synced informer is not healthy; None where it is, or fills its cache yet."""
-    return informer.silence(time.monotonic()) if informer.has_synced else None
+
+def job_informers(
+    client: KubeClient, scope: InstallationScope, *, decode: Decode[V]
+) -> tuple[Informer[V], ...]:
+    """The installation's jobs: an informer for each of its namespaces, or one for all."""
+
+    def informer(namespace: str | None) -> Informer[V]:
+        return Informer(
+            client,
+            TRAINING_JOBS,
+            decode=decode,
+            selection=Selection(namespace=namespace),
+            on_quarantine=warn_left_out,
+            on_forbidden=None if namespace is None else partial(_warn_unreadable, namespace),
+            page_limit=LARGE_OBJECTS_PAGE,
+        )
+
+    return tuple(map(informer, scope.reads))
+
+
+def silence_of(informers: Iterable[Informer[Any]]) -> str | None:
+    """Why one that has synced is not healthy; None where all are, or fill their caches yet."""
+    now = time.monotonic()
+    problems = (informer.silence(now) for informer in informers if informer.has_synced)
+    return next((problem for problem in problems if problem is not None), None)
+
+
+def _warn_unreadable(namespace: str, error: Forbidden) -> None:
+    """A namespace whose Role went along with it counts as empty until it may be read again."""
+    log.warning("namespace_unreadable", namespace=namespace, why=str(error))
 
 
 def warn_left_out(document: Quarantined) -> None:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 class ArchiverProcess:
     """`python -m drumline archiver`; its log is read line by line."""
 
-    def __init__(self, kubeconfig: Path, folder: Path) -> None:
+    def __init__(self, kubeconfig: Path, folder: Path, **settings: str) -> None:
         self.url = folder.as_uri()
         self._environment = {
             **os.environ,
@@ -36,6 +36,7 @@ class ArchiverProcess:
             "DRUMLINE_ARCHIVE_LOGS": "true",
             "DRUMLINE_HTTP_HOST": "127.0.0.1",
             "DRUMLINE_HTTP_PORT": "0",
+            **settings,
         }
         self._process: subprocess.Popen[str] | None = None
 
@@ -126,6 +127,31 @@ def test_jobs_are_read_when_they_and_their_namespace_are_gone(
     assert "Z  Completed:" in report  # an event
     lines = history(archiver, capsys, "done", "-n", site.namespace, "--logs")
     assert lines.startswith("==> done-0-g1 on ")
+
+
+def test_an_archiver_of_some_namespaces_needs_rights_in_these_alone(
+    api: Kube, site: Site, tmp_path: Path
+) -> None:
+    with (
+        token_of(
+            api,
+            "narrow-drumline-archiver",
+            *SETTINGS,
+            f"watchNamespaces={{{site.namespace}}}",
+            release="narrow",
+        ) as token,
+        Proxy(api.kubeconfig, tmp_path, token=token) as proxy,
+    ):
+        archiver = ArchiverProcess(
+            proxy.kubeconfig, tmp_path / "archive", DRUMLINE_WATCH_NAMESPACES=site.namespace
+        )
+        archiver.start()
+        site.submit("done", nodes=1, gpusPerNode=8)
+        site.wait("done", phase_is("Running"))
+        site.end_pods("done")
+        archiver.wait("job_archived", job=f"{site.namespace}/done")
+        archiver.stop()
+        assert (proxy.refused, proxy.writes) == ([], [])
 
 
 def test_probes_say_that_it_is_ready(archiver: ArchiverProcess) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,6 +45,8 @@ class NotifierProcess:
 
     kubeconfig: Path
     folder: Path
+    namespaces: str = ""
+    """Whose jobs it reads, as in DRUMLINE_WATCH_NAMESPACES."""
     process: subprocess.Popen[str] | None = None
 
     def start(self) -> int:
@@ -54,6 +56,7 @@ class NotifierProcess:
             "KUBECONFIG": str(self.kubeconfig),
             "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}",
             "DRUMLINE_NAMESPACE": "drumline-system",
+            "DRUMLINE_WATCH_NAMESPACES": self.namespaces,
             "DRUMLINE_NOTIFICATIONS": str(self.folder / "config.json"),
             "DRUMLINE_NOTIFICATIONS_SECRETS": str(self.folder),
             "DRUMLINE_HTTP_HOST": "127.0.0.1",
@@ -107,7 +110,14 @@ def mail(tmp_path: Path) -> Iterator[MailServer]:
 
 @contextmanager
 def notifying(
-    api: Kube, site: Site, folder: Path, *, web: WebServer, mail: MailServer
+    api: Kube,
+    site: Site,
+    folder: Path,
+    *,
+    web: WebServer,
+    mail: MailServer,
+    rights: Sequence[str] = (),
+    namespaces: str = "",
 ) -> Iterator[NotifierProcess]:
     """It runs with a record of its own, and tells of this corner's jobs alone."""
     write_secret(folder, "slack", url=f"{web.url}/slack")
@@ -134,12 +144,14 @@ def notifying(
     }
     (folder / "config.json").write_text(json.dumps(config))
     with (
-        token_of(api, "drumline-notifier", *SETTINGS) as token,
+        token_of(api, "drumline-notifier", *SETTINGS, *rights) as token,
         Proxy(api.kubeconfig, folder, token=token) as proxy,
     ):
         if api.exists("configmaps", "drumline-notifier", "drumline-system"):
             api.delete("configmaps", "drumline-notifier", "drumline-system")
-        notifier = NotifierProcess(kubeconfig=proxy.kubeconfig, folder=folder)
+        notifier = NotifierProcess(
+            kubeconfig=proxy.kubeconfig, folder=folder, namespaces=namespaces
+        )
         notifier.start()
         try:
             yield notifier
@@ -229,7 +241,19 @@ def test_a_preempted_job_is_said_to_return_and_runs_again(
     assert again[1].body["data"]["before"] == "Preempted"
 
 
-@pytest.mark.usefixtures("notifier")
+@pytest.fixture
+def narrow_notifier(
+    api: Kube, site: Site, tmp_path: Path, web: WebServer, mail: MailServer
+) -> Iterator[NotifierProcess]:
+    """With rights in this corner's namespace alone."""
+    rights = (f"watchNamespaces={{{site.namespace}}}",)
+    with notifying(
+        api, site, tmp_path, web=web, mail=mail, rights=rights, namespaces=site.namespace
+    ) as process:
+        yield process
+
+
+@pytest.mark.usefixtures("narrow_notifier")
 def test_a_budget_that_is_nearly_spent_is_a_message_about_its_queue(
     site: Site, web: WebServer
 ) -> None:

@@ -23,6 +23,7 @@ from drumline.archive.documents import ArchivableJob, Json
 from drumline.archive.layout import earlier_logs
 from drumline.archive.reading import read_ended
 from drumline.archive.store import ArchiveError, ArchiveStore
+from drumline.scope import InstallationScope
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from tests.unit.archive.jobs import added, deleted, job, modified
 
@@ -59,7 +60,9 @@ class Flaky(ArchiveStore):
 class Desk:
     """An archiver and its clock."""
 
-    def __init__(self, store: Flaky, *, keep_days: int = 30) -> None:
+    def __init__(
+        self, store: Flaky, *, keep_days: int = 30, namespaces: tuple[str, ...] = ()
+    ) -> None:
         self.now = BEGIN
         self.store = store
         self.present: list[ArchivableJob] = []
@@ -69,6 +72,7 @@ class Desk:
             read_events=self._events,
             read_logs=self._logs,
             keep_days=keep_days,
+            covers=InstallationScope(namespaces=namespaces).covers,
             metrics=self.metrics,
             clock=lambda: self.now,
         )
@@ -255,6 +259,15 @@ async def test_a_job_that_went_while_nobody_watched_is_archived_at_the_next_star
     assert ended.deleted_at is not None
     assert ended.job.status.phase == "Deleted"
     assert [path for path in await store.paths() if path.startswith("live/")] == []
+
+
+async def test_what_another_archiver_writes_to_the_same_storage_is_left_alone(
+    desk: Desk, store: Flaky
+) -> None:
+    desk.archiver.on_event(added(job()))
+    await desk.after(SETTLE_SECONDS)
+    await Desk(store, namespaces=("elsewhere",)).after(0)
+    assert await store.paths() == ["live/u-1.json"]
 
 
 async def test_a_job_that_is_still_there_after_a_restart_is_left_alone(

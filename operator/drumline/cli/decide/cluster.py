@@ -22,7 +22,6 @@ from drumline.cli.manifests import Json, ManifestDocument
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.conversion.jobs import job_of
 from drumline.controller.conversion.node_health import health_of, standings
 from drumline.kube import codec
@@ -30,6 +29,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.scheduling.model import Gang, Snapshot
+from drumline.scope import InstallationScope
 from drumline.settings import Settings
 from drumline_trainer.contract import Progress
 

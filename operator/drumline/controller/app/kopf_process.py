@@ -79,7 +79,7 @@ def run(
         operator: runs in a thread of its own.
         credentials: for Kopf's loop alone: the lock of a token belongs to one loop.
         identity: the name of this process.
-        installation: whose pools and queues are watched (`controller.cache.scope`).
+        installation: whose pools and queues are watched (`scope`).
 
     Raises:
         BaseException: what made the operator end.

@@ -19,12 +19,12 @@ from drumline.controller.cache.event_handlers import EventHandlers
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.judge import Judge
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.conversion.jobs import platform_tolerations
 from drumline.kube.client import KubeClient
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
+from drumline.scope import InstallationScope
 from drumline.settings import Settings
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics

@@ -17,13 +17,13 @@ from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.queue_budgets import QueueBudgets
-from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
 from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
+from drumline.scope import EVERYWHERE, InstallationScope
 from drumline_trainer.contract import Progress
 
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from drumline.controller.cache.scope import InstallationScope
 from drumline.kube import codec
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden
@@ -24,6 +23,7 @@ from drumline.kube.kinds import (
 )
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView, TrainingJobView
+from drumline.scope import InstallationScope
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 

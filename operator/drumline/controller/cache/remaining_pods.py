@@ -33,7 +33,6 @@ from drumline.api.base import LABEL_JOB, LABEL_QUEUE
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.pods import ChargedPod, JobPods, PodsByRole, is_owned
-from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.admitted import (
     MemberPositions,
@@ -45,6 +44,7 @@ from drumline.kube.views import PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.plan.acceptance import is_ours
+from drumline.scope import InstallationScope
 
 
 class RemainingPods:

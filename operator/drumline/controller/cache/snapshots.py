@@ -22,7 +22,6 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods, is_owned
 from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.remaining_pods import RemainingPods
-from drumline.controller.cache.scope import InstallationScope
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.admitted import (
     MemberPositions,
@@ -46,6 +45,7 @@ from drumline.lifecycle.model.verdict import Verdict
 from drumline.lifecycle.plan.acceptance import is_queued, refusal_for
 from drumline.scheduling.model import Admitted, Gang, Snapshot, Toleration
 from drumline.scheduling.resources import NOTHING, Resources
+from drumline.scope import InstallationScope
 from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0

@@ -14,7 +14,6 @@ from contextlib import suppress
 from typing import Final, NamedTuple
 
 from drumline.api.base import LABEL_GANG_NETWORK, LABEL_PROTECTED
-from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, Forbidden, KubeError, NotFound, NotLeader
@@ -22,6 +21,7 @@ from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS, Resour
 from drumline.kube.views import PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME, shared_budget, shared_policy
+from drumline.scope import EVERYWHERE, InstallationScope
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.reconciler.shared_objects")

@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.scope import InstallationScope
+from drumline.scope import InstallationScope
 from drumline.controller.cache.snapshots import Backoff
 from drumline.disruption.node_scores import NodeStanding
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drumline.controller.cache.informers import Informers
-from drumline.controller.cache.scope import InstallationScope
+from drumline.scope import InstallationScope
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.telemetry.metrics import Metrics

@@ -10,7 +10,7 @@ from msgspec import structs
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.scope import InstallationScope
+from drumline.scope import InstallationScope
 from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from drumline.controller.cache.scope import InstallationScope
+from drumline.scope import InstallationScope
 from drumline.controller.reconciler.shared_objects import (
     FRESH_SECONDS,
     SharedObjects,

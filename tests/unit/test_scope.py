@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from drumline.controller.cache.informers import Informers
-from drumline.controller.cache.scope import EVERYWHERE, InstallationScope
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
+from drumline.scope import EVERYWHERE, InstallationScope
 from drumline.settings import Settings
 from drumline.telemetry.metrics import Metrics
 
