@@ -163,15 +163,6 @@ def test_nodes_shares_and_use(dump: str, capsys: pytest.CaptureFixture[str]) -> 
     nodes = shown(capsys, "nodes", "-f", dump).splitlines()
     first = ["node-1", "gpus", "OnDemand", "r1", "8/8", "Ready", "team/llama", "-"]
     assert nodes[1].split() == first
-        "node-1",
-        "gpus",
-        "OnDemand",
-        "r1",
-        "8/8",
-        "Ready",
-        "team/llama",
-        "-",
-    ]
     shares = shown(capsys, "share", "-f", dump).splitlines()
     assert shares[1].endswith("100.0 %   100.0 %   +0.0 %   team/big, in 10 min to 1 h 30 min")
     usage = shown(capsys, "usage", "--by", "user", "-f", dump).splitlines()
