@@ -28,6 +28,7 @@ from drumline.notifications.record import (
     MOST_JOBS,
     MOST_PENDING,
     MOST_PENDING_OF_A_JOB,
+    MOST_PENDING_OF_A_NAMESPACE,
     PendingMessage,
     SentRecord,
 )
@@ -266,7 +267,7 @@ class Notifier:
             )
             if message.key in self._pending:
                 continue
-            why = self._why_full(change.uid)
+            why = self._why_full(change)
             if why is not None:
                 log.error("notification_given_up", why=why, id=change.id, channel=message.channel)
                 kind = self._settings.channels[message.channel].kind
@@ -275,11 +276,15 @@ class Notifier:
             self._pending[message.key] = message
             self._unsaved.append(message)
 
-    def _why_full(self, uid: str) -> str | None:
+    def _why_full(self, change: OutlookChange) -> str | None:
         """Why no further message of this job or queue may be pending; None: it may."""
         if len(self._pending) >= MOST_PENDING:
             return f"{MOST_PENDING} messages are pending"
-        own = sum(message.change.uid == uid for message in self._pending.values())
+        pending = [message.change for message in self._pending.values()]
+        neighbours = sum(each.namespace == change.namespace for each in pending)
+        if change.namespace and neighbours >= MOST_PENDING_OF_A_NAMESPACE:
+            return f"{MOST_PENDING_OF_A_NAMESPACE} messages of the same namespace are pending"
+        own = sum(each.uid == change.uid for each in pending)
         if own >= MOST_PENDING_OF_A_JOB:
             return f"{MOST_PENDING_OF_A_JOB} messages of the same job are pending"
         return None

@@ -15,8 +15,10 @@ from drumline.notifications.events import KnownOutlook, OutlookChange
 
 MOST_JOBS: Final = 15_000
 MOST_PENDING: Final = 200
+MOST_PENDING_OF_A_NAMESPACE: Final = 100
+"""So that a tenant with a storm of jobs leaves room for all others."""
 MOST_PENDING_OF_A_JOB: Final = 20
-"""So that a job whose outlook changes all the time leaves room for all others."""
+"""So that a job whose outlook changes all the time leaves room for the others beside it."""
 _MOST_UNPACKED_BYTES: Final = 8 * 1024 * 1024
 _VERSION: Final = 1
 

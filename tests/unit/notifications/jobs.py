@@ -38,13 +38,14 @@ def job(
     phase: str | None = None,
     *,
     name: str = "llama",
+    namespace: str = "research",
     uid: str = "u-1",
     notify: str | None = None,
     **status: Any,
 ) -> NotifiableJob:
     metadata: Json = {
         "name": name,
-        "namespace": "research",
+        "namespace": namespace,
         "uid": uid,
         "resourceVersion": "7",
         "creationTimestamp": time("08:00:00"),

@@ -17,6 +17,7 @@ from drumline.notifications.record import (
     MOST_JOBS,
     MOST_PENDING,
     MOST_PENDING_OF_A_JOB,
+    MOST_PENDING_OF_A_NAMESPACE,
     PendingMessage,
     SentRecord,
     packed,
@@ -251,7 +252,7 @@ async def test_a_storm_is_bounded_and_what_is_left_out_does_not_come_later(offic
     await office.settle()
     office.refuses = True
     for number in range(MOST_PENDING + 50):
-        office.notifier.on_event(added(running(uid=f"u-{number}")))
+        office.notifier.on_event(added(running(uid=f"u-{number}", namespace=f"team-{number % 3}")))
     await office.settle()
     assert office.kept is not None
     assert len(unpacked(office.kept).pending) == MOST_PENDING
@@ -259,6 +260,20 @@ async def test_a_storm_is_bounded_and_what_is_left_out_does_not_come_later(offic
     office.now += 10.0
     await office.settle()
     assert len(office.sent) == MOST_PENDING
+
+
+async def test_a_namespace_full_of_jobs_leaves_room_for_others(office: Office) -> None:
+    office.open()
+    await office.settle()
+    office.refuses = True
+    for number in range(MOST_PENDING_OF_A_NAMESPACE + 1):
+        office.notifier.on_event(added(running(uid=f"u-{number}")))
+    office.notifier.on_event(added(running(uid="u-other", namespace="other")))
+    await office.settle()
+    assert office.kept is not None
+    pending = [message.change.namespace for message in unpacked(office.kept).pending]
+    assert pending.count("research") == MOST_PENDING_OF_A_NAMESPACE
+    assert pending.count("other") == 1
 
 
 async def test_a_job_whose_outlook_changes_all_the_time_leaves_room_for_others(
@@ -322,7 +337,7 @@ async def test_metrics_say_what_waits_for_how_long_and_what_was_dropped(office: 
     assert value("oldest_message_seconds") == value("pending_messages") == 0
     office.refuses, office.now = True, at("11:00:00")
     for number in range(MOST_PENDING + 3):
-        office.notifier.on_event(added(running(uid=f"u-{number}")))
+        office.notifier.on_event(added(running(uid=f"u-{number}", namespace=f"team-{number % 3}")))
     await office.settle()
     waited = value("oldest_message_seconds")
     office.now += 100.0
