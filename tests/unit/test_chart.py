@@ -1049,5 +1049,6 @@ def test_foreign_pods_name_a_queue_where_the_owner_wants_that(
         assert "tools" in names["values"]
         assert len(names["values"]) == 2
         assert "system:serviceaccount:" in policy["spec"]["matchConditions"][0]["expression"]
-    gpus = rendered["drumline-operator-foreign-pods"]["spec"]["variables"][1]
-    assert '["amd.com/gpu"].exists(' in gpus["expression"]
+    variables = rendered["drumline-operator-foreign-pods"]["spec"]["variables"]
+    expressions = {each["name"]: each["expression"] for each in variables}
+    assert '["amd.com/gpu"].exists(' in expressions["hasGpus"]

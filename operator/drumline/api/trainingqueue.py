@@ -94,6 +94,10 @@ class TrainingQueueSpec(ApiModel):
         list[Name] | None, Field(min_length=1, max_length=256, json_schema_extra=DISTINCT)
     ] = None
     """Namespaces whose jobs may use this queue; absent: all."""
+    pays_for_unclaimed_pods: bool = False
+    """Whether this queue pays for foreign pods with GPUs that no queue pays for by their label:
+    they have none, or one of a queue that does not exist or is closed to their namespace. Of
+    several such queues the oldest pays. Default: false."""
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
     """Highest priority value a job in this queue may have, for as long as it runs; absent:
     1000000000, the highest of users' classes."""
@@ -106,7 +110,7 @@ class TrainingQueueSpec(ApiModel):
     budget: QueueBudget | None = None
     """GPU-hours that its jobs may have in a time. Once they are spent no waiting job of this queue
     starts and none grows; those that run go on, and their hours count. Counted from when it is set,
-    with what foreign pods hold that name the queue; absent: no limit."""
+    with what foreign pods hold that it pays for; absent: no limit."""
     preemption: PreemptionRules = PreemptionRules()
     """Which jobs the jobs of this queue may preempt."""
     idle: IdleRules = IdleRules()
@@ -134,7 +138,7 @@ class PoolUsage(ApiModel):
     nominal_gpus: int
     """GPUs the quota allows."""
     used_gpus: int
-    """GPUs held by admitted jobs, and by foreign pods that name the queue."""
+    """GPUs held by admitted jobs, and by foreign pods that the queue pays for."""
     foreign_gpus: int | None = None
     """How many of them foreign pods hold, which are no TrainingJob's. Absent: none."""
 

@@ -16,6 +16,8 @@ from tests.integration.api.conftest import ROOT, Helm, Kubectl
 from tests.integration.api.manifests import Json, manifest
 
 CHART = ROOT / "helm/drumline"
+QUEUE = "drumline.dev/queue"
+POLICIES = ("-foreign-pods", "-closed-queues")
 
 
 @pytest.fixture
@@ -83,10 +85,11 @@ class Submitter:
 
 @contextmanager
 def in_force(
-    helm: Helm, kubectl: Kubectl, namespace: str, value: str, *, names: tuple[str, ...]
+    helm: Helm, kubectl: Kubectl, namespace: str, *values: str, names: tuple[str, ...]
 ) -> Iterator[None]:
-    """What this value of the chart adds, for one namespace alone."""
-    template = ("template", namespace, CHART, "-n", "elsewhere", f"--set={value}=true")
+    """What these values of the chart add, for one namespace alone."""
+    settings = [f"--set={value}=true" for value in values]
+    template = ("template", namespace, CHART, "-n", "elsewhere", *settings)
     policies = [
         each
         for each in yaml.safe_load_all(helm(*template))
@@ -112,8 +115,7 @@ def test_with_the_policy_of_foreign_pods_an_open_queue_pays_for_gpus(
     names = {name: queue["metadata"]["name"] for name, queue in queues.items()}
     manifests = yaml.safe_dump_all(queues.values())
     kubectl("apply", "-f", "-", stdin=manifests)
-    policies = ("-foreign-pods", "-closed-queues")
-    with in_force(helm, kubectl, namespace, "foreignPods.enabled", names=policies):
+    with in_force(helm, kubectl, namespace, "foreignPods.enabled", names=POLICIES):
         user = Submitter(kubectl, namespace)
         assert "needs the label drumline.dev/queue" in user.wait_for_refusal(notebook())
         closed = user.wait_for_refusal(notebook(queue=names["theirs"]))
@@ -129,6 +131,56 @@ def test_with_the_policy_of_foreign_pods_an_open_queue_pays_for_gpus(
         kubectl("label", "pod", "notebook", "-n", namespace, "other=label")
         kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
     kubectl("delete", "-f", "-", stdin=manifests)
+
+
+def test_a_label_that_a_queue_was_named_by_stays_by_every_way_to_write_it(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    """Removed or changed, by way of the status, and by what binds the pod."""
+    with in_force(helm, kubectl, namespace, "foreignPods.enabled", names=POLICIES):
+        user = Submitter(kubectl, namespace)
+        user.wait_for_refusal(notebook())
+        kubectl("create", "-n", namespace, "-f", "-", stdin=notebook(queue="research"))
+        change = ("patch", "pod", "notebook", "-n", namespace, "-p")
+        for queue in ("other", None):
+            patch = json.dumps({"metadata": {"labels": {QUEUE: queue}}})
+            for options in ((), ("--subresource=status",)):
+                with pytest.raises(AssertionError, match="stays as it is"):
+                    kubectl(*change, patch, *options)
+        kubectl(*change, json.dumps({"status": {"reason": "Seen"}}), "--subresource=status")
+
+        pods = f"/api/v1/namespaces/{namespace}/pods/notebook/binding"
+        for field in ("labels", "annotations"):
+            with pytest.raises(AssertionError, match="gives it no labels or annotations"):
+                kubectl("create", "--raw", pods, "-f", "-", stdin=binding(**{field: {QUEUE: "x"}}))
+        kubectl("create", "--raw", pods, "-f", "-", stdin=binding(labels={"other": "label"}))
+        kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+
+
+def test_a_pod_gets_no_gpus_after_its_creation(kubectl: Kubectl, namespace: str) -> None:
+    """The policy need not look: the API server has neither containers nor sizes with more GPUs."""
+    kubectl("create", "-n", namespace, "-f", "-", stdin=notebook(gpus=None))
+    limits = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    for subresource, spec in (
+        ("resize", {"containers": [{"name": "c", **limits}]}),
+        ("ephemeralcontainers", {"ephemeralContainers": [{"name": "e", "image": "a", **limits}]}),
+    ):
+        change = ("patch", "pod", "notebook", "-n", namespace, f"--subresource={subresource}")
+        with pytest.raises(AssertionError, match=r"[Ff]orbidden|only cpu and memory"):
+            kubectl(*change, "-p", json.dumps({"spec": spec}))
+    kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+
+
+def binding(**metadata: Json) -> str:
+    """What a scheduler sends that places the pod."""
+    return json.dumps(
+        {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": {"name": "notebook", **metadata},
+            "target": {"kind": "Node", "name": "nowhere"},
+        }
+    )
 
 
 def role(name: str, *rules: Json) -> list[Json]:
@@ -187,6 +239,66 @@ def test_with_queue_rights_who_submits_may_use_the_queue_and_the_priority(
                 "patch", "tj", "probe", "-n", namespace, "--as=jane", "--type=merge", "-p", other
             )
         kubectl("delete", "tj", "probe", "-n", namespace)
+
+
+def workload(kind: str, *, queue: str) -> str:
+    """A workload whose pods name a queue; one that makes none."""
+    version = {"CronJob": "batch/v1", "Job": "batch/v1"}.get(kind, "apps/v1")
+    labels = {"app": "any", QUEUE: queue}
+    pod = {
+        "metadata": {"labels": labels},
+        "spec": {"restartPolicy": "Always", "containers": [{"name": "c", "image": "any:1"}]},
+    }
+    job: Json = {"suspend": True, "template": pod}
+    if kind in ("Job", "CronJob"):
+        pod["spec"]["restartPolicy"] = "Never"
+    selector = {"matchLabels": {"app": "any"}}
+    spec: Json = {
+        "CronJob": {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": job}},
+        "Job": job,
+        "DaemonSet": {"selector": selector, "template": pod},
+    }.get(kind, {"replicas": 0, "selector": selector, "template": pod})
+    if kind == "StatefulSet":
+        spec["serviceName"] = "any"
+    body = {"apiVersion": version, "kind": kind, "metadata": {"name": "any"}, "spec": spec}
+    return json.dumps(body)
+
+
+def test_who_writes_a_template_needs_the_right_to_the_queue_and_its_controller_none(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    may_create = {"apiGroups": ["", "apps", "batch"], "resources": ["*"], "verbs": ["*"]}
+    research = {
+        "apiGroups": ["drumline.dev"],
+        "resources": ["trainingqueues"],
+        "resourceNames": ["research"],
+    }
+    roles = yaml.safe_dump_all([*role("submits", may_create), *role("uses", research)])
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=roles)
+    values = ("queueRights.enabled", "foreignPods.enabled")
+    with in_force(helm, kubectl, namespace, *values, names=("-template-rights",)):
+        jane = Submitter(kubectl, namespace, "--as=jane")
+        refused = jane.wait_for_refusal(notebook(queue="other"))
+        assert f"jane may not use TrainingQueue other from namespace {namespace}" in refused
+        assert jane.refusal(notebook(queue="research")) == ""
+        for kind in ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "CronJob"):
+            assert "jane may not use" in jane.refusal(workload(kind, queue="other")), kind
+            assert jane.refusal(workload(kind, queue="research")) == "", kind
+        controller = "system:serviceaccount:kube-system:replicaset-controller"
+        bound = role("controls", may_create)
+        bound[1]["subjects"][0]["name"] = controller
+        kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(bound))
+        as_controller = Submitter(kubectl, namespace, f"--as={controller}")
+        assert as_controller.refusal(notebook(queue="other")) == ""
+
+        deployment = workload("Deployment", queue="research")
+        kubectl("create", "-n", namespace, "--as=jane", "-f", "-", stdin=deployment)
+        template = {"metadata": {"labels": {QUEUE: "other"}}}
+        patch = ("patch", "deployment", "any", "-n", namespace, "--as=jane", "-p")
+        with pytest.raises(AssertionError, match="may not use TrainingQueue other"):
+            kubectl(*patch, json.dumps({"spec": {"template": template}}))
+        kubectl("delete", "rolebinding", "uses", "-n", namespace)
+        kubectl(*patch, json.dumps({"spec": {"replicas": 0, "paused": True}}))
 
 
 def job(**changes: Any) -> str:

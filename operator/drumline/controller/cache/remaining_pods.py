@@ -19,9 +19,12 @@ out as well (`QuotaV1Pod` in pkg/quota/v1/evaluator/core/pods.go).
 Second, foreign pods (a notebook, inference) whose label `drumline.dev/queue` names a queue that is
 open to their namespace, which has to be this installation's. They count until they have ended, are
 never victims, and were placed by another scheduler: they may take a queue above its quota, whose
-jobs wait then. Whoever may create pods may bind them to any node and ask for any number of GPUs,
-which its kubelet rejects. So a pod that no kubelet has accepted, or on a node that is not ready, is
-charged to no queue.
+jobs wait then. Pods with GPUs whose label names no such queue are paid for by the queue that
+`paysForUnclaimedPods`, where there is one: no wrong label, nor one that is taken off, dodges it.
+
+Whoever may create pods may bind them to any node and ask for any number of GPUs, which its kubelet
+rejects. So a pod that no kubelet has accepted, or on a node that is not ready, is charged to no
+queue.
 """
 
 from __future__ import annotations
@@ -121,7 +124,9 @@ class RemainingPods:
                 orphans[pod.owner_uid].append(pod)
         charged: list[ChargedPod] = []
         for pod in foreign:
-            pays = ready and _is_accepted(pod) and LABEL_QUEUE in pod.labels
+            pays = (
+                ready and _is_accepted(pod) and (LABEL_QUEUE in pod.labels or _may_have_gpus(pod))
+            )
             # a pod that stays is looked at again whenever its queue is: that may be closed or open
             if pod.terminating and not (pays and self.account(pod)):
                 terminating.append(pod)
@@ -160,10 +165,19 @@ class RemainingPods:
     def _account_of_foreign(self, pod: PodView) -> Account | None:
         queue = pod.labels.get(LABEL_QUEUE, "")
         if not self._is_open(queue, pod.namespace):
+            queue = self._pays_for_unclaimed(pod)
+        if not queue:
             return None
         # no job has such a key, uid or user: a user's name has no spaces
         key, uid = f"{pod.namespace}/pods/{pod.name}", f"pods/{pod.uid}"
         return Account(key=key, uid=uid, queue=queue, user="foreign pods", is_foreign=True)
+
+    def _pays_for_unclaimed(self, pod: PodView) -> str:
+        """The queue that pays for a pod whose own label names none that may; '' for no queue."""
+        if not (_may_have_gpus(pod) and self._scope.covers(pod.namespace)):
+            return ""
+        queues = self._queues.by_name.items()
+        return next((name for name, spec in queues if spec.pays_for_unclaimed_pods), "")
 
     def _is_stranger(self, pod: PodView) -> bool:
         """Whether it stays, and the job of its labels was never seen: anybody can write them."""
@@ -208,6 +222,11 @@ class RemainingPods:
 def _is_accepted(pod: PodView) -> bool:
     """Whether a kubelet has begun with it: users do not write the status of pods."""
     return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)
+
+
+def _may_have_gpus(pod: PodView) -> bool:
+    """Whether it asks for a device of any kind: those have names with a domain."""
+    return any("/" in resource for resource in pod.requests)
 
 
 def _vacant(positions: MemberPositions, pods: Iterable[PodFacts]) -> Counter[str]:

@@ -270,6 +270,47 @@ def test_no_queue_pays_for_pods_of_another_installation(watched: tuple[str, ...]
     assert node(state).used.gpus == 5
 
 
+@pytest.mark.parametrize(
+    ("label", "namespaces"),
+    [("", None), ("nobody-s", None), ("research", ["team"])],
+    ids=["none", "of no queue", "of a closed queue"],
+)
+def test_a_queue_may_pay_for_what_no_other_does(
+    state: ClusterCache, *, label: str, namespaces: list[str] | None
+) -> None:
+    """Without a device a pod is left out: there are many on every node."""
+    spec = queue_view().spec | ({} if namespaces is None else {"namespaces": namespaces})
+    state.on_queue(None, structs.replace(queue_view(), spec=spec))
+    labels = {"drumline.dev/queue": label} if label else {}
+    state.on_pod(None, running_pod("notebook", gpus=3, labels=labels))
+    plain = structs.replace(running_pod("exporter"), requests={"cpu": 100})
+    state.on_pod(None, plain)
+    assert residual(state) == []
+    rest = queue_view("rest", gpus=0)
+    pays = structs.replace(rest, spec=rest.spec | {"paysForUnclaimedPods": True})
+    state.on_queue(None, pays)
+    (held,) = residual(state)
+    assert (held.gang.queue, held.gang.key, held.gpus) == ("rest", "other/pods/notebook", 3)
+    state.on_queue(pays, rest)
+    assert residual(state) == []
+
+
+def test_a_label_that_is_changed_or_removed_while_the_pod_runs_dodges_no_charge(
+    state: ClusterCache,
+) -> None:
+    rest = queue_view("rest", gpus=0)
+    spec = rest.spec | {"paysForUnclaimedPods": True}
+    state.on_queue(None, structs.replace(rest, spec=spec))
+    before = running_pod("notebook", labels=NAMES_RESEARCH)
+    state.on_pod(None, before)
+    for labels, queue in (({}, "rest"), ({"drumline.dev/queue": "x"}, "rest")):
+        assert held_gpus(state) == 1
+        after = structs.replace(before, labels=labels)
+        state.on_pod(before, after)
+        assert (held_gpus(state), held_gpus(state, queue)) == (0, 1)
+        state.on_pod(after, before)
+
+
 def test_jobs_wait_for_the_quota_that_foreign_pods_take(state: ClusterCache) -> None:
     """The job needs 4 of 4 GPUs of quota; 14 are free."""
     notebook = running_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
