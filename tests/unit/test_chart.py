@@ -265,6 +265,7 @@ def test_the_operator_may_do_this_and_nothing_else(defaults: list[Json]) -> None
         *(("pods", verb) for verb in (*read, "create", "patch", "delete", "deletecollection")),
         ("pods/status", "patch"),
         *(("nodes", verb) for verb in read),
+        *(("namespaces", verb) for verb in read),
         *(("priorityclasses", verb) for verb in read),
         ("secrets", "create"),
         ("poddisruptionbudgets", "create"),
@@ -927,11 +928,21 @@ def test_every_queue_of_the_production_site_is_closed() -> None:
         if (rule["resources"], rule["verbs"]) == (["trainingqueues"], ["use"])
         for queue in rule["resourceNames"]
     }
+    labels = {
+        entry["metadata"]["name"]: entry["metadata"]["labels"]
+        for entry in manifests
+        if entry["kind"] == "Namespace"
+    }
     assert usable == {
         (namespace, queue.name)
         for queue in site
         if queue.name != "all-teams"
-        for namespace in queue.spec.namespaces or ()
+        for namespace in labels
+        if namespace in (queue.spec.namespaces or ())
+        or (
+            queue.spec.namespace_selector is not None
+            and queue.spec.namespace_selector.selects(labels[namespace])
+        )
     }
 
 

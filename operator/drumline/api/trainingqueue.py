@@ -17,6 +17,7 @@ from drumline.api.base import (
     name_rule,
 )
 from drumline.api.conditions import Condition
+from drumline.api.namespaceselector import NamespaceSelector
 
 
 class PoolQuota(ApiModel):
@@ -93,7 +94,11 @@ class TrainingQueueSpec(ApiModel):
     namespaces: Annotated[
         list[Name] | None, Field(min_length=1, max_length=256, json_schema_extra=DISTINCT)
     ] = None
-    """Namespaces whose jobs may use this queue; absent: all."""
+    """Namespaces whose jobs may use this queue, beside those that namespaceSelector means; both
+    absent: all."""
+    namespace_selector: NamespaceSelector | None = None
+    """Namespaces whose jobs may use this queue, by their labels as they are when a job is to start:
+    one that loses them keeps the jobs that run. {}: all. Absent: only `namespaces` counts."""
     pays_for_unclaimed_pods: bool = False
     """Whether this queue pays for foreign pods with GPUs that no queue pays for by their label:
     they have none, or one of a queue that does not exist or is closed to their namespace. Of
@@ -128,6 +133,11 @@ class TrainingQueueSpec(ApiModel):
             field_path=".quotas",
         ),
     )
+
+    @property
+    def is_open_to_all(self) -> bool:
+        """Whether jobs of every namespace may use it, whatever their labels."""
+        return self.namespaces is None and self.namespace_selector is None
 
 
 class PoolUsage(ApiModel):

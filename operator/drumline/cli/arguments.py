@@ -41,7 +41,7 @@ _DECIDE_EXAMPLES: Final = """\
 examples:
   drumline decide
   drumline decide --live -f new-job.yaml
-  kubectl get nodes,pods,gpupools,trainingqueues,priorityclasses,trainingjobs -A -o json > all.json
+  kubectl get no,ns,pods,gpupools,trainingqueues,priorityclasses,trainingjobs -A -o json > all.json
   drumline decide -f all.json
   drumline decide -f all.json -f new-job.yaml -o wide
   drumline decide -f all.json --policy values.yaml -o json

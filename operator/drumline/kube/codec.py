@@ -22,6 +22,7 @@ from drumline.kube.views import (
     ContainerView,
     EventView,
     Key,
+    NamespaceView,
     NodeView,
     ObjectView,
     PodView,
@@ -73,6 +74,15 @@ def node(raw: bytes | msgspec.Raw) -> NodeView:
         Undecodable: It is not one.
     """
     return _view(_node_decoder, _node_view, raw)
+
+
+def namespace(raw: bytes | msgspec.Raw) -> NamespaceView:
+    """One Namespace.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    return _view(_namespace_decoder, _namespace_view, raw)
 
 
 def priority_class(raw: bytes | msgspec.Raw) -> PriorityClassView:
@@ -151,6 +161,7 @@ def key(metadata: wire.Metadata) -> Key:
 
 _pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
 _node_decoder: Final = msgspec.json.Decoder(wire.Node)
+_namespace_decoder: Final = msgspec.json.Decoder(wire.Namespace)
 _priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
 _storage_class_decoder: Final = msgspec.json.Decoder(wire.StorageClass)
 _event_decoder: Final = msgspec.json.Decoder(wire.StoredEvent)
@@ -270,6 +281,16 @@ def _condition_view(condition: wire.Condition) -> ConditionView:
         reason=_text(condition.reason),
         message=_text(condition.message[:_MAX_CONDITION_CHARS]),
         since_time=condition.last_transition_time or "",
+    )
+
+
+def _namespace_view(wire_namespace: wire.Namespace) -> NamespaceView:
+    metadata = wire_namespace.metadata
+    return NamespaceView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        labels=metadata.labels or {},
     )
 
 

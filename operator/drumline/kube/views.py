@@ -184,6 +184,20 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     terminating: bool = False
 
 
+class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One namespace.
+
+    Attributes:
+        labels: All of them: queues may select by any.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    labels: dict[str, str] = {}
+
+
 class PriorityClassView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One PriorityClass."""
 

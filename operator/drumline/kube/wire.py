@@ -168,6 +168,12 @@ class Node(_Wire, frozen=True, gc=False):
     status: NodeStatus = _SILENT
 
 
+class Namespace(_Wire, frozen=True, gc=False):
+    """A Namespace."""
+
+    metadata: Metadata
+
+
 class PriorityClass(_Wire, frozen=True, gc=False):
     """A PriorityClass."""
 

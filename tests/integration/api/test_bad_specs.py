@@ -972,6 +972,26 @@ PLATFORM = [
         quotas=[{"gpuPool": "gpus", "nominalGpus": 1}, {"gpuPool": "gpus", "nominalGpus": 2}],
     ),
     queue("namespace twice", "spec.namespaces[1]", "Duplicate value", namespaces=["a", "a"]),
+    queue(
+        "a selector without values",
+        "spec.namespaceSelector.matchExpressions[0].values",
+        "need at least one",
+        namespaceSelector={"matchExpressions": [{"key": "team", "operator": "In"}]},
+    ),
+    queue(
+        "a selector that compares as with nodes",
+        "spec.namespaceSelector.matchExpressions[0].operator",
+        '"NotIn"',
+        namespaceSelector={"matchExpressions": [{"key": "t", "operator": "Gt", "values": ["1"]}]},
+    ),
+    queue(
+        "a selector of a value that means nothing",
+        "spec.namespaceSelector.matchExpressions[0].values",
+        "remove them",
+        namespaceSelector={
+            "matchExpressions": [{"key": "t", "operator": "Exists", "values": ["1"]}]
+        },
+    ),
     queue("no namespace at all", "spec.namespaces", "at least 1 items", namespaces=[]),
     queue(
         "priority of the system", "spec.maxPriority", "less than or equal", maxPriority=2 * 10**9

@@ -42,11 +42,30 @@ def notebook(*, queue: str = "", gpus: int | None = 1) -> str:
 
 
 def queues_of(namespace: str) -> dict[str, Json]:
-    """A queue that is open to all, to this namespace, and to another."""
+    """Queues that are open to all, to this namespace by name or labels, and to others."""
+    own = {"kubernetes.io/metadata.name": namespace}
+    key = "kubernetes.io/metadata.name"
     opens: dict[str, Json] = {
         "all": {},
         "ours": {"namespaces": [namespace]},
         "theirs": {"namespaces": ["another"]},
+        "labelled": {"namespaceSelector": {"matchLabels": own}},
+        "also-labelled": {
+            "namespaces": ["another"],
+            "namespaceSelector": {
+                "matchExpressions": [
+                    {"key": key, "operator": "In", "values": ["another", namespace]},
+                    {"key": key, "operator": "NotIn", "values": ["another"]},
+                    {"key": key, "operator": "Exists"},
+                    {"key": "absent", "operator": "NotIn", "values": ["another"]},
+                    {"key": "absent", "operator": "DoesNotExist"},
+                ]
+            },
+        },
+        "otherwise-labelled": {"namespaceSelector": {"matchLabels": {**own, "absent": ""}}},
+        "unlabelled": {
+            "namespaceSelector": {"matchExpressions": [{"key": key, "operator": "DoesNotExist"}]}
+        },
     }
     return {
         name: {
@@ -122,7 +141,10 @@ def test_with_the_policy_of_foreign_pods_an_open_queue_pays_for_gpus(
         assert f"{names['theirs']} is not open to namespace {namespace}" in closed
         assert user.refusal(notebook(gpus=None)) == ""
         assert user.refusal(notebook(gpus=0)) == ""
-        assert user.refusal(notebook(queue=names["all"])) == ""
+        for name in ("all", "labelled", "also-labelled"):
+            assert user.refusal(notebook(queue=names[name])) == "", name
+        for name in ("otherwise-labelled", "unlabelled"):
+            assert "is not open to" in user.refusal(notebook(queue=names[name])), name
 
         kubectl("create", "-n", namespace, "-f", "-", stdin=notebook(queue=names["ours"]))
         other = json.dumps({"metadata": {"labels": {"drumline.dev/queue": names["all"]}}})

@@ -197,6 +197,20 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a queue that suspends what is idle": manifest(
         "TrainingQueue", idle={"action": "Suspend", "afterSeconds": 604_800}
     ),
+    "a queue for namespaces with labels": manifest(
+        "TrainingQueue",
+        namespaces=["a"],
+        namespaceSelector={
+            "matchLabels": {"team": "nlp", "example.com/stage": ""},
+            "matchExpressions": [
+                {"key": "tier", "operator": "NotIn", "values": ["free"]},
+                {"key": "paused", "operator": "DoesNotExist"},
+            ],
+        },
+    ),
+    "a queue for all namespaces with a label of any value or none": manifest(
+        "TrainingQueue", namespaceSelector={}
+    ),
     "a queue with a budget": manifest(
         "TrainingQueue", budget={"gpuHours": 1_000_000_000, "windowDays": 92}
     ),

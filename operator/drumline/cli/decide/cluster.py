@@ -1,8 +1,9 @@
 """A cluster from plain manifests, by the operator's own translation: what its caches would hold.
 
-Nodes, pods, queues, pools, priority classes and jobs count; all other kinds are passed over. Of an
-object that is there twice the later one counts, as with `kubectl apply`. What a manifest that was
-never applied lacks is made up as the API server would: a uid, and that it was created just now.
+Nodes, pods, queues, pools, priority classes, namespaces and jobs count; other kinds are passed
+over. Of an object that is there twice the later one counts, as with `kubectl apply`. What a
+manifest that was never applied lacks is made up as the API server would: a uid, and that it was
+created just now.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from drumline_trainer.contract import Progress
 T = TypeVar("T")
 
 _GROUPS: Final = {
+    "Namespace": "",
     "Node": "",
     "Pod": "",
     "PriorityClass": "scheduling.k8s.io",
@@ -125,7 +127,18 @@ def _remarks(state: ClusterCache) -> list[str]:
         if job.status.assignment is None and not job.finished and not job.unreadable
         if (refusal := refusal_of(job)) is not None
     ]
-    return sorted([*classless, *refused])
+    return sorted([*classless, *refused, *_unselected(state)])
+
+
+def _unselected(state: ClusterCache) -> list[str]:
+    """Queues whose selector means nothing, as no namespace is known."""
+    if state.namespaces.are_known:
+        return []
+    return [
+        f"queue {name}: its namespaceSelector means none: no Namespace is among the objects"
+        for name, spec in state.queues.by_name.items()
+        if spec.namespace_selector is not None
+    ]
 
 
 def _progress(job: Job) -> Progress | None:
@@ -163,6 +176,10 @@ def _pool(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_pool(None, view)
 
 
+def _namespace(state: ClusterCache, manifest: ManifestDocument) -> None:
+    state.namespaces.on_namespace(None, _decoded(manifest, codec.namespace))
+
+
 def _node(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.nodes.on_node(None, _decoded(manifest, codec.node))
 
@@ -176,6 +193,7 @@ def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
 
 
 _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
+    "Namespace": _namespace,
     "Node": _node,
     "Pod": _pod,
     "PriorityClass": _priority_class,

@@ -16,6 +16,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import (
     GPU_POOLS,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -44,10 +45,12 @@ async def read(credentials: Credentials) -> LiveObjects:
     """
     as_of = time.time()
     async with cluster_client(credentials) as client:
-        listed, pods = await asyncio.gather(
-            asyncio.gather(*(_list(client, kind) for kind in _KINDS)), _pods(client)
+        listed, pods, namespaces = await asyncio.gather(
+            asyncio.gather(*(_list(client, kind) for kind in _KINDS)),
+            _list_if_allowed(client, PODS),
+            _list_if_allowed(client, NAMESPACES),  # a cycle says where it misses them
         )
-    raws = [raw for each in (*listed, pods or []) for raw in each]
+    raws = [raw for each in (*listed, pods or [], namespaces or []) for raw in each]
     remark = "Pods cannot be listed: GPUs that pods of no TrainingJob hold are taken as free."
     return LiveObjects(
         manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)
@@ -67,14 +70,14 @@ async def _list(client: KubeClient, kind: Resource) -> list[dict[str, Any]]:
     return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
 
 
-async def _pods(client: KubeClient) -> list[dict[str, Any]] | None:
+async def _list_if_allowed(client: KubeClient, kind: Resource) -> list[dict[str, Any]] | None:
     try:
-        items = await reads.list_all(client, PODS)
+        items = await reads.list_all(client, kind)
     except errors.Forbidden:
         return None
     except errors.KubeError as error:
-        raise not_answered(error, what="pods") from None
-    return [_typed(cast("dict[str, Any]", json.loads(item)), PODS) for item in items]
+        raise not_answered(error, what=kind.plural) from None
+    return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
 
 
 def _typed(raw: dict[str, Any], kind: Resource) -> dict[str, Any]:

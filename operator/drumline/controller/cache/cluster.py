@@ -14,6 +14,7 @@ from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
 from drumline.controller.cache.jobs import JobCache
+from drumline.controller.cache.namespaces import NamespaceCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.queue_budgets import QueueBudgets
@@ -61,6 +62,7 @@ class ClusterCache:
         self.pods = JobPods()
         self.pools = SpecCache(GpuPoolSpec)
         self.queues = SpecCache(TrainingQueueSpec)
+        self.namespaces = NamespaceCache()
         self.budgets = QueueBudgets(self.queues)
         self._priorities = PriorityCache()
         self.scheduling = SnapshotBuilder(
@@ -71,6 +73,7 @@ class ClusterCache:
                 nodes=self.nodes,
                 pools=self.pools,
                 queues=self.queues,
+                namespaces=self.namespaces,
                 budgets=self.budgets,
                 priorities=self._priorities,
             ),

@@ -10,7 +10,14 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.scheduled_state import scheduled_state
 from drumline.kube.store import Change, Event
-from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView, TrainingJobView
+from drumline.kube.views import (
+    NamespaceView,
+    NodeView,
+    ObjectView,
+    PodView,
+    PriorityClassView,
+    TrainingJobView,
+)
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
 
@@ -54,6 +61,7 @@ class EventHandlers:
         informers.pools.subscribe(self._on_pool)
         informers.queues.subscribe(self._on_queue)
         informers.priority_classes.subscribe(self._on_priority_class)
+        informers.namespaces.subscribe(self._on_namespace)
 
     def _on_job(self, event: Event[TrainingJobView]) -> None:
         old, new = _sides(event)
@@ -103,6 +111,10 @@ class EventHandlers:
     def _on_priority_class(self, event: Event[PriorityClassView]) -> None:
         self._state.on_priority_class(*_sides(event))
         self._wake_scheduler()
+
+    def _on_namespace(self, event: Event[NamespaceView]) -> None:
+        if self._state.namespaces.on_namespace(*_sides(event)):
+            self._wake_scheduler()
 
 
 def _status_is_news(before: Job | None, after: Job | None) -> bool:

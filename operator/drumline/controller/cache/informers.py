@@ -15,6 +15,7 @@ from drumline.kube.errors import Forbidden
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
     GPU_POOLS,
+    NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -22,7 +23,14 @@ from drumline.kube.kinds import (
     TRAINING_QUEUES,
 )
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
-from drumline.kube.views import NodeView, ObjectView, PodView, PriorityClassView, TrainingJobView
+from drumline.kube.views import (
+    NamespaceView,
+    NodeView,
+    ObjectView,
+    PodView,
+    PriorityClassView,
+    TrainingJobView,
+)
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -42,6 +50,7 @@ class Informers:
     pods: Informer[PodView]
     nodes: Informer[NodeView]
     priority_classes: Informer[PriorityClassView]
+    namespaces: Informer[NamespaceView]
 
     @classmethod
     def of(cls, client: KubeClient, *, metrics: Metrics, scope: InstallationScope) -> Informers:
@@ -95,6 +104,7 @@ class Informers:
             pods=informer(PODS, codec.pod),
             nodes=informer(NODES, codec.node),
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
+            namespaces=informer(NAMESPACES, codec.namespace, on_forbidden=_warn_of_selectors),
         )
         for kind in {each.resource.plural for each in made.all()}:
             freshness = metrics.controller.informer_freshness_seconds.labels(resource=kind)
@@ -110,6 +120,7 @@ class Informers:
             self.pods,
             self.nodes,
             self.priority_classes,
+            self.namespaces,
         )
 
     async def wait_synced(self) -> None:
@@ -136,3 +147,8 @@ class Informers:
 def _warn(namespace: str, error: Forbidden) -> None:
     """A namespace that was deleted took the operator's Role along; the others go on."""
     log.warning("namespace_unreadable", namespace=namespace, why=error.message)
+
+
+def _warn_of_selectors(error: Forbidden) -> None:
+    """With rights of before: queues are open to the namespaces alone that they name."""
+    log.warning("namespace_labels_unreadable", why=error.message)

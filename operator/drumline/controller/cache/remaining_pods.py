@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterable
 from drumline.api.base import LABEL_JOB, LABEL_QUEUE
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
+from drumline.controller.cache.namespaces import NamespaceCache
 from drumline.controller.cache.pods import ChargedPod, JobPods, PodsByRole, is_owned
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.admitted import (
@@ -57,6 +58,7 @@ class RemainingPods:
         jobs: the jobs.
         pods: the pods of each job.
         queues: which namespaces may use a queue.
+        namespaces: their labels, by which queues select them.
         scope: the namespaces whose pods may be charged: another installation's never are.
         positions_of: the members of a job that holds its assignment.
     """
@@ -67,12 +69,14 @@ class RemainingPods:
         jobs: JobCache,
         pods: JobPods,
         queues: SpecCache[TrainingQueueSpec],
+        namespaces: NamespaceCache,
         scope: InstallationScope,
         positions_of: Callable[[Job], MemberPositions],
     ) -> None:
         self._jobs = jobs
         self._pods = pods
         self._queues = queues
+        self._namespaces = namespaces
         self._scope = scope
         self._positions_of = positions_of
         self._accounts: dict[str, Account] = {}
@@ -189,7 +193,7 @@ class RemainingPods:
         return (
             spec is not None
             and self._scope.covers(namespace)
-            and (spec.namespaces is None or namespace in spec.namespaces)
+            and self._namespaces.is_open(spec, namespace)
         )
 
     def _facts(self, pod: PodView) -> PodFacts | None:

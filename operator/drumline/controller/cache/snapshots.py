@@ -18,6 +18,7 @@ from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
 from drumline.controller.cache.held_by_pods import HeldByPods
 from drumline.controller.cache.jobs import JobCache
+from drumline.controller.cache.namespaces import NamespaceCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import JobPods, is_owned
 from drumline.controller.cache.queue_budgets import QueueBudgets
@@ -91,6 +92,7 @@ class Sources:
     nodes: NodeCache
     pools: SpecCache[GpuPoolSpec]
     queues: SpecCache[TrainingQueueSpec]
+    namespaces: NamespaceCache
     budgets: QueueBudgets
     priorities: PriorityCache
 
@@ -126,6 +128,7 @@ class SnapshotBuilder:
             jobs=sources.jobs,
             pods=sources.pods,
             queues=sources.queues,
+            namespaces=sources.namespaces,
             scope=scope,
             positions_of=self._positions_of,
         )
@@ -147,7 +150,10 @@ class SnapshotBuilder:
         return Snapshot(
             nodes=tuple(nodes),
             pools=tuple(pool_of(name, spec) for name, spec in sources.pools.by_name.items()),
-            queues=tuple(queue_of(name, spec) for name, spec in sources.queues.by_name.items()),
+            queues=tuple(
+                queue_of(name, spec, selected=sources.namespaces.selected(spec))
+                for name, spec in sources.queues.by_name.items()
+            ),
             admitted=(*self._all_admitted(now=now), *self._held_beside()),
             spent=sources.budgets.spent(now),
         )

@@ -17,14 +17,23 @@ from drumline.scheduling.model import (
 )
 
 
-def queue_of(name: str, spec: TrainingQueueSpec) -> Queue:
-    """A TrainingQueue as the scheduler sees it."""
+def queue_of(
+    name: str, spec: TrainingQueueSpec, *, selected: frozenset[str] = frozenset()
+) -> Queue:
+    """A TrainingQueue as the scheduler sees it.
+
+    Args:
+        name: its name.
+        spec: its spec.
+        selected: the namespaces whose labels its selector means.
+    """
     quotas = spec.quotas
     return Queue(
         name=name,
         nominal={quota.gpu_pool: quota.nominal_gpus for quota in quotas},
         max_priority=spec.max_priority,
-        namespaces=None if spec.namespaces is None else frozenset(spec.namespaces),
+        namespaces=None if spec.is_open_to_all else selected.union(spec.namespaces or ()),
+        namespace_labels=str(spec.namespace_selector or ""),
         held=spec.stop_policy == "Hold",
         parent=spec.parent,
         borrowing_limit={

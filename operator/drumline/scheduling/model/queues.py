@@ -71,6 +71,8 @@ class Queue:
     max_priority: int | None = None
     namespaces: frozenset[str] | None = None
     """Which namespaces may use it; None means all."""
+    namespace_labels: str = ""
+    """By which labels some of them were chosen, for messages; '': by none."""
     held: bool = False
     """Its waiting gangs do not start."""
     parent: str | None = None

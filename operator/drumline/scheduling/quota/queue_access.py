@@ -59,7 +59,7 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
         return Rejection(
             reason=BlockReason.NAMESPACE_NOT_ALLOWED,
             message=f"queue {queue.name} is not open to namespace {gang.namespace}: use another"
-            " queue, or ask the queue's owner to add the namespace",
+            f" queue, or ask {_way_in(queue)}",
         )
     highest = HIGHEST_PRIORITY if queue.max_priority is None else queue.max_priority
     if gang.priority > highest:
@@ -75,3 +75,9 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
             message=f"queue {queue.name} is held: its jobs start once its stopPolicy is None",
         )
     return None
+
+
+def _way_in(queue: Queue) -> str:
+    if not queue.namespace_labels:
+        return "the queue's owner to add the namespace"
+    return f"an administrator for the labels {queue.namespace_labels} on the namespace"

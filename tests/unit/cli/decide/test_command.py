@@ -127,6 +127,23 @@ def test_what_a_budget_has_left_is_in_the_queue_and_its_running_jobs(
     assert waits.get("reason", "") == reason
 
 
+def test_labels_of_namespaces_open_queues_and_their_absence_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    selector = {"namespaceSelector": {"matchLabels": {"team": "nlp"}}}
+    site = (a_node("n1"), a_pool(), a_queue(**selector), a_job("waits"))
+    labelled = {"name": "team", "labels": {"team": "nlp"}}
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": labelled}
+    opened = written(tmp_path, *site, namespace)
+    assert verdicts(capsys, "-f", opened)["team/waits"]["verdict"] == "Placed"
+    code, out, err = run(capsys, "decide", "-f", written(tmp_path, *site))
+    assert "NamespaceNotAllowed" in out
+    assert "queue q: its namespaceSelector means none: no Namespace is among the objects" in (
+        out + err
+    )
+    assert code == 0
+
+
 def test_the_table_has_a_line_a_job_and_wide_names_every_node(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

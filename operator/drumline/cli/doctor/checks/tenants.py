@@ -64,10 +64,11 @@ def queues(
                     f" {sizes[pool]}",
                     fix="lower nominalGpus, or add nodes",
                 )
-    if openly := [queue.name for queue in queues if queue.spec.namespaces is None]:
+    if openly := [queue.name for queue in queues if queue.spec.is_open_to_all]:
         yield Warned(
             message=f"jobs of every namespace may use {some(openly)}",
-            fix="name the namespaces that each is for in spec.namespaces",
+            fix="name the namespaces that each is for in spec.namespaces, or select them by label"
+            " with spec.namespaceSelector",
         )
     elif sound:
         yield Passed(message=f"{many(len(queues), 'queue')} with pools and namespaces of their own")
@@ -87,7 +88,7 @@ def pod_security(
     absent: set[str] = set()
     seen: set[str] = set()
     for queue in queues:
-        named = set(queue.spec.namespaces or with_jobs)
+        named = _namespaces_of(queue, labels=labels, with_jobs=with_jobs)
         absent |= named - labels.keys()
         for namespace in sorted(named & labels.keys()):
             seen.add(namespace)
@@ -111,6 +112,19 @@ def pod_security(
         )
     if not refused and not absent:
         yield Passed(message=f"{many(len(seen), 'namespace')} of queues admit their pods")
+
+
+def _namespaces_of(
+    queue: QueueFact, *, labels: Mapping[str, Mapping[str, str]], with_jobs: set[str]
+) -> set[str]:
+    """Those that a queue names or selects; of one that is open to all those with jobs."""
+    if queue.spec.is_open_to_all:
+        return with_jobs
+    selector = queue.spec.namespace_selector
+    selected = {
+        name for name, each in labels.items() if selector is not None and selector.selects(each)
+    }
+    return selected.union(queue.spec.namespaces or ())
 
 
 def level_of(profile: PodProfile | None) -> str:
