@@ -273,6 +273,7 @@ def changed(folder: Path, **values: Any) -> None:
         ({"mlp_bias": True}, "mlp_bias is True; only False can be imported"),
         ({"residual_multiplier": 0.2}, "'residual_multiplier' is 0.2, which llama is not known to"),
         ({"quantization_config": {"bits": 4}}, "quantization_config says that the weights are"),
+        ({"quantization_config": {"quant_method": "mxfp4"}}, "weights are packed ('mxfp4')"),
         ({"rope_parameters": [1]}, "rope_parameters must be an object or null"),
         ({"rope_parameters": {"full_attention": {}}}, "rope_parameters differs between layers"),
         ({"rope_scaling": {"rope_type": "default", "beta": 2}}, "beta of rope_scaling is 2"),

@@ -138,7 +138,7 @@ def load_hugging_face(
     """Fill whatever parts of the weights this rank holds from a folder.
 
     Of the files only these parts are read, a part at a time; of tensors in which ours alternate
-    (GPT-OSS's experts) all. `progress` is called between two tensors.
+    (GPT-OSS's experts) all of the experts that are here. `progress` is called between two tensors.
 
     Raises:
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
@@ -155,7 +155,7 @@ def load_hugging_face(
             progress()
             wanted = [part for ours in entry.ours for part in parts[ours]]
             if entry.interleaved and wanted:
-                _fill_alternating(wanted, files.read(name), entry)
+                _fill_alternating(wanted, files, name, entry)
                 continue
             for part in wanted:
                 _fill(part, files, name, entry, checked.shapes)
@@ -179,9 +179,15 @@ def _fill(part: TensorSlice, files: TensorFiles, name: str, entry: Theirs, shape
     room.copy_(tensor.float() + entry.offset if entry.offset else tensor)
 
 
-def _fill_alternating(wanted: list[TensorSlice], tensor: Tensor, entry: Theirs) -> None:
+def _fill_alternating(
+    wanted: list[TensorSlice], files: TensorFiles, name: str, entry: Theirs
+) -> None:
+    first = min(part.box.offsets[0] for part in wanted)
+    stop = max(part.box.offsets[0] + part.box.shape[0] for part in wanted)
+    rest = (slice(None),) * (len(files.shape(name)) - 1)
+    tensor = files.read_part(name, (slice(first, stop), *rest))
     for ours, whole in zip(entry.ours, _apart(tensor, entry), strict=True):
-        box = Box(offsets=(0,) * whole.dim(), shape=tuple(whole.shape))
+        box = Box(offsets=(first, *(0 for _ in rest)), shape=tuple(whole.shape))
         for part in (part for part in wanted if part.name == ours):
             part.tensor.copy_(whole[part.box.slices_within(box)])
 

@@ -60,6 +60,8 @@ class Kind:
     parts: tuple[Part, ...] = ()
     ignored: frozenset[str] = frozenset()
     """Their keys that change nothing with the values that are fixed."""
+    unpacked: tuple[str, ...] = ()
+    """Ways in which their weights may be packed (`quant_method`) that can be read."""
 
     @property
     def known(self) -> frozenset[str]:

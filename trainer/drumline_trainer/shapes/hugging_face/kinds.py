@@ -136,6 +136,7 @@ KINDS = (
             alternating(every=2, missing=128),
         ),
         ignored=frozenset({"experts_per_token", "initial_context_length"}),  # said twice
+        unpacked=("mxfp4",),
     ),
     Kind(
         model_type="phi3",

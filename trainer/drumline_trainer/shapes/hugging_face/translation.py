@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, cast
 
 from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.decoding import decode
@@ -17,6 +17,7 @@ _MISSING: Any = object()
 _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_experts"}
 """What versions of `transformers` from 5 on write for some keys."""
 _OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
+_PACKING = "quantization_config"
 _MAX_SHOWN = 60
 
 
@@ -87,7 +88,8 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
                 # what is not said there would follow from the longer length
                 values.pop("rope_parameters", None)
                 values["rope_scaling"] = rope
-    values.pop("dtype", None)
+    for key in ("dtype", _PACKING):  # what is written is not packed
+        values.pop(key, None)
     return {**values, "torch_dtype": dtype}
 
 
@@ -156,15 +158,23 @@ def _refuse_unknown(raw: Raw, kind: Kind) -> None:
         harmless = value is None or key.startswith("_")
         if key in known or harmless or _OTHER_NAMES.get(key) in known:
             continue
-        if key == "quantization_config":
-            raise HuggingFaceError(
-                "config.json: quantization_config says that the weights are packed; import the"
-                " model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
-            )
+        if key == _PACKING:
+            _refuse_packing(value, kind)
+            continue
         raise HuggingFaceError(
             f"config.json: {_shown(key)} is {_shown(value)}, which {kind.model_type} is not known"
             f" to have here{_hint(key, kind.known - raw.keys())}: it may change what the model"
             " computes; take it out where it does not"
+        )
+
+
+def _refuse_packing(value: object, kind: Kind) -> None:
+    """Only what `models.hugging_face` unpacks as it reads."""
+    method = cast("Raw", value).get("quant_method") if isinstance(value, Mapping) else None
+    if method not in kind.unpacked:
+        raise HuggingFaceError(
+            f"config.json: {_PACKING} says that the weights are packed ({_shown(method)}); import"
+            " the model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
         )
 
 

@@ -1,0 +1,107 @@
+"""Weights of 4 bits as GPT-OSS is published: MXFP4 of the OCP Microscaling Formats 1.0.
+
+32 neighbours of a row share a power of two, an exponent of 8 bits with bias 127. Each of them is a
+sign, two bits of exponent and one of mantissa, two to a byte, the lower half first. So a matrix
+of R x C is R x C/32 x 16 bytes of blocks and R x C/32 bytes of scales, and every value is exact in
+bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.shapes.hugging_face import HuggingFaceError
+
+_BLOCKS, _SCALES = "_blocks", "_scales"
+_MAGNITUDES: Final = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0)
+_BYTES: Final = 16
+"""Of a block."""
+_BIAS: Final = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedTensor:
+    """A stack of matrices in two tensors of a file, presented transposed, as it is named unpacked.
+
+    Shapes: X matrices (experts), R rows and C columns of what is packed; unpacked X C R.
+    """
+
+    blocks: Any
+    """A slice of a file, of shape X R C/32 16."""
+    scales: Any
+    """Likewise, of shape X R C/32."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Unpacked."""
+        stack, rows, blocks, _ = self.blocks.get_shape()
+        return stack, blocks * 2 * _BYTES, rows
+
+    def read_part(self, part: tuple[slice, ...]) -> Tensor:
+        """In bf16; of the files only the rows of these matrices are read, a matrix at a time."""
+        matrices, columns, rows = part
+        stack = range(*matrices.indices(self.shape[0]))
+        unpacked = [
+            _unpacked(
+                self.blocks[index : index + 1, rows], self.scales[index : index + 1, rows]
+            ).mT[:, columns]
+            for index in stack
+        ]
+        return torch.cat(unpacked)
+
+
+def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, PackedTensor]:
+    """By the names that they have unpacked.
+
+    Args:
+        file_of: the open file of every tensor.
+
+    Raises:
+        HuggingFaceError: blocks without their scales, or of shapes that do not belong together.
+    """
+    packed: dict[str, PackedTensor] = {}
+    for name in file_of:
+        bare = name.removesuffix(_BLOCKS)
+        if bare == name:
+            continue
+        scales = f"{bare}{_SCALES}"
+        if scales not in file_of:
+            raise HuggingFaceError(f"{name}: {scales} is missing")
+        each = PackedTensor(
+            blocks=file_of[name].get_slice(name), scales=file_of[scales].get_slice(scales)
+        )
+        shape, expected = each.blocks.get_shape(), [*each.scales.get_shape(), _BYTES]
+        if (
+            shape != expected
+            or len(shape) != 4
+            or {_type(each.blocks), _type(each.scales)} != {"U8"}
+        ):
+            raise HuggingFaceError(
+                f"{name}: {_type(each.blocks)} of shape {tuple(shape)}, and MXFP4 with these scales"
+                f" ({_type(each.scales)}) is U8 of shape {tuple(expected)}"
+            )
+        packed[bare] = each
+    return packed
+
+
+def without_packing(names: set[str], packed: Mapping[str, PackedTensor]) -> set[str]:
+    """Names of a folder, with those of unpacked tensors in place of their two parts."""
+    parts = {f"{name}{part}" for name in packed for part in (_BLOCKS, _SCALES)}
+    return (names - parts) | packed.keys()
+
+
+def _type(slice_of_file: Any) -> str:
+    return str(slice_of_file.get_dtype())
+
+
+def _unpacked(blocks: Tensor, scales: Tensor) -> Tensor:
+    """X R C/32 16 and X R C/32 of uint8 to X R C."""
+    table = torch.tensor([*_MAGNITUDES, *(-value for value in _MAGNITUDES)])
+    pairs = torch.stack((blocks & 0x0F, blocks >> 4), dim=-1)
+    factors = torch.exp2(scales.float() - _BIAS).unsqueeze(-1)
+    return (table[pairs.int()].flatten(-2) * factors).flatten(-2).bfloat16()
