@@ -23,10 +23,11 @@ from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shape
 from drumline_trainer.shapes.hugging_face import (
     CONFIG_FILE,
     HuggingFaceError,
+    LanguageNames,
     differences,
     kind_of,
     kind_of_file,
-    read_json,
+    read_config,
     to_ours,
     to_theirs,
 )
@@ -63,7 +64,7 @@ def export_hugging_face(
     Raises:
         HuggingFaceError: the model has no layout there, or a weight is missing or of another shape.
     """
-    source = None if like is None else read_json(like / CONFIG_FILE)
+    source = None if like is None else read_config(like)
     described = to_theirs(config, dtype=str(dtype).removeprefix("torch."), like=source)
     names = kind_of(config, like=source).names
     shapes = our_shapes(config)
@@ -102,7 +103,7 @@ class _CheckedFolder:
     @classmethod
     def of(cls, folder: Path) -> _CheckedFolder:
         """Raises HuggingFaceError as `import_hugging_face`."""
-        raw = read_json(folder / CONFIG_FILE)
+        raw = read_config(folder)
         config = to_ours(raw)
         shapes = our_shapes(config)
         names = kind_of_file(raw).names
@@ -205,7 +206,7 @@ def projection_names(folder: Path, config: ModelConfig) -> dict[str, str]:
     Raises:
         HuggingFaceError: as `import_hugging_face`.
     """
-    names = kind_of_file(read_json(folder / CONFIG_FILE)).names
+    names = kind_of_file(read_config(folder)).names
     return {
         entry.ours[0].removesuffix(".weight"): entry.name.removesuffix(".weight")
         for entry in their_tensors(config, names)
@@ -218,10 +219,18 @@ def _matched(
 ) -> list[tuple[str, Theirs]]:
     """The name in the files of every tensor we need. Raises HuggingFaceError."""
     bare = "wte.weight" in names  # GPT-2 without its head, as it was first published
-    entries = [(e.name.removeprefix("transformer.") if bare else e.name, e) for e in wanted]
+    language = LanguageNames(names)
+    entries = [
+        (e.name.removeprefix("transformer.") if bare else language.stored(e.name), e)
+        for e in wanted
+    ]
     needed = {name for name, _ in entries}
-    unused: set[str] = {"lm_head.weight"} if config.tied_embeddings else set()
-    extra = {name for name in names - needed - unused if not name.endswith(_NOT_WEIGHTS)}
+    unused: set[str] = {language.stored("lm_head.weight")} if config.tied_embeddings else set()
+    extra = {
+        name
+        for name in names - needed - unused
+        if not name.endswith(_NOT_WEIGHTS) and not language.is_beside(name)
+    }
     for wrong, what in ((needed - names, "missing"), (extra, "unknown")):
         if wrong:
             listing = ", ".join(sorted(wrong)[:3]) + (" ..." if len(wrong) > 3 else "")

@@ -5,16 +5,18 @@ our model stands for. A key that is neither known here nor null is refused: noth
 ignored that might give other logits.
 
 `kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
-goes both ways, `folder` reads the file.
+goes both ways, `folder` reads the file, `language_part` takes the language model of a multimodal one.
 """
 
 from drumline_trainer.shapes.hugging_face.folder import (
     CONFIG_FILE,
     described_model,
+    read_config,
     read_json,
     with_model_of_folder,
 )
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind
+from drumline_trainer.shapes.hugging_face.language_part import LanguageNames
 from drumline_trainer.shapes.hugging_face.translation import (
     differences,
     kind_of,
@@ -27,10 +29,12 @@ __all__ = [
     "CONFIG_FILE",
     "HuggingFaceError",
     "Kind",
+    "LanguageNames",
     "described_model",
     "differences",
     "kind_of",
     "kind_of_file",
+    "read_config",
     "read_json",
     "to_ours",
     "to_theirs",

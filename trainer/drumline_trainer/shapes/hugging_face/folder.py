@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from drumline_trainer.config import ModelConfig, merge
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError
+from drumline_trainer.shapes.hugging_face.language_part import language_part
 from drumline_trainer.shapes.hugging_face.translation import to_ours
 
 CONFIG_FILE = "config.json"
@@ -18,7 +19,12 @@ _MAX_JSON_BYTES = 64 << 20
 
 def described_model(folder: Path) -> ModelConfig:
     """What a folder says that its weights are. Raises HuggingFaceError."""
-    return to_ours(read_json(folder / CONFIG_FILE))
+    return to_ours(read_config(folder))
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Its config.json, or the one inside it of the language model. Raises HuggingFaceError."""
+    return language_part(read_json(folder / CONFIG_FILE))
 
 
 def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
