@@ -25,7 +25,7 @@ _BIAS: Final = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PackedTensor:
+class Mxfp4Tensor:
     """A stack of matrices in two tensors of a file, presented transposed, as it is named unpacked.
 
     Shapes: X matrices (experts), R rows and C columns of what is packed; unpacked X C R.
@@ -55,7 +55,7 @@ class PackedTensor:
         return torch.cat(unpacked)
 
 
-def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, PackedTensor]:
+def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, Mxfp4Tensor]:
     """By the names that they have unpacked.
 
     Args:
@@ -64,7 +64,7 @@ def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, PackedTensor]:
     Raises:
         HuggingFaceError: blocks without their scales, or of shapes that do not belong together.
     """
-    packed: dict[str, PackedTensor] = {}
+    packed: dict[str, Mxfp4Tensor] = {}
     for name in file_of:
         bare = name.removesuffix(_BLOCKS)
         if bare == name:
@@ -72,7 +72,7 @@ def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, PackedTensor]:
         scales = f"{bare}{_SCALES}"
         if scales not in file_of:
             raise HuggingFaceError(f"{name}: {scales} is missing")
-        each = PackedTensor(
+        each = Mxfp4Tensor(
             blocks=file_of[name].get_slice(name), scales=file_of[scales].get_slice(scales)
         )
         shape, expected = each.blocks.get_shape(), [*each.scales.get_shape(), _BYTES]
@@ -89,7 +89,7 @@ def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, PackedTensor]:
     return packed
 
 
-def without_packing(names: set[str], packed: Mapping[str, PackedTensor]) -> set[str]:
+def without_packing(names: set[str], packed: Mapping[str, Mxfp4Tensor]) -> set[str]:
     """Names of a folder, with those of unpacked tensors in place of their two parts."""
     parts = {f"{name}{part}" for name in packed for part in (_BLOCKS, _SCALES)}
     return (names - parts) | packed.keys()

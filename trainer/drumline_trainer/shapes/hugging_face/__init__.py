@@ -5,7 +5,8 @@ our model stands for. A key that is neither known here nor null is refused: noth
 ignored that might give other logits.
 
 `kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
-goes both ways, `folder` reads the file, `language_part` takes the language model of a multimodal one.
+goes both ways, `folder` reads the file, `language_part` takes the language model out of a
+multimodal one.
 """
 
 from drumline_trainer.shapes.hugging_face.folder import (

@@ -27,7 +27,7 @@ _OUTER: Final = {
 """Their model type, and what is missing inside: there only what differs from this is written."""
 _OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id")
 _EARLIER, _LATER = "language_model.", "model.language_model."
-_EYES: Final = tuple(
+_VISION: Final = tuple(
     f"{before}{part}."
     for before in ("", "model.")
     for part in ("vision_tower", "multi_modal_projector")
