@@ -138,7 +138,7 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
     """The cluster after a cycle, with nobody left to preempt, to repair or to move.
 
     Victims keep what they hold beside what their preemptors will have: that is too little capacity
-    for a minute, never too much.
+    for a minute, never too much. What pods hold that are being deleted is free.
     """
     held = {each.gang.uid: _with_nominated(each) for each in snapshot.admitted}
     for placed in decisions.placed:
@@ -160,8 +160,15 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
         snapshot,
         offers=(),
         asked=(),
+        nodes=tuple(map(_without_terminating, snapshot.nodes)),
         admitted=tuple(_frozen(each) for each in held.values()),
     )
+
+
+def _without_terminating(node: Node) -> Node:
+    if node.terminating is NOTHING:
+        return node
+    return replace(node, used=node.used - node.terminating, terminating=NOTHING)
 
 
 def _nominated(

@@ -19,6 +19,9 @@ top: mostly each pod takes a new node.
 Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes, B (4 pods of
 4) needs 2, C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
 
+A gang that needs places of pods that are being deleted asks once they are gone: an autoscaler that
+still sees them would add nodes for these places too.
+
 Gangs of a group ask for no nodes, nor does the growth of elastic gangs.
 
 Cost: two cycles with one pending gang for each of `MAX_GANGS` gangs; O(log nodes of the gang) where
@@ -28,7 +31,7 @@ it uses what is free, too.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -157,7 +160,8 @@ def with_node_needs(
             ),
             decide=decide,
         )
-        more = _needs(waiting, offers=snapshot.offers, nodes=nodes, world=world)
+        ending = {node.name for node in snapshot.nodes if node.terminating is not NOTHING}
+        more = _needs(waiting, offers=snapshot.offers, nodes=nodes, ending=ending, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     if not needs:
         return decisions
@@ -183,6 +187,7 @@ def _needs(
     *,
     offers: Sequence[NodeOffer],
     nodes: Counter[str],
+    ending: Container[str],
     world: GrownCluster,
 ) -> Iterator[NeedsNodes]:
     """What gangs need for which nothing was asked before; the first in line come first.
@@ -192,6 +197,7 @@ def _needs(
         offers: what can be had.
         nodes: how many each pool has, with those that are promised; what is needed is added. Nodes
             that are out of service count as well.
+        ending: names of nodes with pods that are being deleted.
         world: where the gangs take their places.
     """
     for gang in waiting[:MAX_TRIED]:
@@ -200,7 +206,9 @@ def _needs(
         choices = _choices(gang, offers, nodes=nodes)
         starts = (world.start(gang, offer=offer, most=most) for offer, most in choices)
         start = next(filter(None, starts), None)
-        if start is not None and start.need.nodes:
+        if start is None or not start.need.nodes:
+            continue
+        if not any(start.placed.assignment[i] in ending for i in new_positions(start.placed)):
             nodes[start.need.pool] += start.need.nodes
             yield replace(start.need, pool_nodes=nodes[start.need.pool])
 

@@ -1,4 +1,7 @@
-"""Nodes are asked for waiting gangs, as one, and no more of them than the gang starts with."""
+"""Nodes are asked for waiting gangs, as one, and no more of them than the gang starts with.
+
+A double plays cluster-autoscaler; what is said of seconds is its clock's.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +11,35 @@ from dataclasses import dataclass
 
 import pytest
 
-from tests.integration.operator.autoscaler import (
-    LABEL,
+from tests.integration.operator.cluster_autoscaler import (
+    AGE_SECONDS,
+    DRAIN_SECONDS,
     NAMESPACE,
-    AutoscalerDouble,
+    SCAN_SECONDS,
+    ClusterAutoscaler,
+)
+from tests.integration.operator.conftest import (
+    OperatorProcess,
+    Site,
+    a_claim,
+    next_nodes,
+    release_lease,
+)
+from tests.integration.operator.growing_pools import (
+    LABEL,
     create_growing_pool,
     delete_growing_pool,
 )
-from tests.integration.operator.conftest import OperatorProcess, Site, next_nodes, release_lease
+from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, ready, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
+
+SCALE_UP_SECONDS = AGE_SECONDS + SCAN_SECONDS
+"""After so long what can be had is there."""
+UNNEEDED_SECONDS = 30.0
+GIVE_BACK_SECONDS = 2 * SCAN_SECONDS + UNNEEDED_SECONDS + DRAIN_SECONDS
+"""After so long the nodes that nobody needs are gone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +47,7 @@ class GrowingSite:
     """A corner without nodes, and the autoscaler that may add some."""
 
     site: Site
-    autoscaler: AutoscalerDouble
+    autoscaler: ClusterAutoscaler
 
 
 Grow = Callable[..., GrowingSite]
@@ -38,7 +59,13 @@ def a_growing_site(
 ) -> Generator[GrowingSite]:
     labels = {LABEL: name}
     create_growing_pool(api, name, max_nodes=max_nodes, quota=quota, timeout=timeout)
-    autoscaler = AutoscalerDouble(kube=api, labels=labels, first=next_nodes(), most=available)
+    autoscaler = ClusterAutoscaler(
+        kube=api,
+        labels=labels,
+        first=next_nodes(),
+        most=available,
+        unneeded_seconds=UNNEEDED_SECONDS,
+    )
     site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
     try:
         yield GrowingSite(site=site, autoscaler=autoscaler)
@@ -76,6 +103,15 @@ def gave_up(job: Json | None) -> bool:
     return (job or {}).get("status", {}).get("reason") != "WaitingForNodes"
 
 
+def is_expected(job: Json | None) -> bool:
+    return "expectedStart" in (job or {}).get("status", {})
+
+
+def give_up_after(site: Site, seconds: int) -> None:
+    body = {"spec": {"autoscaling": {"timeoutSeconds": seconds}}}
+    site.kube.patch("gpupools", site.pool, body)
+
+
 def test_a_gang_of_32_gets_32_nodes_from_none_and_nobody_over_the_quota_gets_any(
     grow: Grow,
 ) -> None:
@@ -87,44 +123,45 @@ def test_a_gang_of_32_gets_32_nodes_from_none_and_nobody_over_the_quota_gets_any
     site.submit("second", nodes=1, gpusPerNode=8)
     assert "starts with 32 more nodes of pool" in job["status"]["message"]
     autoscaler.wait_placeholders(32)
-    assert autoscaler.scale_up() == 32
+    assert autoscaler.advance(AGE_SECONDS) == 0  # they are new
+    assert autoscaler.advance(SCAN_SECONDS) == 32
     site.wait("gang", phase_is("Running"))
     autoscaler.wait_placeholders(0)
-    assert autoscaler.scale_up() == 0
     assert {pod["spec"]["nodeName"] for pod in site.pods("gang")} == set(autoscaler.nodes)
     site.wait("over", reason_is("ExceedsQuota"))
     site.wait("second", reason_is("QuotaExhausted"))
+    assert autoscaler.advance(2 * GIVE_BACK_SECONDS) == 0
+    assert len(autoscaler.nodes) == 32
     site.kube.delete("trainingjobs", "second", site.namespace)
     site.kube.delete("trainingjobs", "over", site.namespace)
-    site.kube.delete("trainingjobs", "gang", site.namespace)
-    site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
-    autoscaler.scale_down()
+    site.end_pods("gang")
+    site.wait("gang", phase_is("Succeeded"))
+    assert autoscaler.advance(GIVE_BACK_SECONDS) == 0
     assert autoscaler.nodes == []
+    assert autoscaler.added == 32
 
 
-def test_what_comes_in_part_is_given_back_at_the_timeout_as_one(grow: Grow) -> None:
-    growing = grow(available=5)
+def test_20_of_32_nodes_are_given_back_within_a_minute_of_the_timeout(grow: Grow) -> None:
+    growing = grow(available=20)
     site, autoscaler = growing.site, growing.autoscaler
-
-    def give_up_after(seconds: int) -> None:
-        body = {"spec": {"autoscaling": {"timeoutSeconds": seconds}}}
-        site.kube.patch("gpupools", site.pool, body)
-
-    site.submit("gang", nodes=8, gpusPerNode=8)
-    autoscaler.wait_placeholders(8)
-    assert autoscaler.scale_up() == 5
-    give_up_after(2)
+    site.submit("gang", nodes=32, gpusPerNode=8)
+    autoscaler.wait_placeholders(32)
+    assert autoscaler.advance(SCALE_UP_SECONDS) == 20
+    assert autoscaler.advance(600 - SCALE_UP_SECONDS) == 0
+    assert len(autoscaler.nodes) == 20  # they are kept for it
+    give_up_after(site, 2)
     autoscaler.wait_placeholders(0)
     job = site.wait("gang", gave_up)
     assert job["status"]["phase"] == "Pending"
-    autoscaler.scale_down()
+    assert site.pods("gang") == []
+    assert autoscaler.advance(60) == 0
     assert autoscaler.nodes == []
     # Fewer may be asked for at once.
-    give_up_after(600)
+    give_up_after(site, 600)
     site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
     site.submit("smaller", nodes=4, gpusPerNode=8)
     autoscaler.wait_placeholders(4)
-    assert autoscaler.scale_up() == 4
+    assert autoscaler.advance(SCALE_UP_SECONDS) == 4
     site.wait("smaller", phase_is("Running"))
 
 
@@ -136,7 +173,7 @@ def test_of_two_gangs_that_race_for_too_few_nodes_one_starts_and_then_the_other(
     for name in ("left", "right"):
         site.submit(name, nodes=4, gpusPerNode=8)
     autoscaler.wait_placeholders(8)
-    assert autoscaler.scale_up() == 4
+    assert autoscaler.advance(SCALE_UP_SECONDS) == 4
     autoscaler.wait_placeholders(4)
     phases = {name: site.job(name)["status"]["phase"] for name in ("left", "right")}
     (waiting,) = [name for name, phase in phases.items() if phase == "Pending"]
@@ -146,6 +183,29 @@ def test_of_two_gangs_that_race_for_too_few_nodes_one_starts_and_then_the_other(
     site.wait(runs, phase_is("Succeeded"))
     site.wait(waiting, phase_is("Running"))
     autoscaler.wait_placeholders(0)
+    assert autoscaler.added == 4
+
+
+def test_a_reclaimed_node_is_replaced_and_training_goes_on(grow: Grow) -> None:
+    growing = grow()
+    site, autoscaler = growing.site, growing.autoscaler
+    site.kube.create(a_claim("checkpoints", namespace=site.namespace))
+    with Trainers(site, "gang") as gang:
+        gang.submit(nodes=3)
+        autoscaler.wait_placeholders(3)
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 3
+        gang.attend("0-g1", "1-g1", "2-g1")
+        gang.running(1)
+        autoscaler.wait_placeholders(0)
+        before = gang.uids()
+        lost = site.kube.get("pods", "gang-2-g1", site.namespace)["spec"]["nodeName"]
+        autoscaler.lose(lost)
+        autoscaler.wait_placeholders(1)
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 1
+        gang.attend("0-g1", "1-g1", "2-g2")
+        gang.running(2)
+        assert gang.uids().items() >= {n: before[n] for n in ("gang-0-g1", "gang-1-g1")}.items()
+        autoscaler.wait_placeholders(0)
     assert autoscaler.added == 4
 
 
@@ -162,7 +222,7 @@ def test_a_new_leader_goes_on_with_what_was_asked(grow: Grow, operator: Operator
     operator.start()
     autoscaler.wait_placeholders(2)
     assert {pod["metadata"]["uid"] for pod in autoscaler.placeholders()} < before
-    autoscaler.scale_up()
+    autoscaler.advance(SCALE_UP_SECONDS)
     site.wait("gang", phase_is("Running"))
     site.kube.wait_all(
         "pods",
@@ -180,10 +240,10 @@ def test_after_three_times_a_job_says_when_its_nodes_will_be_there(grow: Grow) -
         job = site.wait(name, reason_is("WaitingForNodes"))
         assert "expectedStart" not in job["status"]
         autoscaler.wait_placeholders(1)
-        autoscaler.scale_up()
+        autoscaler.advance(SCALE_UP_SECONDS)
         site.wait(name, phase_is("Running"))
         autoscaler.wait_placeholders(0)
     site.submit("next", nodes=1, gpusPerNode=8)
-    job = site.wait("next", lambda job: "expectedStart" in (job or {}).get("status", {}))
+    job = site.wait("next", is_expected)
     assert job["status"]["reason"] == "WaitingForNodes"
     assert job["status"]["expectedStart"] <= job["status"]["expectedStartBy"]

@@ -93,6 +93,16 @@ def test_what_is_free_counts_and_is_asked_for_as_well() -> None:
     assert (need.nodes, len(need.shares)) == (3, 5)
 
 
+def test_places_of_pods_that_are_being_deleted_are_waited_for_and_not_asked_for() -> None:
+    ending = [node(f"n{i}", gpus=8, used=pod(8), terminating=pod(8)) for i in range(2)]
+    line = gang("restarts", nodes=3, gpus=8), gang("fits", gpus=8, at=1.0)
+    waits = run(growing(*ending, offers=(offer(),)), *line)
+    assert needs(waits) == {"fits": 1}
+    assert reasons(waits)["restarts"] is not BlockReason.WAITING_FOR_NODES
+    gone = [node(f"n{i}", gpus=8) for i in range(2)]
+    assert needs(run(growing(*gone, offers=(offer(),)), line[0])) == {"restarts": 1}
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

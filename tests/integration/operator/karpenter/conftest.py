@@ -12,14 +12,13 @@ import pytest
 import yaml
 
 from tests.cluster import Cluster
-from tests.integration.operator.autoscaler import (
+from tests.integration.operator.cluster_autoscaler import NAMESPACE, NODE_GPUS
+from tests.integration.operator.conftest import Site
+from tests.integration.operator.growing_pools import (
     LABEL,
-    NAMESPACE,
-    NODE_GPUS,
     create_growing_pool,
     delete_growing_pool,
 )
-from tests.integration.operator.conftest import Site
 from tests.integration.operator.karpenter.program import ensure_karpenter, said, start_karpenter
 from tests.kube import Json, Kube
 
