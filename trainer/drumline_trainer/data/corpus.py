@@ -13,7 +13,7 @@ import hashlib
 import os
 import sysconfig
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -169,6 +169,20 @@ def open_corpus(config: DataConfig) -> Corpus:
     files = [(path, status) for path, status in listed if status.st_size]
     if not files:
         raise ConfigError(f"data.pattern: no text under {folder} matches {pattern!r}")
+    return _corpus(folder, files)
+
+
+def corpus_of_files(folder: Path, paths: Iterable[Path]) -> Corpus:
+    """These files of a folder, in this order; empty ones are left out.
+
+    Raises:
+        OSError: one is not there.
+    """
+    listed = ((path.relative_to(folder).as_posix(), path.stat()) for path in paths)
+    return _corpus(folder, [(name, status) for name, status in listed if status.st_size])
+
+
+def _corpus(folder: Path, files: Sequence[tuple[str, os.stat_result]]) -> Corpus:
     return Corpus(
         folder=folder,
         paths=tuple(path for path, _ in files),

@@ -15,10 +15,11 @@ from drumline_trainer.data.corpus import PYTHON_STDLIB, open_corpus, refuse_othe
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.image_dataset import holds_images, open_images
+from drumline_trainer.data.indexed_text import IndexedText, indexed_files, open_indexed
 from drumline_trainer.data.mixture import MixtureDataset, dealt
 from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.record_text import MemoryText, open_records, records_of
-from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
+from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import INDEX_FILE
 from drumline_trainer.data.shards.text import ShardText, open_shards
@@ -112,10 +113,13 @@ def _open_text(config: DataConfig, *, model_folder: Path | None) -> TokenStream:
         if config.tokenizer is not None:
             _check_tokenizer(config.tokenizer, shards)
         return shards
+    tokenizer = _tokenizer_file(config, model_folder)
+    indices = indexed_files(Path(config.source))
+    if indices:
+        return _open_indexed(indices, tokenizer_file=tokenizer)
     corpus = open_corpus(config)
     if config.source == PYTHON_STDLIB:
         return corpus
-    tokenizer = _tokenizer_of_records(config, model_folder)
     records = records_of(corpus)
     if records is not None:
         if tokenizer is None:
@@ -134,12 +138,21 @@ def _open_text(config: DataConfig, *, model_folder: Path | None) -> TokenStream:
     return corpus
 
 
-def _tokenizer_of_records(config: DataConfig, model_folder: Path | None) -> Path | None:
+def _tokenizer_file(config: DataConfig, model_folder: Path | None) -> Path | None:
     if config.tokenizer is not None:
         return Path(config.tokenizer)
     if model_folder is not None and (model_folder / TOKENIZER_FILE).is_file():
         return model_folder / TOKENIZER_FILE
     return None
+
+
+def _open_indexed(indices: list[Path], *, tokenizer_file: Path | None) -> IndexedText:
+    if tokenizer_file is None:
+        raise ConfigError(
+            f"data.tokenizer: {indices[0]} does not say of which tokenizer its tokens are; name"
+            " its tokenizer.json, or a model_from that has it"
+        )
+    return open_indexed(indices, tokenizer=LoadedTokenizer.of(tokenizer_file))
 
 
 def _check_tokenizer(file: str, shards: ShardText) -> None:

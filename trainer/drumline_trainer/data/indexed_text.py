@@ -1,0 +1,205 @@
+"""Megatron's indexed datasets: `NAME.bin` with tokens end to end, `NAME.idx` with what lies where.
+
+    magic                9 bytes, MMIDIDX and two zeros
+    version              uint64, 1
+    type of the tokens   uint8, a code
+    sequences, S         uint64
+    documents + 1, D     uint64
+    lengths              S x int32, in tokens
+    places               S x int64, in bytes of the .bin
+    documents            D x int64: the first sequence of each, then S
+
+as Megatron-LM writes them (`megatron/core/datasets/indexed_dataset.py`); what may follow, for each
+sequence one byte of its kind of input, is not read. All integers are little-endian. The tokenizer
+is in neither file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import accumulate
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.corpus import Corpus, corpus_of_files
+from drumline_trainer.data.learned_spans import LearnedSpans
+from drumline_trainer.data.records.tokenizer import LoadedTokenizer
+
+_MAGIC: Final = b"MMIDIDX\x00\x00"
+_HEADER: Final = struct.Struct("<9sQBQQ")
+_TYPES: Final = {1: "<u1", 3: "<i2", 4: "<i4", 5: "<i8", 8: "<u2"}
+"""By their code; the others are signed bytes and fractions, which no tokenizer gives."""
+_INDEX, _TOKENS = ".idx", ".bin"
+
+
+class IndexedTextError(ConfigError):
+    """A file that is no indexed dataset, or an index that is another file's."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexedText:
+    """One or several of them as `data.text_dataset.TokenStream`."""
+
+    corpus: Corpus
+    """The .bin files: whatever changes while a run reads it is an error."""
+    type: np.dtype[np.integer]
+    ends: npt.NDArray[np.int64]
+    """Position after each document, ascending."""
+    vocabulary: int
+    tokenizer_sha256: str | None
+
+    @property
+    def size(self) -> int:
+        """Tokens in all."""
+        return self.corpus.size // self.type.itemsize
+
+    @property
+    def learned(self) -> LearnedSpans | None:
+        """None: every token is."""
+        return None
+
+    def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
+        """`length` tokens from `start`.
+
+        Raises:
+            CorpusChangedError: a file vanished or changed since it was opened.
+            IndexedTextError: a token is none of the tokenizer's.
+        """
+        width = self.type.itemsize
+        raw = self.corpus.read(start * width, length * width)
+        tokens = np.frombuffer(raw, dtype=self.type).astype(np.int64)
+        wrong = tokens[(tokens < 0) | (tokens >= self.vocabulary)]
+        if wrong.size:
+            raise IndexedTextError(
+                f"data.source: {self.corpus.folder} holds token {wrong[0]} at {start} or after,"
+                f" and data.tokenizer has {self.vocabulary}; name the tokenizer.json that these"
+                " files were made with"
+            )
+        return tokens
+
+    def document_starts(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions in start..stop-1 at which a document begins."""
+        first, last = np.searchsorted(self.ends, [start, stop])
+        begins = self.ends[first:last]
+        begins = begins[begins < self.size]
+        return np.concatenate(([0], begins)) if start <= 0 < stop else begins
+
+    def document_ends(self) -> npt.NDArray[np.int64]:
+        """Position after each document."""
+        return self.ends
+
+    def fingerprint(self) -> str:
+        """Of names, sizes and content of the tokens; of more than 256 MiB by samples."""
+        return self.corpus.fingerprint()
+
+    def prefetch(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Do nothing: the operating system reads ahead."""
+
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
+
+def indexed_files(source: Path) -> list[Path]:
+    """The indices that `source` names: all of a folder, or one, with or without its `.idx`."""
+    if source.is_dir():
+        return sorted(path for path in source.iterdir() if _is_index(path))
+    named = source if source.suffix == _INDEX else source.with_name(source.name + _INDEX)
+    return [named] if _is_index(named) else []
+
+
+def open_indexed(indices: list[Path], *, tokenizer: LoadedTokenizer) -> IndexedText:
+    """Read the indices; the tokens are read as they are asked for.
+
+    Raises:
+        IndexedTextError: a file is damaged, or the files have tokens of different types.
+    """
+    opened = [_read_index(path) for path in indices]
+    types = {each.type for each in opened}
+    if len(types) > 1:
+        raise IndexedTextError(
+            f"data.source: {indices[0].parent} holds tokens of the types"
+            f" {', '.join(sorted(each.name for each in types))}; put each type into a folder of"
+            " its own and mix them (data.mixture)"
+        )
+    begins = (0, *accumulate(each.size for each in opened))
+    ends = np.concatenate([each.ends + begin for each, begin in zip(opened, begins, strict=False)])
+    return IndexedText(
+        corpus=corpus_of_files(indices[0].parent, [path.with_suffix(_TOKENS) for path in indices]),
+        type=opened[0].type,
+        ends=np.unique(ends),  # empty documents end where the one before them does
+        vocabulary=tokenizer.vocabulary,
+        tokenizer_sha256=tokenizer.sha256,
+    )
+
+
+def _is_index(path: Path) -> bool:
+    if path.suffix != _INDEX or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(_MAGIC)) == _MAGIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Index:
+    """What one .idx says."""
+
+    type: np.dtype[np.integer]
+    size: int
+    """Tokens in its .bin."""
+    ends: npt.NDArray[np.int64]
+
+
+def _read_index(path: Path) -> _Index:
+    """Raises IndexedTextError."""
+    try:
+        tokens_bytes = path.with_suffix(_TOKENS).stat().st_size
+        with path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    except OSError as error:
+        raise IndexedTextError(f"data.source: {error.filename}: {error.strerror}") from error
+    try:
+        return _parsed(content, tokens_bytes=tokens_bytes)
+    except ValueError as error:
+        raise IndexedTextError(
+            f"data.source: {path} is not the index of {path.with_suffix(_TOKENS).name}: {error}"
+        ) from error
+
+
+def _parsed(content: mmap.mmap, *, tokens_bytes: int) -> _Index:
+    """Of billions of sequences only the documents' ends are kept in memory.
+
+    Raises:
+        ValueError: counts or places contradict each other, or the size of the .bin.
+    """
+    if len(content) < _HEADER.size:
+        raise ValueError(f"it has {len(content)} bytes, which is less than a header")
+    _, version, code, sequences, documents = _HEADER.unpack_from(content)
+    if version != 1:
+        raise ValueError(f"its version is {version}, not 1")
+    if code not in _TYPES:
+        raise ValueError(f"its tokens are of type {code}, which are no whole numbers from 0 on")
+    needed = _HEADER.size + 12 * sequences + 8 * documents
+    if len(content) < needed:
+        raise ValueError(f"it has {len(content)} bytes, and its counts say {needed}")
+    kind = np.dtype(_TYPES[code])
+    at = _HEADER.size
+    lengths = np.frombuffer(content, "<i4", sequences, at).astype(np.int64)
+    places = np.frombuffer(content, "<i8", sequences, at + 4 * sequences)
+    firsts = np.frombuffer(content, "<i8", documents, at + 12 * sequences)
+    stops = lengths.cumsum()
+    if lengths.min(initial=0) < 0 or not np.array_equal(places, (stops - lengths) * kind.itemsize):
+        raise ValueError("its sequences do not lie end to end")
+    size = int(stops[-1]) if sequences else 0
+    if size * kind.itemsize != tokens_bytes:
+        raise ValueError(f"it is of {size * kind.itemsize} bytes, and the file has {tokens_bytes}")
+    whole = documents > 1 and firsts[0] == 0 and firsts[-1] == sequences
+    if not whole or (np.diff(firsts) < 0).any():
+        raise ValueError("its documents are not all of its sequences in order")
+    return _Index(type=kind, size=size, ends=np.concatenate(([0], stops))[firsts[1:]])
