@@ -86,6 +86,7 @@ class Reason(StrEnum):
     API_REFUSED = "ApiRefused"
     # Disrupted
     PREEMPTED = "Preempted"
+    QUEUE_STOPPED = "QueueStopped"
     NODE_DISRUPTED = "NodeDisrupted"
     WITHDRAWN = "Withdrawn"
     # Idle
@@ -127,6 +128,8 @@ class DisruptionKind(StrEnum):
 
     PREEMPTION = "Preemption"
     """Another job is entitled to the GPUs."""
+    QUEUE_STOPPED = "QueueStopped"
+    """The job's queue gives up what it runs."""
     IDLE = "Idle"
     """The job does nothing with its GPUs, and its queue says that it is suspended then."""
     SPOT_RECLAIM = "SpotReclaim"

@@ -106,9 +106,10 @@ class TrainingQueueSpec(ApiModel):
     max_priority: Annotated[int, Field(ge=-2_147_483_648, le=1_000_000_000)] | None = None
     """Highest priority value a job in this queue may have, for as long as it runs; absent:
     1000000000, the highest of users' classes."""
-    stop_policy: Literal["None", "Hold"] = "None"
+    stop_policy: Literal["None", "Hold", "HoldAndDrain"] = "None"
     """Hold: no waiting job of this queue starts; those that run go on, and lost pods of theirs are
-    replaced. What the queue leaves unused may be borrowed as ever. Default: None."""
+    replaced. HoldAndDrain: those that run save and give their GPUs up, too, and wait at their old
+    positions. What the queue leaves unused may be borrowed as ever. Default: None."""
     weight: Annotated[int, Field(ge=1, le=1_000_000)] = 1
     """What the queue is due of what is shared, beside the weights of its siblings: it counts where
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""

@@ -101,7 +101,7 @@ QUEUES: Final = AlertGroup(
         Alert(
             name="DrumlinePreemptionsPileUp",
             expression="sum by (reason)"
-            ' (increase(drumline_preemptions_total{reason!="Moved"}[1h])) > 20',
+            ' (increase(drumline_preemptions_total{reason!~"Moved|QueueDrained"}[1h])) > 20',
             minutes=0,
             severity="warning",
             summary="{{ $value | humanize }} gangs were preempted within an hour, reason"

@@ -91,6 +91,7 @@ class QueueTable(_RowView[QueueRow]):
             parts += [
                 title(row.queue),
                 *(sentence(tables.quota_sentence(quota)) for quota in row.quotas),
+                *(sentence(text) for text in (tables.stop_text(row),) if text),
                 sentence(
                     f"{many(row.admitted_jobs, 'job')} running, {many(len(row.waiting), 'job')}"
                     f" for {many(row.waiting_gpus, 'GPU')} in line"

@@ -30,7 +30,7 @@ from drumline.notifications.jobs import Culprit, NotifiableJob
 from drumline.overview.jobs import NOT_IN_LINE
 from drumline.overview.objects import seconds
 
-_PREEMPTED: Final = "Preempted"
+_PREEMPTED: Final = frozenset(("Preempted", "QueueStopped"))
 _IDLE_GPUS: Final = "IdleGpus"
 _CLOCKS_DIFFER_SECONDS: Final = 30.0
 """The notifier's and the operator's; a pause is idle only after a minute."""
@@ -243,8 +243,8 @@ def _waiting(
 
 
 def _is_preempted(before: KnownOutlook, job: NotifiableJob) -> bool:
-    """Whether it gave its GPUs to another job since, and was not said to be preempted."""
-    if before.outlook is Outlook.PREEMPTED or job.lost_reason != _PREEMPTED:
+    """Whether it gave its GPUs up for another job or its queue, which was not said yet."""
+    if before.outlook is Outlook.PREEMPTED or job.lost_reason not in _PREEMPTED:
         return False
     return (seconds(job.lost_at) or 0.0) >= int(before.at)
 

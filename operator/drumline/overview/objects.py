@@ -226,6 +226,7 @@ class QueueSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     quotas: list[ShareOfPool] = msgspec.field(default_factory=list[ShareOfPool])
     parent: str | None = None
     weight: int = 1
+    stop_policy: str = "None"
     budget: BudgetOfQueue | None = None
 
 

@@ -36,6 +36,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
                 waiting=_line(waiting, name, now=cluster.as_of),
                 budget=budget_row(known.get(name), quotas, now=cluster.as_of),
+                stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
             )
         )
     return tuple(rows)

@@ -158,6 +158,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         waiting_gpus: GPUs that its waiting jobs ask for.
         waiting: its waiting jobs, the next first.
         budget: its budget; absent: it has none.
+        stop_policy: None, Hold (nothing more of it starts) or HoldAndDrain (what runs leaves, too).
     """
 
     queue: str
@@ -166,6 +167,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     waiting_gpus: int
     waiting: tuple[JobRow, ...]
     budget: BudgetRow | None = None
+    stop_policy: str = "None"
 
 
 class HolderRow(OverviewRow, frozen=True, kw_only=True):

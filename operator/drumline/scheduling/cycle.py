@@ -19,7 +19,7 @@ O(domains of the searched levels + its pods); equivalent gangs that do not fit c
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import compress, count, repeat
 from operator import is_
 
@@ -38,6 +38,7 @@ from drumline.scheduling.decisions import (
 from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs
+from drumline.scheduling.queue_evictions import queue_evictions, recalled, with_evictions
 from drumline.scheduling.queueing.blocked_cache import BlockedCache
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
@@ -71,9 +72,34 @@ def decide(
     """
     cache = cache or CycleCache()
     waiting = tuple(pending)
+    # Who has to leave for no other's sake counts as leaving from here on.
+    leaving, staying = queue_evictions(snapshot), recalled(snapshot)
+    decisions = _decide(
+        snapshot=with_evictions(snapshot, leaving=leaving, staying=staying),
+        pending=waiting,
+        policy=policy,
+        now=now,
+        cache=cache,
+        explain=explain,
+    )
+    if not leaving and not staying:
+        return decisions
+    return replace(decisions, evictions=leaving, stay=(*decisions.stay, *staying))
+
+
+def _decide(
+    *,
+    snapshot: Snapshot,
+    pending: tuple[Gang, ...],
+    policy: Policy,
+    now: float,
+    cache: CycleCache,
+    explain: bool,
+) -> Decisions:
+    """The decisions once it is known who departs; arguments and errors as of `decide`."""
     if not snapshot.offers:
         return _cycle(
-            snapshot=snapshot, pending=waiting, policy=policy, now=now, cache=cache, explain=explain
+            snapshot=snapshot, pending=pending, policy=policy, now=now, cache=cache, explain=explain
         )
 
     # Nodes that an autoscaler is to add: the same cycle, on clusters that have them.
@@ -87,7 +113,7 @@ def decide(
             explain=False,
         )
 
-    kept = promised(snapshot=snapshot, pending=waiting, decide=decide_with)
+    kept = promised(snapshot=snapshot, pending=pending, decide=decide_with)
     decisions = _cycle(
         snapshot=kept.snapshot,
         pending=kept.pending,

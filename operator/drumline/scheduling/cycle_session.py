@@ -130,5 +130,7 @@ def _recall_pending(session: CycleSession) -> None:
     """Nominate again the slots that earlier cycles reserved for pending gangs."""
     for gang in sorted(session.pending.individual, key=order_key):
         queue = session.queues.get(gang.queue)
-        if gang.nominated and queue is not None and not session.budgets.rejection(queue.name):
+        if queue is None or queue.drained or session.budgets.rejection(queue.name):
+            continue
+        if gang.nominated:
             recall_pending(session.projection, gang=gang, queue=queue)

@@ -224,6 +224,28 @@ class Preemption:
     """
 
 
+class QueueEvictionReason(StrEnum):
+    """Why a running gang leaves although nobody needs its slots."""
+
+    QUEUE_DRAINED = "QueueDrained"
+    """Its queue gives up everything that it runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueEviction:
+    """A running gang saves, gives its slots up, and waits until its queue is open again."""
+
+    key: str
+    uid: str
+    queue: str
+    gpus: int
+    """What it gives up."""
+    gpu_seconds_lost: float
+    """Work since its last verified checkpoint, as of the snapshot."""
+    why: QueueEvictionReason
+    message: str
+
+
 class MoveReason(StrEnum):
     """Why a running gang is moved although no pending gang needs its slots."""
 
@@ -312,9 +334,11 @@ class Decisions:
     """New ones only; a gang whose victims are being evicted already is only blocked."""
     resized: tuple[Resized, ...] = ()
     moves: tuple[Move, ...] = ()
+    evictions: tuple[QueueEviction, ...] = ()
+    """New ones only; by key."""
     stay: tuple[str, ...] = ()
-    """Uids of gangs that were told to move and need not leave: where they were to go is no place
-    for them any more."""
+    """Uids of gangs that were told to leave and need not: where they were to move to is no place
+    for them any more, or their queue is open again."""
     reservations: tuple[Reservation, ...] = ()
     needs_nodes: tuple[NeedsNodes, ...] = ()
     """Gangs for which an autoscaler is to be asked, or was and is still needed."""

@@ -179,7 +179,7 @@ class JobMetrics:
         )
         self.preemptions = Counter(
             "drumline_preemptions_total",
-            "Gangs that were preempted for another one, by reason.",
+            "Gangs that were evicted for another one or by their own queue, by reason.",
             ["reason"],
             registry=registry,
         )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from drumline_trainer.contract import Progress
 from tests.integration.operator.conftest import Site
+from tests.integration.operator.trainers import Trainers
 from tests.kube import phase_is, reason_is
 from tests.operator_process import OperatorProcess
 
@@ -30,3 +32,34 @@ def test_a_namespace_that_loses_its_label_starts_nothing_more(
     assert site.job("early")["status"]["phase"] == "Running"
     label(site.namespace)
     site.wait("late", reason_is("QuotaExhausted"), seconds=60)
+
+
+SAVED = Progress(step=410, total_steps=1000, checkpoint_step=410, checkpoint_digest="d")
+
+
+def test_a_drained_queue_saves_what_runs_and_goes_on_when_it_is_open_again(
+    site: Site, operator: OperatorProcess
+) -> None:
+    assert operator.process is not None
+
+    def stop(policy: str) -> None:
+        site.kube.patch("trainingqueues", site.queue, {"spec": {"stopPolicy": policy}})
+
+    with Trainers(site, "gang", saves=SAVED) as gang:
+        gang.submit(nodes=2)
+        gang.attend("0-g1", "1-g1")
+        queued_at = gang.running(1)["status"]["queuedAt"]
+        site.submit("template", gpusPerNode=8)
+        site.wait("template", phase_is("Running"), seconds=60)
+        stop("HoldAndDrain")
+        for name in ("gang", "template"):
+            status = site.wait(name, reason_is("QueueHeld"), seconds=120)["status"]
+            assert "assignment" not in status
+        drained = site.job("gang")["status"]
+        assert (drained["checkpoint"]["step"], drained["queuedAt"]) == (410, queued_at)
+        assert gang.agents["gang-0-g1"].notices[-1].leave
+        site.kube.wait_all("pods", site.namespace, lambda pods: not pods)
+        stop("None")
+        gang.attend("0-g2", "1-g2")
+        gang.running(2)
+        site.wait("template", phase_is("Running"), seconds=60)

@@ -97,6 +97,29 @@ def test_the_agents_are_asked_to_save_and_go_once() -> None:
     assert planned(job, observed(*pods, notice=NoticeAnswer(id=notice.id))) == waits
 
 
+def test_whose_queue_is_stopped_saves_and_waits_in_its_place() -> None:
+    before = a_running_job()
+    status = transitions.disrupted(
+        before,
+        kind=DisruptionKind.QUEUE_STOPPED,
+        by="queue research",
+        message="queue research is drained",
+        deadline=DEADLINE,
+        now=T0 + 10,
+    )
+    job = with_status(before, status)
+    assert (status.phase, status.reason) == (Phase.RUNNING, Reason.QUEUE_STOPPED)
+    pods = ready_pods(job)
+    notice = Notice(job_uid=job.uid, id=notice_of(job), deadline=DEADLINE, leave=True)
+    assert planned(job, observed(*pods)).actions == (Notify(notice=notice),)
+    answer = NoticeAnswer(id=notice_of(job), step=42, digest="abc")
+    left = decided(job, observed(*pods, notice=answer))
+    assert (left.phase, left.reason) == (Phase.PENDING, Reason.QUEUE_STOPPED)
+    assert left.message == "queue research is drained; step 42 is saved"
+    assert (left.assignment, left.queued_at) == (None, job.status.queued_at)
+    assert is_queued(with_status(job, left))
+
+
 def test_saved_it_gives_everything_back_and_keeps_its_place_in_the_queue() -> None:
     job = preempted(a_running_job())
     pods = ready_pods(job)

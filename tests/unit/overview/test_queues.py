@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from drumline.cli.overview import tables
 from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import BudgetRow
@@ -35,6 +36,25 @@ def test_a_queue_has_its_quota_its_jobs_and_its_line() -> None:
     assert (nowhere.quotas, len(nowhere.waiting)) == ((), 1)
     assert [row.queue for row in queue_rows(cluster, only="idle")] == ["idle"]
     assert queue_rows(cluster, only="none") == ()
+
+
+@pytest.mark.parametrize(
+    ("policy", "jobs", "said"),
+    [
+        ("None", 1, ""),
+        ("Hold", 1, "held, nothing starts"),
+        ("HoldAndDrain", 2, "drains, 2 jobs have still to leave"),
+        ("HoldAndDrain", 1, "drains, 1 job has still to leave"),
+        ("HoldAndDrain", 0, "drained, nothing starts"),
+    ],
+)
+def test_a_queue_that_is_stopped_says_how_far_it_is(policy: str, jobs: int, said: str) -> None:
+    queue = a_queue("research")
+    queue["spec"]["stopPolicy"] = policy
+    running_jobs = [a_job(f"job-{number}", status=running()) for number in range(jobs)]
+    (row,) = queue_rows(a_cluster(queue, *running_jobs))
+    assert (row.stop_policy, tables.stop_text(row)) == (policy, said)
+    assert tables.queues([row], now=NOW).startswith(f"research: {said and f'{said}; '}")
 
 
 def test_the_operators_figure_counts_pods_beside_the_places() -> None:

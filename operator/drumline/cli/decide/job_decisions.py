@@ -19,6 +19,7 @@ from drumline.scheduling.decisions import (
     Move,
     Placed,
     Preemption,
+    QueueEviction,
     Resized,
     Victim,
 )
@@ -36,6 +37,8 @@ class JobVerdict(StrEnum):
     """It is asked to save and to give up its nodes for another job."""
     MOVED = "Moved"
     """It is asked to save, and starts again on other nodes."""
+    LEAVES = "Leaves"
+    """It is asked to save and to give up its nodes, as its queue is stopped."""
     WAITS = "Waits"
 
 
@@ -130,6 +133,7 @@ def job_decisions(
         *(_resized(resized, known) for resized in decisions.resized),
         *(row for preemption in decisions.preemptions for row in _victims(preemption, known)),
         *(_moved(move, known) for move in decisions.moves),
+        *(_leaves(eviction, known) for eviction in decisions.evictions),
         *(
             _with_forecast(
                 _waiting(
@@ -167,7 +171,7 @@ def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision
 
 def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
     """With what its places cost: those it gets, or will get once its victims have ended."""
-    if pool is None or row.verdict is JobVerdict.PREEMPTED:
+    if pool is None or row.verdict in (JobVerdict.PREEMPTED, JobVerdict.LEAVES):
         return row
     if pool.price is None:
         return replace(row, capacity=str(pool.capacity))
@@ -260,6 +264,22 @@ def _moved(move: Move, known: _Known) -> JobDecision:
         reason=str(move.why),
         message=freed,
         gpu_seconds_lost=move.gpu_seconds_lost,
+    )
+
+
+def _leaves(eviction: QueueEviction, known: _Known) -> JobDecision:
+    held = known.admitted[eviction.uid]
+    return JobDecision(
+        job=eviction.key,
+        uid=eviction.uid,
+        queue=eviction.queue,
+        pods=len(held.assignment),
+        gpus=eviction.gpus,
+        verdict=JobVerdict.LEAVES,
+        pool=held.pool,
+        reason=str(eviction.why),
+        message=eviction.message,
+        gpu_seconds_lost=eviction.gpu_seconds_lost,
     )
 
 

@@ -94,7 +94,25 @@ def _queue_head(row: QueueRow) -> str:
     budget = budget_text(row.budget)
     waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')} in line"
     running = many(row.admitted_jobs, "job")
-    return f"{row.queue}: {quotas}{budget and f', {budget}'}; {running} running, {waits}"
+    stopped = stop_text(row)
+    return (
+        f"{row.queue}: {stopped and f'{stopped}; '}{quotas}{budget and f', {budget}'};"
+        f" {running} running, {waits}"
+    )
+
+
+def stop_text(row: QueueRow) -> str:
+    """What the queue's stopPolicy does to its jobs; empty: nothing."""
+    match row.stop_policy:
+        case "HoldAndDrain" if row.admitted_jobs:
+            verb = "has" if row.admitted_jobs == 1 else "have"
+            return f"drains, {many(row.admitted_jobs, 'job')} {verb} still to leave"
+        case "HoldAndDrain":
+            return "drained, nothing starts"
+        case "Hold":
+            return "held, nothing starts"
+        case _:
+            return ""
 
 
 def budget_text(budget: BudgetRow | None) -> str:

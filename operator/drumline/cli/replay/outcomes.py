@@ -66,6 +66,8 @@ def _all(decisions: Decisions) -> Iterator[tuple[str, str]]:
             yield victim.key, f"is preempted for {preemption.key} ({victim.why}){moves}"
     for move in decisions.moves:
         yield move.key, f"moves to {_nodes(move.assignment)} of {move.pool} ({move.why})"
+    for eviction in decisions.evictions:
+        yield eviction.key, f"leaves ({eviction.why})"
     for reservation in decisions.reservations:
         yield (
             reservation.key,

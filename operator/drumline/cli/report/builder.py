@@ -141,6 +141,8 @@ def _disruption(status: TrainingJobStatus) -> str:
         return f"{subject} moves when another node is found, or is drained {source}."
     if coming.kind is DisruptionKind.PREEMPTION:
         why = f"{subject} is preempted by {plain(coming.by)}"
+    elif coming.kind is DisruptionKind.QUEUE_STOPPED:
+        why = f"{subject} leaves, as {plain(coming.by)} is stopped"
     elif coming.kind is DisruptionKind.IDLE:
         why = f"{subject} is suspended, as its GPUs are idle"
     else:

@@ -13,7 +13,7 @@ from typing import Final
 from drumline.cli.formatting import duration, many, percent
 from drumline.cli.gantt import chart
 from drumline.cli.markup import Markup, element, joined
-from drumline.cli.overview.tables import budget_text, starts
+from drumline.cli.overview.tables import budget_text, starts, stop_text
 from drumline.cli.report import html
 from drumline.cli.report.builder import build_report
 from drumline.cli.report.burn_down import burn_down
@@ -109,7 +109,7 @@ def refused(reason: str, *, title: str, up: str) -> str:
 
 def _queue(row: QueueRow, *, now: float) -> Markup:
     lines = [_quota(each) for each in row.quotas]
-    lines += [budget_text(row.budget)] if row.budget else []
+    lines += [text for text in (budget_text(row.budget), stop_text(row)) if text]
     listed = element("ul", *(element("li", line) for line in lines), class_="quotas")
     quotas = joined(listed, burn_down(row.queue, row.budget) if row.budget else "")
     more = [

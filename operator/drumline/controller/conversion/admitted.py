@@ -107,6 +107,7 @@ def admitted_of(
         reserved=_reserved(positions, pods),
         lost=positions.lost,
         leaving=leaving,
+        departs=_departs(job),
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         ends_at=parse_timestamp(status.expected_end) if status.expected_end else None,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),
@@ -159,9 +160,16 @@ def counted_members(pods: Iterable[PodFacts]) -> frozenset[tuple[int, int, str]]
 def _is_leaving(job: Job) -> bool:
     """Whether the whole gang is evicted, suspended or deleted."""
     disruption = job.status.disruption
-    kinds = (DisruptionKind.PREEMPTION, DisruptionKind.IDLE)
+    kinds = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED, DisruptionKind.IDLE)
     evicted = disruption is not None and disruption.kind in kinds and disruption.indices is None
     return evicted or job.spec.suspend or job.deleting
+
+
+def _departs(job: Job) -> bool:
+    """Whether its queue alone says that it leaves."""
+    disruption = job.status.disruption
+    stopped = disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED
+    return stopped and not (job.spec.suspend or job.deleting)
 
 
 def _giving_up(job: Job, positions: MemberPositions) -> frozenset[int]:

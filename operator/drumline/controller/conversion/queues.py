@@ -34,7 +34,8 @@ def queue_of(
         max_priority=spec.max_priority,
         namespaces=None if spec.is_open_to_all else selected.union(spec.namespaces or ()),
         namespace_labels=str(spec.namespace_selector or ""),
-        held=spec.stop_policy == "Hold",
+        held=spec.stop_policy != "None",
+        drained=spec.stop_policy == "HoldAndDrain",
         parent=spec.parent,
         borrowing_limit={
             quota.gpu_pool: quota.borrowing_limit_gpus

@@ -21,27 +21,35 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
 from drumline.api.conditions import DisruptionKind, Reason
 from drumline.api.jobstatus import TrainingJobStatus
+from drumline.controller.scheduler.evictions import (
+    given_up_indices,
+    is_preempted,
+    nominated_in_vain,
+    preemptor_name,
+    preemptor_uid,
+    reason_to_stay,
+    still_needs_nodes,
+)
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.roles import member_order, member_position, scheduling_order
+from drumline.lifecycle.model.roles import member_order, member_position
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.plan.acceptance import refusal_of, waits
 from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.transitions import disruption, membership
 from drumline.scheduling.decisions import (
-    Blocked,
     BlockReason,
     Decisions,
     Move,
     Placed,
     Preemption,
+    QueueEviction,
     Resized,
     Victim,
 )
@@ -49,6 +57,8 @@ from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 
 log = logs.get("drumline.controller.scheduler.committer")
+
+_GAVE_UP: Final = (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
 
 Jobs = Mapping[str, Job]
 """By uid, as they were when the cycle took its snapshot."""
@@ -65,6 +75,7 @@ class _Eviction:
     """Pod indices that an elastic gang gives up; None: all of them."""
     moves_to_pool: str = ""
     moves_to: tuple[str, ...] = ()
+    kind: DisruptionKind = DisruptionKind.PREEMPTION
 
 
 class Committer:
@@ -122,10 +133,11 @@ class Committer:
                 for each in decisions.preemptions
             ),
             *(self._move(move, jobs[move.uid], now=now) for move in decisions.moves),
-            *(self._cancel_move(jobs[uid], now=now) for uid in decisions.stay),
+            *(self._evict_for_queue(each, jobs[each.uid], now=now) for each in decisions.evictions),
+            *(self._stay(jobs[uid], now=now) for uid in decisions.stay),
             *(
                 self._write(job, disruption.nomination_cleared(job))
-                for job in _nominated_in_vain(decisions.blocked, jobs)
+                for job in nominated_in_vain(decisions.blocked, jobs)
             ),
         )
         return all(done)
@@ -136,10 +148,10 @@ class Committer:
         done = await asyncio.gather(
             *(
                 self._withdraw_eviction(
-                    job, why=f"{_preemptor_name(job)} does not need these GPUs any more", now=now
+                    job, why=f"{preemptor_name(job)} does not need these GPUs any more", now=now
                 )
                 for job in known.values()
-                if _is_preempted(job) and not _still_needs_nodes(known.get(_preemptor_uid(job)))
+                if is_preempted(job) and not still_needs_nodes(known.get(preemptor_uid(job)))
             )
         )
         return all(done)
@@ -256,6 +268,25 @@ class Committer:
         )
         return True
 
+    async def _evict_for_queue(self, stopped: QueueEviction, job: Job, *, now: float) -> bool:
+        eviction = _Eviction(
+            by=f"queue {stopped.queue}",
+            by_uid="",
+            message=stopped.message,
+            kind=DisruptionKind.QUEUE_STOPPED,
+        )
+        if not await self._evict(job, eviction, now=now):
+            return False
+        self._metrics.jobs.preemptions.labels(reason=str(stopped.why)).inc()
+        log.info(
+            "gang_leaves",
+            job=job.key,
+            queue=stopped.queue,
+            why=str(stopped.why),
+            gpu_seconds_at_risk=round(stopped.gpu_seconds_lost, 1),
+        )
+        return True
+
     async def _preempt_victim(
         self, victim: Victim, job: Job, preemptor: Job, *, now: float
     ) -> bool:
@@ -263,7 +294,7 @@ class Committer:
             by=preemptor.key,
             by_uid=preemptor.uid,
             message=f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})",
-            indices=_given_up_indices(victim, job),
+            indices=given_up_indices(victim, job),
             moves_to_pool=victim.moves_to_pool,
             moves_to=victim.moves_to,
         )
@@ -283,7 +314,7 @@ class Committer:
         """Ask a job to save and to give its nodes up, and nominate it to new nodes if it moves."""
         status = disruption.disrupted(
             job,
-            kind=DisruptionKind.PREEMPTION,
+            kind=eviction.kind,
             by=eviction.by,
             by_uid=eviction.by_uid,
             message=eviction.message,
@@ -296,19 +327,16 @@ class Committer:
             status = disruption.nominated_for_move(status, pool=pool, nodes=eviction.moves_to)
         if not job.runs_trainer:
             final = self._foreseen(replace(job, status=status))
-            if final.assignment is None and final.reason == Reason.PREEMPTED:
+            if final.assignment is None and final.reason in _GAVE_UP:
                 status = final
         if not await self._write(job, status):
             return False
         self._announce(job, status)
         return True
 
-    async def _cancel_move(self, job: Job, *, now: float) -> bool:
-        if not _is_preempted(job):
-            return True
-        return await self._withdraw_eviction(
-            job, why="the nodes it was to move to are taken", now=now
-        )
+    async def _stay(self, job: Job, *, now: float) -> bool:
+        why = reason_to_stay(job)
+        return why is None or await self._withdraw_eviction(job, why=why, now=now)
 
     async def _withdraw_eviction(self, job: Job, *, why: str, now: float) -> bool:
         status = disruption.disruption_withdrawn(job, message=why, now=now)
@@ -332,52 +360,3 @@ class Committer:
             return False
         self._enqueue(job.key)
         return True
-
-
-def _nominated_in_vain(rejected: Iterable[Blocked], jobs: Jobs) -> list[Job]:
-    """Rejected jobs that still have a nomination: only one that waits for its victims keeps it.
-
-    Ten thousand may be rejected, and hardly any has one: no task is made for the rest.
-    """
-    return [
-        jobs[blocked.uid]
-        for blocked in rejected
-        if blocked.reason is not BlockReason.WAITING_FOR_VICTIMS
-        and jobs[blocked.uid].status.nominated is not None
-    ]
-
-
-def _is_preempted(job: Job) -> bool:
-    disruption = job.status.disruption
-    return disruption is not None and disruption.kind is DisruptionKind.PREEMPTION
-
-
-def _preemptor_name(job: Job) -> str:
-    return job.status.disruption.by if job.status.disruption else "the scheduler"
-
-
-def _preemptor_uid(job: Job) -> str:
-    return job.status.disruption.by_uid if job.status.disruption else ""
-
-
-def _given_up_indices(victim: Victim, job: Job) -> list[int] | None:
-    """Indices of the members that an elastic gang gives up; None: all members."""
-    if not victim.kept:
-        return None
-    kept = frozenset(victim.kept)
-    return [
-        member.index
-        for position, member in enumerate(scheduling_order(job.spec, members_of(job.status)))
-        if position not in kept
-    ]
-
-
-def _still_needs_nodes(preemptor: Job | None) -> bool:
-    """Whether this job still waits for nodes that its victims, or its own pods, are to leave."""
-    if preemptor is None or preemptor.status.nominated is None:
-        return False
-    if preemptor.finished or preemptor.deleting:
-        return False
-    if preemptor.status.assignment is not None:
-        return True
-    return waits(preemptor) and refusal_of(preemptor) is None

@@ -110,7 +110,7 @@ class WaitingMessages:
         if before.reason == reason and now < written_at + pause:
             return
         by = expected.p90_at if expected else None
-        preempted = before.reason == Reason.PREEMPTED
+        preempted = before.reason in (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
         self._due[job.uid] = WaitingMessage(
             job.key,
             job.uid,

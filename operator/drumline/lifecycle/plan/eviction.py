@@ -1,13 +1,14 @@
-"""Preemption: a notice is sent, a checkpoint is waited for, then nodes are given up.
+"""Evictions: a notice is sent, a checkpoint is waited for, then nodes are given up.
 
-A preempted job leaves as a whole, and its agents stop once they have saved; an elastic job may be
-asked for some members only and continues without them. After the deadline the last verified
-checkpoint counts.
+A preempted job, and one whose queue is stopped, leaves as a whole, and its agents stop once they
+have saved; an elastic job may be asked for some members only and continues without them. After the
+deadline the last verified checkpoint counts.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from drumline.api.conditions import DisruptionKind
 from drumline.api.incidents import IncidentStatus
@@ -29,11 +30,16 @@ from drumline.lifecycle.plan.notices import (
 )
 from drumline.lifecycle.plan.situation import Situation
 
+_EVICTIONS: Final = (DisruptionKind.PREEMPTION, DisruptionKind.QUEUE_STOPPED)
+
 
 def preempt(situation: Situation) -> JobPlan | None:
-    """The next step of a job that is preempted, wholly or in part; None where it is not."""
+    """The next step of a job that is preempted, wholly or in part, or whose queue is stopped.
+
+    None where it is neither.
+    """
     disruption = situation.job.status.disruption
-    if disruption is None or disruption.kind is not DisruptionKind.PREEMPTION:
+    if disruption is None or disruption.kind not in _EVICTIONS:
         return None
     if disruption.indices is not None:
         return _evict_surplus(situation, disruption)

@@ -16,7 +16,11 @@ from drumline.lifecycle.model.members import pool_nodes
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.phases import requeued, waiting
 
-_REASONS = {DisruptionKind.PREEMPTION: Reason.PREEMPTED, DisruptionKind.IDLE: Reason.STAYS_IDLE}
+_REASONS = {
+    DisruptionKind.PREEMPTION: Reason.PREEMPTED,
+    DisruptionKind.QUEUE_STOPPED: Reason.QUEUE_STOPPED,
+    DisruptionKind.IDLE: Reason.STAYS_IDLE,
+}
 """Of disruptions that are no node's."""
 
 
@@ -111,7 +115,7 @@ def disruption_withdrawn(job: Job, *, message: str, now: float) -> TrainingJobSt
 
 
 def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
-    """Gives its nodes to another job, or moves; keeps its queue position.
+    """Gives its nodes to another job, moves, or its queue has it leave; keeps its queue position.
 
     Args:
         job: with the disruption and the newest checkpoint.
@@ -123,5 +127,7 @@ def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
     left = f"preempted by {by}" if job.status.nominated is None else f"moves ({by})"
     kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
     late = "" if saved else "; its agents did not save on request"
-    text = f"{left}; {kept}{late}"
-    return requeued(job, reason=Reason.PREEMPTED, message=text, now=now)
+    reason = Reason.PREEMPTED
+    if disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED:
+        left, reason = disruption.reason, Reason.QUEUE_STOPPED
+    return requeued(job, reason=reason, message=f"{left}; {kept}{late}", now=now)

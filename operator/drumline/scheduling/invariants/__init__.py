@@ -14,6 +14,7 @@ says what is wrong and not only that something is. They look at a snapshot and i
 * I5 `preemptions`, `law`: victims are lawful, and each preemption lowers the potential; `moves`:
   whoever moves may be moved, and what moves for its own sake frees whole domains.
 * I6 `promises`: once they are gone, all who wait for them have their places and their quota.
+* `queue_evictions`: gangs of drained queues leave, all of them, and nobody else does.
 * `budgets`: nobody of a queue whose budget is spent starts, preempts, grows or is moved.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
@@ -21,6 +22,7 @@ says what is wrong and not only that something is. They look at a snapshot and i
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions
@@ -32,9 +34,11 @@ from drumline.scheduling.invariants.placements import (
     topology_violations,
 )
 from drumline.scheduling.invariants.preemptions import preemption_violations
+from drumline.scheduling.invariants.queue_evictions import queue_eviction_violations
 from drumline.scheduling.invariants.quota import quota_violations
 from drumline.scheduling.invariants.sweeps import sweep_violations
 from drumline.scheduling.model import Gang, Policy, Snapshot
+from drumline.scheduling.queue_evictions import with_evictions
 
 _DEFAULT: Final = Policy()
 
@@ -49,7 +53,13 @@ def violations(
 ) -> tuple[str, ...]:
     """Every violation of I1 to I6 and I10 by one cycle's decisions under a policy."""
     waiting = tuple(pending)
+    departing = queue_eviction_violations(snapshot=snapshot, decisions=decisions)
+    # All else was decided with them told.
+    recalled = {held.gang.uid for held in snapshot.admitted if held.departs}
+    snapshot = with_evictions(snapshot, leaving=decisions.evictions, staying=decisions.stay)
+    decisions = replace(decisions, stay=tuple(uid for uid in decisions.stay if uid not in recalled))
     return (
+        *departing,
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),

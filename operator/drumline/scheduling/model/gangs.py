@@ -234,6 +234,8 @@ class Admitted:
     """
     leaving: bool = False
     """Being evicted: neither a victim again nor repaired."""
+    departs: bool = False
+    """It is `leaving` because its queue said so, which may change its mind."""
     preemptible: bool = True
     """Whether it may be evicted."""
     admitted_at: float = 0.0

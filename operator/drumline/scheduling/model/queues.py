@@ -75,6 +75,8 @@ class Queue:
     """By which labels some of them were chosen, for messages; '': by none."""
     held: bool = False
     """Its waiting gangs do not start."""
+    drained: bool = False
+    """Its running gangs save and leave; it is held then, too."""
     parent: str | None = None
     borrowing_limit: Mapping[str, int] | None = None
     """How many GPUs of a pool it may hold above its quota; None, or a pool left out: no limit."""
@@ -92,10 +94,12 @@ class Queue:
     """Its waiting gangs do not start once this is spent; None: no limit."""
 
     def __post_init__(self) -> None:
-        """Reject a weight that no share can be divided by.
+        """Reject a weight that no share can be divided by, and what leaves to come back at once.
 
         Raises:
             ValueError: with the queue.
         """
         if not self.weight > 0:
             raise ValueError(f"queue {self.name}: weight must be above 0, not {self.weight}")
+        if self.drained and not self.held:
+            raise ValueError(f"queue {self.name}: what is drained is held, too")

@@ -70,9 +70,10 @@ def access_rejection(*, gang: Gang, queue: Queue) -> Rejection | None:
             remedy=correction(wrong=str(gang.priority), right=[str(highest)]),
         )
     if queue.held:
+        state = "drained" if queue.drained else "held"
         return Rejection(
             reason=BlockReason.QUEUE_HELD,
-            message=f"queue {queue.name} is held: its jobs start once its stopPolicy is None",
+            message=f"queue {queue.name} is {state}: its jobs start once its stopPolicy is None",
         )
     return None
 

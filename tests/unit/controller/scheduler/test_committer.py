@@ -28,7 +28,15 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.planner import plan_job
-from drumline.scheduling.decisions import Decisions, Placed, Preemption, Victim, VictimReason
+from drumline.scheduling.decisions import (
+    Decisions,
+    Placed,
+    Preemption,
+    QueueEviction,
+    QueueEvictionReason,
+    Victim,
+    VictimReason,
+)
 from drumline.telemetry.metrics import Metrics
 from tests.builders import (
     EPOCH,
@@ -181,6 +189,34 @@ async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
     status = site.written["victim"]
     assert not {"disruption", "nominated"} & status.keys()
     assert status["assignment"]["nodes"] == ["a", "b"]
+
+
+EVICTION = QueueEviction(
+    key=VICTIM.key,
+    uid=VICTIM.uid,
+    queue="research",
+    gpus=4,
+    gpu_seconds_lost=0.0,
+    why=QueueEvictionReason.QUEUE_DRAINED,
+    message="queue research is drained",
+)
+
+
+async def test_who_departs_is_asked_to_save_goes_for_nobody_and_may_be_let_stay(
+    site: Site,
+) -> None:
+    jobs = {VICTIM.uid: VICTIM}
+    decisions = Decisions(evictions=(EVICTION,))
+    assert await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
+    asked = site.written["victim"]["disruption"]
+    assert (asked["kind"], asked["by"]) == (DisruptionKind.QUEUE_STOPPED, "queue research")
+    assert asked["reason"] == "queue research is drained"
+    job = with_status(VICTIM, TrainingJobStatus.model_validate(site.written.pop("victim")))
+    assert await site.committer.withdraw([job], now=NOW)
+    assert site.written == {}, "no job has to need its GPUs"
+    stay = Decisions(stay=(job.uid,))
+    assert await site.committer.carry_out(stay, jobs={job.uid: job}, now=NOW)
+    assert "disruption" not in site.written["victim"]
 
 
 async def test_nothing_is_written_when_it_was_let_stay_already(site: Site) -> None:

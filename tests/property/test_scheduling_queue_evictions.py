@@ -1,0 +1,43 @@
+"""Drained queues on random clusters beside every other feature."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from drumline.scheduling import CycleCache, decide
+from drumline.scheduling.invariants import violations
+from tests.property.scheduling_worlds import Feature, World, world
+
+
+def drained(seed: int) -> World:
+    """Some queues are drained, and some gangs were told to leave before."""
+    chance = Random(seed)
+    given = world(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    queues = tuple(
+        replace(queue, held=True, drained=True) if chance.random() < 0.5 else queue
+        for queue in given.snapshot.queues
+    )
+    running = tuple(
+        replace(held, leaving=True, departs=True)
+        if not (held.leaving or held.nominated or held.giving_up) and chance.random() < 0.3
+        else held
+        for held in given.snapshot.admitted
+    )
+    return replace(given, snapshot=replace(given.snapshot, queues=queues, admitted=running))
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_drained_queue_empties_starts_nothing_and_a_cache_changes_nothing(seed: int) -> None:
+    item = drained(seed)
+    asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
+    decisions, cache = item.decide(), CycleCache()
+    for _ in range(2):
+        assert decide(snapshot=item.snapshot, cache=cache, **asked) == decisions
+    assert violations(snapshot=item.snapshot, decisions=decisions, **asked) == ()
+    closed = {queue.name for queue in item.snapshot.queues if queue.drained}
+    of_closed = {gang.uid for gang in item.pending if gang.queue in closed}
+    assert not of_closed & {placed.uid for placed in decisions.placed}
+    assert {blocked.uid for blocked in decisions.blocked} >= of_closed
