@@ -6,7 +6,16 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from drumline.api.base import DISTINCT, ApiModel, LabelKey, LabelValue, Quantity, Rule, keyed_by
+from drumline.api.base import (
+    DISTINCT,
+    ApiModel,
+    LabelKey,
+    LabelValue,
+    Quantity,
+    Rule,
+    Timestamp,
+    keyed_by,
+)
 
 
 class NewNodeTaint(ApiModel):
@@ -66,3 +75,29 @@ class PoolAutoscaling(ApiModel):
             field_path=".node.labels",
         ),
     )
+
+
+class ZonePauseStatus(ApiModel):
+    """A pause after nodes that did not come."""
+
+    zone: Annotated[str, Field(max_length=63)]
+    """Where they were asked for; empty: anywhere."""
+    pool_nodes: Annotated[int, Field(ge=1)]
+    """How many nodes the pool would have had with them: so many are not asked for again, fewer
+    are."""
+    until: Timestamp
+    """When the pause is over; it is remembered, as the next one is twice as long."""
+    refusals: Annotated[int, Field(ge=1, le=1_000_000)]
+    """How many timeouts there were since a job last started on new nodes."""
+
+
+class NodeSupplyStatus(ApiModel):
+    """How the autoscaler has answered."""
+
+    start_seconds: Annotated[list[Annotated[int, Field(ge=0)]] | None, Field(max_length=20)] = None
+    """Seconds from asking for nodes to the start of the job, of the last jobs that got theirs, the
+    newest last. Expected starts of jobs that wait for nodes follow from them."""
+    pauses: Annotated[
+        list[ZonePauseStatus] | None, Field(max_length=16, json_schema_extra=keyed_by("zone"))
+    ] = None
+    """Where nodes did not come, by zone."""

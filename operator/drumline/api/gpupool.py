@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from drumline.api.autoscaling import PoolAutoscaling
+from drumline.api.autoscaling import NodeSupplyStatus, PoolAutoscaling
 from drumline.api.base import (
     WRITTEN_AS_ONE,
     ApiModel,
@@ -182,6 +182,8 @@ class GpuPoolStatus(ApiModel):
     """Nodes that something speaks against, and which of them are quarantined."""
     quarantined_nodes: int | None = None
     """How many are. Absent: none."""
+    autoscaling: NodeSupplyStatus | None = None
+    """How the autoscaler has answered so far. Absent: it was never asked."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.cli.decide.job_decisions import JobDecision
+from drumline.cli.decide.job_decisions import JobDecision, NewNodes, NodesNeeded
 from drumline.cli.decide.json_output import DecidedCycle
 from drumline.cli.diff.differences import Difference
 from drumline.cli.diff.json_output import JobDifference
@@ -53,7 +53,7 @@ _PARTS: Final[tuple[type, ...]] = (
     FindingRow,
     *(IncidentReport, RecoveryStage, GpuSecondsShare, RestartBudget, TimelineSpan),
     *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint, ComputePoint),
-    JobDecision,
+    *(JobDecision, NodesNeeded, NewNodes),
     Difference,
     *(CapturedCycle, ChangedJob),
 )

@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Final
 
 from drumline.scheduling.decisions import NeedsNodes
-from drumline.scheduling.model import AskedNodes, NodeOffer
+from drumline.scheduling.model import AskedNodes, NodeOffer, Snapshot
 from drumline.scheduling.resources import Resources
 
 FIRST_PAUSE_SECONDS: Final = 60.0
@@ -82,6 +82,10 @@ class NodeDemands:
             for each in self.open
             if each.started_at is None
         )
+
+    def shown_to(self, snapshot: Snapshot, *, offers: Iterable[NodeOffer], now: float) -> Snapshot:
+        """The snapshot with the nodes that can be had by asking, and what was asked for."""
+        return replace(snapshot, offers=self.within(offers, now=now), asked=self.asked)
 
     def within(self, offers: Iterable[NodeOffer], *, now: float) -> tuple[NodeOffer, ...]:
         """The offers, each with what may be asked of it now."""

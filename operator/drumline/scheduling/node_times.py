@@ -14,7 +14,7 @@ FEWEST: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTimes:
-    """Seconds from asking for nodes to the start of the gang, by pool, the newest last.
+    """Whole seconds from asking for nodes to the start of the gang, by pool, the newest last.
 
     Only of gangs that got their nodes: how likely that is, nobody knows.
     """
@@ -23,7 +23,7 @@ class NodeTimes:
 
     def with_time(self, pool: str, seconds: float) -> NodeTimes:
         """These, and one more."""
-        newest = (*self.seconds.get(pool, ()), max(0.0, seconds))[-MOST:]
+        newest = (*self.seconds.get(pool, ()), float(max(0, round(seconds))))[-MOST:]
         return NodeTimes(seconds={**self.seconds, pool: newest})
 
     def start(self, pool: str, *, asked_at: float, now: float) -> tuple[float, float] | None:

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar, cast
 
-from drumline.api.base import GROUP, ApiModel
+from drumline.api.base import GROUP, LABEL_NODE_DEMAND, ApiModel
 from drumline.api.gpupool import GpuPool, GpuPoolSpec
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue, TrainingQueueSpec
+from drumline.cli.decide.node_demands import KnownDemands, known_demands
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import Json, ManifestDocument
 from drumline.controller.cache.cluster import ClusterCache
@@ -26,6 +27,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.jobs import job_of
 from drumline.controller.conversion.node_health import health_of, standings
 from drumline.kube import codec
+from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
@@ -55,6 +57,8 @@ class ClusterInput:
     pending: tuple[Gang, ...]
     as_of: float
     """When the newest of the files was written."""
+    node_demands: KnownDemands = field(default_factory=KnownDemands)
+    """What autoscalers have been asked for."""
     unreadable: tuple[str, ...] = ()
     """Objects that cannot be read, by file, line and field."""
     remarks: tuple[str, ...] = ()
@@ -83,24 +87,30 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
         scope=InstallationScope.of(Settings()),  # no object says where the operator runs
     )
     unreadable: list[str] = []
+    placeholders: list[PodView] = []
     for manifest in known.values():
         try:
+            if _asks_for_nodes(manifest):
+                placeholders.append(_decoded(manifest, codec.pod))
             _TAKE[manifest.kind](state, manifest)
         except BadInput as error:
             unreadable.append(str(error))
     state.budgets.restore(_statuses(known.values(), kind=TrainingQueue.KIND))
     state.observe_budgets(now=as_of)
-    pools = _statuses(known.values(), kind=GpuPool.KIND).values()
-    judge(state.nodes, standings(map(health_of, pools), now=as_of))
+    pools = _statuses(known.values(), kind=GpuPool.KIND)
+    judge(state.nodes, standings(map(health_of, pools.values()), now=as_of))
+    demands = known_demands(placeholders=placeholders, pools=state.pools.by_name, statuses=pools)
     jobs.update((job.uid, job) for job in state.jobs.all())
     try:
         snapshot, pending = state.scheduling.snapshot(now=as_of), tuple(state.scheduling.pending())
+        snapshot = demands.shown_to(snapshot, now=as_of)
     except ValueError as error:
         raise BadInput(f"the objects do not fit together: {error}") from None
     return ClusterInput(
         snapshot=snapshot,
         pending=pending,
         as_of=as_of,
+        node_demands=demands,
         unreadable=tuple(unreadable),
         remarks=tuple(_remarks(state)),
     )
@@ -114,6 +124,12 @@ def _statuses(manifests: Iterable[ManifestDocument], *, kind: str) -> Mapping[st
         if manifest.kind == kind
         if isinstance(status := manifest.raw.get("status"), dict)
     }
+
+
+def _asks_for_nodes(manifest: ManifestDocument) -> bool:
+    metadata: object = manifest.raw.get("metadata")
+    labels = cast("Json", metadata).get("labels") if isinstance(metadata, dict) else None
+    return manifest.kind == "Pod" and isinstance(labels, dict) and LABEL_NODE_DEMAND in labels
 
 
 def _remarks(state: ClusterCache) -> list[str]:

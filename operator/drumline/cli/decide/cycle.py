@@ -12,7 +12,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_manifests
 from drumline.controller.conversion.queues import policy_of
 from drumline.scheduling.cycle import decide
-from drumline.scheduling.forecast import expected_starts
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import Policy
 
 
@@ -27,12 +27,12 @@ def decided(cluster_input: ClusterInput, policy: Policy, *, forecast: bool) -> l
     snapshot, pending = cluster_input.snapshot, cluster_input.pending
     now = cluster_input.as_of
     decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
-    starts = (
-        expected_starts(snapshot=snapshot, pending=pending, policy=policy, now=now)
-        if forecast and decisions.blocked
-        else ()
-    )
-    return job_decisions(decisions, snapshot=snapshot, pending=pending, starts=starts)
+    starts: dict[str, ExpectedStart] = {}
+    if forecast and decisions.blocked:
+        expected = expected_starts(snapshot=snapshot, pending=pending, policy=policy, now=now)
+        starts = {start.uid: start for start in expected}
+        starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
+    return job_decisions(decisions, snapshot=snapshot, pending=pending, starts=starts.values())
 
 
 def read_policy(name: str | None) -> Policy:

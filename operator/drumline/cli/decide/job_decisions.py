@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -17,6 +18,7 @@ from drumline.scheduling.decisions import (
     BlockReason,
     Decisions,
     Move,
+    NeedsNodes,
     Placed,
     Preemption,
     QueueEviction,
@@ -40,6 +42,42 @@ class JobVerdict(StrEnum):
     LEAVES = "Leaves"
     """It is asked to save and to give up its nodes, as its queue is stopped."""
     WAITS = "Waits"
+
+
+class NewNodes(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a job takes of each of some nodes that it would start on.
+
+    Attributes:
+        nodes: Of how many.
+        gpus: GPUs of each.
+        cpu_millis: CPU of each, in thousandths.
+        memory_bytes: Memory of each.
+        ephemeral_bytes: Disk of each.
+        extended: Other resources of each, by name.
+    """
+
+    nodes: int
+    gpus: int = 0
+    cpu_millis: int = 0
+    memory_bytes: int = 0
+    ephemeral_bytes: int = 0
+    extended: dict[str, int] = {}
+
+
+class NodesNeeded(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Nodes that the autoscaler is asked for.
+
+    Attributes:
+        pool: The pool that is to grow.
+        nodes: By how many nodes.
+        zone: Where they have to be; absent: anywhere.
+        takes: What the job takes of its nodes, of those that are there too.
+    """
+
+    pool: str
+    nodes: int
+    zone: str = ""
+    takes: tuple[NewNodes, ...] = ()
 
 
 class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -70,6 +108,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         capacity: OnDemand, Spot or Reserved, as its pool says.
         cost_per_hour: What its GPUs there cost an hour, a decimal; empty: no price is known.
         cost_at_most: The same for all of its longest runtime; empty: that has no limit.
+        needs_nodes: The nodes that it waits for, if an autoscaler is asked for them.
     """
 
     job: str
@@ -96,6 +135,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     capacity: str = ""
     cost_per_hour: str = ""
     cost_at_most: str = ""
+    needs_nodes: NodesNeeded | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +167,7 @@ def job_decisions(
     reserved = {reservation.uid: reservation.start_at for reservation in decisions.reservations}
     preemptions = {preemption.uid: preemption for preemption in decisions.preemptions}
     expected = {start.uid: start for start in starts}
+    needs = {need.uid: _nodes_needed(need) for need in decisions.needs_nodes}
     pools = {pool.name: pool for pool in snapshot.pools}
     rows = (
         *(_placed(placed, known) for placed in decisions.placed),
@@ -141,6 +182,7 @@ def job_decisions(
                     known,
                     preemption=preemptions.get(blocked.uid),
                     reserved_at=reserved.get(blocked.uid),
+                    needs_nodes=needs.get(blocked.uid),
                 ),
                 expected.get(blocked.uid),
             )
@@ -283,8 +325,32 @@ def _leaves(eviction: QueueEviction, known: _Known) -> JobDecision:
     )
 
 
+def _nodes_needed(need: NeedsNodes) -> NodesNeeded:
+    return NodesNeeded(
+        pool=need.pool,
+        nodes=need.nodes,
+        zone=need.zone,
+        takes=tuple(
+            NewNodes(
+                nodes=nodes,
+                gpus=share.gpus,
+                cpu_millis=share.cpu_millis,
+                memory_bytes=share.memory_bytes,
+                ephemeral_bytes=share.ephemeral_bytes,
+                extended=dict(share.extended),
+            )
+            for share, nodes in Counter(need.shares).items()
+        ),
+    )
+
+
 def _waiting(
-    blocked: Blocked, known: _Known, *, preemption: Preemption | None, reserved_at: float | None
+    blocked: Blocked,
+    known: _Known,
+    *,
+    preemption: Preemption | None,
+    reserved_at: float | None,
+    needs_nodes: NodesNeeded | None,
 ) -> JobDecision:
     gang = known.gangs[blocked.uid]
     pool, nodes = (preemption.pool, preemption.assignment) if preemption else ("", ())
@@ -306,4 +372,5 @@ def _waiting(
         remedy=str(blocked.remedy) if blocked.remedy else "",
         remedy_kind=str(blocked.remedy.kind) if blocked.remedy else "",
         reserved_at=reserved_at,
+        needs_nodes=needs_nodes,
     )

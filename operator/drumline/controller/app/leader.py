@@ -192,7 +192,7 @@ class LeaderComponents:
         group.create_task(
             _check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
         )
-        self._reporter = self._wire_reporter(usage)
+        self._reporter = self._wire_reporter(usage, node_requests)
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
@@ -299,7 +299,7 @@ class LeaderComponents:
     def _wire_node_requests(self) -> NodeRequests:
         settings = self._term.settings
         objects = ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
-        return NodeRequests(
+        requests = NodeRequests(
             state=self._state,
             modes={
                 "Placeholders": Placeholders(
@@ -310,6 +310,8 @@ class LeaderComponents:
             clock=self._clocks.wall,
             wake_scheduler=self._wake.set,
         )
+        requests.restore({pool.name: pool.status for pool in self._informers.pools.values()})
+        return requests
 
     def _pods_of_ours(self) -> Iterable[PodView]:
         """The pods in namespaces whose jobs are this installation's."""
@@ -323,7 +325,9 @@ class LeaderComponents:
             uid_of=lambda key: job.uid if (job := self._state.jobs.get(key)) else None,
         )
 
-    def _wire_reporter(self, usage: QueueUsageHistory) -> UsageReporter:
+    def _wire_reporter(
+        self, usage: QueueUsageHistory, node_requests: NodeRequests
+    ) -> UsageReporter:
         return UsageReporter(
             client=self._term.client,
             state=self._state,
@@ -335,6 +339,7 @@ class LeaderComponents:
             health=self._health,
             signing_keys=self._term.signing_keys,
             progress=self._watch.progress,
+            autoscaling=node_requests.status_fields,
             clock=self._clocks.wall,
         )
 

@@ -65,6 +65,15 @@ def offers_of(pools: Mapping[str, GpuPoolSpec]) -> tuple[NodeOffer, ...]:
     )
 
 
+def timeouts_of(pools: Mapping[str, GpuPoolSpec]) -> dict[str, float]:
+    """By pool: after how many seconds a demand is withdrawn."""
+    return {
+        name: float(scaling.timeout_seconds)
+        for name, spec in pools.items()
+        if (scaling := spec.autoscaling) is not None
+    }
+
+
 def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
     labels = {**(new.labels or {}), **spec.node_selector, **({ZONE_LABEL: zone} if zone else {})}
     amounts = {

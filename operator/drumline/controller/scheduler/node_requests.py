@@ -1,11 +1,12 @@
 """Asks autoscalers for the nodes that waiting gangs need, and stops asking.
 
 What is asked for is decided by `scheduling.node_needs` and `scheduling.node_demands`; what makes it
-visible, by the mode of the GpuPool, are `DemandObjects`. They are the only memory: a new leader
-takes over those that it finds, and sweeps those of no demand.
+visible, by the mode of the GpuPool, are `DemandObjects`. They say what is asked for: a new leader
+takes over those that it finds, and sweeps those of no demand. What was learned of a pool's
+autoscaler is in the status of the GpuPool (`conversion.node_supply`).
 
 A job's message says what the autoscaler last said of its demand. When it is expected to start is by
-how long the last nodes of the pool took, since this process leads.
+how long the last nodes of the pool took.
 """
 
 from __future__ import annotations
@@ -13,19 +14,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.conversion.autoscaling import demand_name, offers_of
+from drumline.controller.conversion.autoscaling import demand_name, offers_of, timeouts_of
+from drumline.controller.conversion.node_supply import NodeSupply, supply_fields, supply_of
 from drumline.controller.scheduler.demand_objects import Asking, DemandObjects
 from drumline.kube import codec
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast_nodes import node_starts
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.node_demands import DemandEnd, NodeDemand, NodeDemands, demands_after
-from drumline.scheduling.node_times import NodeTimes
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import AutoscalingMetrics
 
@@ -70,7 +71,19 @@ class NodeRequests:
         """By uid: for whom is asked."""
         self._said: dict[str, str] = {}
         """By uid of the gang: what the autoscaler last said."""
-        self._times = NodeTimes()
+        self._times = NodeSupply().times
+        self._known_backoffs = NodeSupply().backoffs
+
+    def restore(self, statuses: Mapping[str, Mapping[str, Any]]) -> None:
+        """Go on from what the statuses of the pools say, by name; before `run`."""
+        known = supply_of(statuses)
+        self._times, self._known_backoffs = known.times, known.backoffs
+
+    def status_fields(self, pool: str) -> dict[str, Any]:
+        """What the status of a pool says of its autoscaler."""
+        backoffs = self._known_backoffs if self._demands is None else self._demands.backoffs
+        known = NodeSupply(times=self._times, backoffs=backoffs)
+        return supply_fields(pool, self._state.pools.get(pool), known)
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
         """The snapshot with the nodes that can be had by asking, and what was asked for."""
@@ -80,9 +93,7 @@ class NodeRequests:
                 self._metrics.node_requests.labels(offer.pool, str(end))
         if self._demands is None or not offers:
             return snapshot
-        return replace(
-            snapshot, offers=self._demands.within(offers, now=now), asked=self._demands.asked
-        )
+        return self._demands.shown_to(snapshot, offers=offers, now=now)
 
     def take(self, decisions: Decisions, *, waiting: Iterable[Gang], now: float) -> None:
         """Take in what a cycle has decided about the gangs that wait, broken ones among them."""
@@ -96,7 +107,7 @@ class NodeRequests:
             needs=decisions.needs_nodes,
             started={placed.uid for placed in decisions.placed},
             bound={each.uid for each in before.open if self._is_bound(each)},
-            timeouts=self._timeouts(),
+            timeouts=timeouts_of(self._state.pools.by_name),
             now=now,
         )
         for demand, end in after.ended:
@@ -126,13 +137,8 @@ class NodeRequests:
     def expected(self, uid: str) -> ExpectedStart | None:
         """When the nodes that this job waits for will probably be there, as far as is known."""
         asked = self._demands.open if self._demands is not None else ()
-        for demand in asked:
-            if demand.uid == uid and demand.started_at is None:
-                start = self._times.start(demand.pool, asked_at=demand.asked_at, now=self._clock())
-                if start is not None:
-                    p50_at, p90_at = start
-                    return ExpectedStart(key=demand.key, uid=uid, p50_at=p50_at, p90_at=p90_at)
-        return None
+        mine = [demand for demand in asked if demand.uid == uid]
+        return node_starts(mine, times=self._times, now=self._clock()).get(uid)
 
     async def run(self) -> None:
         """Keep the objects as they should be; never returns.
@@ -159,7 +165,7 @@ class NodeRequests:
         """Make the objects those of the demands."""
         recorded = [demand for objects in self._modes.values() for demand in await objects.read()]
         if self._demands is None:
-            self._demands = NodeDemands(open=tuple(recorded))
+            self._demands = NodeDemands(open=tuple(recorded), backoffs=self._known_backoffs)
             self._wake_scheduler()
         demands = self._demands.open
         for mode, objects in self._modes.items():
@@ -212,7 +218,7 @@ class NodeRequests:
             if any(self._is_bound(each) for each in demands.open if each.started_at is not None):
                 self._wake_scheduler()
             return BINDING_SECONDS
-        change = demands.next_change(self._timeouts(), now=self._clock())
+        change = demands.next_change(timeouts_of(self._state.pools.by_name), now=self._clock())
         left = None if change is None else change - self._clock()
         if left is not None and left <= 0:
             self._wake_scheduler()
@@ -220,13 +226,6 @@ class NodeRequests:
         if demands.open:
             return LOOK_SECONDS if left is None else min(left, LOOK_SECONDS)
         return left
-
-    def _timeouts(self) -> dict[str, float]:
-        return {
-            name: float(spec.autoscaling.timeout_seconds)
-            for name, spec in self._state.pools.by_name.items()
-            if spec.autoscaling is not None
-        }
 
     def _is_bound(self, demand: NodeDemand) -> bool:
         """Whether the gang has a pod for each placeholder."""

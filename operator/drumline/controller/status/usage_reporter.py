@@ -66,6 +66,7 @@ class UsageReporter:
         health: of the nodes; it looks whenever this does.
         signing_keys: of this leader: running gangs are counted by theirs.
         progress: what the agents of a job reported last, by its uid.
+        autoscaling: the fields that a pool's status has about its autoscaler, by its name.
         clock: seconds since the epoch.
     """
 
@@ -82,6 +83,7 @@ class UsageReporter:
         health: NodeHealthBook,
         signing_keys: SigningKeys,
         progress: Callable[[str], Progress | None],
+        autoscaling: Callable[[str], Json],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -94,6 +96,7 @@ class UsageReporter:
         self._health = health
         self._signing_keys = signing_keys
         self._progress = progress
+        self._autoscaling = autoscaling
         self._clock = clock
         self._rates = GpuSecondsRates()
 
@@ -144,6 +147,7 @@ class UsageReporter:
                     status |= self._usage_fields(view, status, now=now)
                 else:
                     status |= self._health.fields(view.name)
+                    status |= self._autoscaling(view.name)
                     status |= calibration_fields(view.status, percents.get(view.name))
                     status |= part_fields(view.status, votes.get(view.name, {}))
                 if status != view.status:
