@@ -5,7 +5,8 @@ are being evicted, pods have failed or are going. Its objects are written as `ku
 prints them and the command is asked. Then the real operator (its caches, cycle, committer,
 reconciler and executor, see `tiny_operator`) acts on the same objects, and what it has written is
 compared with the answer, job by job: the places of a job that starts and the nodes of its pods,
-who is evicted for whom, what is held for whom, and that nothing else changed.
+who is evicted for whom, what is held for whom, and that nothing else changed. Half of the pools may
+grow: then also which nodes are asked for on whose behalf, to the last byte of memory.
 
 `decide` is asked once and the operator decides for itself: what both share is the pure decision.
 What may differ, and is compared here, is all around it: how objects are read, completed and counted
@@ -19,6 +20,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
@@ -30,13 +32,16 @@ from drumline.api.trainingjob import TrainingJobStatus
 from drumline.cli.arguments import parser
 from drumline.cli.decide import command
 from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.timestamps import timestamp
 from tests.property import tiny_operator
 from tests.property.scale import ALL, many
+from tests.property.tiny_autoscaler import TinyAutoscaler
 from tests.property.tiny_cluster import NOW, JobState, Json, a_job, helped, text_of, troubled
 from tests.property.tiny_operator import cluster_objects
 from tests.seeds import seed_of_the_day
 
 QUOTAS = (8, 16, 24)
+LARGER_QUOTAS = (24, 40, 64)
 WORLDS = many(40, 1000)
 States = dict[str, JobState]
 
@@ -56,27 +61,53 @@ def test_the_operator_does_what_decide_answers(tmp_path: Path) -> None:
     wrong: list[str] = []
     for seed in range(first, first + WORLDS):
         chance = Random(seed)
-        quota = chance.choice(QUOTAS)
-        states = a_world(chance, quota=quota)
-        answer = answered(states, quota=quota, folder=tmp_path)
+        autoscaler = an_autoscaler(chance) if seed % 2 else None
+        quota = chance.choice(QUOTAS) if autoscaler is None else chance.choice(LARGER_QUOTAS)
+        tiny = World(states={}, quota=quota, autoscaler=autoscaler)
+        fill(tiny, chance)
+        answer = answered(tiny, folder=tmp_path)
         verdicts.update(verdict["verdict"] for verdict in answer.values())
-        after = acted(states, quota=quota)
-        wrong += [f"seed {seed}: {text}" for text in differences(states, answer, after)]
+        verdicts["asks for nodes"] += sum("needsNodes" in each for each in answer.values())
+        before = dict(tiny.states)
+        act(tiny)
+        unlike = [*differences(before, answer, tiny.states)]
+        if autoscaler is not None:
+            unlike += asked_otherwise(tiny, autoscaler, answer)
+        wrong += [f"seed {seed}: {text}" for text in unlike]
     print(f"{WORLDS} worlds from seed {first}: {dict(verdicts)}; {len(wrong)} answers were wrong")
     assert not wrong, "\n".join(wrong)
     if ALL:  # of so few worlds as a day has, none may preempt
-        assert {"Placed", "Preempted", "Waits"} <= verdicts.keys()
+        assert {"Placed", "Preempted", "Waits", "asks for nodes"} <= verdicts.keys()
 
 
-def a_world(chance: Random, *, quota: int) -> States:
-    """Jobs in the middle of things."""
-    states: States = {}
+@dataclass
+class World:
+    """A tiny cluster."""
+
+    states: States
+    quota: int
+    autoscaler: TinyAutoscaler | None
+
+
+def an_autoscaler(chance: Random) -> TinyAutoscaler:
+    """It adds up to three nodes, and may have failed to."""
+    most = 3 + chance.randint(1, 3)
+    zones = chance.choice(((), (), ("zone-a", "zone-b")))
+    status: Json = {}
+    if chance.random() < 0.2:
+        pause = {"zone": zones[0] if zones else "", "poolNodes": chance.randint(4, 6)}
+        until = timestamp(NOW + chance.choice((-60, 60)))
+        status = {"autoscaling": {"pauses": [{**pause, "until": until, "refusals": 1}]}}
+    return TinyAutoscaler(most=most, zones=zones, status=status)
+
+
+def fill(tiny: World, chance: Random) -> None:
+    """Put jobs in it, in the middle of things."""
     for number in range(chance.randint(2, 5)):
         name = f"job-{number}"
-        states[name] = _job(chance, name)
+        tiny.states[name] = _job(chance, name)
         for _ in range(chance.randint(0, 4)):
-            _step(chance, states, quota=quota)
-    return states
+            _step(chance, tiny)
 
 
 def _job(chance: Random, name: str) -> JobState:
@@ -90,24 +121,39 @@ def _job(chance: Random, name: str) -> JobState:
     return state._replace(job=text_of(job))
 
 
-def _step(chance: Random, states: States, *, quota: int) -> None:
+def _step(chance: Random, tiny: World) -> None:
+    states = tiny.states
     name = chance.choice(sorted(states))
-    match chance.choice(("cycle", "cycle", "reconcile", "kubelet", "kubelet", "fault")):
+    match chance.choice(("cycle", "cycle", "reconcile", "kubelet", "kubelet", "fault", "node")):
         case "cycle":
-            states.update(tiny_operator.cycle(states, quota=quota).after)
+            cycle(tiny)
         case "reconcile":
-            states.update(tiny_operator.reconcile(name, states, quota=quota).after)
+            reconcile(tiny, name)
         case "kubelet":
             states[name] = chance.choice([states[name], *helped(states[name])])
+        case "node":
+            if tiny.autoscaler is not None and tiny.autoscaler.pods:
+                tiny.autoscaler.nodes = min(tiny.autoscaler.most, tiny.autoscaler.nodes + 1)
         case _:
             states[name] = chance.choice([states[name], *troubled(states[name])])
 
 
-def answered(states: States, *, quota: int, folder: Path) -> dict[str, Json]:
+def cycle(tiny: World) -> None:
+    taken = tiny_operator.cycle(tiny.states, quota=tiny.quota, autoscaler=tiny.autoscaler)
+    tiny.states.update(taken.after)
+
+
+def reconcile(tiny: World, name: str) -> None:
+    states, autoscaler = tiny.states, tiny.autoscaler
+    taken = tiny_operator.reconcile(name, states, quota=tiny.quota, autoscaler=autoscaler)
+    tiny.states.update(taken.after)
+
+
+def answered(tiny: World, *, folder: Path) -> dict[str, Json]:
     """What the command says of each job that it names."""
     file = folder / "all.json"
-    objects = {"apiVersion": "v1", "kind": "List", "items": cluster_objects(states, quota=quota)}
-    file.write_text(json.dumps(objects))
+    items = cluster_objects(tiny.states, quota=tiny.quota, autoscaler=tiny.autoscaler)
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     os.utime(file, (NOW, NOW))
     chosen = parser("drumline").parse_args(
         ["decide", "-f", str(file), "-o", "json", "--no-forecast"]
@@ -117,12 +163,47 @@ def answered(states: States, *, quota: int, folder: Path) -> dict[str, Json]:
     return {verdict["job"].partition("/")[2]: verdict for verdict in said["verdicts"]}
 
 
-def acted(states: States, *, quota: int) -> States:
+def act(tiny: World) -> None:
     """A cycle of the operator, and then its work on each job."""
-    after = dict(tiny_operator.cycle(states, quota=quota).after)
-    for name in sorted(after):
-        after.update(tiny_operator.reconcile(name, after, quota=quota).after)
-    return after
+    cycle(tiny)
+    for name in sorted(tiny.states):
+        reconcile(tiny, name)
+
+
+def asked_otherwise(
+    tiny: World, autoscaler: TinyAutoscaler, answer: dict[str, Json]
+) -> Iterator[str]:
+    """What is asked for, once the operator has acted, and was not the answer."""
+    for name, state in tiny.states.items():
+        verdict = answer.get(name, {})
+        pods = autoscaler.asked_for(json.loads(state.job)["metadata"]["uid"])
+        if verdict.get("verdict") in {"Placed", "Repaired"}:
+            continue  # what was asked for it stands until its pods are there
+        said = _needed(verdict["needsNodes"]) if "needsNodes" in verdict else Counter[str]()
+        asked = Counter(map(_requested, pods))
+        if said != asked:
+            yield f"{name}: was to ask for {dict(said)}, and asks for {dict(asked)}"
+
+
+def _needed(needs: Json) -> Counter[str]:
+    """How often what is asked for where."""
+    return Counter(
+        {
+            str((needs["pool"], needs.get("zone", ""), each["gpus"], each.get("memoryBytes", 0))): (
+                each["nodes"]
+            )
+            for each in needs["takes"]
+        }
+    )
+
+
+def _requested(pod: Json) -> str:
+    (container,) = pod["spec"]["containers"]
+    requests = container["resources"]["requests"]
+    zone = pod["spec"]["nodeSelector"].get("topology.kubernetes.io/zone", "")
+    (owner,) = pod["metadata"]["ownerReferences"]
+    gpus, memory = int(requests["nvidia.com/gpu"]), int(requests.get("memory", 0))
+    return str((owner["name"], zone, gpus, memory))
 
 
 def differences(states: States, answer: dict[str, Json], after: States) -> Iterator[str]:

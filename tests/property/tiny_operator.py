@@ -5,6 +5,8 @@ committer, or reconciler and executor, work against a client that keeps its obje
 give the cluster they leave, and every cluster that an end in the middle of the step leaves: writes
 that are under way together are committed in any part. Each step is taken by an operator that
 remembers nothing of those before, and sees its own writes at once.
+
+The pool may grow: then an autoscaler is asked after the cycle as well.
 """
 
 from __future__ import annotations
@@ -45,6 +47,7 @@ from drumline.scheduling.model import Policy
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 from tests.cluster.kwok import fake_node
+from tests.property.tiny_autoscaler import TinyAutoscaler, TinyNodeRequests
 from tests.property.tiny_cluster import EPOCH, NAMESPACE, NOW, JobState, Json, text_of
 
 METRICS = Metrics()
@@ -75,15 +78,17 @@ class Taken:
     wrong: tuple[str, ...]
 
 
-def cycle(states: States, *, quota: int) -> Taken:
+def cycle(states: States, *, quota: int, autoscaler: TinyAutoscaler | None = None) -> Taken:
     """One cycle of the scheduler."""
-    operator = _Operator(states, quota=quota)
+    operator = _Operator(states, quota=quota, autoscaler=autoscaler)
     return operator.take(operator.cycle())
 
 
-def reconcile(name: str, states: States, *, quota: int) -> Taken:
+def reconcile(
+    name: str, states: States, *, quota: int, autoscaler: TinyAutoscaler | None = None
+) -> Taken:
     """One of these jobs, until it says that nothing is left to do."""
-    operator = _Operator(states, quota=quota)
+    operator = _Operator(states, quota=quota, autoscaler=autoscaler)
     return operator.take(operator.reconcile(name))
 
 
@@ -211,10 +216,11 @@ class _TinyApi(KubeClient):
 class _Operator:
     """An operator that has just read the cluster."""
 
-    def __init__(self, states: States, *, quota: int) -> None:
+    def __init__(self, states: States, *, quota: int, autoscaler: TinyAutoscaler | None) -> None:
+        self.autoscaler = autoscaler
         self.api = _TinyApi(dict(states))
         self.cache = self.api.cache = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
-        _fill(self.cache, states, quota=quota)
+        _fill(self.cache, states, quota=quota, autoscaler=autoscaler)
         self.writer = StatusWriter(
             client=self.api,
             state=self.cache,
@@ -256,10 +262,17 @@ class _Operator:
         )
         await committer.withdraw(self.cache.jobs.all(), now=NOW)
         snapshot = self.cache.scheduling.snapshot(now=NOW)
+        requests = None
+        if self.autoscaler is not None:
+            requests = TinyNodeRequests(self.autoscaler, state=self.cache)
+            snapshot = await requests.offered(snapshot)
         pending = tuple(self.cache.scheduling.pending())
         jobs = {job.uid: job for job in self.cache.jobs.all()}
         policy = Policy()
         decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=NOW)
+        if requests is not None:
+            broken = (held.gang for held in snapshot.admitted if held.lost)
+            await requests.take(decisions, waiting=(*pending, *broken))
         await committer.carry_out(decisions, jobs=jobs, now=NOW)
         return list(
             violations(
@@ -324,8 +337,14 @@ LOOP = asyncio.new_event_loop()
 """Of all steps: one costs more than a step."""
 
 
-def _fill(cache: ClusterCache, states: States, *, quota: int) -> None:
-    pool, queue, high, nodes = _surroundings(quota)
+def _fill(
+    cache: ClusterCache, states: States, *, quota: int, autoscaler: TinyAutoscaler | None
+) -> None:
+    pool, queue, high, nodes = (
+        _surroundings(quota)
+        if autoscaler is None
+        else _decoded(_surrounding_objects(quota, autoscaler))
+    )
     cache.on_pool(None, pool)
     cache.on_queue(None, queue)
     cache.on_priority_class(None, high)
@@ -341,12 +360,15 @@ def _fill(cache: ClusterCache, states: States, *, quota: int) -> None:
 # --- what the operator's client would have decoded; views never change -------------------------
 
 
-def cluster_objects(states: States, *, quota: int) -> list[Json]:
+def cluster_objects(
+    states: States, *, quota: int, autoscaler: TinyAutoscaler | None = None
+) -> list[Json]:
     """All objects of such a cluster, as kubectl prints them."""
     ours = {"apiVersion": "drumline.dev/v1alpha1"}
-    pool, queue, high, nodes = _surrounding_objects(quota)
+    pool, queue, high, nodes = _surrounding_objects(quota, autoscaler)
     jobs = [{**ours, "kind": "TrainingJob", **json.loads(state.job)} for state in states.values()]
     pods = [json.loads(text) for state in states.values() for _, text in state.pods]
+    pods += autoscaler.pods.values() if autoscaler is not None else ()
     return [
         {**ours, "kind": "GpuPool", **pool},
         {**ours, "kind": "TrainingQueue", **queue},
@@ -357,7 +379,9 @@ def cluster_objects(states: States, *, quota: int) -> list[Json]:
     ]
 
 
-def _surrounding_objects(quota: int) -> tuple[Json, Json, Json, list[Json]]:
+def _surrounding_objects(
+    quota: int, autoscaler: TinyAutoscaler | None
+) -> tuple[Json, Json, Json, list[Json]]:
     """Pool, queue, the class of important jobs, nodes."""
     fixed: Json = {"uid": "u", "resourceVersion": "1", "generation": 1}
     fixed["creationTimestamp"] = timestamp(NOW)
@@ -370,13 +394,22 @@ def _surrounding_objects(quota: int) -> tuple[Json, Json, Json, list[Json]]:
     )
     high = {"metadata": {"name": "high", **fixed}, "value": 1000}
     nodes = [{**node, "metadata": {**node["metadata"], **fixed}} for node in NODES]
+    if autoscaler is not None:
+        spec = {**pool["spec"], "autoscaling": autoscaler.spec}
+        pool = {**pool, "spec": spec, "status": autoscaler.status}
+        new = (fake_node(number, gpus=8, nodes_per_rack=3) for number in range(autoscaler.nodes))
+        nodes = [{**node, "metadata": {**node["metadata"], **fixed}} for node in new]
     return pool, queue, high, nodes
 
 
 @cache
 def _surroundings(quota: int) -> tuple[Any, Any, Any, list[Any]]:
     """The same, decoded."""
-    pool, queue, high, nodes = _surrounding_objects(quota)
+    return _decoded(_surrounding_objects(quota, None))
+
+
+def _decoded(objects: tuple[Json, Json, Json, list[Json]]) -> tuple[Any, Any, Any, list[Any]]:
+    pool, queue, high, nodes = objects
     return (
         codec.custom_object(text_of(pool).encode()),
         codec.custom_object(text_of(queue).encode()),

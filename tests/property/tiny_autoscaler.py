@@ -1,0 +1,122 @@
+"""A tiny cluster's pool that may grow: its placeholders, and the API of who creates them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.scheduler.node_requests import NodeRequests, PlaceholderSettings
+from drumline.kube import errors
+from drumline.kube.client import KubeClient
+from drumline.kube.request import Request, Verb
+from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.model import Gang, Snapshot
+from drumline.telemetry.metrics import Metrics
+from tests.cluster.kwok import fake_node
+from tests.property.tiny_cluster import NOW, Json
+
+NAMESPACE = "drumline-system"
+QUIET_TURNS = 20
+"""Turns of the event loop without a request after which whoever asks for nodes is done."""
+METRICS = Metrics()
+
+
+@dataclass
+class TinyAutoscaler(KubeClient):
+    """What is asked for in a pool of at most `most` nodes, and what came of it."""
+
+    most: int
+    zones: tuple[str, ...] = ()
+    nodes: int = 3
+    """How many are there."""
+    pods: dict[str, Json] = field(default_factory=dict[str, Any])
+    """The placeholders, by name."""
+    status: Json = field(default_factory=dict[str, Any])
+    """Of the pool."""
+    answered: int = 0
+
+    @property
+    def spec(self) -> Json:
+        """What the pool says of it."""
+        labels = {"kubernetes.io/os": "linux"}
+        amounts = fake_node(0, gpus=8, nodes_per_rack=3)["status"]["allocatable"]
+        spec: Json = {"mode": "Placeholders", "maxNodes": self.most}
+        spec["node"] = {"allocatable": amounts, "labels": labels}
+        return {**spec, "zones": list(self.zones)} if self.zones else spec
+
+    def asked_for(self, uid: str) -> list[Json]:
+        """The placeholders of a job."""
+        label = "drumline.dev/node-demand"
+        return [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == uid]
+
+    async def send(self, request: Request) -> bytes:
+        self.answered += 1
+        await asyncio.sleep(0)
+        return json.dumps(self._answer(request)).encode()
+
+    def _answer(self, request: Request) -> Json:
+        name = request.path.split("/pods/")[-1].removesuffix("/status")
+        match request.verb, request.resource.plural:
+            case Verb.LIST, "pods":
+                return {"metadata": {}, "items": list(self.pods.values())}
+            case Verb.LIST, _:
+                return {"metadata": {}, "items": []}
+            case Verb.GET, "gpupools":
+                return {"metadata": {"name": "pool", "uid": "u", "resourceVersion": "1"}}
+            case Verb.CREATE, "pods":
+                return self._create(json.loads(request.body or b""))
+            case Verb.PATCH, "pods":
+                self.pods[name]["status"] = json.loads(request.body or b"")["status"]
+                return self.pods[name]
+            case Verb.DELETE, "pods":
+                return self.pods.pop(name)
+            case Verb.DELETE_COLLECTION, "pods":
+                uid = request.query["labelSelector"].partition("=")[2]
+                for pod in self.asked_for(uid):
+                    del self.pods[pod["metadata"]["name"]]
+                return {}
+            case _:
+                raise errors.from_answer(code=404, body=b"{}", retry_after=None)
+
+    def _create(self, pod: Json) -> Json:
+        name = pod["metadata"]["name"]
+        pod["metadata"] |= {"uid": name, "resourceVersion": "1"}
+        self.pods[name] = {**pod, "status": {"phase": "Pending"}}
+        return self.pods[name]
+
+
+class TinyNodeRequests:
+    """The operator's node requests, of a leader that has just begun."""
+
+    def __init__(self, autoscaler: TinyAutoscaler, *, state: ClusterCache) -> None:
+        self._autoscaler = autoscaler
+        self._read = asyncio.Event()
+        self._requests = NodeRequests(
+            client=autoscaler,
+            state=state,
+            settings=PlaceholderSettings(namespace=NAMESPACE, image="operator:1"),
+            metrics=METRICS.autoscaling,
+            clock=lambda: NOW,
+            wake_scheduler=self._read.set,
+        )
+        self._requests.restore({"pool": autoscaler.status})
+
+    async def offered(self, snapshot: Snapshot) -> Snapshot:
+        """The snapshot of the cycle, once what is asked for was read."""
+        self._running = asyncio.ensure_future(self._requests.run())
+        await self._read.wait()
+        return self._requests.offered(snapshot, now=NOW)
+
+    async def take(self, decisions: Decisions, *, waiting: tuple[Gang, ...]) -> None:
+        """Ask for what was decided, and end."""
+        self._requests.take(decisions, waiting=waiting, now=NOW)
+        answered, quiet = self._autoscaler.answered, 0
+        while quiet < QUIET_TURNS:
+            await asyncio.sleep(0)
+            quiet = quiet + 1 if self._autoscaler.answered == answered else 0
+            answered = self._autoscaler.answered
+        self._autoscaler.status = self._requests.status_fields("pool")
+        self._running.cancel()
