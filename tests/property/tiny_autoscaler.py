@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.scheduler.node_requests import NodeRequests, PlaceholderSettings
+from drumline.controller.scheduler.demand_objects import ObjectSettings
+from drumline.controller.scheduler.node_requests import NodeRequests
+from drumline.controller.scheduler.placeholders import Placeholders
 from drumline.kube import errors
 from drumline.kube.client import KubeClient
 from drumline.kube.request import Request, Verb
@@ -94,10 +96,11 @@ class TinyNodeRequests:
     def __init__(self, autoscaler: TinyAutoscaler, *, state: ClusterCache) -> None:
         self._autoscaler = autoscaler
         self._read = asyncio.Event()
+        settings = ObjectSettings(namespace=NAMESPACE, image="operator:1")
+        placeholders = Placeholders(client=autoscaler, settings=settings, clock=lambda: NOW)
         self._requests = NodeRequests(
-            client=autoscaler,
             state=state,
-            settings=PlaceholderSettings(namespace=NAMESPACE, image="operator:1"),
+            modes={"Placeholders": placeholders},
             metrics=METRICS.autoscaling,
             clock=lambda: NOW,
             wake_scheduler=self._read.set,

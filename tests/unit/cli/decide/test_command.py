@@ -448,3 +448,38 @@ def test_files_alone_read_no_cluster(tmp_path: Path, capsys: pytest.CaptureFixtu
     code, _, err = run(capsys, "decide", "-f", file, "--context", "mine")
     assert code == 2
     assert "add --live" in err
+
+
+def a_growing_pool(**status: Any) -> Json:
+    node = {"allocatable": {"nvidia.com/gpu": 8, "cpu": 96, "memory": "1Ti"}}
+    scaling = {"mode": "Placeholders", "maxNodes": 9, "node": node}
+    pool = a_pool()
+    return {**pool, "spec": {**pool["spec"], "autoscaling": scaling}, "status": status}
+
+
+def test_who_waits_for_nodes_is_told_how_many_of_what_and_when_they_probably_come(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = a_growing_pool(autoscaling={"startSeconds": [100, 120, 300]})
+    job = a_job("big", nodes=3, gpuPool="h100")
+    file = written(tmp_path, pool, a_queue(gpus=64), a_node("n1"), job)
+    os.utime(file, (5_000.0, 5_000.0))
+    _, out, _ = run(capsys, "decide", "-f", file, "-o", "json")
+    (verdict,) = json.loads(out)["verdicts"]
+    assert (verdict["verdict"], verdict["reason"]) == ("Waits", "WaitingForNodes")
+    assert {**verdict["needsNodes"], "takes": ...} == {"pool": "h100", "nodes": 2, "takes": ...}
+    (takes,) = verdict["needsNodes"]["takes"]
+    assert (takes["nodes"], takes["gpus"]) == (3, 8)
+    assert (verdict["expectedStart"], verdict["expectedStartBy"]) == (5_120.0, 5_300.0)
+
+
+def test_what_did_not_come_lately_is_not_asked_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pause = {"zone": "", "poolNodes": 3, "until": "2100-01-01T00:00:00Z", "refusals": 1}
+    pool = a_growing_pool(autoscaling={"pauses": [pause]})
+    job = a_job("big", nodes=3, gpuPool="h100")
+    file = written(tmp_path, pool, a_queue(gpus=64), job)
+    _, out, _ = run(capsys, "decide", "-f", file, "-o", "json")
+    (verdict,) = json.loads(out)["verdicts"]
+    assert verdict["reason"] != "WaitingForNodes"

@@ -76,6 +76,7 @@ def reporter(
         ),
         signing_keys=KEYS,
         progress=lambda _: None,
+        autoscaling=lambda _: {},
         clock=lambda: now[0],
     )
 
