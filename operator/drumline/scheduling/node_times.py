@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Final
 
 MOST: Final = 20
@@ -23,7 +24,7 @@ class NodeTimes:
 
     def with_time(self, pool: str, seconds: float) -> NodeTimes:
         """These, and one more."""
-        newest = (*self.seconds.get(pool, ()), float(max(0, round(seconds))))[-MOST:]
+        newest = (*self.seconds.get(pool, ()), float(max(1, ceil(seconds))))[-MOST:]
         return NodeTimes(seconds={**self.seconds, pool: newest})
 
     def start(self, pool: str, *, asked_at: float, now: float) -> tuple[float, float] | None:

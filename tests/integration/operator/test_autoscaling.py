@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from tests.integration.operator.cluster_autoscaler import (
     AGE_SECONDS,
     DRAIN_SECONDS,
@@ -38,6 +39,7 @@ pytestmark = pytest.mark.usefixtures("operator")
 SCALE_UP_SECONDS = AGE_SECONDS + SCAN_SECONDS
 """After so long what can be had is there."""
 UNNEEDED_SECONDS = 30.0
+EPOCH = "1970-01-01T00:00:00Z"
 GIVE_BACK_SECONDS = 2 * SCAN_SECONDS + UNNEEDED_SECONDS + DRAIN_SECONDS
 """After so long the nodes that nobody needs are gone."""
 
@@ -101,10 +103,6 @@ def grow(api: Kube) -> Iterator[Grow]:
 def gave_up(job: Json | None) -> bool:
     """Whether it waits for something else."""
     return (job or {}).get("status", {}).get("reason") != "WaitingForNodes"
-
-
-def is_expected(job: Json | None) -> bool:
-    return "expectedStart" in (job or {}).get("status", {})
 
 
 def give_up_after(site: Site, seconds: int) -> None:
@@ -231,19 +229,36 @@ def test_a_new_leader_goes_on_with_what_was_asked(grow: Grow, operator: Operator
     )
 
 
-def test_after_three_times_a_job_says_when_its_nodes_will_be_there(grow: Grow) -> None:
+def test_how_long_nodes_took_is_known_to_a_new_leader_and_says_when_they_will_be_there(
+    grow: Grow, operator: OperatorProcess
+) -> None:
     growing = grow()
     site, autoscaler = growing.site, growing.autoscaler
-    for number in range(3):
-        name = f"before-{number}"
-        site.submit(name, nodes=1, gpusPerNode=8)
-        job = site.wait(name, reason_is("WaitingForNodes"))
-        assert "expectedStart" not in job["status"]
-        autoscaler.wait_placeholders(1)
-        autoscaler.advance(SCALE_UP_SECONDS)
-        site.wait(name, phase_is("Running"))
-        autoscaler.wait_placeholders(0)
+    site.submit("first", nodes=1, gpusPerNode=8)
+    job = site.wait("first", reason_is("WaitingForNodes"))
+    assert "expectedStart" not in job["status"]
+    autoscaler.wait_placeholders(1)
+    autoscaler.advance(SCALE_UP_SECONDS)
+    site.wait("first", phase_is("Running"))
+
+    def has_learned(pool: Json | None) -> bool:
+        known = (pool or {}).get("status", {}).get("autoscaling", {})
+        return len(known.get("startSeconds", ())) == 1
+
+    site.kube.wait("gpupools", site.pool, None, has_learned)
+    operator.kill()
+    release_lease(site.kube)
+    # as if three jobs had waited as long as nodes of a cloud take
+    learned = {"autoscaling": {"startSeconds": [500, 600, 900]}}
+    site.kube.patch_status("gpupools", site.pool, learned, None)
+    operator.start()
     site.submit("next", nodes=1, gpusPerNode=8)
-    job = site.wait("next", is_expected)
+
+    def is_expected_by_its_nodes(job: Json | None) -> bool:
+        """Half of the three took 600 s at most, all of them 900 s."""
+        status = (job or {}).get("status", {})
+        ends = [parse_timestamp(status.get(f"expectedStart{by}", EPOCH)) for by in ("", "By")]
+        return ends[1] - ends[0] == 300
+
+    job = site.wait("next", is_expected_by_its_nodes)
     assert job["status"]["reason"] == "WaitingForNodes"
-    assert job["status"]["expectedStart"] <= job["status"]["expectedStartBy"]

@@ -20,7 +20,7 @@ def backoff(zone: str) -> NodeBackoff:
 
 def test_a_new_leader_knows_what_the_one_before_has_learned() -> None:
     learned = NodeSupply(
-        times=NodeTimes().with_time("h100", 61.2).with_time("h100", 90.0),
+        times=NodeTimes().with_time("h100", 60.2).with_time("h100", 90.0),
         backoffs=(backoff("a"), backoff("b")),
     )
     status = supply_fields("h100", a_spec(zones=["a", "b"]), learned)
