@@ -166,7 +166,7 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
 
 
 def _without_terminating(node: Node) -> Node:
-    if node.terminating is NOTHING:
+    if node.terminating == NOTHING:
         return node
     return replace(node, used=node.used - node.terminating, terminating=NOTHING)
 

@@ -160,7 +160,7 @@ def with_node_needs(
             ),
             decide=decide,
         )
-        ending = {node.name for node in snapshot.nodes if node.terminating is not NOTHING}
+        ending = {node.name for node in snapshot.nodes if node.terminating != NOTHING}
         more = _needs(waiting, offers=snapshot.offers, nodes=nodes, ending=ending, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     if not needs:
