@@ -29,14 +29,23 @@ class Packing(StrEnum):
     """As whole, with one document in a window."""
 
 
+class Augmentation(StrEnum):
+    """What a sample shows of an encoded image; evaluation always shows the middle."""
+
+    NONE = "none"
+    """The largest square in the middle, in every epoch."""
+    CROP_AND_MIRROR = "crop_and_mirror"
+    """In each epoch another part, of random size and shape, half of them mirrored."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataConfig:
     """Where the samples come from. Their order depends on `seed` of the run alone."""
 
     source: str = "python-stdlib"
     """`python-stdlib` (this interpreter's own sources), an absolute folder (text, token shards,
-    records as lines of JSON, or labelled images: what lies in it decides), a file of records, or
-    `s3://bucket/prefix` (token shards)."""
+    records as lines of JSON, or labelled images: what lies in it decides), a file of records, a
+    tar of images, or `s3://bucket/prefix` (token shards)."""
     pattern: str = "**/*.py"
     """Files of a folder of text or of records that are read, sorted by path."""
     mixture: str | None = None
@@ -52,6 +61,8 @@ class DataConfig:
     is read as bytes, and shards of any tokenizer are taken."""
     chat_template: str | None = None
     """File with the template that conversations are written with. None: the tokenizer's own."""
+    augmentation: Augmentation = Augmentation.NONE
+    """Of images in folders or tars."""
     packing: Packing | None = None
     """None: `whole` for conversations and completions, `stream` for all else."""
     cache_bytes: Bytes = 256 * 1024**2

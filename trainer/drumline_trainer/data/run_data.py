@@ -32,7 +32,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
         ConfigError: as `open_dataset` and `check_vocabulary`, or too little to hold anything out.
     """
     folder = None if config.model_from is None else Path(config.model_from)
-    training = open_dataset(config.data, seed=config.seed, model_folder=folder)
+    training = open_dataset(config.data, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(training, config)
     _check_paired(training, config)
     evaluation = config.evaluation
@@ -42,7 +42,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
     if elsewhere is None:
         training = withhold(training, evaluation)
         return RunData(training=training, held_out=held_out_part(training, evaluation))
-    other = open_dataset(elsewhere, seed=config.seed, model_folder=folder)
+    other = open_dataset(elsewhere, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(other, config)
     return RunData(training=training, held_out=held_out_part(other, evaluation))
 

@@ -8,13 +8,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
 from drumline_trainer.config.data import S3_SCHEME, Packing
 from drumline_trainer.config.mixture import MixturePlan, parsed_mixture
+from drumline_trainer.config.model import Family
 from drumline_trainer.data.corpus import PYTHON_STDLIB, open_corpus, refuse_other_formats
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
+from drumline_trainer.data.encoded_image_dataset import open_image_files
 from drumline_trainer.data.image_dataset import holds_images, open_images
+from drumline_trainer.data.image_files import holds_image_files
 from drumline_trainer.data.indexed_text import IndexedText, indexed_files, open_indexed
 from drumline_trainer.data.mixture import MixtureDataset, dealt
 from drumline_trainer.data.preference_dataset import PreferenceDataset
@@ -26,10 +29,17 @@ from drumline_trainer.data.shards.text import ShardText, open_shards
 from drumline_trainer.data.text_dataset import TextDataset, TokenStream
 
 
-def open_dataset(config: DataConfig, *, seed: int, model_folder: Path | None = None) -> Dataset:
+def open_dataset(
+    config: DataConfig,
+    *,
+    seed: int,
+    model_folder: Path | None = None,
+    model: ModelConfig | None = None,
+) -> Dataset:
     """Open what `config` names and check that it fills at least one window.
 
-    `model_folder` has the tokenizer of records, where `config` names none.
+    `model_folder` has the tokenizer of records, where `config` names none; encoded images are
+    brought to the size that `model` takes.
 
     Raises:
         ConfigError: nothing there, too little, damaged, or made with another tokenizer.
@@ -38,6 +48,10 @@ def open_dataset(config: DataConfig, *, seed: int, model_folder: Path | None = N
         return _open_mixture(config, parsed_mixture(config.mixture), seed, model_folder)
     if not config.source.startswith(S3_SCHEME) and holds_images(Path(config.source)):
         return open_images(Path(config.source), seed=seed)
+    if model is not None and model.family is Family.VIT and holds_image_files(Path(config.source)):
+        return open_image_files(
+            Path(config.source), model=model, augmentation=config.augmentation, seed=seed
+        )
     text = _open_text(config, model_folder=model_folder)
     try:
         return _windows(text, config, seed=seed, packing=_packing(config, [text]))

@@ -1,0 +1,171 @@
+"""Images that are decoded, cut and brought to the model's size as they are needed.
+
+Needs Pillow. What is shown of an image is `data.augmentation`'s; the order and the cursor work as
+for text, an image is a window. Some threads decode the samples of a batch, as Pillow computes
+without Python's lock.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config import ConfigError, ModelConfig
+from drumline_trainer.config.data import Augmentation
+from drumline_trainer.config.model import Family
+from drumline_trainer.data.augmentation import central_crop, random_crop
+from drumline_trainer.data.dataset import Batch, Dataset
+from drumline_trainer.data.image_files import ImageFiles, list_image_files
+
+_FORMATS: Final = ("JPEG", "PNG", "WEBP")
+_MOST_PIXELS: Final = 100_000_000
+_MODES: Final = {1: "L", 3: "RGB", 4: "RGBA"}
+"""Pillow's, by the number of channels."""
+_THREADS: Final = 8
+
+
+class UnreadableImageError(ConfigError):
+    """An image that cannot be decoded. A retry does not help."""
+
+
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(_THREADS, thread_name_prefix="decode")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EncodedImageDataset(Dataset):
+    """Images and their classes in the run's order.
+
+    Shapes: B samples, C channels, I side of an image.
+    """
+
+    files: ImageFiles
+    image_size: int
+    """I: what every image is brought to."""
+    channels: int
+    augmentation: Augmentation = Augmentation.NONE
+    pool: ThreadPoolExecutor = field(default_factory=_threads)
+
+    @property
+    def windows(self) -> int:
+        """Images in one epoch."""
+        return len(self.files.labels)
+
+    def batch(self, samples: range) -> Batch:
+        """Images with the channels first, as the model embeds them.
+
+        Raises:
+            CorpusChangedError: a file vanished or was written to.
+            UnreadableImageError: one cannot be decoded.
+        """
+        images = list(self.pool.map(self._image, samples))
+        windows = [self.window_at(sample) for sample in samples]
+        return Batch(inputs=np.stack(images), targets=self.files.labels[windows])
+
+    def target_count(self, samples: range) -> int:
+        """One target per image."""
+        return len(samples)
+
+    def fingerprint(self) -> str:
+        """Digest of names, sizes, content and classes; of more than 256 MiB samples of content."""
+        digest = hashlib.sha256(self.files.corpus.fingerprint().encode())
+        for values in (self.files.starts, self.files.labels):
+            digest.update(values.astype("<i8").tobytes())
+        return digest.hexdigest()[:32]
+
+    def check_model(self, model: ModelConfig) -> None:
+        """Raise ConfigError for models of text and of too few classes."""
+        if model.family is not Family.VIT:
+            raise ConfigError(f"model.family: {model.family} takes text, and data.source is images")
+        high = int(self.files.labels.max())
+        if high >= model.classes:
+            raise ConfigError(
+                f"model.classes: the classes of data.source go up to {high}, and the model knows 0"
+                f" to {model.classes - 1}"
+            )
+
+    def prefetch(self, samples: range) -> None:
+        """Do nothing: the operating system reads ahead."""
+
+    def close(self) -> None:
+        """End the threads."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+
+    def notes(self) -> tuple[str, ...]:
+        """Which number each class has, where folders name them; of many the first and last."""
+        names = self.files.classes
+        if not names:
+            return ()
+        shown = [f"{number} {name}" for number, name in enumerate(names)]
+        if len(shown) > 8:
+            shown = [*shown[:4], "...", *shown[-2:]]
+        return (f"{len(names)} classes: {', '.join(shown)}",)
+
+    def _image(self, sample: int) -> npt.NDArray[np.uint8]:
+        """Shape C I I."""
+        index = self.window_at(sample)
+        try:
+            picture = _decoded(self.files.read(index), mode=_MODES[self.channels])
+        except UnreadableImageError as error:
+            raise UnreadableImageError(
+                f"data.source: {self.files.name(index)}, image {index}: {error}"
+            ) from error
+        random = self.augmentation is Augmentation.CROP_AND_MIRROR and not self.evaluates
+        crop = (
+            random_crop(*picture.size, seed=self.seed, sample=sample)
+            if random
+            else central_crop(*picture.size)
+        )
+        side = (self.image_size, self.image_size)
+        pixels_IIC = np.asarray(picture.resize(side, box=crop.box), dtype=np.uint8)
+        pixels_IIC = pixels_IIC.reshape(*side, self.channels)
+        if crop.mirrored:
+            pixels_IIC = pixels_IIC[:, ::-1]
+        return np.ascontiguousarray(pixels_IIC.transpose(2, 0, 1))
+
+
+def _decoded(content: bytes, *, mode: str) -> Any:
+    """As Pillow has it; its size is looked at before its pixels are decoded."""
+    from PIL import Image  # noqa: PLC0415 - optional package
+
+    try:
+        picture = Image.open(io.BytesIO(content), formats=_FORMATS)
+        pixels = picture.width * picture.height
+        if pixels <= _MOST_PIXELS:
+            return picture.convert(mode)
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+        formats = ", ".join(_FORMATS)
+        raise UnreadableImageError(f"no {formats} that can be decoded: {error}") from error
+    raise UnreadableImageError(f"{pixels} pixels are more than {_MOST_PIXELS}")
+
+
+def open_image_files(
+    source: Path, *, model: ModelConfig, augmentation: Augmentation, seed: int
+) -> EncodedImageDataset:
+    """List the images; they are decoded as they are asked for.
+
+    Raises:
+        ConfigError: as `list_image_files`; Pillow is missing; the model has other channels than
+            grey, colours, or colours and alpha.
+    """
+    if find_spec("PIL") is None:
+        raise ConfigError(
+            "data.source: images need the package pillow; install drumline[trainer-more]"
+        )
+    if model.channels not in _MODES:
+        raise ConfigError(f"model.channels: images have 1, 3 or 4, not {model.channels}")
+    return EncodedImageDataset(
+        seed=seed,
+        files=list_image_files(source),
+        image_size=model.image_size,
+        channels=model.channels,
+        augmentation=augmentation,
+    )

@@ -1,0 +1,194 @@
+"""Which images a source of encoded ones holds: a folder for each class, or tars of WebDataset.
+
+    /data/photos/cat/001.jpg           the class is the folder; classes are numbered by their names
+    /data/photos/dog/a/002.png         in order, cat 0 and dog 1
+
+    /data/shards/train-000.tar         members 0007.jpg and 0007.cls are a sample: members in a row
+                                       whose names agree up to the first dot; .cls is its number
+
+Only where each image lies is kept, 24 bytes for one. The headers of all tars are read when they are
+opened, and no image.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from drumline_trainer.config import ConfigError
+from drumline_trainer.data.corpus import Corpus, corpus_of_files
+
+IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
+_TAR: Final = ".tar"
+_LABEL: Final = ".cls"
+_MOST_LABEL_BYTES: Final = 20
+_MOST_IMAGE_BYTES: Final = 256 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageFiles:
+    """Where every image lies, and its class.
+
+    Shapes: N images.
+    """
+
+    corpus: Corpus
+    """The files, which are images or tars, end to end."""
+    starts: npt.NDArray[np.int64]
+    """Of each image in it, of shape N."""
+    sizes: npt.NDArray[np.int64]
+    """In bytes, of shape N."""
+    labels: npt.NDArray[np.int64]
+    """Of shape N."""
+    classes: tuple[str, ...] = ()
+    """Names by number, where folders name them."""
+
+    def read(self, index: int) -> bytes:
+        """One image as it is encoded. Raises CorpusChangedError."""
+        return self.corpus.read(int(self.starts[index]), int(self.sizes[index]))
+
+    def name(self, index: int) -> str:
+        """The file it lies in, for messages."""
+        number = bisect_right(self.corpus.ends, int(self.starts[index]))
+        return str(self.corpus.folder / self.corpus.paths[number])
+
+
+def holds_image_files(source: Path) -> bool:
+    """Whether this is a tar, a folder of tars, or one of folders of images."""
+    if source.suffix == _TAR:
+        return source.is_file()
+    if not source.is_dir():
+        return False
+    entries = sorted(source.iterdir())
+    if any(path.suffix == _TAR for path in entries):
+        return True
+    return any(path.is_dir() and next(_images_below(path), None) is not None for path in entries)
+
+
+def list_image_files(source: Path) -> ImageFiles:
+    """List a tar, the tars of a folder, or the images in its folders.
+
+    Raises:
+        ConfigError: a tar is damaged, a sample has no image or no class, or there is no image.
+    """
+    if source.suffix == _TAR:
+        return _of_tars(source.parent, [source])
+    tars = sorted(path for path in source.iterdir() if path.suffix == _TAR)
+    return _of_tars(source, tars) if tars else _of_folders(source)
+
+
+def _images_below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def _of_folders(folder: Path) -> ImageFiles:
+    classes = sorted(path.name for path in folder.iterdir() if path.is_dir())
+    paths: list[Path] = []
+    labels: list[int] = []
+    for number, name in enumerate(classes):
+        images = sorted(path for path in _images_below(folder / name) if path.stat().st_size)
+        if not images:
+            raise ConfigError(
+                f"data.source: {folder / name} is the folder of a class and holds no image"
+                f" ({', '.join(IMAGE_SUFFIXES)})"
+            )
+        paths += images
+        labels += [number] * len(images)
+    corpus = corpus_of_files(folder, paths)
+    ends = np.array(corpus.ends, dtype=np.int64)
+    starts = np.roll(ends, 1)
+    starts[0] = 0
+    return ImageFiles(
+        corpus=corpus,
+        starts=starts,
+        sizes=ends - starts,
+        labels=np.array(labels, dtype=np.int64),
+        classes=tuple(classes),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sample:
+    start: int
+    size: int
+    label: int
+
+
+def _of_tars(folder: Path, tars: Sequence[Path]) -> ImageFiles:
+    corpus = corpus_of_files(folder, tars)
+    begins = dict(zip(corpus.paths, (0, *corpus.ends), strict=False))
+    samples = [
+        sample
+        for path in tars
+        if path.name in begins
+        for sample in _samples(path, begin=begins[path.name])
+    ]
+    if not samples:
+        raise ConfigError(f"data.source: {folder} holds no image in its tars")
+    return ImageFiles(
+        corpus=corpus,
+        starts=np.array([sample.start for sample in samples], dtype=np.int64),
+        sizes=np.array([sample.size for sample in samples], dtype=np.int64),
+        labels=np.array([sample.label for sample in samples], dtype=np.int64),
+    )
+
+
+def _samples(path: Path, *, begin: int) -> Iterator[_Sample]:
+    """Of one tar, whose first byte is at `begin`. Raises ConfigError."""
+    try:
+        with tarfile.open(path, "r:") as tar:
+            files = (member for member in tar if member.isreg())
+            for key, members in groupby(files, key=lambda member: _key(member.name)):
+                yield _sample(tar, key, list(members), path=path, begin=begin)
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise ConfigError(
+            f"data.source: {path}: not a whole tar without compression: {error}"
+        ) from error
+
+
+def _key(name: str) -> str:
+    """The path without what follows the first dot of its last part."""
+    path = PurePosixPath(name)
+    return str(path.with_name(path.name.partition(".")[0] or "."))
+
+
+def _sample(
+    tar: tarfile.TarFile,
+    key: str,
+    members: Sequence[tarfile.TarInfo],
+    *,
+    path: Path,
+    begin: int,
+) -> _Sample:
+    endings = {PurePosixPath(member.name).suffix.lower(): member for member in members}
+    image = next((endings[suffix] for suffix in IMAGE_SUFFIXES if suffix in endings), None)
+    label = endings.get(_LABEL)
+    if image is None or label is None:
+        kind = "an image" if image is None else f"its class ({_LABEL})"
+        raise ConfigError(f"data.source: {path}: sample {key} lacks {kind}")
+    if not 0 < image.size <= _MOST_IMAGE_BYTES:
+        raise ConfigError(
+            f"data.source: {path}: {image.name} has {image.size} bytes; an image has 1 to"
+            f" {_MOST_IMAGE_BYTES}"
+        )
+    return _Sample(
+        start=begin + image.offset_data, size=image.size, label=_label(tar, label, path=path)
+    )
+
+
+def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, *, path: Path) -> int:
+    content = tar.extractfile(member)
+    text = b"" if content is None else content.read(_MOST_LABEL_BYTES)
+    if not text.strip().isdigit():
+        raise ConfigError(
+            f"data.source: {path}: {member.name} must be a whole number, not {text!r}"
+        )
+    return int(text)
