@@ -19,6 +19,7 @@ import tempfile
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -43,6 +44,8 @@ REHEARSAL = ("tests/rehearsal/stage", "tests/gloo/mutants")
 HOSTILE = ("tests/rehearsal/hostile",)
 """The package that the hostile image adds to the trainer's."""
 
+_EXTRAS = {"operator": ("operator",), "trainer": ("trainer", "trainer-more")}
+"""Of pyproject.toml, by image: whatever a configuration of a run asks for is there."""
 # reads kubeconfig files on workstations; a pod has its service account, and 75 MB less
 _NOT_IN_A_POD = {"operator": {"kubernetes"}, "trainer": set[str]()}
 
@@ -172,11 +175,11 @@ def _fingerprint(files: Iterable[Path]) -> str:
 
 
 def pinned(image: str, *, machine: str | None = None) -> str:
-    """The entries of requirements.lock that the image needs: its extra and all they require."""
+    """The entries of requirements.lock that the image needs: its extras and all they require."""
     environment = {} if machine is None else {"platform_machine": machine}
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
-    roots = project["dependencies"] + project["optional-dependencies"][image]
-    roots = [Requirement(each) for each in roots]
+    groups = (project["optional-dependencies"][extra] for extra in _EXTRAS[image])
+    roots = [Requirement(each) for each in chain(project["dependencies"], *groups)]
     names = _closure(roots, without=_NOT_IN_A_POD[image], environment=environment)
     kept = _locked((REPOSITORY / "requirements.lock").read_text(), environment)
     missing = sorted(names - kept.keys())
