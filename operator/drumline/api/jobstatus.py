@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field
 
@@ -13,6 +13,8 @@ from drumline.api.conditions import Condition, DisruptionKind, Phase
 from drumline.api.incidents import Budgets, GpuSeconds, IncidentNumber, IncidentStatus
 from drumline_trainer.contract import MAX_COMPUTE_CHARS, MAX_SERIES_CHARS
 
+MAX_PREEMPTIONS: Final = 16
+"""As many as scheduling.preemptionLimit counts at most."""
 ShortText = Annotated[str, Field(max_length=32)]
 
 
@@ -113,6 +115,8 @@ class TrainingJobStatus(ApiModel):
     """When it last got its GPUs."""
     generation_at: Timestamp | None = None
     """When the current generation began."""
+    preempted_at: Annotated[list[Timestamp] | None, Field(max_length=MAX_PREEMPTIONS)] = None
+    """When it gave all its GPUs up for other jobs, oldest first; of many the latest."""
     started_at: Timestamp | None = None
     """When all its pods first ran."""
     finished_at: Timestamp | None = None

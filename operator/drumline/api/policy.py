@@ -24,6 +24,17 @@ class MovesPolicy(ApiModel):
     """The most GPU-seconds that they may lose together, restarts included. Default: 3600."""
 
 
+class PreemptionLimitPolicy(ApiModel):
+    """How often a job may be preempted before it is spared for a while."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    times: Annotated[int, Field(ge=1, le=16)] = 3
+    """A job that was preempted so often within windowSeconds is nobody's victim. Default: 3."""
+    window_seconds: Annotated[float, Field(ge=1, le=604_800)] = 3600.0
+    """By so much a job of any priority is held up by it at most. Default: 3600."""
+
+
 class SchedulingPolicy(ApiModel):
     """How waiting jobs are ordered, and what one that cannot start does to those behind it."""
 
@@ -53,6 +64,10 @@ class SchedulingPolicy(ApiModel):
     repairs_preempt: bool = False
     """Whether a job that lost members may preempt for their places as a waiting one may. Default:
     false."""
+    preemption_limit: PreemptionLimitPolicy | None = None
+    """From how many preemptions on a job is spared, so that none is preempted again and again
+    before it gets anywhere. Absent: from none on.
+    """
     moves: MovesPolicy | None = None
     """Whether running jobs may be asked to save and to start again elsewhere, so that whole domains
     come free, and what that may cost. Absent: they stay."""

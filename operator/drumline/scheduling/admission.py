@@ -29,7 +29,7 @@ from drumline.scheduling.queueing.reservations import RESERVED_FOR
 from drumline.scheduling.quota.entitlement import Entitlements
 from drumline.scheduling.quota.ordering import BorrowingLevels, scheduling_order
 from drumline.scheduling.quota.queue_access import QueueAccess
-from drumline.scheduling.rejections import Rejection
+from drumline.scheduling.rejections import Rejection, noting_spared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +123,7 @@ class Admission:
         is_ready = gang.retry_at <= session.now
         rejection = self._rejections.rejection(gang) if is_ready else None
         if rejection is None:
+            session.candidates.take_spared()  # for whom else is another's answer
             outcome = self._try(gang)
             if isinstance(outcome, Placed):
                 return outcome
@@ -130,7 +131,10 @@ class Admission:
                 preemption = self._preempt(gang=gang, rejected=outcome)
                 if preemption is not None:
                     return preemption
-            rejection = self._merged(gang=gang, outcome=outcome)
+            rejection = noting_spared(
+                self._merged(gang=gang, outcome=outcome),
+                spared=[held.gang.key for held in session.candidates.take_spared()],
+            )
             if is_ready:
                 self._rejections.record(gang=gang, rejection=rejection)
         self._reserve([gang], reason=rejection.reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from difflib import SequenceMatcher
 from operator import attrgetter
 from typing import Final
@@ -76,6 +76,14 @@ class Rejection:
             for write, value in shared:
                 write(blocked, value)
             yield blocked
+
+
+def noting_spared(rejection: Rejection, *, spared: Sequence[str]) -> Rejection:
+    """The rejection, with whom it may not preempt as they were preempted so often lately."""
+    if not spared:
+        return rejection
+    note = f"not preempted again so soon: {named(spared)}"
+    return replace(rejection, message=f"{rejection.message}; {note}")
 
 
 def bounded(text: str) -> str:

@@ -97,6 +97,23 @@ def test_the_agents_are_asked_to_save_and_go_once() -> None:
     assert planned(job, observed(*pods, notice=NoticeAnswer(id=notice.id))) == waits
 
 
+def test_when_it_left_for_others_is_kept_the_latest_times_alone() -> None:
+    """Not when it moves or its queue is stopped: nobody was preferred to it."""
+    earlier = [timestamp(T0 - 100 + second) for second in range(16)]
+    job = preempted(a_running_job())
+    job = with_status(job, job.status.model_copy(update={"preempted_at": earlier}))
+    left = transitions.preempted(job, saved=True, now=T0 + 20)
+    assert left.preempted_at == [*earlier[1:], timestamp(T0 + 20)]
+    moves = with_status(
+        job, transitions.nominated_for_move(job.status, pool="h100", nodes=("x", "y"))
+    )
+    assert transitions.preempted(moves, saved=True, now=T0 + 20).preempted_at == earlier
+    assert job.status.disruption is not None
+    stopped = job.status.disruption.model_copy(update={"kind": DisruptionKind.QUEUE_STOPPED})
+    job = with_status(job, job.status.model_copy(update={"disruption": stopped}))
+    assert transitions.preempted(job, saved=True, now=T0 + 20).preempted_at == earlier
+
+
 def test_whose_queue_is_stopped_saves_and_waits_in_its_place() -> None:
     before = a_running_job()
     status = transitions.disrupted(

@@ -11,6 +11,7 @@ from drumline.scheduling import (
     Ordering,
     Policy,
     Pool,
+    PreemptionLimit,
     PreemptionRule,
     Queue,
     Reclaim,
@@ -53,6 +54,7 @@ policy:
   order: FairShare
   reservations: 4
   surplus: true
+  preemptionLimit: {times: 2, windowSeconds: 900}
   moves: {gangs: 2, gpuSeconds: 100}
 execution: {saveSeconds: 1, checkpointSeconds: 2, restartSeconds: 3, periodSeconds: 4}
 outages:
@@ -99,6 +101,7 @@ def test_everything_a_file_can_say() -> None:
         order=Ordering.FAIR_SHARE,
         reservations=4,
         surplus=True,
+        preemption_limit=PreemptionLimit(times=2, seconds=900),
         moves=MoveBudget(gangs=2, gpu_seconds=100),
     )
     assert setup.execution == Execution(
@@ -122,9 +125,9 @@ def test_everything_a_file_can_say() -> None:
         ("reclaim: Any", "reclaim: any", "c.yaml, line 17, field queues[1].preemption.reclaim:"),
         ("defaultQueue: q", "defaultQueue: r", "c.yaml, line 18, field defaultQueue: there is"),
         ("surplus: true", "surplus: 1", "c.yaml, line 23, field policy.surplus: must be true or"),
-        ("moves: {gangs: 2, gpuSeconds: 100}", "moves: 1", "c.yaml, line 24, field policy.moves"),
-        ("checkpointSeconds: 2", "checkpointSeconds: 0", "c.yaml, line 25, field execution.che"),
-        ("node: h100-0001", "node: x", "c.yaml, line 27, field outages[0].node: there is no"),
+        ("moves: {gangs: 2, gpuSeconds: 100}", "moves: 1", "c.yaml, line 25, field policy.moves"),
+        ("checkpointSeconds: 2", "checkpointSeconds: 0", "c.yaml, line 26, field execution.che"),
+        ("node: h100-0001", "node: x", "c.yaml, line 28, field outages[0].node: there is no"),
         ("name: org", "nam: org", "c.yaml, line 8, field queues[0].name: is missing"),
         ("parent: org", "name: org", "c.yaml, line 10, field queues[1].name: is there twice"),
         ("defaultQueue: q", "defaultQueue: q: r", "c.yaml, line 18: no YAML"),

@@ -108,6 +108,7 @@ def admitted_of(
         lost=positions.lost,
         leaving=leaving,
         departs=_departs(job),
+        preempted_at=tuple(map(parse_timestamp, status.preempted_at or ())),
         admitted_at=parse_timestamp(status.admitted_at) if status.admitted_at else job.created_at,
         ends_at=parse_timestamp(status.expected_end) if status.expected_end else None,
         gpu_seconds_at_risk=gpu_seconds_at_risk(job, progress, now=now),

@@ -9,6 +9,7 @@ from drumline.scheduling.model import (
     MoveBudget,
     Ordering,
     Policy,
+    PreemptionLimit,
     PreemptionRule,
     Queue,
     Reclaim,
@@ -72,7 +73,7 @@ def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
 
 def policy_of(policy: SchedulingPolicy) -> Policy:
     """The owner's choices as the scheduler sees them."""
-    moves = policy.moves
+    moves, limit = policy.moves, policy.preemption_limit
     return Policy(
         waiting=WaitingRule(policy.waiting),
         restart_seconds=policy.restart_seconds,
@@ -83,6 +84,9 @@ def policy_of(policy: SchedulingPolicy) -> Policy:
         reservations=policy.reservations,
         surplus=policy.surplus,
         repairs_preempt=policy.repairs_preempt,
+        preemption_limit=None
+        if limit is None
+        else PreemptionLimit(times=limit.times, seconds=limit.window_seconds),
         moves=None
         if moves is None
         else MoveBudget(gangs=moves.jobs, gpu_seconds=moves.gpu_seconds),

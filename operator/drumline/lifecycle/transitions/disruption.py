@@ -7,9 +7,10 @@ in which the job gives up its nodes or some members.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 
 from drumline.api.conditions import ConditionType, DisruptionKind, Phase, Reason
-from drumline.api.jobstatus import DisruptionStatus, TrainingJobStatus
+from drumline.api.jobstatus import MAX_PREEMPTIONS, DisruptionStatus, TrainingJobStatus
 from drumline.lifecycle.model.conditions import changed, cleared, with_condition, with_summary
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import pool_nodes
@@ -130,4 +131,7 @@ def preempted(job: Job, *, saved: bool, now: float) -> TrainingJobStatus:
     reason = Reason.PREEMPTED
     if disruption is not None and disruption.kind is DisruptionKind.QUEUE_STOPPED:
         left, reason = disruption.reason, Reason.QUEUE_STOPPED
+    elif job.status.nominated is None:
+        times = [*(job.status.preempted_at or ()), timestamp(now)]
+        job = replace(job, status=changed(job.status, preempted_at=times[-MAX_PREEMPTIONS:]))
     return requeued(job, reason=reason, message=f"{left}; {kept}{late}", now=now)

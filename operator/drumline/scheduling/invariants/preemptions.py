@@ -34,6 +34,7 @@ def preemption_violations(
         for victim in preemption.victims:
             violations += _bad_victim(preemption, victim, held=running[victim.uid], uids=answer)
             violations += _hurried(preemption.key, running[victim.uid], snapshot=snapshot, now=now)
+            violations += _hounded(preemption.key, running[victim.uid], policy=policy, now=now)
             answer.add(victim.uid)
         gang = gangs[preemption.uid] if preemption.uid in gangs else running[preemption.uid].gang
         before = _before(
@@ -134,6 +135,17 @@ def _hurried(key: str, held: Admitted, *, snapshot: Snapshot, now: float) -> lis
     if hurried(held, snapshot=snapshot, now=now):
         return [f"{key}: {held.gang.key} has not run long enough"]
     return []
+
+
+def _hounded(key: str, held: Admitted, *, policy: Policy, now: float) -> list[str]:
+    """Whether a gang leaves more often than it may in a time, this time counted."""
+    limit = policy.preemption_limit
+    if limit is None:
+        return []
+    lately = sum(1 for at in held.preempted_at if at + limit.seconds > now)
+    if lately < limit.times:
+        return []
+    return [f"{key}: {held.gang.key} was preempted {lately} times lately"]
 
 
 def _before(

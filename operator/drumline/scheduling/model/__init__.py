@@ -29,7 +29,13 @@ from drumline.scheduling.model.nodes import (
     Toleration,
     TolerationOperator,
 )
-from drumline.scheduling.model.policy import MoveBudget, Ordering, Policy, WaitingRule
+from drumline.scheduling.model.policy import (
+    MoveBudget,
+    Ordering,
+    Policy,
+    PreemptionLimit,
+    WaitingRule,
+)
 from drumline.scheduling.model.queues import (
     DAY_SECONDS,
     HOUR_SECONDS,
@@ -59,6 +65,7 @@ __all__ = [
     "Pool",
     "Predecessor",
     "PredecessorState",
+    "PreemptionLimit",
     "PreemptionRule",
     "Queue",
     "Reclaim",

@@ -238,6 +238,8 @@ class Admitted:
     """It is `leaving` because its queue said so, which may change its mind."""
     preemptible: bool = True
     """Whether it may be evicted."""
+    preempted_at: tuple[float, ...] = ()
+    """When it left for other gangs lately, on the clock of `now`."""
     admitted_at: float = 0.0
     """When it was admitted, on the clock of `now`."""
     ends_at: float | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -39,6 +40,36 @@ class MoveBudget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PreemptionLimit:
+    """How often a gang may be preempted in a time."""
+
+    times: int
+    seconds: float
+
+    def __post_init__(self) -> None:
+        """Reject a limit under which nobody could ever be preempted, or that is none.
+
+        Raises:
+            ValueError: with the limit.
+        """
+        if self.times < 1 or not self.seconds > 0:
+            raise ValueError(f"at least 1 preemption in more than 0 seconds, not {self}")
+
+    def spared_until(self, preempted_at: Sequence[float]) -> float | None:
+        """Until when a gang is nobody's victim that was preempted at these times; None: it may be.
+
+        So it is preempted at most `times` times in any time as long as `seconds`, and whoever needs
+        its places waits for less than `seconds` longer.
+
+        Example: 3 in 3600 s, preempted at 0, 600, 1200 and 1500. It is spared until 600 + 3600: by
+        then two of the last 3600 s are left, those at 1200 and at 1500.
+        """
+        if len(preempted_at) < self.times:
+            return None
+        return sorted(preempted_at)[-self.times] + self.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """The cluster administrator's choices."""
 
@@ -58,6 +89,8 @@ class Policy:
     """Whether the pods of elastic gangs above their smallest size may be evicted."""
     repairs_preempt: bool = False
     """Whether the repair of a broken gang may preempt as a waiting gang may."""
+    preemption_limit: PreemptionLimit | None = None
+    """Who was preempted so often is spared for a while; None: nobody is."""
     moves: MoveBudget | None = None
     """Bounds for moves of running gangs, for waiting gangs and for free racks; None: no moves."""
     move_back: bool = False

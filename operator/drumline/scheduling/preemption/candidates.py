@@ -10,7 +10,8 @@ Example, with 60 seconds for each: candidates of priorities 0, 0 and 1000 have t
 A gang of 8 GPUs with priority 1000 and 100 GPU-seconds at risk costs 100 + 8 x (60 + 60) = 1060.
 
 No candidate is a gang that is leaving already, is not preemptible, has not run for its queue's
-minimum runtime, or was placed, moved or evicted in this cycle.
+minimum runtime, was preempted as often as may be in a time (`PreemptionLimit`), or was placed,
+moved or evicted in this cycle.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ class Candidates:
         self._known: dict[str, EvictionUnit] = {}
         """By uid: the unit of a gang when it was last a candidate."""
         self.retry_at: list[float] = []
-        """When the minimum runtimes end that protected gangs."""
+        """When the minimum runtimes and the spared times end that protected gangs."""
+        self._spared: dict[str, Admitted] = {}
 
     def exclude(self, uids: Iterable[str]) -> None:
         """Remove gangs from the candidates."""
@@ -71,6 +73,11 @@ class Candidates:
     def include(self, uids: Iterable[str]) -> None:
         """Add gangs to the candidates again."""
         self._out.difference_update(uids)
+
+    def take_spared(self) -> list[Admitted]:
+        """The gangs that would have been permitted since the last call, but were spared; by key."""
+        spared, self._spared = self._spared, {}
+        return [spared[key] for key in sorted(spared)]
 
     def running(self, pool: str) -> list[Admitted]:
         """The running gangs of a pool that may be candidates at all."""
@@ -151,6 +158,7 @@ class Candidates:
             )
             for held in self.running(pool)
             if not (held.lost or held.giving_up or self._is_protected(held))
+            if not self._is_spared(held)
             if self._budgets.rejection(held.gang.queue) is None  # it could not start again
         ]
 
@@ -180,7 +188,9 @@ class Candidates:
                 reclaims = why is not None and why is not VictimReason.LOWER_PRIORITY
                 reasons[key] = None if reclaims and rule.reclaim is Reclaim.NEVER else why
             why = reasons[key]
-            if why is not None and not self._is_protected(held):
+            if why is not None and self._is_spared(held):
+                self._spared[gang.key] = held
+            elif why is not None and not self._is_protected(held):
                 allowed.append((held, gpus, why))
         return allowed
 
@@ -194,6 +204,15 @@ class Candidates:
             return False
         until = held.admitted_at + queue.min_runtime_seconds
         if until <= self._now:
+            return False
+        self.retry_at.append(until)
+        return True
+
+    def _is_spared(self, held: Admitted) -> bool:
+        """Whether a gang was preempted as often as may be in a time."""
+        limit = self._policy.preemption_limit
+        until = None if limit is None else limit.spared_until(held.preempted_at)
+        if until is None or until <= self._now:
             return False
         self.retry_at.append(until)
         return True

@@ -114,7 +114,7 @@ class DecisionApplier:
             )
             self.moved += 1
         else:
-            job.preempted += 1
+            job.preempted_at.append(now)
         self._send_notice(job, now)
 
     def _move(self, move: Move, now: float) -> None:

@@ -164,6 +164,7 @@ class SimulatedCluster:
             assignment=nodes,
             reserved=positions,
             admitted_at=admitted_at,
+            preempted_at=tuple(job.preempted_at),
         )
         job.start(admitted=admitted, now=now, execution=self._execution)
         self._history.change(queue=job.gang.queue, pool=pool, gpus=admitted.gpus, now=now)

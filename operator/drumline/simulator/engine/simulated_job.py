@@ -24,7 +24,7 @@ class SimulatedJob:
         "held_seconds",
         "index",
         "lost_gpu_seconds",
-        "preempted",
+        "preempted_at",
         "progress_from",
         "refreshed_at",
         "started_at",
@@ -48,7 +48,7 @@ class SimulatedJob:
         self.started_at: float | None = None
         self.ended_at: float | None = None
         self.held_seconds = 0.0
-        self.preempted = 0
+        self.preempted_at: list[float] = []
         self.lost_gpu_seconds = 0.0
 
     @property

@@ -288,7 +288,7 @@ def _record(job: SimulatedJob) -> JobRecord:
         started_at=job.started_at,
         ended_at=job.ended_at,
         held_seconds=job.held_seconds,
-        preempted=job.preempted,
+        preempted=len(job.preempted_at),
         lost_gpu_seconds=job.lost_gpu_seconds,
     )
 

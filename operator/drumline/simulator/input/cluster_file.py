@@ -30,6 +30,7 @@ from drumline.scheduling import (
     Node,
     Policy,
     Pool,
+    PreemptionLimit,
     PreemptionRule,
     Queue,
     Reclaim,
@@ -163,11 +164,23 @@ def _policy(section: Section | None) -> Policy:
         reservations=section.integer("reservations", plain.reservations),
         surplus=section.flag("surplus", plain.surplus),
         repairs_preempt=section.flag("repairsPreempt", plain.repairs_preempt),
+        preemption_limit=_preemption_limit(section.section("preemptionLimit")),
         moves=_moves(section.section("moves")),
         move_back=section.flag("moveBack", plain.move_back),
     )
     section.reject_unknown()
     return policy
+
+
+def _preemption_limit(section: Section | None) -> PreemptionLimit | None:
+    if section is None:
+        return None
+    limit = PreemptionLimit(
+        times=section.integer("times", 3),
+        seconds=section.number("windowSeconds", 3600.0, least=1),
+    )
+    section.reject_unknown()
+    return limit
 
 
 def _moves(section: Section | None) -> MoveBudget | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.api.policy import MovesPolicy, SchedulingPolicy
+from drumline.api.policy import MovesPolicy, PreemptionLimitPolicy, SchedulingPolicy
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.queues import policy_of, queue_of
 from drumline.scheduling.model import (
@@ -10,6 +10,7 @@ from drumline.scheduling.model import (
     MoveBudget,
     Ordering,
     Policy,
+    PreemptionLimit,
     PreemptionRule,
     Queue,
     Reclaim,
@@ -79,6 +80,7 @@ def test_the_owner_s_choices() -> None:
         priority_seconds=2,
         surplus=True,
         repairs_preempt=True,
+        preemption_limit=PreemptionLimitPolicy(times=4, window_seconds=6),
         moves=MovesPolicy(jobs=2, gpu_seconds=5),
         move_back=True,
     )
@@ -92,6 +94,7 @@ def test_the_owner_s_choices() -> None:
         priority_seconds=2.0,
         surplus=True,
         repairs_preempt=True,
+        preemption_limit=PreemptionLimit(times=4, seconds=6.0),
         moves=MoveBudget(gangs=2, gpu_seconds=5.0),
         move_back=True,
     )

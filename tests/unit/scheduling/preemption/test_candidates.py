@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.scheduling import PreemptionRule, Reclaim, WithinQueue
+from drumline.scheduling import (
+    Policy,
+    PreemptionLimit,
+    PreemptionRule,
+    Reclaim,
+    WithinQueue,
+)
 from tests.unit.scheduling.builders import admitted, cluster, gang, queue, racks, run
 
 LOWER, NEVER = WithinQueue.LOWER_PRIORITY, WithinQueue.NEVER
@@ -42,3 +48,40 @@ def test_without_a_rule_nobody_is_sent_away() -> None:
     running = [admitted(gang("own", gpus=2, queue="a"), "n0")]
     snapshot = cluster(*racks(count=1, nodes=1), running=running, queues=queues)
     assert run(snapshot, gang("x", gpus=2, queue="a", priority=5)).preemptions == ()
+
+
+@pytest.mark.parametrize(
+    ("times", "until"),
+    [
+        ((), None),
+        ((600.0, 1200.0), None),
+        ((1200.0, 0.0, 600.0), 3600.0),
+        ((0.0, 600.0, 1200.0, 1500.0), 4200.0),
+    ],
+    ids=str,
+)
+def test_who_was_preempted_often_is_spared_until_one_of_the_last_is_old(
+    times: tuple[float, ...], until: float | None
+) -> None:
+    assert PreemptionLimit(times=3, seconds=3600.0).spared_until(times) == until
+
+
+@pytest.mark.parametrize(("times", "seconds"), [(0, 1.0), (1, 0.0)])
+def test_a_limit_lets_somebody_be_preempted_some_time(times: int, seconds: float) -> None:
+    with pytest.raises(ValueError, match="at least 1 preemption"):
+        PreemptionLimit(times=times, seconds=seconds)
+
+
+def test_another_victim_is_taken_while_one_is_spared_and_none_is_said_to_be() -> None:
+    policy = Policy(preemption_limit=PreemptionLimit(times=2, seconds=100.0))
+    tired = admitted(gang("tired", gpus=2), "n0", preempted_at=(10.0, 20.0))
+    fresh = admitted(gang("fresh", gpus=2), "n1", preempted_at=(20.0,), gpu_seconds_at_risk=9e9)
+    snapshot = cluster(*racks(count=1), running=[tired, fresh], queues=(queue("research", 4),))
+    urgent = gang("x", gpus=2, priority=5)
+    (preemption,) = run(snapshot, urgent, policy=policy, now=30.0).preemptions
+    assert [victim.key for victim in preemption.victims] == ["training/fresh"]
+    both = gang("y", nodes=2, gpus=2, priority=5)
+    waits = run(snapshot, both, policy=policy, now=30.0)
+    assert waits.blocked[0].message.endswith("; not preempted again so soon: training/tired")
+    assert waits.retry_at == 110.0
+    assert run(snapshot, both, policy=policy, now=110.0).preemptions
