@@ -181,10 +181,6 @@ class ModelConfig:
         _check_experts(self)
         if self.family is Family.VIT:
             _check_patches(self)
-        elif self.vocab_size < 256:
-            raise ConfigError(
-                f"model.vocab_size: must be at least 256, not {self.vocab_size}: the text is bytes"
-            )
 
     @property
     def features_per_head(self) -> int:

@@ -62,8 +62,8 @@ class OptimizerConfig:
     weight_decay: float = 0.1
     """Of matrices; embeddings, norms and biases do not decay. With sgd a part of the gradient,
     otherwise apart from it (decoupled)."""
-    max_gradient_norm: float = 1.0
-    """Gradients whose norm over all weights is larger are scaled down to it."""
+    max_gradient_norm: float | None = 1.0
+    """Gradients whose norm over all weights is larger are scaled down to it. None: none are."""
     average_decay: float = 0.0
     """Share of an exponential moving average of the weights that each update keeps, 0.999 say,
     reached over the first updates. It is saved beside the weights, for `evaluation.average` and
@@ -82,7 +82,9 @@ class OptimizerConfig:
         require_positive(
             {
                 "optimizer.learning_rate": self.learning_rate,
-                "optimizer.max_gradient_norm": self.max_gradient_norm,
+                "optimizer.max_gradient_norm": (
+                    1 if self.max_gradient_norm is None else self.max_gradient_norm
+                ),
                 "optimizer.decay_share": self.decay_share,
                 "optimizer.loss_scale_growth_steps": self.loss_scale_growth_steps,
                 "optimizer.reference_batch_size": (

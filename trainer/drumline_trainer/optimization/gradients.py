@@ -42,11 +42,11 @@ def clip_gradients(
     *,
     loss: Tensor,
     world: World,
-    max_norm: float,
+    max_norm: float | None,
     vote: int = 0,
     scale: float = 1.0,
 ) -> StepTotals:
-    """Scale the gradients, in place, to a global norm of at most `max_norm`.
+    """Scale the gradients, in place, to a global norm of at most `max_norm`; None: not down.
 
     What several ranks hold is counted once: squares are divided by the slice's copies before all
     ranks sum them. The loss and the votes travel in the same all-reduce, four numbers a step. Waits
@@ -76,9 +76,10 @@ def clip_gradients(
     if world.layout.world_size > 1:
         with step_part("all_reduce", "world"):  # where the slowest rank is waited for
             dist.all_reduce(sums, group=world.everyone)
-    factor = (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0) / scale
-    if held:  # in host memory, where weights are offloaded
-        factor = factor.float().to(held[0][1].device)
+    kept = 1.0 if max_norm is None else (max_norm / (sums[0].sqrt() + 1e-6)).clamp(max=1.0)
+    if held and (max_norm is not None or scale != 1):
+        factor = torch.as_tensor(kept / scale, dtype=torch.float32)
+        factor = factor.to(held[0][1].device)  # host memory, where weights are offloaded
         torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the fused kernel
     values: list[float] = sums.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
     squared_norm, total_loss, votes, non_finite = values

@@ -63,12 +63,24 @@ def _of_step(start: StartingPoint) -> Generator[None]:
         raise CorruptCheckpointError(f"step {start.step}: {error}") from error
 
 
+def _remarks(config: TrainerConfig) -> tuple[str, ...]:
+    """What settings come to, where that is probably not meant."""
+    warmup = config.optimizer.warmup_steps
+    if warmup <= config.steps:
+        return ()
+    remark = (
+        "the learning rate rises until the end and never reaches its peak:"
+        f" optimizer.warmup_steps is {warmup}, steps is {config.steps}"
+    )
+    return (remark,)
+
+
 def report_start(
     start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: RunReporter
 ) -> None:
     """Report where training continues, and whether the samples are still the same text."""
     saved = start.trainer
-    for note in dataset.notes():
+    for note in (*dataset.notes(), *_remarks(config)):
         reporter.print_line(note)
     reporter.begin(
         start.step,

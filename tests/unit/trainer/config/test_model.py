@@ -33,7 +33,6 @@ LONGROPE: dict[str, Any] = {
             {"hidden_size": 33, "heads": 3, "kv_heads": 3},
             "turns pairs; use a hidden_size of 30 or 36",
         ),
-        ({"vocab_size": 100}, "model.vocab_size: must be at least 256, not 100: the text is bytes"),
         ({"dropout": 1.0}, "model.dropout: must be at least 0 and below 1, not 1.0"),
         (
             {"experts": 2, "experts_per_token": 3},

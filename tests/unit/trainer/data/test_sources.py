@@ -37,6 +37,14 @@ def test_too_little_text_is_a_configuration_error(tmp_path: Path) -> None:
     assert message.startswith("data.sequence_length: 10 tokens in ")
 
 
+def test_text_needs_a_model_that_knows_all_bytes(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_bytes(bytes(100))
+    dataset = open_dataset(DataConfig(source=str(tmp_path), sequence_length=10), seed=0)
+    dataset.check_model(ModelConfig(vocab_size=256))
+    with pytest.raises(ConfigError, match="vocab_size: 255 is less than the 256 tokens"):
+        dataset.check_model(ModelConfig(vocab_size=255))
+
+
 def test_a_folder_with_an_index_is_read_as_tokens(shards: DataConfig) -> None:
     dataset = open_dataset(shards, seed=0)
     assert dataset.batch(range(9)).inputs.max() >= 256

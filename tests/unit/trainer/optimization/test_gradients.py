@@ -22,7 +22,7 @@ def held(size: int, *, copies: int = 1) -> TensorSlice:
 
 
 def clipped(
-    *gradients: list[float], loss: float = 2.5, copies: int = 1, **options: float
+    *gradients: list[float], loss: float = 2.5, copies: int = 1, **options: float | None
 ) -> tuple[StepTotals, list]:
     tensors = [torch.tensor(gradient) for gradient in gradients]
     totals = clip_gradients(
@@ -45,6 +45,15 @@ def test_small_gradients_stay_as_they_are() -> None:
     totals, gradients = clipped([3.0], [4.0], max_norm=6.0)
     assert totals.gradient_norm == 5.0
     assert gradients == [[3.0], [4.0]]
+
+
+@pytest.mark.parametrize("scale", [1, 1024])
+def test_without_a_largest_norm_only_the_scale_of_the_loss_is_taken_out(scale: int) -> None:
+    totals, gradients = clipped(
+        [3e9 * scale], [4e9 * scale], loss=2.5 * scale, max_norm=None, scale=scale
+    )
+    assert totals.gradient_norm == 5e9
+    assert gradients == [[3e9], [4e9]]
 
 
 def test_what_other_ranks_hold_too_is_counted_by_its_share() -> None:

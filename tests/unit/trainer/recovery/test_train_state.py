@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest.mock import create_autospec
 
@@ -9,6 +10,7 @@ import pytest
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config.optimizer import OptimizerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
@@ -20,11 +22,12 @@ SAVED = {"cursor": 8, "seed": 3, "data": "same text", "loss": 1.5}
 WARNING = "the text or the seed changed: samples before and after may overlap"
 
 
-def reported(start: StartingPoint) -> Any:
+def reported(start: StartingPoint, config: TrainerConfig = CONFIG) -> Any:
     dataset = create_autospec(Dataset, instance=True)
     dataset.fingerprint.return_value = "same text"
+    dataset.notes.return_value = ()
     reporter = create_autospec(RunReporter, instance=True)
-    report_start(start, config=CONFIG, dataset=dataset, reporter=reporter)
+    report_start(start, config=config, dataset=dataset, reporter=reporter)
     return reporter
 
 
@@ -41,6 +44,12 @@ def test_settings_that_changed_are_said() -> None:
     assert lines(reported(restored(config=there.to_dict())))[1:] == [
         "other settings than the checkpoint's: global_batch_size is 8 there and 4 here"
     ]
+
+
+def test_a_rate_that_never_reaches_its_peak_is_said() -> None:
+    warm = replace(CONFIG, optimizer=OptimizerConfig(warmup_steps=11))
+    (line,) = lines(reported(FROM_NOTHING, warm))
+    assert line.endswith("never reaches its peak: optimizer.warmup_steps is 11, steps is 10")
 
 
 def test_a_run_that_is_over_says_so() -> None:
