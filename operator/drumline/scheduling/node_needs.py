@@ -19,6 +19,9 @@ top: mostly each pod takes a new node.
 Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 nodes, B (4 pods of
 4) needs 2, C (1 pod of 8) finds the limit reached and waits. Four nodes come: they are A's.
 
+A node that is still being set up is one of those that are to come: no place yet, and not counted
+beside those that are asked for.
+
 A gang that needs places of pods that are being deleted asks once they are gone: an autoscaler that
 still sees them would add nodes for these places too.
 
@@ -85,6 +88,32 @@ class Promised:
     coming: tuple[Node, ...] = ()
 
 
+class PoolSizes:
+    """How many nodes each pool has or will have, those out of service counted.
+
+    What is being set up is what was asked for, as far as that goes.
+    """
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._there: Counter[str] = Counter()
+        self._starting: Counter[str] = Counter()
+        for node in nodes:
+            (self._starting if node.starting else self._there)[node.pool] += 1
+        self._asked: Counter[str] = Counter()
+
+    def ask(self, pool: str, nodes: int) -> None:
+        """So many more are asked for."""
+        self._asked[pool] += nodes
+
+    def of(self, pool: str) -> int:
+        """How many nodes the pool has once all are there."""
+        return self._there[pool] + max(self._starting[pool], self._asked[pool])
+
+    def starting(self, pool: str) -> int:
+        """How many are being set up."""
+        return self._starting[pool]
+
+
 def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -> Promised:
     """Nominate the places of the gangs for which nodes were asked.
 
@@ -148,10 +177,10 @@ def with_node_needs(
         and blocked.uid not in needs
         and _may_ask(gangs[blocked.uid])
     ]
-    nodes = Counter(node.pool for node in snapshot.nodes)
+    sizes = PoolSizes(snapshot.nodes)
     for need in needs.values():
-        nodes[need.pool] += need.nodes
-    if waiting and any(nodes[offer.pool] < offer.pool_limit for offer in snapshot.offers):
+        sizes.ask(need.pool, need.nodes)
+    if waiting and any(sizes.of(offer.pool) < offer.pool_limit for offer in snapshot.offers):
         world = GrownCluster(
             snapshot=settled(
                 replace(promised.snapshot, nodes=(*snapshot.nodes, *promised.coming)),
@@ -161,7 +190,7 @@ def with_node_needs(
             decide=decide,
         )
         ending = {node.name for node in snapshot.nodes if node.terminating != NOTHING}
-        more = _needs(waiting, offers=snapshot.offers, nodes=nodes, ending=ending, world=world)
+        more = _needs(waiting, offers=snapshot.offers, sizes=sizes, ending=ending, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     if not needs:
         return decisions
@@ -169,7 +198,7 @@ def with_node_needs(
         decisions,
         needs_nodes=tuple(needs.values()),
         blocked=tuple(
-            _waits_for_nodes(blocked, need=needs[blocked.uid], gang=gangs[blocked.uid])
+            _waits_for_nodes(blocked, need=needs[blocked.uid], gang=gangs[blocked.uid], sizes=sizes)
             if blocked.uid in needs
             else blocked
             for blocked in decisions.blocked
@@ -186,7 +215,7 @@ def _needs(
     waiting: Sequence[Gang],
     *,
     offers: Sequence[NodeOffer],
-    nodes: Counter[str],
+    sizes: PoolSizes,
     ending: Container[str],
     world: GrownCluster,
 ) -> Iterator[NeedsNodes]:
@@ -195,22 +224,21 @@ def _needs(
     Args:
         waiting: the gangs.
         offers: what can be had.
-        nodes: how many each pool has, with those that are promised; what is needed is added. Nodes
-            that are out of service count as well.
+        sizes: of the pools; what is needed is added.
         ending: names of nodes with pods that are being deleted.
         world: where the gangs take their places.
     """
     for gang in waiting[:MAX_TRIED]:
         if world.takes_free_places(gang):
             continue
-        choices = _choices(gang, offers, nodes=nodes)
+        choices = _choices(gang, offers, sizes=sizes)
         starts = (world.start(gang, offer=offer, most=most) for offer, most in choices)
         start = next(filter(None, starts), None)
         if start is None or not start.need.nodes:
             continue
         if not any(start.placed.assignment[i] in ending for i in new_positions(start.placed)):
-            nodes[start.need.pool] += start.need.nodes
-            yield replace(start.need, pool_nodes=nodes[start.need.pool])
+            sizes.ask(start.need.pool, start.need.nodes)
+            yield replace(start.need, pool_nodes=sizes.of(start.need.pool))
 
 
 def _asked_before(
@@ -223,14 +251,14 @@ def _asked_before(
 
 
 def _choices(
-    gang: Gang, offers: Iterable[NodeOffer], *, nodes: Mapping[str, int]
+    gang: Gang, offers: Iterable[NodeOffer], *, sizes: PoolSizes
 ) -> Iterator[tuple[NodeOffer, int]]:
     """The offers that a gang may take, in the order of trying, and how many nodes of each."""
     wished, pods = requested_pools(gang), gang.nodes + gang.extras
     ranks = {pool: rank for rank, pool in enumerate(wished)}
     open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
     for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):
-        most = min(pods, offer.pool_limit - nodes[offer.pool])
+        most = min(pods, offer.pool_limit - sizes.of(offer.pool))
         if most > 0:
             yield offer, most
 
@@ -262,7 +290,11 @@ def _repaired_later(held: Admitted, placed: Placed | None) -> Admitted:
     )
 
 
-def _waits_for_nodes(blocked: Blocked, *, need: NeedsNodes, gang: Gang) -> Blocked:
+def _waits_for_nodes(
+    blocked: Blocked, *, need: NeedsNodes, gang: Gang, sizes: PoolSizes
+) -> Blocked:
+    starting = sizes.starting(need.pool)
+    come = f"; {counted(starting, 'node')} of it {'is' if starting == 1 else 'are'} being set up"
     where = f"pool {need.pool}" + (f" in {need.zone}" if need.zone else "")
     return replace(
         blocked,
@@ -270,6 +302,7 @@ def _waits_for_nodes(blocked: Blocked, *, need: NeedsNodes, gang: Gang) -> Block
         message=bounded(
             f"needs {request_text(gang=gang, pods=gang.nodes)}; starts with"
             f" {counted(need.nodes, 'more node')} of {where}, for which the autoscaler is asked"
+            f"{come if starting else ''}"
         ),
         blockers=(),
         resource="nodes",

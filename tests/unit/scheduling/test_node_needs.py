@@ -375,3 +375,36 @@ def test_the_nodes_that_are_asked_for_are_enough_and_the_fewest(first_seed: int)
             assert sum(share.gpus for share in need.shares) == gpus, seed
             world = after(world, [needy], whole)
     assert asking > 5
+
+
+EVERYTHING = (Toleration(operator=TolerationOperator.EXISTS),)
+
+
+def test_a_node_that_is_being_set_up_is_no_place_even_for_who_tolerates_everything() -> None:
+    starting = node("n0", gpus=8, starting=True)
+    decisions = run(cluster(starting), gang("bold", gpus=8, tolerations=EVERYTHING))
+    assert decisions.placed == ()
+    assert "still being set up" in decisions.blocked[0].message
+    ready = replace(starting, starting=False)
+    assert run(cluster(ready), gang("bold", gpus=8, tolerations=EVERYTHING)).placed
+
+
+def test_nodes_that_are_being_set_up_are_those_that_were_asked_for() -> None:
+    """So they leave as much of the pool's limit to others as they did before they were there."""
+    first, second = gang("first", nodes=4, gpus=8), gang("second", nodes=4, gpus=8, at=1.0)
+    asked = (AskedNodes(uid="uid-first", pool="h100", nodes=4),)
+    nodes = [node(f"n{number}", gpus=8, starting=number > 0) for number in range(4)]
+    snapshot = replace(growing(*nodes, offers=(offer(limit=8),)), asked=asked)
+    decisions = run(snapshot, first, second)
+    assert needs(decisions) == {"first": 3, "second": 4}
+    assert [need.pool_nodes for need in decisions.needs_nodes] == [0, 8]
+    assert "; 3 nodes of it are being set up" in decisions.blocked[0].message
+    smaller = replace(snapshot, offers=(offer(limit=7),))
+    assert needs(run(smaller, first, second)) == {"first": 3}
+
+
+def test_what_is_being_set_up_for_nobody_counts_towards_the_limit() -> None:
+    nodes = [node(f"n{number}", gpus=8, starting=True) for number in range(3)]
+    snapshot = growing(*nodes, offers=(offer(limit=4),))
+    assert needs(run(snapshot, gang("two", nodes=2, gpus=8))) == {}
+    assert needs(run(snapshot, gang("single", nodes=1, gpus=8))) == {"single": 1}

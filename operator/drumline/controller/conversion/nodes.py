@@ -19,6 +19,18 @@ _EFFECTS = frozenset(effect.value for effect in TaintEffect)
 MAX_AMOUNT = 2**48
 """More of anything counts as this: 256 TiB, as bytes. Anybody may ask for an int64 of it and bind
 the pod past every scheduler, and the sums over pods and nodes have to stay below one."""
+KARPENTER_POOL = "karpenter.sh/nodepool"
+KARPENTER_INITIALIZED = "karpenter.sh/initialized"
+STARTUP_TAINTS = frozenset(
+    {"karpenter.sh/unregistered", "node.cloudprovider.kubernetes.io/uninitialized"}
+)
+STARTUP_TAINT_PREFIXES = (
+    "startup-taint.cluster-autoscaler.kubernetes.io/",
+    "ignore-taint.cluster-autoscaler.kubernetes.io/",
+)
+"""Those that cluster-autoscaler knows without its flag --startup-taint."""
+STARTUP_TAINT_SUFFIX = "/agent-not-ready"
+"""Of node.cilium.io, ebs.csi.aws.com and their like, until their agent runs there."""
 _NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
@@ -87,6 +99,28 @@ def node_facts_of(view: NodeView) -> NodeFacts:
     )
 
 
+def is_starting_up(view: NodeView) -> bool:
+    """Whether a node was added and is not set up yet, by what it says itself.
+
+    Karpenter sets the label once a node is Ready, its startup taints are gone and its resources are
+    there; cluster-autoscaler says nothing like it.
+    """
+    labels = view.labels
+    if KARPENTER_POOL in labels and labels.get(KARPENTER_INITIALIZED) != "true":
+        return True
+    return any(
+        taint.key in STARTUP_TAINTS
+        or taint.key.startswith(STARTUP_TAINT_PREFIXES)
+        or taint.key.endswith(STARTUP_TAINT_SUFFIX)
+        for taint in view.taints
+    )
+
+
+def _waits_for_gpus(spec: GpuPoolSpec, allocatable: Resources, *, used: Resources) -> bool:
+    """Whether an autoscaler's node has no GPUs yet: its device plugin has not registered them."""
+    return spec.autoscaling is not None and not allocatable.gpus and not used.gpus
+
+
 def node_of(
     view: NodeView,
     *,
@@ -110,10 +144,11 @@ def node_of(
         closed: why it takes no new pods although it runs.
         standing: what follows from what is known against it.
     """
+    allocatable = resources_of(view.allocatable, gpu_resource=spec.gpu_resource, pods=None)
     return Node(
         name=view.name,
         pool=pool,
-        allocatable=resources_of(view.allocatable, gpu_resource=spec.gpu_resource, pods=None),
+        allocatable=allocatable,
         used=used,
         domains=tuple(
             view.labels.get(level.node_label, "") for level in spec.topology_levels or []
@@ -126,6 +161,7 @@ def node_of(
         ),
         unschedulable=view.unschedulable or view.terminating,
         ready=view.ready,
+        starting=is_starting_up(view) or _waits_for_gpus(spec, allocatable, used=used),
         distrusted=distrusted,
         closed=closed,
         quarantined=standing.quarantined,

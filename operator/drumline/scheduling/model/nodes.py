@@ -73,6 +73,9 @@ class Node:
     unschedulable: bool = False
     """Cordoned. No toleration overrides it: a drain has to come to an end."""
     ready: bool = True
+    starting: bool = False
+    """It was added and is still being set up: no place yet, whatever a gang tolerates. It is one of
+    the nodes that are to come, not of those that are there."""
     distrusted: bool = False
     """Its kubelet rejected a pod that fitted here: not used before its next update."""
     quarantined: bool = False

@@ -254,6 +254,7 @@ def _equally_eligible(before: Node, after: Node) -> bool:
     """Whether two values of a node are eligible for the same gangs."""
     return (
         before.ready == after.ready
+        and before.starting == after.starting
         and before.unschedulable == after.unschedulable
         and before.distrusted == after.distrusted
         and before.closed == after.closed

@@ -27,6 +27,7 @@ class Ineligibility(StrEnum):
     """Why a gang may not use a node; the values read as parts of a sentence."""
 
     NOT_READY = "not ready"
+    STARTING = "still being set up"
     CORDONED = "cordoned"
     DISTRUSTED = "refused a pod lately"
     DISRUPTED = "about to be disrupted"
@@ -40,6 +41,7 @@ class Ineligibility(StrEnum):
 OUT_OF_SERVICE: Final = frozenset(
     {
         Ineligibility.NOT_READY,
+        Ineligibility.STARTING,
         Ineligibility.CORDONED,
         Ineligibility.DISTRUSTED,
         Ineligibility.DISRUPTED,
@@ -68,6 +70,8 @@ class NodeFilter:
         """Why a node is ineligible; None: it is eligible."""
         if not node.ready:
             return Ineligibility.NOT_READY
+        if node.starting:
+            return Ineligibility.STARTING
         if node.unschedulable:
             return Ineligibility.CORDONED
         if node.distrusted:
@@ -92,7 +96,7 @@ class NodeFilter:
             return [self.ineligibility(node) is None for node in nodes]
         return [
             node.ready
-            and not (node.unschedulable or node.distrusted or node.closed)
+            and not (node.starting or node.unschedulable or node.distrusted or node.closed)
             and not ((node.taints or node.quarantined) and self.ineligibility(node))
             for node in nodes
         ]

@@ -81,7 +81,13 @@ def _return_nodes(search: Search) -> Remedy | None:
 
 def _in_service(node: Node) -> Node:
     return replace(
-        node, ready=True, unschedulable=False, distrusted=False, closed="", quarantined=False
+        node,
+        ready=True,
+        starting=False,
+        unschedulable=False,
+        distrusted=False,
+        closed="",
+        quarantined=False,
     )
 
 

@@ -143,6 +143,7 @@ def most_free_gpus(view: PoolView) -> int:
         view.free[ordinal][0]
         for ordinal, node in enumerate(view.tree.nodes)
         if node.ready
+        and not node.starting
         and not (node.unschedulable or node.closed or node.distrusted or node.quarantined)
     )
     return max(free, default=0)

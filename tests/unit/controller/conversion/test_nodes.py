@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.nodes import (
@@ -16,6 +18,7 @@ from drumline.kube.views import ConditionView, TaintView
 from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
 from tests.builders import T0
+from tests.unit.controller.conversion.test_autoscaling import a_spec
 from tests.unit.controller.views import CREATED, node_view
 
 
@@ -71,6 +74,47 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
         distrusted=True,
     )
     assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
+
+
+PLAIN = GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})
+
+
+@pytest.mark.parametrize(
+    "taint",
+    [
+        "karpenter.sh/unregistered",
+        "node.cilium.io/agent-not-ready",
+        "ebs.csi.aws.com/agent-not-ready",
+        "node.cloudprovider.kubernetes.io/uninitialized",
+        "startup-taint.cluster-autoscaler.kubernetes.io/gpu-driver",
+    ],
+)
+def test_a_node_with_a_startup_taint_is_still_being_set_up(taint: str) -> None:
+    view = node_view(taints=(TaintView(key=taint, effect="NoSchedule"),))
+    assert node_of(view, pool="h100", spec=PLAIN, used=NOTHING).starting
+
+
+@pytest.mark.parametrize(
+    ("labels", "starting"),
+    [
+        ({}, False),
+        ({"karpenter.sh/nodepool": "gpu"}, True),
+        ({"karpenter.sh/nodepool": "gpu", "karpenter.sh/initialized": "true"}, False),
+    ],
+)
+def test_a_node_of_karpenter_is_set_up_once_karpenter_says_so(
+    labels: dict[str, str], starting: bool
+) -> None:
+    taint = TaintView(key="nvidia.com/gpu", effect="NoSchedule", value="present")
+    view = node_view(labels={"gpu": "h100", **labels}, taints=(taint,))
+    assert node_of(view, pool="h100", spec=PLAIN, used=NOTHING).starting is starting
+
+
+def test_a_node_of_an_autoscaler_is_set_up_once_its_gpus_are_allocatable() -> None:
+    view = node_view(allocatable={"cpu": 96_000, "pods": 110})
+    assert node_of(view, pool="h100", spec=a_spec(), used=NOTHING).starting
+    assert not node_of(view, pool="h100", spec=PLAIN, used=NOTHING).starting
+    assert not node_of(node_view(), pool="h100", spec=a_spec(), used=NOTHING).starting
 
 
 def test_what_a_pool_costs_is_counted_in_millionths() -> None:
