@@ -1,4 +1,4 @@
-"""What the nodes of a GpuPool cost, and whether the cloud may take them back."""
+"""What the nodes of a GpuPool cost, whether the cloud may take them back, and who accepts that."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
 """Karpenter's label of its nodes: on-demand, spot or reserved."""
 
 
+Price = Annotated[str, Field(pattern=PRICE_PATTERN, max_length=13)]
+"""Of one GPU for an hour: a decimal with up to six places, such as '2.50'."""
+SpotChoice = Literal["Prefer", "Avoid", "Only", "Never"]
+
+
 class PoolCapacity(ApiModel):
     """How the nodes of the pool are paid for."""
 
@@ -20,7 +25,7 @@ class PoolCapacity(ApiModel):
     """What the cloud promises, as Karpenter's label karpenter.sh/capacity-type says it. OnDemand:
     the node stays. Spot: the cloud may take it back at a short notice. Reserved: the node stays,
     and is paid for whether it is used or not. Default: OnDemand."""
-    price_per_gpu_hour: Annotated[str, Field(pattern=PRICE_PATTERN, max_length=13)] | None = None
+    price_per_gpu_hour: Price | None = None
     """What one GPU costs for an hour, a decimal with up to six places, such as '2.50': a node's
     price divided by its GPUs. All pools of a cluster are priced in one currency, whichever that is.
     Absent: not known."""

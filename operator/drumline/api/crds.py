@@ -135,6 +135,8 @@ DEFINITIONS: Final = (
             Column(name="GPUs", path=".status.gpus", description="GPUs held of nominal quota"),
             Column(name="Admitted", path=".status.admittedJobs", type="integer"),
             Column(name="Pending", path=".status.pendingJobs", type="integer"),
+            Column(name="Spot", path=".spec.spot", priority=1),
+            Column(name="Max price", path=".spec.maxPricePerGpuHour", priority=1),
             _AGE,
         ),
     ),

@@ -23,6 +23,7 @@ from drumline.api.base import (
     relative_path,
     validated_by,
 )
+from drumline.api.capacity import Price, SpotChoice
 from drumline.api.jobstatus import CheckpointStatus, TrainingJobStatus
 from drumline.api.mutability import JOB_RULES, SPEC_RULES, never
 from drumline.api.nodeaffinity import NodeAffinity
@@ -231,6 +232,13 @@ class TrainingJobSpec(ApiModel):
     gpu_pools: Annotated[list[Name] | None, Field(min_length=1, max_length=16)] = None
     """GpuPools the gang may run in, in order of preference: it starts in the first that has room.
     Instead of gpuPool. Changes only while suspended."""
+    spot: SpotChoice | None = None
+    """Whether it uses pools with capacity.type Spot, within what its queue allows: Prefer, Avoid
+    (before or after all others, where it names no pools), Only or Never. Absent: as its queue says.
+    Counts when it starts or grows."""
+    max_price_per_gpu_hour: Price | None = None
+    """The most that a GPU may cost it for an hour, such as '1.20'; its queue's limit counts, too.
+    Absent: that alone. Counts when it starts or grows."""
     topology: TopologyRequest | None = None
     """Where in the network the gang must or should sit, and which pods belong together. Changes
     only while suspended."""

@@ -16,6 +16,7 @@ from drumline.api.base import (
     keyed_by,
     name_rule,
 )
+from drumline.api.capacity import Price, SpotChoice
 from drumline.api.conditions import Condition
 from drumline.api.namespaceselector import NamespaceSelector
 
@@ -117,6 +118,14 @@ class TrainingQueueSpec(ApiModel):
     """GPU-hours that its jobs may have in a time. Once they are spent no waiting job of this queue
     starts and none grows; those that run go on, and their hours count. Counted from when it is set,
     with what foreign pods hold that it pays for; absent: no limit."""
+    spot: SpotChoice | None = None
+    """Whether its jobs use pools with capacity.type Spot. Prefer: before all others. Avoid: after
+    all others. Only: no others. Never: only others. A job that names pools is tried in its own
+    order, in those that this allows. Absent: as any others, the cheapest pool first. Whatever of
+    these pools has room when a job starts is taken; no running job moves for it."""
+    max_price_per_gpu_hour: Price | None = None
+    """Pools that cost more (capacity.pricePerGpuHour), or whose price is not known, are not used:
+    no job starts there and none grows; those that run go on. Absent: whatever it costs."""
     preemption: PreemptionRules = PreemptionRules()
     """Which jobs the jobs of this queue may preempt."""
     idle: IdleRules = IdleRules()

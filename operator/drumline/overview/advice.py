@@ -82,6 +82,9 @@ BY_REASON: Final[Mapping[str, str]] = {
     "QueueHeld": "Wait for the queue's owner, or use another queue.",
     "BudgetSpent": "Wait until enough has flowed back, use another queue, or raise the queue's"
     " budget.gpuHours.",
+    "CapacityTypeNotAccepted": "Use a queue with quota in such pools, or change spot of the queue"
+    " or the job.",
+    "PriceTooHigh": "Wait for a lower price, or raise maxPricePerGpuHour of the queue or the job.",
     "NamespaceNotAllowed": "Use another queue, or add the namespace to the queue's.",
     "PriorityTooHigh": "Use a lower priority class, or raise the queue's maxPriority.",
     "TopologyLevelUnknown": "Use a level of the pool's topologyLevels.",

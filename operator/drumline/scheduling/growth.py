@@ -44,7 +44,10 @@ class Growth:
             return None
         if session.unmet_demand.wants(gang=gang, pool=held.pool):
             return None
-        if session.budgets.rejection(gang.queue):
+        queue = session.queues[gang.queue]
+        if session.budgets.rejection(gang.queue) or not session.pools.accepts(
+            gang=gang, queue=queue, pool=held.pool
+        ):
             return None
         resized = self._resizer.grow(held)
         if resized is not None:

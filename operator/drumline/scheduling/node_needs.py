@@ -34,7 +34,7 @@ it uses what is free, too.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -49,6 +49,7 @@ from drumline.scheduling.decisions import (
 from drumline.scheduling.grown_cluster import Decide, GrownCluster, new_positions, settled
 from drumline.scheduling.model import Admitted, AskedNodes, Gang, Node, NodeOffer, Policy, Snapshot
 from drumline.scheduling.quota.ordering import order_key
+from drumline.scheduling.quota.pool_prices import turn_of
 from drumline.scheduling.quota.pool_selection import requested_pools
 from drumline.scheduling.rejections import bounded, counted, request_text
 from drumline.scheduling.resources import NOTHING, Resources
@@ -189,8 +190,7 @@ def with_node_needs(
             ),
             decide=decide,
         )
-        ending = {node.name for node in snapshot.nodes if node.terminating != NOTHING}
-        more = _needs(waiting, offers=snapshot.offers, sizes=sizes, ending=ending, world=world)
+        more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
     if not needs:
         return decisions
@@ -214,24 +214,23 @@ def _may_ask(gang: Gang) -> bool:
 def _needs(
     waiting: Sequence[Gang],
     *,
-    offers: Sequence[NodeOffer],
+    snapshot: Snapshot,
     sizes: PoolSizes,
-    ending: Container[str],
     world: GrownCluster,
 ) -> Iterator[NeedsNodes]:
     """What gangs need for which nothing was asked before; the first in line come first.
 
     Args:
         waiting: the gangs.
-        offers: what can be had.
+        snapshot: the cluster, with what can be had.
         sizes: of the pools; what is needed is added.
-        ending: names of nodes with pods that are being deleted.
         world: where the gangs take their places.
     """
+    ending = {node.name for node in snapshot.nodes if node.terminating != NOTHING}
     for gang in waiting[:MAX_TRIED]:
         if world.takes_free_places(gang):
             continue
-        choices = _choices(gang, offers, sizes=sizes)
+        choices = _choices(gang, _in_turn(gang, snapshot), sizes=sizes)
         starts = (world.start(gang, offer=offer, most=most) for offer, most in choices)
         start = next(filter(None, starts), None)
         if start is None or not start.need.nodes:
@@ -248,6 +247,16 @@ def _asked_before(
     for offer in offers:
         if (offer.pool, offer.zone) == (asked.pool, asked.zone):
             yield offer, min(gang.nodes + gang.extras, asked.nodes)
+
+
+def _in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
+    """The offers in the order of cost, as the pools of a gang that names none are tried."""
+    queue = next((queue for queue in snapshot.queues if queue.name == gang.queue), None)
+    if queue is None:
+        return ()
+    pools = {pool.name: pool for pool in snapshot.pools}
+    known = [offer for offer in snapshot.offers if offer.pool in pools]
+    return sorted(known, key=lambda offer: turn_of(pools[offer.pool], gang=gang, queue=queue))
 
 
 def _choices(

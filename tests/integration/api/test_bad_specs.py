@@ -324,6 +324,12 @@ JOBS = [
         "greater than or equal to 1",
         checkpoint={**CLAIM, "keep": 0},
     ),
+    job(
+        "a price below nothing",
+        "spec.maxPricePerGpuHour",
+        "should match",
+        maxPricePerGpuHour="-1",
+    ),
     job("empty topology", "spec.topology", "name a level of the GpuPool", topology={}),
     job(
         "same level twice",
@@ -970,6 +976,10 @@ PLATFORM = [
         "spec.quotas[1]",
         "Duplicate value",
         quotas=[{"gpuPool": "gpus", "nominalGpus": 1}, {"gpuPool": "gpus", "nominalGpus": 2}],
+    ),
+    queue("a rule for spot that is none", "spec.spot", '"Prefer"', spot="Sometimes"),
+    queue(
+        "a price in words", "spec.maxPricePerGpuHour", "should match", maxPricePerGpuHour="cheap"
     ),
     queue("namespace twice", "spec.namespaces[1]", "Duplicate value", namespaces=["a", "a"]),
     queue(

@@ -351,6 +351,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         nodeSelector={"karpenter.sh/capacity-type": "spot"},
         capacity={"type": "Spot", "pricePerGpuHour": "999999.999999"},
     ),
+    "a queue that pays little, for spot alone": manifest(
+        "TrainingQueue", spot="Only", maxPricePerGpuHour="0"
+    ),
+    "a job that pays less than its queue": manifest(
+        "TrainingJob", spot="Avoid", maxPricePerGpuHour="1.25"
+    ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
 }
 

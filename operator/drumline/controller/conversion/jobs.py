@@ -15,6 +15,7 @@ from drumline.api.spec_rules import broken_name
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.controller.conversion.nodes import resources_of
+from drumline.controller.conversion.queues import price_rule_of
 from drumline.controller.conversion.shared_specs import SharedSpecs
 from drumline.kube import codec
 from drumline.kube.quantity import amount
@@ -166,6 +167,7 @@ def gang_of(
         priority=priority,
         pool=spec.gpu_pool,
         pools=tuple(spec.gpu_pools or ()),
+        price_rule=price_rule_of(spec),
         required_level=topology.required if topology else None,
         preferred_level=topology.preferred if topology else None,
         slices=_slices(topology) if topology else _layout_slices(job, sizes),

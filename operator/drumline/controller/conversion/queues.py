@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from drumline.api.policy import SchedulingPolicy
+from drumline.api.trainingjob import TrainingJobSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.cost.money import millionths
 from drumline.scheduling.model import (
     GpuHourBudget,
     MoveBudget,
@@ -11,8 +13,10 @@ from drumline.scheduling.model import (
     Policy,
     PreemptionLimit,
     PreemptionRule,
+    PriceRule,
     Queue,
     Reclaim,
+    SpotRule,
     WaitingRule,
     WithinQueue,
 )
@@ -60,6 +64,16 @@ def queue_of(
             if quota.user_limit_gpus is not None
         },
         budget=budget_of(spec),
+        price_rule=price_rule_of(spec),
+    )
+
+
+def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:
+    """Which pools a queue or a job accepts by capacity type and price."""
+    price = spec.max_price_per_gpu_hour
+    return PriceRule(
+        spot=None if spec.spot is None else SpotRule(spec.spot),
+        max_price=None if price is None else millionths(price),
     )
 
 

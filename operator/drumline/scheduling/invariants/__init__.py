@@ -16,6 +16,8 @@ says what is wrong and not only that something is. They look at a snapshot and i
 * I6 `promises`: once they are gone, all who wait for them have their places and their quota.
 * `queue_evictions`: gangs of drained queues leave, all of them, and nobody else does.
 * `budgets`: nobody of a queue whose budget is spent starts, preempts, grows or is moved.
+* `prices`: nobody starts, preempts, grows or asks for nodes in a pool whose capacity type or price
+  its queue or it does not accept.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
@@ -34,6 +36,7 @@ from drumline.scheduling.invariants.placements import (
     topology_violations,
 )
 from drumline.scheduling.invariants.preemptions import preemption_violations
+from drumline.scheduling.invariants.prices import price_violations
 from drumline.scheduling.invariants.queue_evictions import queue_eviction_violations
 from drumline.scheduling.invariants.quota import quota_violations
 from drumline.scheduling.invariants.sweeps import sweep_violations
@@ -64,6 +67,7 @@ def violations(
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *budget_violations(snapshot=snapshot, pending=waiting, decisions=decisions, now=now),
+        *price_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *sweep_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *topology_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *preemption_violations(

@@ -10,6 +10,7 @@ pods are not yet there.
 """
 
 from drumline.scheduling.model.autoscaling import AskedNodes, NodeOffer
+from drumline.scheduling.model.capacity import ANY_PRICE, CapacityType, PriceRule, SpotRule
 from drumline.scheduling.model.gangs import (
     Admitted,
     Gang,
@@ -21,7 +22,6 @@ from drumline.scheduling.model.gangs import (
     Slice,
 )
 from drumline.scheduling.model.nodes import (
-    CapacityType,
     Node,
     Pool,
     Taint,
@@ -48,6 +48,7 @@ from drumline.scheduling.model.queues import (
 from drumline.scheduling.model.snapshot import Snapshot
 
 __all__ = [
+    "ANY_PRICE",
     "DAY_SECONDS",
     "HOUR_SECONDS",
     "Admitted",
@@ -67,11 +68,13 @@ __all__ = [
     "PredecessorState",
     "PreemptionLimit",
     "PreemptionRule",
+    "PriceRule",
     "Queue",
     "Reclaim",
     "Role",
     "Slice",
     "Snapshot",
+    "SpotRule",
     "Taint",
     "TaintEffect",
     "Toleration",

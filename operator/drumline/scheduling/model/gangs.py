@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from drumline.scheduling.model.capacity import ANY_PRICE, PriceRule
 from drumline.scheduling.model.nodes import Toleration
 from drumline.scheduling.resources import Resources
 
@@ -96,7 +97,9 @@ class Gang:
     """The only pool it may run in; None: see `pools`."""
     pools: tuple[str, ...] = ()
     """The pools it may run in, in the order of trying (first the ones it would rather have); empty:
-    any pool its queue has quota in, by name."""
+    any pool its queue has quota in, the cheapest first."""
+    price_rule: PriceRule = ANY_PRICE
+    """Which of these it accepts by capacity type and price, within what its queue accepts."""
     required_level: str | None = None
     """All pods in one domain of this level, or the job waits."""
     preferred_level: str | None = None

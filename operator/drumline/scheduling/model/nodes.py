@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from drumline.scheduling.model.capacity import CapacityType
 from drumline.scheduling.resources import NOTHING, Resources
 
 
@@ -88,15 +89,6 @@ class Node:
     """The part of `used` whose pods are being deleted: free later, not now."""
 
 
-class CapacityType(StrEnum):
-    """What whoever owns the nodes promises: Karpenter's karpenter.sh/capacity-type."""
-
-    ON_DEMAND = "OnDemand"
-    SPOT = "Spot"
-    """They may be taken back at a short notice."""
-    RESERVED = "Reserved"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """A kind of nodes that quota is counted in."""
@@ -107,3 +99,10 @@ class Pool:
     capacity: CapacityType = CapacityType.ON_DEMAND
     price: int | None = None
     """Of a GPU for an hour, in millionths (`cost.money`); None: not known."""
+    lost_percent: int = 0
+    """How much of the work is lost as its nodes are taken back, in percent of what is kept."""
+
+    @property
+    def expected_price(self) -> int | None:
+        """What a GPU-hour costs whose work is kept: pools are compared by it. None: not known."""
+        return None if self.price is None else self.price * (100 + self.lost_percent) // 100

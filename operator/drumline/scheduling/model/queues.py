@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from drumline.scheduling.model.capacity import ANY_PRICE, PriceRule
+
 DAY_SECONDS: Final = 86_400
 HOUR_SECONDS: Final = 3_600
 
@@ -92,6 +94,8 @@ class Queue:
     limit."""
     budget: GpuHourBudget | None = None
     """Its waiting gangs do not start once this is spent; None: no limit."""
+    price_rule: PriceRule = ANY_PRICE
+    """Which pools its jobs use, by capacity type and price, and in which order."""
 
     def __post_init__(self) -> None:
         """Reject a weight that no share can be divided by, and what leaves to come back at once.

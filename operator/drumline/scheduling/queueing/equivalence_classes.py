@@ -47,6 +47,7 @@ def _key(gang: Gang) -> Hashable:
         gang.per_pod,
         gang.pool,
         gang.pools,
+        gang.price_rule,
         gang.required_level,
         gang.preferred_level,
         gang.slices,

@@ -73,7 +73,7 @@ class BorrowingLevels:
             self._known.clear()
             self._version = self._quota.version
         least = gang.gpus_at(gang.sizes[0]) if gang.sizes else gang.gpus
-        key = (gang.queue, least, gang.gpus, gang.pool, gang.pools)
+        key = (gang.queue, least, gang.gpus, gang.pool, gang.pools, gang.price_rule)
         if key not in self._known:
             self._known[key] = self._above(gang, least=least)
         return self._known[key]

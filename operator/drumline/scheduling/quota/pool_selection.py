@@ -1,8 +1,9 @@
 """Which pools a gang may be placed in, and in which order they are tried.
 
 A gang that names pools is tried in these, in its order of preference; pools that do not exist or in
-which its queue has no quota are skipped. A gang that names none is tried in all pools in which its
-queue has quota, by name.
+which its queue has no quota are skipped, as are those whose capacity type or price queue or gang do
+not accept. A gang that names none is tried in all pools in which its queue has quota, the cheapest
+first (`pool_prices`), then by name.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.model import Gang, Pool, Queue
+from drumline.scheduling.model import Gang, Pool, PriceRule, Queue
+from drumline.scheduling.quota.pool_prices import accepts, not_accepted, turn_of
 from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from drumline.scheduling.quota.quota_rejections import no_quota
 from drumline.scheduling.rejections import Rejection, correction, named
@@ -25,32 +27,48 @@ class PoolSelector:
     """
 
     def __init__(self, *, pools: Iterable[Pool], quota: QuotaLedger) -> None:
-        self._existing = {pool.name for pool in pools}
+        self._pools = {pool.name: pool for pool in pools}
         self._quota = quota
-        self._open: dict[tuple[str, tuple[str, ...]], tuple[str, ...]] = {}
-        """By queue and the pools that a gang names."""
+        self._open: dict[tuple[str, tuple[str, ...], PriceRule], tuple[str, ...]] = {}
+        """By queue, the pools that a gang names, and which prices it accepts."""
 
     def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
         """Names of the pools to try, in order, or the rejection if there are none."""
         names = requested_pools(gang)
-        key = (queue.name, names)
+        key = (queue.name, names, gang.price_rule)
         if key not in self._open:
-            order = names or tuple(sorted(queue.nominal))
-            usable = self._existing & queue.nominal.keys()
-            self._open[key] = tuple(name for name in order if name in usable)
+            usable = self._usable(names, queue=queue)
+            accepted = [pool for pool in usable if accepts(pool, gang=gang, queue=queue)]
+            if not names:
+                accepted.sort(key=lambda pool: turn_of(pool, gang=gang, queue=queue))
+            self._open[key] = tuple(pool.name for pool in accepted)
         return self._open[key] or self._rejection(gang=gang, queue=queue, names=names)
 
+    def accepts(self, *, gang: Gang, queue: Queue, pool: str) -> bool:
+        """Whether queue and gang accept what a pool is paid as and costs."""
+        known = self._pools.get(pool)
+        return known is not None and accepts(known, gang=gang, queue=queue)
+
+    def _usable(self, names: tuple[str, ...], *, queue: Queue) -> list[Pool]:
+        """The pools that a gang names, or all, in which its queue has quota."""
+        order = names or sorted(queue.nominal)
+        usable = self._pools.keys() & queue.nominal.keys()
+        return [self._pools[name] for name in order if name in usable]
+
     def _rejection(self, *, gang: Gang, queue: Queue, names: tuple[str, ...]) -> Rejection:
-        known = sorted(self._existing.intersection(names or queue.nominal))
+        usable = self._usable(names, queue=queue)
+        if usable:
+            return not_accepted(usable, gang=gang, queue=queue)
+        known = sorted(self._pools.keys() & set(names or queue.nominal))
         if names and not known:
             which = f"pool {names[0]} does" if len(names) == 1 else f"pools {named(names)} do"
             return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
-                message=f"{which} not exist; pools: {named(sorted(self._existing)) or 'none'}",
-                remedy=correction(wrong=names[0], right=self._existing.intersection(queue.nominal)),
+                message=f"{which} not exist; pools: {named(sorted(self._pools)) or 'none'}",
+                remedy=correction(wrong=names[0], right=self._pools.keys() & queue.nominal.keys()),
             )
-        first = next((name for name in names if name in self._existing), None)
-        pool = first or min(self._existing, default=None)
+        first = next((name for name in names if name in self._pools), None)
+        pool = first or min(self._pools, default=None)
         remedy = self._quota.raise_for(gang=gang, pool=pool) if pool is not None else None
         return no_quota(queue=queue, pool=first, gpus=gang.gpus, remedy=remedy)
 

@@ -15,7 +15,9 @@ from drumline.controller.conversion.jobs import (
 from drumline.scheduling.model import (
     NodeOperator,
     NodeRequirement,
+    PriceRule,
     Slice,
+    SpotRule,
     TaintEffect,
     Toleration,
     TolerationOperator,
@@ -130,6 +132,7 @@ def test_a_gang_of_slices_in_pools_of_its_choice() -> None:
         job_view(
             nodes=8,
             gpuPools=["h100", "a100"],
+            spot="Never",
             topology={"slices": slices, "balanced": "rack"},
             user="ann",
             activeDeadlineSeconds=60,
@@ -137,6 +140,7 @@ def test_a_gang_of_slices_in_pools_of_its_choice() -> None:
     )
     gang = gang_of(job, priority=0)
     assert (gang.pool, gang.pools) == (None, ("h100", "a100"))
+    assert gang.price_rule == PriceRule(spot=SpotRule.NEVER)
     assert gang.slices == (
         Slice(level="rack", pods=4),
         Slice(level="host", pods=2, required=False),

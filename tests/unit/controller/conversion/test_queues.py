@@ -12,8 +12,10 @@ from drumline.scheduling.model import (
     Policy,
     PreemptionLimit,
     PreemptionRule,
+    PriceRule,
     Queue,
     Reclaim,
+    SpotRule,
     WaitingRule,
     WithinQueue,
 )
@@ -51,6 +53,8 @@ def test_a_queue_of_a_cohort() -> None:
             "weight": 3,
             "stopPolicy": "Hold",
             "budget": {"gpuHours": 500, "windowDays": 30},
+            "spot": "Avoid",
+            "maxPricePerGpuHour": "2.5",
         }
     )
     assert queue_of("research", spec) == Queue(
@@ -65,6 +69,7 @@ def test_a_queue_of_a_cohort() -> None:
         weight=3.0,
         user_limit={"h100": 2},
         budget=GpuHourBudget(gpu_hours=500, window_days=30),
+        price_rule=PriceRule(spot=SpotRule.AVOID, max_price=2_500_000),
     )
 
 
