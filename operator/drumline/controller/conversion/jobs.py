@@ -152,9 +152,8 @@ def gang_of(
         added: what admission adds to each pod's requests (`added_requests`).
         predecessors: how far the jobs are that it starts after.
     """
-    spec, status = job.spec, job.status
-    topology, nominated = spec.topology, status.nominated
-    sizes, deadline = sizes_of(job), spec.active_deadline_seconds
+    spec, status, sizes = job.spec, job.status, sizes_of(job)
+    topology, nominated, deadline = spec.topology, status.nominated, spec.active_deadline_seconds
     again = status.generation is not None and status.assignment is None
     group = None if again else spec.group  # the common start is over
     return Gang(

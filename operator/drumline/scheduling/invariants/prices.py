@@ -27,7 +27,7 @@ def price_violations(
             ("its queue", rules.get(gangs[uid].queue, PriceRule())),
             ("it", gangs[uid].price_rule),
         )
-        if not _suits(pools[name], rule)
+        if name in pools and not _suits(pools[name], rule)
     ]
 
 
