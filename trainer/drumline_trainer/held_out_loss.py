@@ -102,14 +102,15 @@ class HeldOutLoss:
     @torch.no_grad()
     def _measured(self) -> float:
         """The mean over all targets of all ranks."""
-        (model,) = self.model.stages
         total = torch.zeros((), dtype=torch.float64, device=self.world.device)
-        model.eval()
+        for stage in self.model.stages:
+            stage.eval()
         for micro_batch in (part for batch in self.batches for part in batch.micro_batches):
             inputs_BS, targets_BS, documents = micro_batch.on(self.world.device)
-            total += self.model.loss.summed(model(inputs_BS, *documents), targets_BS)
+            total += self.model.held_out_loss(inputs_BS, targets_BS, documents)
             self.reporter.progressed()
-        model.train()
+        for stage in self.model.stages:
+            stage.train()
         total /= self.world.size(Axis.TENSOR)  # whose ranks all have the same part
         if self.world.layout.world_size > 1:
             with step_part("all_reduce", "world"):

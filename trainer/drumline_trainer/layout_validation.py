@@ -48,7 +48,6 @@ class ViolationReason(StrEnum):
     EXPERT_RANKS = "ExpertRanksDoNotDivide"
     NODES = "CopiesDoNotFillNodes"
     SERVERS = "TooManyServers"
-    EVALUATION = "EvaluationInPipelines"
     COMPILED = "CompiledLayersAreWhole"
     PREFERENCES = "PreferencesNeedWholeLogits"
 
@@ -298,12 +297,6 @@ def _experts(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
 
 
 def _pipeline(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
-    if config.evaluation is not None:
-        yield Violation(
-            reason=ViolationReason.EVALUATION,
-            text=f"evaluation: the schedules of {layout.pipeline} pipeline ranks have no passes"
-            " forward alone; use fsdp or tensor, or leave it out",
-        )
     schedule, per_rank = layout.schedule, layout.stages_per_rank
     if schedule.is_v_shaped and per_rank != 2:
         wanted = "exactly 2"

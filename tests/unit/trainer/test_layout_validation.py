@@ -48,12 +48,6 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             {"model": {"ffn_size": 63}, "parallelism": {"tensor": 2}},
         ),
         (
-            ViolationReason.EVALUATION,
-            "no passes forward alone",
-            2,
-            {"parallelism": {"pipeline": 2}, "evaluation": {"every_steps": 5}},
-        ),
-        (
             ViolationReason.SEQUENCE,
             "data.sequence_length: 18",
             2,

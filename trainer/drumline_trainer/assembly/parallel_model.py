@@ -30,6 +30,17 @@ class PipelineSchedule(Protocol):
         """Pass all micro-batches through; the sum of the losses, 0 without the last stage."""
         ...
 
+    def forward_loss(
+        self,
+        inputs: Tensor,
+        targets: Tensor,
+        documents: tuple[Documents, ...],
+        *,
+        summed: Callable[[Tensor, Tensor], Tensor],
+    ) -> Tensor:
+        """The loss of a micro-batch, 0 without the last stage; no gradients."""
+        ...
+
 
 @dataclass(slots=True)
 class MeanLoss:
@@ -88,6 +99,16 @@ class ParallelModel:
         model.train()
         answers = answer_log_probabilities(model(inputs, separate), targets, separate)
         return preference_losses_sum(answers, reference, beta=self.beta) / self.loss.divisor
+
+    @torch.no_grad()
+    def held_out_loss(
+        self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...]
+    ) -> Tensor:
+        """This rank's part of the summed loss of a micro-batch that is not trained on."""
+        if self.pipeline is not None:
+            return self.pipeline.forward_loss(inputs, targets, documents, summed=self.loss.summed)
+        (model,) = self.stages
+        return self.loss.summed(model(inputs, *documents), targets)
 
     def gradients(self) -> list[Tensor]:
         """Of the slices, summed over all ranks, after the backward passes of all micro-batches."""

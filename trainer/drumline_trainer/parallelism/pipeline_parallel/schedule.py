@@ -40,6 +40,7 @@ from drumline_trainer.config import ConfigError, Schedule
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.metrics.step_timer import StepTimer, step_part
 from drumline_trainer.models.documents import Documents
+from drumline_trainer.parallelism.pipeline_parallel.forward_pass import ForwardPass, Loss
 from drumline_trainer.parallelism.pipeline_parallel.micro_batches import MicroBatchSpec
 from drumline_trainer.parallelism.pipeline_parallel.stage import TimedStage, working
 from drumline_trainer.shapes.partition import Partition
@@ -56,9 +57,6 @@ _CLASSES = {
 
 _HEAD = frozenset({"norm", "output"})
 _TIED_HEAD = frozenset({"norm", "embedding"})
-
-Loss = Callable[[Tensor, Tensor], Tensor]
-"""The summed loss of a micro-batch from the model's output and the targets."""
 
 
 def stage_modules(
@@ -124,6 +122,7 @@ class Pipeline:
             )
             for number, module in zip(numbers, modules, strict=True)
         ]
+        self._forward = ForwardPass(self._stages, world=world, micro_batches=micro_batches)
         self._schedule = build_schedule(
             layout.schedule,
             self._stages,
@@ -165,6 +164,12 @@ class Pipeline:
             self._clock.restart()
             self._warm = True
         return total
+
+    def forward_loss(
+        self, inputs: Tensor, targets: Tensor, documents: tuple[Documents, ...], *, summed: Loss
+    ) -> Tensor:
+        """`forward_pass.ForwardPass.loss`."""
+        return self._forward.loss(inputs, targets, documents, summed=summed)
 
 
 def build_schedule(
