@@ -130,8 +130,11 @@ def export(arguments: list[str]) -> int:
             under=trained_with(options.checkpoint),
         )
         dtype = getattr(torch, options.dtype)
-        write = export_adapters if options.adapter else export_checkpoint
-        write(options.checkpoint, config, options.target, dtype=dtype, average=options.average)
+        where, average = (options.checkpoint, config, options.target), options.average
+        if options.adapter:
+            export_adapters(*where, dtype=dtype, average=average)
+        else:
+            export_checkpoint(*where, dtype=dtype, average=average, print_line=print)
     except CorruptCheckpointError as error:
         sys.stderr.write(f"drumline_trainer: {options.checkpoint}: {error}\n")
         return ExitCode.CORRUPT_CHECKPOINT

@@ -6,7 +6,8 @@ first. Adapters are merged into their base weights, which are initialized or rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -116,10 +117,12 @@ def export_checkpoint(
     *,
     dtype: torch.dtype = torch.float32,
     average: bool = False,
+    print_line: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write the weights of a committed checkpoint, a `step-...` folder, to `target`.
 
-    With `average` that of the weights. Where the run began from a folder (`model_from`), that one's
+    Begun again after it was killed, it goes on after the files that are whole. With `average` that
+    of the weights. Where the run began from a folder (`model_from`), that one's
     tokenizer, chat template, special tokens and generation settings go along.
 
     Raises:
@@ -130,7 +133,24 @@ def export_checkpoint(
     """
     weights = whole_weights(step_folder, config, average=average)
     like = None if config.model_from is None else Path(config.model_from)
-    export_hugging_face(weights, _long_enough(config), target, dtype=dtype, like=like)
+    export_hugging_face(
+        weights,
+        _long_enough(config),
+        target,
+        dtype=dtype,
+        like=like,
+        identity=_identity(step_folder, config, dtype=dtype, average=average),
+        print_line=print_line,
+    )
+
+
+def _identity(
+    step_folder: Path, config: TrainerConfig, *, dtype: torch.dtype, average: bool
+) -> str:
+    """Of what is exported: the checkpoint by its content, and how it is written."""
+    manifest = read_bounded(step_folder / MANIFEST_DIGEST_FILE, limit=1024)
+    how = f"{dtype} {average} {config.lora} {config.model_from}"
+    return hashlib.sha256(manifest + how.encode()).hexdigest()
 
 
 def whole_weights(

@@ -306,6 +306,60 @@ def test_a_folder_that_does_not_fit_is_refused_with_a_sentence(
     assert sentence in str(refused.value)
 
 
+class Reads(dict[str, Tensor]):
+    """Weights of which each access counts; they fail after so many."""
+
+    def __init__(self, weights: dict[str, Tensor], *, last: int = 1_000) -> None:
+        super().__init__(weights)
+        self.count, self.last = 0, last
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.count += 1
+        if self.count > self.last:
+            raise OSError("the claim is gone")
+        return super().__getitem__(name)
+
+
+def test_an_export_that_was_killed_goes_on_after_the_files_that_are_whole(tmp_path: Path) -> None:
+    weights = dict(built(LLAMA).named_parameters())
+    settings: dict[str, Any] = {"max_file_bytes": 10_000}
+    export_hugging_face(weights, LLAMA, tmp_path / "whole", **settings)
+    folder, begun = tmp_path / "killed", Reads(weights, last=12)
+    with pytest.raises(OSError, match="gone"):
+        export_hugging_face(begun, LLAMA, folder, identity="step 7", **settings)
+    assert not (folder / "config.json").exists()
+    kept = {path.name for path in folder.glob("*.safetensors")}
+    assert kept
+    again, lines = Reads(weights), list[str]()
+    export_hugging_face(
+        again, LLAMA, folder, identity="step 7", print_line=lines.append, **settings
+    )
+    assert again.count < len(weights)
+    assert {line.partition(":")[0] for line in lines}.isdisjoint(kept)
+    files = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "whole").iterdir()}
+
+
+@pytest.mark.parametrize("identity", ["step 8", ""])
+def test_what_was_begun_of_other_weights_is_written_anew(tmp_path: Path, identity: str) -> None:
+    weights = dict(built(LLAMA).named_parameters())
+    settings: dict[str, Any] = {"max_file_bytes": 10_000, "identity": identity}
+    with pytest.raises(OSError, match="gone"):
+        export_hugging_face(
+            Reads(weights, last=12), LLAMA, tmp_path, **settings | {"identity": "step 7"}
+        )
+    other = Reads({name: weight + 1 for name, weight in weights.items()})
+    export_hugging_face(other, LLAMA, tmp_path, **settings)
+    assert other.count == len(weights)
+
+
+def test_an_export_over_another_is_unfinished_until_it_ends(folder: Path) -> None:
+    weights = Reads(dict(built(LLAMA).named_parameters()), last=3)
+    with pytest.raises(OSError, match="gone"):
+        export_hugging_face(weights, LLAMA, folder)
+    assert not (folder / "config.json").exists()
+
+
 def test_a_field_that_is_missing_is_named(folder: Path) -> None:
     path = folder / "config.json"
     values = json.loads(path.read_text())

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,6 +29,7 @@ from drumline_trainer.shapes.hugging_face import (
     kind_of,
     kind_of_file,
     read_config,
+    read_json,
     to_ours,
     to_theirs,
 )
@@ -36,6 +38,8 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 _NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""
+_BEGUN_FILE = "export-begun.json"
+"""What an export that has not finished is of."""
 
 
 def export_hugging_face(
@@ -46,10 +50,13 @@ def export_hugging_face(
     dtype: torch.dtype = torch.float32,
     max_file_bytes: int = 5_000_000_000,
     like: Path | None = None,
+    identity: str = "",
+    print_line: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write a folder that `transformers` loads.
 
-    config.json is written last, so that a folder without it is an export that did not finish.
+    config.json is written last, so that a folder without it is an export that did not finish. Begun
+    again with the same identity, it goes on after the files that are whole.
 
     Args:
         weights: by our names; only `weights[name]` is asked for, and hardly more than one at a
@@ -60,6 +67,8 @@ def export_hugging_face(
         max_file_bytes: a larger model becomes several files and an index.
         like: the folder that the model came from: its model type, special tokens, tokenizer, chat
             template and generation settings are taken over.
+        identity: of the weights; empty: unknown, so that nothing is gone on with.
+        print_line: told of every file of several.
 
     Raises:
         HuggingFaceError: the model has no layout there, or a weight is missing or of another shape.
@@ -74,20 +83,41 @@ def export_hugging_face(
     }
     cached = _LastRead(weights, shapes)
 
-    def tensor_of(name: str) -> Tensor:
-        entry = entries[name]
-        parts = [cached[ours] for ours in entry.ours]
-        if entry.expert is not None:
-            parts = [part[entry.expert] for part in parts]
-        whole = torch.stack(parts, dim=2).flatten(1, 2) if entry.interleaved else torch.cat(parts)
-        whole = whole.float() - entry.offset if entry.offset else whole
-        return (whole.mT if entry.transposed else whole).to(dtype).contiguous()
-
     folder.mkdir(parents=True, exist_ok=True)
-    write_tensors(folder, sizes, tensor_of, max_file_bytes=max_file_bytes)
+    begun = {"identity": identity, "files": [max_file_bytes, sizes]}
+    goes_on = bool(identity) and _is_begun(folder, begun)
+    (folder / CONFIG_FILE).unlink(missing_ok=True)
+    write_json(folder / _BEGUN_FILE, begun)
+    write_tensors(
+        folder,
+        sizes,
+        lambda name: _theirs(entries[name], cached).to(dtype).contiguous(),
+        max_file_bytes=max_file_bytes,
+        goes_on=goes_on,
+        print_line=print_line,
+    )
     if like is not None:
         copy_companions(like, folder)
     write_json(folder / CONFIG_FILE, described)
+    (folder / _BEGUN_FILE).unlink()
+
+
+def _theirs(entry: Theirs, weights: _LastRead) -> Tensor:
+    """Their tensor from ours."""
+    parts = [weights[ours] for ours in entry.ours]
+    if entry.expert is not None:
+        parts = [part[entry.expert] for part in parts]
+    whole = torch.stack(parts, dim=2).flatten(1, 2) if entry.interleaved else torch.cat(parts)
+    whole = whole.float() - entry.offset if entry.offset else whole
+    return whole.mT if entry.transposed else whole
+
+
+def _is_begun(folder: Path, begun: Mapping[str, Any]) -> bool:
+    """Whether the same export was begun there and has not finished."""
+    try:
+        return read_json(folder / _BEGUN_FILE) == begun
+    except HuggingFaceError:
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
@@ -114,23 +115,35 @@ def write_tensors(
     tensor_of: Callable[[str], Tensor],
     *,
     max_file_bytes: int,
+    goes_on: bool = False,
+    print_line: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the tensors in order; memory: one file.
+    """Write the tensors in order; memory: one file, which has its name once it is whole.
 
     Args:
         folder: exists.
         sizes: bytes of every tensor, in the order they are asked for.
         tensor_of: gives a tensor that shares no memory with another.
         max_file_bytes: beyond it another file begins; a larger tensor has one of its own.
+        goes_on: files that are there hold what would be written.
+        print_line: told of every file of several.
     """
     parts = list(_parts(sizes, max_file_bytes=max_file_bytes))
     weight_map: dict[str, str] = {}
     for number, names in enumerate(parts, start=1):
         file = f"model-{number:05}-of-{len(parts):05}.safetensors"
         file = _WEIGHTS_FILE if len(parts) == 1 else file
-        tensors = {name: tensor_of(name) for name in names}
-        save_file(tensors, folder / file, metadata={"format": "pt"})
         weight_map |= dict.fromkeys(names, file)
+        if goes_on and (folder / file).is_file():
+            continue
+        tensors = {name: tensor_of(name) for name in names}
+        part = folder / f"{file}.part"
+        save_file(tensors, part, metadata={"format": "pt"})
+        with part.open("rb") as written:
+            os.fsync(written.fileno())
+        part.replace(folder / file)
+        if len(parts) > 1:
+            print_line(f"{file}: {number} of {len(parts)} files")
     if len(parts) > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}
         write_json(folder / _INDEX_FILE, index)
