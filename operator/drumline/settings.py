@@ -68,6 +68,9 @@ class Settings:
     """DRUMLINE_HTTP_PORT."""
     job_metrics: int = 0
     """DRUMLINE_JOB_METRICS: of how many jobs /metrics has series of their own."""
+    read_karpenter: bool = False
+    """DRUMLINE_READ_KARPENTER: whether jobs that wait for nodes say what NodeClaims and NodePools
+    say: true or false."""
     archive: str = ""
     """DRUMLINE_ARCHIVE: URL of the archive that the archiver writes; the operator has none."""
     archive_days: int = 365
@@ -134,6 +137,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         http_host=read.text("HTTP_HOST", defaults.http_host),
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
         job_metrics=int(read.number("JOB_METRICS", defaults.job_metrics, low=0)),
+        read_karpenter=read.choice("READ_KARPENTER", "false", ("true", "false")) == "true",
         archive=read.text("ARCHIVE", defaults.archive),
         archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
         archive_logs=read.choice("ARCHIVE_LOGS", "false", ("true", "false")) == "true",

@@ -98,6 +98,12 @@ PERSISTENT_VOLUME_CLAIMS: Final = _core("persistentvolumeclaims", "PersistentVol
 STORAGE_CLASSES: Final = _grouped(
     "storage.k8s.io", "storageclasses", "StorageClass", namespaced=False
 )
+NODE_CLAIMS: Final = Resource(
+    group="karpenter.sh", version="v1", plural="nodeclaims", kind="NodeClaim", namespaced=False
+)
+NODE_POOLS: Final = Resource(
+    group="karpenter.sh", version="v1", plural="nodepools", kind="NodePool", namespaced=False
+)
 EVENTS: Final = _grouped("events.k8s.io", "events", "Event")
 POD_DISRUPTION_BUDGETS: Final = _grouped("policy", "poddisruptionbudgets", "PodDisruptionBudget")
 NETWORK_POLICIES: Final = _grouped("networking.k8s.io", "networkpolicies", "NetworkPolicy")

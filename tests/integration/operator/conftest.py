@@ -47,7 +47,9 @@ def session_operator(
     api: Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[OperatorProcess]:
     operator = OperatorProcess(
-        kubeconfig=api.kubeconfig, folder=tmp_path_factory.mktemp("operator")
+        kubeconfig=api.kubeconfig,
+        folder=tmp_path_factory.mktemp("operator"),
+        settings={"DRUMLINE_READ_KARPENTER": "true"},  # mostly there is none
     )
     operator.start()
     yield operator

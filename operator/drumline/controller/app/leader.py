@@ -28,6 +28,7 @@ from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.demand_objects import ObjectSettings
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.placeholders import Placeholders
@@ -306,6 +307,7 @@ class LeaderComponents:
                     client=self._term.client, settings=objects, clock=self._clocks.wall
                 )
             },
+            karpenter=KarpenterReports(self._term.client) if settings.read_karpenter else None,
             metrics=self._term.metrics.autoscaling,
             clock=self._clocks.wall,
             wake_scheduler=self._wake.set,

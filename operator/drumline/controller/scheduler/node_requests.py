@@ -12,14 +12,15 @@ how long the last nodes of the pool took.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.conversion.autoscaling import demand_name, offers_of, timeouts_of
 from drumline.controller.conversion.node_supply import NodeSupply, supply_fields, supply_of
-from drumline.controller.scheduler.demand_objects import Asking, DemandObjects
+from drumline.controller.scheduler.demand_objects import Asking, DemandObjects, bounded_answer
+from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.kube import codec
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.scheduling.decisions import Decisions
@@ -45,6 +46,7 @@ class NodeRequests:
     Args:
         state: the caches.
         modes: what makes demands visible, by the mode of a GpuPool.
+        karpenter: what its objects say of nodes that do not come; None: nobody reads them.
         metrics: counts the demands that are over.
         clock: seconds since the epoch.
         wake_scheduler: has the scheduler decide.
@@ -55,12 +57,14 @@ class NodeRequests:
         *,
         state: ClusterCache,
         modes: Mapping[str, DemandObjects],
+        karpenter: KarpenterReports | None = None,
         metrics: AutoscalingMetrics,
         clock: Callable[[], float],
         wake_scheduler: Callable[[], None],
     ) -> None:
         self._state = state
         self._modes = modes
+        self._karpenter = karpenter
         self._metrics = metrics
         self._clock = clock
         self._wake_scheduler = wake_scheduler
@@ -195,12 +199,18 @@ class NodeRequests:
             )
         await objects.ask(Asking(demand=demand, spec=spec, gang=gang))
 
-    async def _listen(self, demands: Iterable[NodeDemand]) -> None:
-        """Read what was said of each demand."""
+    async def _listen(self, demands: Sequence[NodeDemand]) -> None:
+        """Read what was said of each demand: why nodes do not come counts most."""
         heard = False
+        if self._karpenter is not None and demands:
+            await self._karpenter.look()
         for demand in demands:
-            objects = self._modes.get(self._mode(demand))
-            text = "" if objects is None else await objects.answer(demand)
+            objects, text = self._modes.get(self._mode(demand)), ""
+            spec = self._state.pools.get(demand.pool)
+            if self._karpenter is not None and spec is not None:
+                text = bounded_answer(self._karpenter.answer(spec))
+            if not text and objects is not None:
+                text = await objects.answer(demand)
             heard = heard or text != self._said.get(demand.uid, "")
             self._said[demand.uid] = text
         if heard:

@@ -93,6 +93,23 @@ class KarpenterSite:
             seconds=PATIENCE_SECONDS,
         )
 
+    def patch_pool(self, spec: Json) -> None:
+        """Change its NodePool."""
+        self.site.kube.patch("nodepools", self.site.namespace, {"spec": spec})
+
+    def wait_blocked(self, nodes: set[str], *, by: str) -> None:
+        """Until Karpenter says of one of these nodes that it may not disrupt it, and why."""
+
+        def is_blocked(event: Json) -> bool:
+            about = event["involvedObject"]["name"]
+            return (
+                event["reason"] == "DisruptionBlocked" and about in nodes and by in event["message"]
+            )
+
+        self.site.kube.wait_all(
+            "events", None, lambda events: any(map(is_blocked, events)), seconds=PATIENCE_SECONDS
+        )
+
     def wait_placeholders(self, count: int) -> None:
         """Until so many pods of this corner's jobs ask for nodes."""
 
@@ -149,7 +166,9 @@ def is_ready(pool: Json | None) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def node_pool(name: str, *, nodes: int) -> Json:
+def node_pool(
+    name: str, *, nodes: int, startup_taints: tuple[Json, ...], expire_after: str
+) -> Json:
     """GPU nodes of that corner, `nodes` at most, removed five seconds after they are empty."""
     return {
         "apiVersion": "karpenter.sh/v1",
@@ -168,10 +187,11 @@ def node_pool(name: str, *, nodes: int) -> Json:
                         {"key": "kubernetes.io/os", "operator": "In", "values": ["linux"]}
                     ],
                     "taints": [TAINT],
-                    "expireAfter": "Never",
+                    "startupTaints": list(startup_taints),
+                    "expireAfter": expire_after,
                 },
             },
-            "limits": {"nvidia.com/gpu": nodes * NODE_GPUS},
+            "limits": limits(nodes),
             "disruption": {
                 "consolidationPolicy": "WhenEmptyOrUnderutilized",
                 "consolidateAfter": "5s",
@@ -181,12 +201,26 @@ def node_pool(name: str, *, nodes: int) -> Json:
     }
 
 
+def limits(nodes: int) -> Json:
+    """Of a NodePool with as many nodes at most."""
+    return {"nvidia.com/gpu": nodes * NODE_GPUS}
+
+
 @contextmanager
 def a_karpenter_site(
-    api: Kube, folder: Path, *, nodes: int, quota: int, timeout: int
+    api: Kube,
+    folder: Path,
+    *,
+    nodes: int,
+    quota: int,
+    timeout: int,
+    startup_taints: tuple[Json, ...],
+    expire_after: str,
 ) -> Generator[KarpenterSite]:
     name = f"karpenter-{next(_numbers)}"
-    api.create(node_pool(name, nodes=nodes))
+    api.create(
+        node_pool(name, nodes=nodes, startup_taints=startup_taints, expire_after=expire_after)
+    )
     api.wait("nodepools", name, None, is_ready)
     create_growing_pool(api, name, max_nodes=100, quota=quota, timeout=timeout, taints=(TAINT,))
     site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
@@ -202,9 +236,24 @@ def grow(api: Kube, karpenter: Path) -> Iterator[Callable[..., KarpenterSite]]:
     """Makes the test's corner."""
     with ExitStack() as stack:
 
-        def make(*, nodes: int = 100, quota: int = 256, timeout: int = 600) -> KarpenterSite:
+        def make(
+            *,
+            nodes: int = 100,
+            quota: int = 256,
+            timeout: int = 600,
+            startup_taints: tuple[Json, ...] = (),
+            expire_after: str = "Never",
+        ) -> KarpenterSite:
             return stack.enter_context(
-                a_karpenter_site(api, karpenter, nodes=nodes, quota=quota, timeout=timeout)
+                a_karpenter_site(
+                    api,
+                    karpenter,
+                    nodes=nodes,
+                    quota=quota,
+                    timeout=timeout,
+                    startup_taints=startup_taints,
+                    expire_after=expire_after,
+                )
             )
 
         yield make

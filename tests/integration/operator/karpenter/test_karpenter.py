@@ -15,6 +15,7 @@ from tests.integration.operator.karpenter.conftest import (
     PATIENCE_SECONDS,
     TAINT,
     KarpenterSite,
+    limits,
 )
 from tests.kube import Json, phase_is, reason_is
 
@@ -25,6 +26,10 @@ TEMPLATE: Json = {
     "command": ["true"],
     "tolerations": [{"key": TAINT["key"], "operator": "Exists"}],
 }
+
+
+TOLERATES_ALL: Json = {**TEMPLATE, "tolerations": [{"operator": "Exists"}]}
+STARTUP_TAINT: Json = {"key": "drumline.test/agent-not-ready", "effect": "NoSchedule"}
 
 
 def submit(site: Site, name: str, *, nodes: int, gpus: int = 8) -> None:
@@ -65,7 +70,9 @@ def test_20_of_32_nodes_are_given_back_at_the_timeout(grow: Grow) -> None:
     growing.wait_placeholders(0)
     print(f"given up {time.monotonic() - submitted:.0f} s after it was submitted")
     growing.wait_nodes(0)
-    print(f"its nodes are gone {time.monotonic() - submitted:.0f} s after it was submitted")
+    took = time.monotonic() - submitted
+    print(f"its nodes are gone {took:.0f} s after it was submitted")
+    assert took <= 20 + 60
     assert site.job("gang")["status"]["phase"] == "Pending"
     assert site.pods("gang") == []
 
@@ -120,6 +127,119 @@ def test_a_reclaimed_node_is_replaced_and_the_gang_goes_on(grow: Grow) -> None:
     growing.wait_placeholders(0)
 
 
+def test_nodes_that_stand_ready_for_a_gang_stay_until_the_last_is_there(grow: Grow) -> None:
+    growing = grow(nodes=3)
+    site = growing.site
+    submit(site, "gang", nodes=4)
+    ready = {node["metadata"]["name"] for node in growing.wait_nodes(3)}
+    growing.wait_blocked(ready, by="nominated for a pending pod")  # they are empty since 5 s
+
+    def says_why(job: Json | None) -> bool:
+        message = (job or {}).get("status", {}).get("message", "")
+        return "has used up its limit of 24 nvidia.com/gpu" in message
+
+    site.wait("gang", says_why, seconds=PATIENCE_SECONDS)
+    growing.patch_pool({"limits": limits(4)})
+    runs(site, "gang")
+    assert {pod["spec"]["nodeName"] for pod in site.pods("gang")} > ready
+    assert growing.created == 4
+
+
+def test_a_node_is_used_once_its_startup_taint_is_gone_and_not_asked_for_twice(
+    grow: Grow,
+) -> None:
+    growing = grow(startup_taints=(STARTUP_TAINT,))
+    site = growing.site
+    site.submit("gang", nodes=2, gpusPerNode=8, template=TOLERATES_ALL)
+
+    def are_being_set_up(job: Json | None) -> bool:
+        message = (job or {}).get("status", {}).get("message", "")
+        return "2 nodes of it are being set up" in message
+
+    site.wait("gang", are_being_set_up, seconds=PATIENCE_SECONDS)
+    nodes = site.kube.wait_all(
+        "nodes", None, are_ready(2), labels=growing.labels, seconds=PATIENCE_SECONDS
+    )
+    assert site.pods("gang") == []
+    for node in nodes:
+        left = [each for each in node["spec"]["taints"] if each["key"] != STARTUP_TAINT["key"]]
+        site.kube.patch("nodes", node["metadata"]["name"], {"spec": {"taints": left}})
+    runs(site, "gang")
+    assert growing.created == 2
+
+
+def are_ready(count: int) -> Callable[[list[Json]], bool]:
+    """Whether as many nodes are Ready, and say how many GPUs they have."""
+
+    def judged(nodes: list[Json]) -> bool:
+        ready = [
+            node
+            for node in nodes
+            if "nvidia.com/gpu" in node["status"].get("allocatable", {})
+            and any(
+                each["type"] == "Ready" and each["status"] == "True"
+                for each in node["status"].get("conditions") or ()
+            )
+        ]
+        return len(ready) == count
+
+    return judged
+
+
+def test_drift_waits_for_the_end_of_the_gang(grow: Grow) -> None:
+    growing = grow()
+    site = growing.site
+    submit(site, "gang", nodes=2)
+    runs(site, "gang")
+    before = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in site.pods("gang")}
+    growing.patch_pool({"template": {"metadata": {"annotations": {"drumline.test/new": "yes"}}}})
+    site.kube.wait_all(
+        "nodeclaims", None, have_drifted(set(before.values())), seconds=PATIENCE_SECONDS
+    )
+    growing.wait_blocked(set(before.values()), by="karpenter.sh/do-not-disrupt")
+    after = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in site.pods("gang")}
+    assert after == before
+    assert growing.created == 2
+    site.end_pods("gang")
+    site.wait("gang", phase_is("Succeeded"), seconds=PATIENCE_SECONDS)
+    growing.wait_nodes(0)
+
+
+def have_drifted(nodes: set[str]) -> Callable[[list[Json]], bool]:
+    """Whether Karpenter says of the claims of these nodes that their NodePool has changed."""
+
+    def judged(claims: list[Json]) -> bool:
+        drifted = {
+            claim["status"].get("nodeName")
+            for claim in claims
+            for each in claim.get("status", {}).get("conditions") or ()
+            if (each["type"], each["status"]) == ("Drifted", "True")
+        }
+        return nodes <= drifted
+
+    return judged
+
+
+def test_a_gang_leaves_nodes_that_expire_and_goes_on_on_new_ones(grow: Grow) -> None:
+    growing = grow(expire_after="40s")
+    site = growing.site
+    submit(site, "gang", nodes=2)
+    runs(site, "gang")
+    old = {pod["spec"]["nodeName"] for pod in site.pods("gang")}
+    growing.patch_pool({"template": {"spec": {"expireAfter": "Never"}}})  # for the next ones
+
+    def runs_on_new_nodes(pods: list[Json]) -> bool:
+        used = {pod["spec"]["nodeName"] for pod in pods}
+        ready = all(pod["status"].get("phase") == "Running" for pod in pods)
+        return len(pods) == len(used) == 2 and not used & old and ready
+
+    site.kube.wait_all("pods", site.namespace, runs_on_new_nodes, seconds=PATIENCE_SECONDS)
+    runs(site, "gang")
+    for node in old:
+        site.kube.wait("nodes", node, None, lambda each: each is None, seconds=PATIENCE_SECONDS)
+    growing.wait_placeholders(0)
+
+
 def test_karpenter_does_not_consolidate_a_node_with_one_used_gpu(grow: Grow) -> None:
     """It said so itself: without the annotation it evicts such a pod within a minute."""
     growing = grow()
@@ -129,15 +249,7 @@ def test_karpenter_does_not_consolidate_a_node_with_one_used_gpu(grow: Grow) -> 
     (pod,) = site.pods("small")
     node = pod["spec"]["nodeName"]
 
-    def was_asked(events: list[Json]) -> bool:
-        return any(
-            each["reason"] == "DisruptionBlocked"
-            and each["involvedObject"]["name"] == node
-            and "karpenter.sh/do-not-disrupt" in each["message"]
-            for each in events
-        )
-
-    site.kube.wait_all("events", None, was_asked, seconds=PATIENCE_SECONDS)
+    growing.wait_blocked({node}, by="karpenter.sh/do-not-disrupt")
     (still,) = site.pods("small")
     assert still["metadata"]["uid"] == pod["metadata"]["uid"]
     assert growing.created == 1
