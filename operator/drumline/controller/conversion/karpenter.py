@@ -28,20 +28,20 @@ class _Condition(msgspec.Struct, frozen=True):
     message: str = ""
 
 
-class _Metadata(msgspec.Struct, frozen=True):
+class _NameAndLabels(msgspec.Struct, frozen=True):
     name: str = ""
     labels: dict[str, str] = {}
 
 
-class _ClaimStatus(msgspec.Struct, frozen=True):
+class _NodeClaimStatus(msgspec.Struct, frozen=True):
     conditions: list[_Condition] = []
 
 
 class NodeClaimView(msgspec.Struct, frozen=True):
     """A node that was ordered."""
 
-    metadata: _Metadata
-    status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)
+    metadata: _NameAndLabels
+    status: _NodeClaimStatus = msgspec.field(default_factory=_NodeClaimStatus)
 
 
 class _Requirement(msgspec.Struct, frozen=True):
@@ -55,7 +55,7 @@ class _TemplateSpec(msgspec.Struct, frozen=True):
 
 
 class _Template(msgspec.Struct, frozen=True):
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+    metadata: _NameAndLabels = msgspec.field(default_factory=_NameAndLabels)
     spec: _TemplateSpec = msgspec.field(default_factory=_TemplateSpec)
 
 
@@ -72,7 +72,7 @@ class _PoolStatus(msgspec.Struct, frozen=True):
 class NodePoolView(msgspec.Struct, frozen=True):
     """What kind of nodes may be ordered, and how many."""
 
-    metadata: _Metadata
+    metadata: _NameAndLabels
     spec: _PoolSpec
     status: _PoolStatus = msgspec.field(default_factory=_PoolStatus)
 

@@ -101,7 +101,7 @@ class KarpenterSite:
         """Until Karpenter says of one of these nodes that it may not disrupt it, and why."""
 
         def is_blocked(event: Json) -> bool:
-            about = event["involvedObject"]["name"]
+            about = event["involvedObject"].get("name")
             return (
                 event["reason"] == "DisruptionBlocked" and about in nodes and by in event["message"]
             )
