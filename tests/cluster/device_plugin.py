@@ -3,7 +3,7 @@
 Allocation, refusal and lost devices are therefore the kubelet's own doing. The devices and their
 health are a JSON file, `{"GPU-node-0-0": "Healthy", ...}`; SIGHUP makes the plugin read it again.
 The few messages of the kubelet's deviceplugin/v1beta1 API are declared here by field number, so
-that no protoc is needed. Run as a script: `device_plugin.py DEVICES.json`.
+that no protoc is needed. Run as a script: `device_plugin.py DEVICES.json [RESOURCE]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 RESOURCE = "nvidia.com/gpu"
 _FOLDER = Path("/var/lib/kubelet/device-plugins")
-_ENDPOINT = "drumline-gpu.sock"
 
 # message -> its fields in order of their numbers; a capital letter names another message, * repeats
 _MESSAGES: dict[str, tuple[str, ...]] = {
@@ -142,7 +141,12 @@ class DevicePlugin:
         )
 
 
-def register(folder: Path) -> None:
+def endpoint_of(resource: str) -> str:
+    """The name of the plugin's socket: there may be a plugin for each resource."""
+    return f"drumline-{resource.replace('/', '-')}.sock"
+
+
+def register(folder: Path, resource: str) -> None:
     """Tell the kubelet of this node where the plugin listens."""
     types = message_types()
     with grpc.insecure_channel(f"unix://{folder / 'kubelet.sock'}") as channel:
@@ -152,7 +156,9 @@ def register(folder: Path) -> None:
             response_deserializer=types["Empty"].FromString,
         )
         call(
-            types["RegisterRequest"](version="v1beta1", endpoint=_ENDPOINT, resource=RESOURCE),
+            types["RegisterRequest"](
+                version="v1beta1", endpoint=endpoint_of(resource), resource=resource
+            ),
             wait_for_ready=True,
             timeout=60,
         )
@@ -163,21 +169,21 @@ def encode(message: Any) -> bytes:
     return message.SerializeToString()
 
 
-def main(devices_file: Path) -> None:
+def main(devices_file: Path, resource: str = RESOURCE) -> None:
     """Serve until killed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})  # before gRPC's threads exist
     plugin = DevicePlugin(devices_file)
     while not (_FOLDER / "kubelet.sock").exists():
         time.sleep(0.1)
     server = grpc.server(futures.ThreadPoolExecutor(4), handlers=[plugin.handler()])
-    server.add_insecure_port(f"unix://{_FOLDER / _ENDPOINT}")
+    server.add_insecure_port(f"unix://{_FOLDER / endpoint_of(resource)}")
     server.start()
-    register(_FOLDER)
-    print(f"registered {RESOURCE} from {devices_file}, pid {os.getpid()}", flush=True)
+    register(_FOLDER, resource)
+    print(f"registered {resource} from {devices_file}, pid {os.getpid()}", flush=True)
     while True:
         signal.sigwait({signal.SIGHUP})
         plugin.reload()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), *sys.argv[2:])

@@ -11,6 +11,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +144,30 @@ def offer_gpus(cluster: Cluster, node: NodeInfo, count: int) -> None:
     names = [f"GPU-{node.name}-{index}" for index in range(count)]
     _write_json(_devices_file(node), dict.fromkeys(names, "Healthy"))
     os.kill(_pid_of(f"{node.name}/device-plugin", cluster.folder), signal.SIGHUP)
+
+
+@contextmanager
+def other_devices(cluster: Cluster, node: NodeInfo, *, resource: str, count: int) -> Iterator[None]:
+    """A second device plugin on a node, of another vendor: it offers so many of its resource.
+
+    The kubelet goes on to name the resource afterwards, with no healthy device.
+    """
+    role = f"{node.name}/plugin-{resource.replace('/', '-')}"
+    file = node.folder / f"{resource.replace('/', '-')}.json"
+    _write_json(file, {f"{resource}-{index}": "Healthy" for index in range(count)})
+    pid = _pid_of(f"{node.name}/init", cluster.folder)
+    spawn(
+        [
+            *("/usr/bin/nsenter", f"--target={pid}", "--mount", "--"),
+            *(sys.executable, _HERE / "device_plugin.py", file, resource),
+        ],
+        folder=cluster.folder,
+        role=role,
+    )
+    try:
+        yield
+    finally:
+        kill(cluster.folder, role_prefix=role)
 
 
 def _pid_of(role: str, folder: Path) -> int:

@@ -90,6 +90,52 @@ class HardwareSpec(ApiModel):
     )
 
 
+class GpuPartition(ApiModel):
+    """A part of a GPU that the device plugin offers as a resource of its own."""
+
+    resource: LabelKey
+    """Its resource, for instance nvidia.com/mig-1g.10gb."""
+    parts: Annotated[int, Field(ge=1, le=64)]
+    """How many parts of a GPU it is, of partsPerGpu."""
+
+
+class GpuPartitions(ApiModel):
+    """Parts of GPUs beside whole ones, on the nodes of one pool.
+
+    Quotas, limits and sums of GPUs of such a pool count parts, so that they stay whole numbers.
+    """
+
+    parts_per_gpu: Annotated[int, Field(ge=2, le=64)]
+    """What a whole GPU counts, such as 7: MIG divides the compute of most GPUs by seven. Never
+    changes."""
+    resources: Annotated[
+        list[GpuPartition],
+        Field(min_length=1, max_length=16, json_schema_extra=keyed_by("resource")),
+    ]
+    """The resources that jobs may name as gpuPartition."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="self.partsPerGpu == oldSelf.partsPerGpu",
+            message="partitions.partsPerGpu may never change, as quotas count these parts; create"
+            " another GpuPool",
+            field_path=".partsPerGpu",
+        ),
+        Rule(
+            rule="self.resources.all(each, each.parts <= self.partsPerGpu)",
+            message="partitions: a partition has at most the partsPerGpu of a whole GPU; lower its"
+            " parts",
+            field_path=".resources",
+        ),
+        Rule(
+            rule="self.resources.all(each, each.resource.matches('^[^/]+/[^/]+$')"
+            " && !each.resource.matches('^([^/]*[.])?kubernetes[.]io/'))",
+            message="partitions: a resource is named domain/name; write nvidia.com/mig-1g.10gb",
+            field_path=".resources",
+        ),
+    )
+
+
 class GpuPoolSpec(ApiModel):
     """Which nodes form the pool and how they are wired."""
 
@@ -98,6 +144,9 @@ class GpuPoolSpec(ApiModel):
     of several that select it, to the oldest, and all of them have the condition Overlapping."""
     gpu_resource: LabelKey = "nvidia.com/gpu"
     """Resource that counts the GPUs of a node. Default: nvidia.com/gpu. Never changes."""
+    partitions: GpuPartitions | None = None
+    """Parts of GPUs that the nodes offer beside whole ones, as MIG's mixed strategy does. Jobs get
+    such a pool only by naming it as gpuPool. Absent: none. Never added or removed later."""
     topology_levels: Annotated[
         list[TopologyLevel] | None, Field(max_length=8, json_schema_extra=keyed_by("name"))
     ] = None
@@ -126,6 +175,23 @@ class GpuPoolSpec(ApiModel):
             rule="self.gpuResource == oldSelf.gpuResource",
             message="gpuResource may never change; create another GpuPool",
             field_path=".gpuResource",
+        ),
+        Rule(
+            rule="has(self.partitions) == has(oldSelf.partitions)",
+            message="partitions may never be added or removed, as quotas count parts with them;"
+            " create another GpuPool",
+            field_path=".partitions",
+        ),
+        Rule(
+            rule="!has(self.partitions) || self.partitions.resources.all(each,"
+            " each.resource != self.gpuResource)",
+            message="partitions: gpuResource counts whole GPUs; remove it from the partitions",
+            field_path=".partitions",
+        ),
+        Rule(
+            rule="!has(self.partitions) || !has(self.autoscaling)",
+            message="autoscaling asks for whole GPUs; remove it, or the partitions",
+            field_path=".autoscaling",
         ),
         Rule(
             rule="!has(self.topologyLevels) || self.topologyLevels.all(one,"

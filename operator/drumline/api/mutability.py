@@ -17,6 +17,7 @@ from drumline.api.base import Rule
 
 ONLY_WHILE_SUSPENDED: Final = (
     "queue",
+    "gpuPartition",
     "gpuPool",
     "gpuPools",
     "topology",

@@ -160,6 +160,18 @@ RULES_OF_THE_SPEC: Final = (
         field_path=".gpuPools",
     ),
     _rule(
+        "!has(self.gpuPartition) || has(self.gpuPool)",
+        holds=lambda spec: spec.gpu_partition is None or spec.gpu_pool is not None,
+        message="gpuPartition is one of a pool's own; name it in gpuPool",
+        field_path=".gpuPartition",
+    ),
+    _rule(
+        "!has(self.gpuPartition) || self.gpusPerNode == 1",
+        holds=lambda spec: spec.gpu_partition is None or spec.gpus_per_node == 1,
+        message="gpuPartition: a program can use one part of a GPU; set gpusPerNode to 1",
+        field_path=".gpusPerNode",
+    ),
+    _rule(
         "!has(self.gpuPools) || self.gpuPools.all(one,"
         " self.gpuPools.exists_one(other, other == one))",
         holds=_pools_are_distinct,

@@ -226,6 +226,10 @@ class TrainingJobSpec(ApiModel):
     Absent: always nodes. Changes only while suspended."""
     gpus_per_node: Annotated[int, Field(ge=1, le=64)] = 1
     """GPUs of each pod; one rank runs on each. Default: 1. Changes only while suspended."""
+    gpu_partition: LabelKey | None = None
+    """Resource of a part of a GPU that gpuPool offers (GpuPool spec.partitions), such as
+    nvidia.com/mig-1g.10gb: a pod gets one of these instead of a whole GPU. Absent: whole GPUs.
+    Changes only while suspended."""
     gpu_pool: Name | None = None
     """GpuPool the gang must run in; absent: any pool the queue has quota in. Changes only while
     suspended."""

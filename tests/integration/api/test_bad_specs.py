@@ -94,6 +94,22 @@ ELASTIC = {"nodes": 4, "minNodes": 2, "checkpoint": CLAIM}
 
 JOBS = [
     job(
+        "a partition of any pool",
+        "spec.gpuPartition",
+        "name it in gpuPool",
+        gpuPool=None,
+        gpuPartition="nvidia.com/mig-1g.10gb",
+        gpusPerNode=1,
+    ),
+    job(
+        "several partitions in a pod",
+        "spec.gpusPerNode",
+        "set gpusPerNode to 1",
+        gpuPool="mixed",
+        gpuPartition="nvidia.com/mig-1g.10gb",
+        gpusPerNode=2,
+    ),
+    job(
         "no least node", "spec.minNodes", "greater than or equal to 1", **{**ELASTIC, "minNodes": 0}
     ),
     job("more least nodes than nodes", "spec.minNodes", "lower it", **{**ELASTIC, "minNodes": 5}),
@@ -1165,6 +1181,35 @@ PLATFORM = [
         "spec.nodeSelector",
         "at least 1 properties",
         nodeSelector={"nvidia.com/gpu.present": None},
+    ),
+    pool(
+        "a partition larger than a GPU",
+        "spec.partitions.resources",
+        "lower its parts",
+        partitions={"partsPerGpu": 7, "resources": [{"resource": "a.com/b", "parts": 8}]},
+    ),
+    pool(
+        "a partition without a domain",
+        "spec.partitions.resources",
+        "write nvidia.com/mig-1g.10gb",
+        partitions={"partsPerGpu": 7, "resources": [{"resource": "mig-1g.10gb", "parts": 1}]},
+    ),
+    pool(
+        "whole GPUs as a partition",
+        "spec.partitions",
+        "remove it from the partitions",
+        partitions={"partsPerGpu": 7, "resources": [{"resource": "nvidia.com/gpu", "parts": 7}]},
+    ),
+    pool(
+        "partitions of nodes to come",
+        "spec.autoscaling",
+        "remove it, or the partitions",
+        partitions={"partsPerGpu": 7, "resources": [{"resource": "a.com/b", "parts": 1}]},
+        autoscaling={
+            "mode": "Placeholders",
+            "maxNodes": 1,
+            "node": {"allocatable": {"nvidia.com/gpu": 8}},
+        },
     ),
     pool("GPU without a domain", "spec.gpuResource", "write nvidia.com/gpu", gpuResource="gpu"),
     pool("resource of the kubelet", "spec.gpuResource", "write", gpuResource="kubernetes.io/gpu"),

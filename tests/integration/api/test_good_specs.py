@@ -358,6 +358,19 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "TrainingJob", spot="Avoid", maxPricePerGpuHour="1.25"
     ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
+    "a pool with partitions": manifest(
+        "GpuPool",
+        partitions={
+            "partsPerGpu": 7,
+            "resources": [
+                {"resource": "nvidia.com/mig-1g.10gb", "parts": 1},
+                {"resource": "nvidia.com/mig-7g.80gb", "parts": 7},
+            ],
+        },
+    ),
+    "a job on a partition": manifest(
+        "TrainingJob", gpuPool="mixed", gpuPartition="nvidia.com/mig-1g.10gb", gpusPerNode=1
+    ),
 }
 
 

@@ -44,6 +44,7 @@ ANY_TIME: dict[str, Json] = {
 WHILE_SUSPENDED: dict[str, Json] = {
     "queue": {"queue": "other"},
     "gpuPool": {"gpuPool": "other"},
+    "gpuPartition": {"gpuPartition": "nvidia.com/mig-1g.10gb", "gpusPerNode": 1},
     "gpuPool removed": {"gpuPool": None},
     "gpuPools": {"gpuPool": None, "gpuPools": ["gpus", "other"]},
     "group": {"group": {"name": "rl", "jobs": 2}},
@@ -290,6 +291,27 @@ def test_a_pools_gpu_resource_never_changes(server: Server) -> None:
         assert server.replace(relabelled, dry_run=True).code == 200
     finally:
         server.delete(pool)
+
+
+def test_the_unit_that_a_pools_quotas_count_never_changes(server: Server) -> None:
+    small = {"resource": "nvidia.com/mig-1g.10gb", "parts": 1}
+    partitions: Json = {"partsPerGpu": 7, "resources": [small]}
+    pool = server.create(manifest("GpuPool", name="parts", partitions=partitions)).body
+    plain = server.create(manifest("GpuPool", name="plain")).body
+    try:
+        more = {**partitions, "resources": [small, {"resource": "a.com/half", "parts": 3}]}
+        for stored, change, refused in (
+            (pool, {"partitions": {**partitions, "partsPerGpu": 8}}, "may never change"),
+            (pool, {"partitions": None}, "never be added or removed"),
+            (plain, {"partitions": partitions}, "never be added or removed"),
+            (pool, {"partitions": more}, ""),
+        ):
+            body = {**stored, "spec": laid_over(stored["spec"], change)}
+            answer = server.replace(body, dry_run=True)
+            assert refused in answer.message if refused else answer.code == 200, answer.message
+    finally:
+        server.delete(pool)
+        server.delete(plain)
 
 
 def test_every_field_of_the_spec_is_in_the_table() -> None:

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.manifests.pods import pod_manifest
-from drumline.lifecycle.model.hardware import PoolGpus
+from drumline.lifecycle.model.hardware import PoolGpus, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline_trainer.config import TrainerConfig
 from tests.builders import a_job, admitted, with_status
@@ -30,7 +31,10 @@ POD_SECURITY = {
     "fsGroupChangePolicy": "OnRootMismatch",
     "seccompProfile": {"type": "RuntimeDefault"},
 }
-GPU_TOLERATION = {"key": "nvidia.com/gpu", "operator": "Exists"}
+GPU_TOLERATIONS = [
+    {"key": taint, "operator": "Exists"}
+    for taint in ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")
+]
 SILENT_KUBELET = [
     {"key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute"},
     {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"},
@@ -136,7 +140,7 @@ def test_a_pod_of_the_bundled_trainer() -> None:
             "enableServiceLinks": False,
             "terminationGracePeriodSeconds": 30,
             "securityContext": POD_SECURITY,
-            "tolerations": [GPU_TOLERATION, *SILENT_KUBELET],
+            "tolerations": [*GPU_TOLERATIONS, *SILENT_KUBELET],
             "containers": [
                 {
                     "name": "trainer",
@@ -251,7 +255,7 @@ def test_a_pod_of_a_template_in_a_gang() -> None:
                 "runAsUser": 1000,
                 "supplementalGroups": [2000, 3000],
             },
-            "tolerations": [GPU_TOLERATION, *tolerations],
+            "tolerations": [*GPU_TOLERATIONS, *tolerations],
             "imagePullSecrets": [{"name": "registry"}],
             "initContainers": [
                 {
@@ -377,6 +381,19 @@ def test_the_pools_own_gpu_resource_is_asked_for() -> None:
         assert [name for name in amounts if "/" in name] == ["nvidia.com/mig-1g.10gb"]
 
 
+def test_a_job_on_a_partition_asks_for_that_and_guesses_no_memory() -> None:
+    pool = parse(
+        GpuPoolSpec, {"nodeSelector": {"a": "b"}, "hardware": {"gpu": "H100-80GB"}}, at="spec"
+    )
+    job = admitted(a_job(gpuPool="h100", gpuPartition="nvidia.com/mig-1g.10gb", gpusPerNode=1))
+    (container,) = pod_manifest(job, index=0, gpus=PoolGpus.of(pool), settings=SETTINGS)["spec"][
+        "containers"
+    ]
+    assert container["resources"]["limits"] == {"nvidia.com/mig-1g.10gb": "1"}
+    assert "H100" not in json.dumps(container["env"])
+    assert largest_hardware(job.spec, {"h100": pool}) is None
+
+
 def qos_class(pod: Json) -> str:
     """As the kubelet computes it: init containers count, GPUs do not."""
     containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
@@ -438,7 +455,7 @@ def test_the_platforms_additions_reach_the_bundled_trainer_only() -> None:
     assert trainer["env"][-1:] == additions["env"]
     assert made["metadata"]["annotations"]["example.com/rdma"] == "on"
     assert made["spec"]["tolerations"] == [
-        GPU_TOLERATION,
+        *GPU_TOLERATIONS,
         *SILENT_KUBELET,
         *additions["tolerations"],
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import torch
 
@@ -17,8 +17,9 @@ _HIDDEN: Final = ("", "-1")
 """Values of CUDA_VISIBLE_DEVICES that hide every GPU."""
 _UNSAID: Final = ("", "all", "none", "void")
 """Values of NVIDIA_VISIBLE_DEVICES that images have: they give a container no GPU by name."""
-_DEVICE_FILES: Final = ("nvidia[0-9]*", "kfd")
-"""In /dev: a GPU of NVIDIA, AMD's driver. They stay when the driver has stopped working."""
+_DEVICE_FILES: Final = ("nvidia[0-9]*", "kfd", "accel/accel[0-9]*")
+"""In /dev: a GPU of NVIDIA, AMD's driver, a Gaudi. They stay when the driver has stopped working.
+"""
 
 
 class DeviceError(RuntimeError):
@@ -59,7 +60,7 @@ class TorchGpus:
     def why_none(self) -> str:
         """The driver's own words."""
         if not self.are_supported():
-            return f"torch {torch.__version__} is built without CUDA"
+            return f"torch {torch.__version__} is built without CUDA (NVIDIA) and ROCm (AMD)"
         try:
             torch.cuda.init()
         except (RuntimeError, AssertionError) as error:
@@ -78,7 +79,9 @@ def identity_of(device: torch.device) -> str:
     part = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     if part.startswith("MIG-"):
         return part
-    return f"GPU-{torch.cuda.get_device_properties(device).uuid}"  # pyright: ignore[reportUnknownMemberType] - untyped
+    properties = cast("Any", torch.cuda.get_device_properties(device))  # pyright: ignore[reportUnknownMemberType] - untyped
+    uuid = getattr(properties, "uuid", None)  # not in every build for ROCm
+    return "" if uuid is None else f"GPU-{uuid}"
 
 
 def gpus_were_given(environ: Mapping[str, str], *, device_files: Iterable[str]) -> bool:

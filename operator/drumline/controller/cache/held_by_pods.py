@@ -11,7 +11,7 @@ from drumline.controller.cache.pods import ChargedPod
 from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.held import Account, RemainingPod, held_by_pods, unchanged
-from drumline.controller.conversion.nodes import resources_of
+from drumline.controller.conversion.nodes import GpuUnits, resources_of
 from drumline.kube.views import PodView
 from drumline.scheduling.model import Admitted, Node
 
@@ -73,7 +73,7 @@ class HeldByPods:
         self, node: Node, charged: ChargedPod, account: Account, pool: GpuPoolSpec
     ) -> _KnownForeign:
         """There may be thousands: what a pod holds is made once for each of its versions."""
-        made_of = (node.pool, pool.gpu_resource, charged.leaving, account)
+        made_of = (node.pool, pool.gpu_resource, pool.partitions, charged.leaving, account)
         known = self._foreign.get(charged.pod.uid)
         if known is not None and known.pod is charged.pod and known.made_of == made_of:
             return known
@@ -87,6 +87,6 @@ def _remaining(node: Node, charged: ChargedPod, pool: GpuPoolSpec) -> RemainingP
         name=charged.pod.name,
         node=node.name,
         pool=node.pool,
-        requests=resources_of(charged.pod.requests, gpu_resource=pool.gpu_resource, pods=1),
+        requests=resources_of(charged.pod.requests, units=GpuUnits.of(pool), pods=1),
         leaving=charged.leaving,
     )

@@ -16,7 +16,13 @@ from typing import Final, Protocol
 from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.pods import ChargedPod, PodsByRole
-from drumline.controller.conversion.nodes import capped, node_facts_of, node_of, resources_of
+from drumline.controller.conversion.nodes import (
+    GpuUnits,
+    capped,
+    node_facts_of,
+    node_of,
+    resources_of,
+)
 from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
 from drumline.disruption.node_scores import TRUSTED, NodeStanding
@@ -233,14 +239,13 @@ class NodeCache:
         pods: Iterable[PodView],
         role: PodsByRole,
     ) -> Node:
+        units = GpuUnits.of(spec)
         return node_of(
             view,
             pool=pool,
             spec=spec,
-            used=_use(pods, gpu_resource=spec.gpu_resource),
-            terminating=_use(
-                filter(self._ends_soon, role.terminating), gpu_resource=spec.gpu_resource
-            ),
+            used=_use(pods, units=units),
+            terminating=_use(filter(self._ends_soon, role.terminating), units=units),
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
             standing=self.standings.get(view.name, TRUSTED),
@@ -316,8 +321,8 @@ def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ..
     )
 
 
-def _use(pods: Iterable[PodView], *, gpu_resource: str) -> Resources:
+def _use(pods: Iterable[PodView], *, units: GpuUnits) -> Resources:
     used = NOTHING
     for pod in pods:
-        used += resources_of(pod.requests, gpu_resource=gpu_resource, pods=1)
+        used += resources_of(pod.requests, units=units, pods=1)
     return capped(used)

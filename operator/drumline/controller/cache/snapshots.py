@@ -63,6 +63,7 @@ class _MadeOf(NamedTuple):
     added: Resources
     verdict: Verdict | None
     predecessors: Standing
+    pool: GpuPoolSpec | None
 
 
 class _KnownAdmitted(NamedTuple):
@@ -335,6 +336,7 @@ class SnapshotBuilder:
             added=self._added.get(job.uid, NOTHING),
             verdict=job.verdict,
             predecessors=self._sources.chains.standing_of(job),
+            pool=self._sources.pools.get(job.spec.gpu_pool or ""),
         )
         known = self._gangs.get(job.uid)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
@@ -349,6 +351,7 @@ class SnapshotBuilder:
                 retry_cause=backoff.cause if backoff else "",
                 added=made_of.added,
                 predecessors=made_of.predecessors,
+                pool=made_of.pool,
             )
         except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
             self._leave_out(job, error)

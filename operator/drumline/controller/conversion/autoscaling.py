@@ -19,7 +19,7 @@ import msgspec
 from drumline.api.autoscaling import NewNode
 from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
 from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.nodes import resources_of
+from drumline.controller.conversion.nodes import GpuUnits, resources_of
 from drumline.kube.quantity import amount
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.timestamps import timestamp
@@ -82,7 +82,7 @@ def _new_node(pool: str, spec: GpuPoolSpec, *, new: NewNode, zone: str) -> Node:
     return Node(
         name="new",
         pool=pool,
-        allocatable=resources_of(amounts, gpu_resource=spec.gpu_resource, pods=None),
+        allocatable=resources_of(amounts, units=GpuUnits.of(spec), pods=None),
         domains=tuple(labels.get(level.node_label, "") for level in spec.topology_levels or []),
         labels=labels,
         taints=tuple(

@@ -7,14 +7,16 @@ from dataclasses import replace
 from typing import Any
 
 from drumline.api.conditions import Reason
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError, parse, parse_readable
 from drumline.api.nodeaffinity import NodeAffinity
 from drumline.api.podtemplate import Toleration as ApiToleration
+from drumline.api.resource_names import GPU_TAINTS
 from drumline.api.role import RoleSpec
 from drumline.api.spec_rules import broken_name
 from drumline.api.topology import TopologyRequest
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
-from drumline.controller.conversion.nodes import resources_of
+from drumline.controller.conversion.nodes import ANY_GPUS, GpuUnits, resources_of
 from drumline.controller.conversion.queues import price_rule_of
 from drumline.controller.conversion.shared_specs import SharedSpecs
 from drumline.kube import codec
@@ -26,7 +28,7 @@ from drumline.lifecycle.manifests.init_containers import sidecar_requests
 from drumline.lifecycle.model.chains import FREE, Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
-from drumline.lifecycle.model.roles import role_pod
+from drumline.lifecycle.model.roles import gang_gpus, role_pod, role_pods
 from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Schedulable
@@ -44,7 +46,9 @@ from drumline.scheduling.placement.eligibility import QUARANTINE
 from drumline.scheduling.resources import NOTHING, Resources
 from drumline_trainer.contract import plain
 
-_GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
+_GPU_TOLERATIONS = tuple(
+    Toleration(key=taint, operator=TolerationOperator.EXISTS) for taint in GPU_TAINTS
+)
 
 
 def job_of(view: TrainingJobView) -> Job:
@@ -139,6 +143,7 @@ def gang_of(
     retry_cause: str = "",
     added: Resources = NOTHING,
     predecessors: Standing = FREE,
+    pool: GpuPoolSpec | None = None,
 ) -> Gang:
     """A job as the scheduler sees it.
 
@@ -151,27 +156,28 @@ def gang_of(
         retry_cause: why it backs off.
         added: what admission adds to each pod's requests (`added_requests`).
         predecessors: how far the jobs are that it starts after.
+        pool: the only one that it may run in, where it names one that is known.
     """
     spec, status, sizes = job.spec, job.status, sizes_of(job)
     topology, nominated, deadline = spec.topology, status.nominated, spec.active_deadline_seconds
-    again = status.generation is not None and status.assignment is None
-    group = None if again else spec.group  # the common start is over
-    return Gang(
+    gang = Gang(
         key=job.key,
         uid=job.uid,
         queue=spec.queue,
         nodes=spec.nodes,
-        per_pod=_per_pod(job) + added,
+        per_pod=_per_pod(job, pool=pool) + added,
         queued_at=max(job.queued_at, predecessors.ended_at),
         priority=priority,
         pool=spec.gpu_pool,
         pools=tuple(spec.gpu_pools or ()),
         price_rule=price_rule_of(spec),
+        partition=spec.gpu_partition or "",
+        may_share=_has_one_gpu(spec),
         required_level=topology.required if topology else None,
         preferred_level=topology.preferred if topology else None,
         slices=_slices(topology) if topology else _layout_slices(job, sizes),
         balanced_level=topology.balanced if topology else None,
-        roles=_roles(job, added),
+        roles=_roles(job, added, pool=pool),
         selector=dict(spec.node_selector or {}),
         affinity=_affinity(spec.node_affinity),
         tolerations=_tolerations(job, platform=platform_tolerations, may_check=may_check),
@@ -180,15 +186,30 @@ def gang_of(
         retry_cause=retry_cause,
         sizes=sizes if len(sizes) > 1 else (),
         user=plain(spec.user or ""),
-        group=group.name if group else "",
-        group_gangs=group.jobs if group else 1,
-        sweep=spec.sweep.name if spec.sweep else "",
-        sweep_limit=spec.sweep.max_parallel if spec.sweep else 1,
         after=predecessors.unmet,
         max_runtime_seconds=None if deadline is None else float(deadline),
         nominated=() if nominated is None else nominated.node_names(),
         nominated_pool="" if nominated is None else nominated.gpu_pool,
     )
+    return gang if spec.group is None and spec.sweep is None else _with_others(gang, job)
+
+
+def _with_others(gang: Gang, job: Job) -> Gang:
+    """The gang with its group and its sweep."""
+    spec, status = job.spec, job.status
+    again = status.generation is not None and status.assignment is None
+    group = None if again else spec.group  # the common start is over
+    return replace(
+        gang,
+        group=group.name if group else "",
+        group_gangs=group.jobs if group else 1,
+        sweep=spec.sweep.name if spec.sweep else "",
+        sweep_limit=spec.sweep.max_parallel if spec.sweep else 1,
+    )
+
+
+def _has_one_gpu(spec: TrainingJobSpec) -> bool:
+    return gang_gpus(spec, members=spec.nodes + role_pods(spec)) == 1
 
 
 def _tolerations(
@@ -196,12 +217,12 @@ def _tolerations(
 ) -> tuple[Toleration, ...]:
     asked = (each for each in job.spec.tolerations or () if may_check or each.key != QUARANTINE)
     extra = platform if job.runs_trainer else ()
-    return (_GPU_TOLERATION, *map(_toleration, asked), *extra)
+    return (*_GPU_TOLERATIONS, *map(_toleration, asked), *extra)
 
 
-def _roles(job: Job, added: Resources) -> tuple[Role, ...]:
+def _roles(job: Job, added: Resources, *, pool: GpuPoolSpec | None) -> tuple[Role, ...]:
     return tuple(
-        Role(name=role.name, pods=role.nodes, per_pod=_per_pod(job, role) + added)
+        Role(name=role.name, pods=role.nodes, per_pod=_per_pod(job, role, pool=pool) + added)
         for role in job.spec.roles or ()
     )
 
@@ -241,7 +262,9 @@ def added_requests(job: Job, seen: Mapping[str, int], *, index: int = 0) -> Reso
     )
 
 
-def _per_pod(job: Job, role: RoleSpec | None = None) -> Resources:
+def _per_pod(
+    job: Job, role: RoleSpec | None = None, *, pool: GpuPoolSpec | None = None
+) -> Resources:
     """One pod's requests as the kubelet counts them.
 
     The larger of container and init container, and on top of it what runs beside both.
@@ -255,7 +278,10 @@ def _per_pod(job: Job, role: RoleSpec | None = None) -> Resources:
         for name, text in sidecar_requests(sidecar).items():
             requests[name] = requests.get(name, 0) + amount(name, text)
     gpus = job.spec.gpus_per_node if role is None else role.gpus_per_node
-    return resources_of(requests, gpu_resource="", pods=1) + Resources(gpus=gpus)
+    units = ANY_GPUS if pool is None else GpuUnits.of(pool)
+    whole = "" if pool is None else pool.gpu_resource
+    requests[job.spec.gpu_partition or whole] = gpus
+    return resources_of(requests, units=units, pods=1)
 
 
 def _has_init_container(job: Job, role: RoleSpec | None) -> bool:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.resource_names import shares_gpus
 from drumline.cost.money import millionths
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.disruption.node_scores import TRUSTED, NodeStanding
@@ -34,17 +36,46 @@ STARTUP_TAINT_SUFFIX = "/agent-not-ready"
 _NOT_COUNTED = ("hugepages-", "attachable-volumes-")
 
 
-def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | None) -> Resources:
+@dataclass(frozen=True, slots=True)
+class GpuUnits:
+    """How a pool counts GPUs: by resource, what one of it is worth.
+
+    Where there are partitions, a GPU is worth several parts, and how many there are of each kind is
+    counted beside the sum of parts: two halves are not a whole.
+    """
+
+    worth: Mapping[str, int]
+    is_mixed: bool = False
+    """Whether there are partitions."""
+
+    @classmethod
+    def of(cls, spec: GpuPoolSpec) -> GpuUnits:
+        """Those of a pool."""
+        if spec.partitions is None:
+            return cls({spec.gpu_resource: 1})
+        parts = {each.resource: each.parts for each in spec.partitions.resources}
+        return cls({spec.gpu_resource: spec.partitions.parts_per_gpu, **parts}, is_mixed=True)
+
+
+ANY_GPUS: Final = GpuUnits({"": 1})
+"""Of a gang that may run in several pools: how many, under the empty name."""
+
+
+def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | None) -> Resources:
     """Amounts by Kubernetes' resource names (CPU in thousandths) as the scheduler counts them.
 
     Args:
         amounts: a node's allocatable or a pod's requests.
-        gpu_resource: which of them are the GPUs of the node's pool.
+        units: which of them are the GPUs of the node's pool.
         pods: slots, where the amounts do not say (a pod takes one).
     """
-    plain = {"cpu", "memory", "pods", "ephemeral-storage", gpu_resource}
+    plain = {"cpu", "memory", "pods", "ephemeral-storage"}
+    if not units.is_mixed:
+        plain |= units.worth.keys()
     return Resources(
-        gpus=_capped(amounts.get(gpu_resource, 0)),
+        gpus=_capped(
+            sum(worth * _capped(amounts.get(name, 0)) for name, worth in units.worth.items())
+        ),
         cpu_millis=_capped(amounts.get("cpu", 0)),
         memory_bytes=_capped(amounts.get("memory", 0)),
         pods=_capped(amounts.get("pods", 0)) if pods is None else pods,
@@ -59,13 +90,16 @@ def resources_of(amounts: Mapping[str, int], *, gpu_resource: str, pods: int | N
 
 def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
     """A GpuPool as the scheduler sees it."""
-    capacity = spec.capacity or PoolCapacity()
-    price = capacity.price_per_gpu_hour
+    capacity, partitions = spec.capacity or PoolCapacity(), spec.partitions
+    price, each_gpu = capacity.price_per_gpu_hour, partitions.parts_per_gpu if partitions else 1
     return Pool(
         name=name,
         levels=tuple(level.name for level in spec.topology_levels or []),
         capacity=CapacityType(capacity.type),
-        price=None if price is None else millionths(price),
+        price=None if price is None else millionths(price) // each_gpu,
+        partitions=tuple(
+            sorted(each.resource for each in (partitions.resources if partitions else ()))
+        ),
     )
 
 
@@ -144,7 +178,7 @@ def node_of(
         closed: why it takes no new pods although it runs.
         standing: what follows from what is known against it.
     """
-    allocatable = resources_of(view.allocatable, gpu_resource=spec.gpu_resource, pods=None)
+    allocatable = resources_of(view.allocatable, units=GpuUnits.of(spec), pods=None)
     return Node(
         name=view.name,
         pool=pool,
@@ -164,6 +198,7 @@ def node_of(
         starting=is_starting_up(view) or _waits_for_gpus(spec, allocatable, used=used),
         distrusted=distrusted,
         closed=closed,
+        shares_gpus=shares_gpus(view.labels),
         quarantined=standing.quarantined,
         suspicion=standing.suspicion,
         terminating=terminating,

@@ -54,10 +54,12 @@ _MEMORY_MEBIBYTES_PER_GPU = 128
 def containers_of(job: Job, member: GangMember, *, gpus: PoolGpus, settings: PodSettings) -> Json:
     """The part of the pod's spec with containers, init containers, volumes and pull secrets."""
     role = role_pod(job.spec, member.index)
-    resources = _resources(job, gpus.resource, role=role.role if role else None)
+    resources = _resources(
+        job, job.spec.gpu_partition or gpus.resource, role=role.role if role else None
+    )
     template = job.spec.template
     if template is None:
-        config = trainer_config(job.spec, gpus.hardware)
+        config = trainer_config(job.spec, None if job.spec.gpu_partition else gpus.hardware)
         return _trainer_containers(
             job, member, config=config, resources=resources, settings=settings
         )

@@ -23,6 +23,7 @@ from drumline.api.base import (
     LABEL_ROLE,
 )
 from drumline.api.podtemplate import PodTemplate
+from drumline.api.resource_names import GPU_TAINTS
 from drumline.lifecycle.manifests.agents import grace_seconds
 from drumline.lifecycle.manifests.children import owner_reference, shares_budget
 from drumline.lifecycle.manifests.containers import containers_of
@@ -162,6 +163,6 @@ def _tolerations(job: Job, extra: Json, *, has_agent: bool) -> list[Json]:
         toleration.model_dump(by_alias=True, exclude_none=True)
         for toleration in job.spec.tolerations or []
     ]
-    gpu = {"key": "nvidia.com/gpu", "operator": "Exists"}  # any effect, as the scheduler assumes
+    gpus = [{"key": taint, "operator": "Exists"} for taint in GPU_TAINTS]
     silent_kubelet = _SILENT_KUBELET if has_agent else ()
-    return [gpu, *silent_kubelet, *own, *extra.get("tolerations", [])]
+    return [*gpus, *silent_kubelet, *own, *extra.get("tolerations", [])]

@@ -82,8 +82,10 @@ def largest_hardware(
     """Of the pools that the job may run in, the one whose GPUs have most memory. O(pools).
 
     What does not fit there fits nowhere. None where one of them does not say what it has: the job
-    may fit in that one.
+    may fit in that one. None, too, for parts of GPUs.
     """
+    if spec.gpu_partition:
+        return None
     named = [spec.gpu_pool] if spec.gpu_pool else spec.gpu_pools
     known: list[PoolHardware] = []
     names = list(pools if named is None else named)

@@ -23,7 +23,7 @@ MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500
 _JUDGED = (
     *("trainer", "template", "roles", "nodes"),
-    *("gpus_per_node", "topology", "checkpoint", "min_nodes"),
+    *("gpus_per_node", "gpu_partition", "topology", "checkpoint", "min_nodes"),
     *("gpu_pool", "gpu_pools", "resources"),
 )
 """Fields that a verdict depends on."""

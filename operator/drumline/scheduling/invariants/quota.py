@@ -14,7 +14,7 @@ from math import log
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Decisions
-from drumline.scheduling.model import Gang, Policy, Queue, Snapshot
+from drumline.scheduling.model import Gang, Policy, Pool, Queue, Snapshot
 
 _OWN: Final = "own jobs of "
 
@@ -167,6 +167,7 @@ def quota_violations(
     """Queues and users that this cycle takes above what they may hold, and I10."""
     starts = _starts(snapshot=snapshot, pending=pending, decisions=decisions)
     violations = _above_limit(snapshot)
+    pools = {pool.name: pool for pool in snapshot.pools}
     for pool in sorted({start.pool for start in starts}):
         here = [start for start in starts if start.pool == pool]
         before = after = _held(snapshot=snapshot, pool=pool)
@@ -175,7 +176,13 @@ def quota_violations(
         names = sorted({each.gang.queue for each in here if each.gpus})
         violations += [line for name in names if (line := after.problem(name, before=before))]
         violations += _caps(before=before, starts=here)
-        violations += _denied(after=after, starts=here, pending=pending, decisions=decisions)
+        violations += _denied(
+            after=after,
+            starts=here,
+            pending=pending,
+            decisions=decisions,
+            pool=pools.get(pool, Pool(name=pool)),
+        )
     return violations
 
 
@@ -247,6 +254,7 @@ def _denied(
     starts: Sequence[_Start],
     pending: Sequence[Gang],
     decisions: Decisions,
+    pool: Pool,
 ) -> list[str]:
     """I10: who starts by borrowing what keeps one waiting that was entitled to it.
 
@@ -264,15 +272,17 @@ def _denied(
     behind: set[str] = set()
     for gang in (gangs[uid] for uid in decisions.order if uid not in placed):
         waits = reasons.get(gang.uid) is BlockReason.QUOTA_EXHAUSTED
-        if waits and gang.queue not in behind and _may_use(gang=gang, shares=after):
+        if waits and gang.queue not in behind and _may_use(gang=gang, shares=after, pool=pool):
             violations += _takers(gang=gang, after=after, starts=starts)
         behind.add(gang.queue)
     return violations
 
 
-def _may_use(*, gang: Gang, shares: QueueShares) -> bool:
+def _may_use(*, gang: Gang, shares: QueueShares, pool: Pool) -> bool:
     named = (gang.pool,) if gang.pool is not None else gang.pools
-    return shares.pool in (named or shares.queues[gang.queue].nominal)
+    return (gang.pool is not None or not pool.partitions) and pool.name in (
+        named or shares.queues[gang.queue].nominal
+    )
 
 
 def _takers(*, gang: Gang, after: QueueShares, starts: Sequence[_Start]) -> list[str]:

@@ -100,6 +100,11 @@ class Gang:
     any pool its queue has quota in, the cheapest first."""
     price_rule: PriceRule = ANY_PRICE
     """Which of these it accepts by capacity type and price, within what its queue accepts."""
+    partition: str = ""
+    """The part of a GPU that its pods ask for; '' for whole ones."""
+    may_share: bool = False
+    """Whether it may have a GPU that others have, too: it has one rank, so that no two of its own
+    meet on one GPU."""
     required_level: str | None = None
     """All pods in one domain of this level, or the job waits."""
     preferred_level: str | None = None

@@ -85,6 +85,8 @@ class Node:
     """Among nodes that are equal otherwise those with less are taken first."""
     closed: str = ""
     """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
+    shares_gpus: bool = False
+    """Several of its GPUs may be one, by time-slicing or MPS."""
     terminating: Resources = NOTHING
     """The part of `used` whose pods are being deleted: free later, not now."""
 
@@ -98,9 +100,13 @@ class Pool:
     """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
     capacity: CapacityType = CapacityType.ON_DEMAND
     price: int | None = None
-    """Of a GPU for an hour, in millionths (`cost.money`); None: not known."""
+    """Of a GPU for an hour, in millionths (`cost.money`), or of a part where there are partitions;
+    None: not known."""
     lost_percent: int = 0
     """How much of the work is lost as its nodes are taken back, in percent of what is kept."""
+    partitions: tuple[str, ...] = ()
+    """Resources that are parts of a GPU. Where there are any, `gpus` of its nodes, gangs and queues
+    are parts of GPUs, so only gangs that name it as their `pool` are placed there."""
 
     @property
     def expected_price(self) -> int | None:

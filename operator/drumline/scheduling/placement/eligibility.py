@@ -36,6 +36,7 @@ class Ineligibility(StrEnum):
     SELECTOR = "without the labels asked for"
     AFFINITY = "outside the job's node affinity"
     TAINT = "tainted"
+    SHARED = "with shared GPUs, on which two ranks of a job could meet"
 
 
 OUT_OF_SERVICE: Final = frozenset(
@@ -65,6 +66,7 @@ class NodeFilter:
     affinity: tuple[tuple[NodeRequirement, ...], ...]
     tolerations: tuple[Toleration, ...]
     excluded: frozenset[str]
+    may_share: bool = False
 
     def ineligibility(self, node: Node) -> Ineligibility | None:
         """Why a node is ineligible; None: it is eligible."""
@@ -88,6 +90,8 @@ class NodeFilter:
             return Ineligibility.AFFINITY
         if any(self._stands(taint) for taint in node.taints):
             return Ineligibility.TAINT
+        if node.shares_gpus and not self.may_share:
+            return Ineligibility.SHARED
         return None
 
     def eligible(self, nodes: Sequence[Node]) -> list[bool]:
@@ -97,7 +101,9 @@ class NodeFilter:
         return [
             node.ready
             and not (node.starting or node.unschedulable or node.distrusted or node.closed)
-            and not ((node.taints or node.quarantined) and self.ineligibility(node))
+            and not (
+                (node.taints or node.quarantined or node.shares_gpus) and self.ineligibility(node)
+            )
             for node in nodes
         ]
 
@@ -116,6 +122,7 @@ def node_filter_of(gang: Gang) -> NodeFilter:
         affinity=gang.affinity,
         tolerations=gang.tolerations,
         excluded=gang.excluded_nodes,
+        may_share=gang.may_share,
     )
 
 

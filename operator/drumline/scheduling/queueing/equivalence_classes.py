@@ -61,4 +61,5 @@ def _key(gang: Gang) -> Hashable:
         gang.sweep,
         gang.sweep_limit,
         gang.resizable,
+        gang.may_share,
     )

@@ -73,7 +73,8 @@ class BorrowingLevels:
             self._known.clear()
             self._version = self._quota.version
         least = gang.gpus_at(gang.sizes[0]) if gang.sizes else gang.gpus
-        key = (gang.queue, least, gang.gpus, gang.pool, gang.pools, gang.price_rule)
+        wanted = (gang.pool, gang.pools, gang.price_rule, gang.partition)
+        key = (gang.queue, least, gang.gpus, *wanted)
         if key not in self._known:
             self._known[key] = self._above(gang, least=least)
         return self._known[key]

@@ -27,7 +27,10 @@ from drumline.scheduling.resources import Resources
 from tests.builders import T0
 from tests.unit.controller.views import assignment, job_view
 
-GPU_TOLERATION = Toleration(key="nvidia.com/gpu", operator=TolerationOperator.EXISTS)
+GPU_TOLERATIONS = tuple(
+    Toleration(key=taint, operator=TolerationOperator.EXISTS)
+    for taint in ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi")
+)
 
 
 def test_a_job() -> None:
@@ -88,7 +91,7 @@ def test_a_gang() -> None:
     )
     assert gang.selector == {"zone": "a"}
     assert gang.tolerations == (
-        GPU_TOLERATION,
+        *GPU_TOLERATIONS,
         Toleration(key="team", operator=TolerationOperator.EXISTS, effect=TaintEffect.NO_EXECUTE),
         *extra,
     )
@@ -99,7 +102,10 @@ def test_quarantined_nodes_are_for_jobs_that_may_check_them(*, may_check: bool) 
     tolerations = [{"key": key, "operator": "Exists"} for key in (QUARANTINE, "team")]
     gang = gang_of(job_of(job_view(tolerations=tolerations)), priority=0, may_check=may_check)
     asked = [QUARANTINE, "team"] if may_check else ["team"]
-    assert [each.key for each in gang.tolerations] == [GPU_TOLERATION.key, *asked]
+    assert [each.key for each in gang.tolerations] == [
+        *(each.key for each in GPU_TOLERATIONS),
+        *asked,
+    ]
 
 
 def test_a_gang_avoids_nodes_on_which_a_gpu_failed_it() -> None:
@@ -166,3 +172,15 @@ def test_a_template_gang_asks_for_what_its_join_container_needs() -> None:
     own = job_of(job_view(trainer=None, template={"image": "any:1"}, resources={"cpu": "50m"}))
     per_pod = gang_of(own, priority=0).per_pod
     assert (per_pod.cpu_millis, per_pod.memory_bytes) == (500, 256 << 20)
+
+
+@pytest.mark.parametrize(
+    ("spec", "may_share"),
+    [
+        ({"nodes": 1, "gpusPerNode": 1}, True),
+        ({"nodes": 1, "gpusPerNode": 2}, False),
+        ({"nodes": 2, "gpusPerNode": 1}, False),
+    ],
+)
+def test_a_job_of_one_gpu_may_share_it(spec: dict[str, int], *, may_share: bool) -> None:
+    assert gang_of(job_of(job_view(**spec)), priority=0).may_share is may_share

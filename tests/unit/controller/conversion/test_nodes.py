@@ -7,6 +7,7 @@ import pytest
 from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.nodes import (
+    GpuUnits,
     capped,
     node_facts_of,
     node_of,
@@ -33,7 +34,7 @@ def test_resources_by_the_pools_own_gpu_name() -> None:
         "hugepages-2Mi": 5,
         "attachable-volumes-csi": 3,
     }
-    assert resources_of(amounts, gpu_resource="nvidia.com/gpu", pods=None) == Resources(
+    assert resources_of(amounts, units=GpuUnits({"nvidia.com/gpu": 1}), pods=None) == Resources(
         gpus=8,
         cpu_millis=4000,
         memory_bytes=8,
@@ -41,7 +42,7 @@ def test_resources_by_the_pools_own_gpu_name() -> None:
         ephemeral_bytes=9,
         extended=(("rdma/hca", 2),),
     )
-    assert resources_of(amounts, gpu_resource="other/gpu", pods=1).gpus == 0
+    assert resources_of(amounts, units=GpuUnits({"other/gpu": 1}), pods=1).gpus == 0
 
 
 def test_a_node_with_all_that_keeps_pods_off_it() -> None:
@@ -155,11 +156,48 @@ def test_what_a_node_announces() -> None:
 
 def test_an_absurd_amount_is_capped_so_that_sums_stay_below_an_int64() -> None:
     absurd = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "g", "a/b"), 2**63 - 1)
-    pod = resources_of(absurd, gpu_resource="g", pods=1)
+    pod = resources_of(absurd, units=GpuUnits({"g": 1}), pods=1)
     assert {*pod.amounts().values()} == {2**48, 1}
     assert max(capped(pod.times(100)).amounts().values()) == 2**48
     assert pod.times(10_000).memory_bytes < 2**63
 
 
 def test_a_negative_amount_is_nothing() -> None:
-    assert resources_of({"cpu": -(2**63)}, gpu_resource="g", pods=1).cpu_millis == 0
+    assert resources_of({"cpu": -(2**63)}, units=GpuUnits({"g": 1}), pods=1).cpu_millis == 0
+
+
+@pytest.mark.parametrize(
+    ("strategy", "replicas", "shares"),
+    [
+        ("time-slicing", "4", True),
+        ("mps", "2", True),
+        ("mps", None, True),
+        ("time-slicing", "1", False),
+        ("none", "4", False),
+        (None, "4", False),
+    ],
+)
+def test_gpus_are_shared_where_gpu_feature_discovery_says_so(
+    strategy: str | None, replicas: str | None, *, shares: bool
+) -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": strategy, "nvidia.com/gpu.replicas": replicas}
+    view = node_view(labels={key: value for key, value in labels.items() if value is not None})
+    spec = GpuPoolSpec.model_validate({"nodeSelector": {"a": "b"}})
+    assert node_of(view, pool="h100", spec=spec, used=NOTHING).shares_gpus is shares
+
+
+MIXED = GpuPoolSpec.model_validate(
+    {
+        "nodeSelector": {"a": "b"},
+        "gpuResource": "amd.com/gpu",
+        "partitions": {"partsPerGpu": 8, "resources": [{"resource": "amd.com/cpx", "parts": 1}]},
+    }
+)
+
+
+def test_whole_gpus_and_parts_are_counted_as_parts_and_each_by_its_kind() -> None:
+    amounts = {"amd.com/gpu": 2, "amd.com/cpx": 8, "nvidia.com/gpu": 1}
+    counted = resources_of(amounts, units=GpuUnits.of(MIXED), pods=1)
+    assert counted.gpus == 24
+    assert counted.extended == (("amd.com/cpx", 8), ("amd.com/gpu", 2), ("nvidia.com/gpu", 1))
+    assert pool_of("mixed", MIXED).partitions == ("amd.com/cpx",)

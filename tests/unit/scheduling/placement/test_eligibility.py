@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import (
+    BlockReason,
     Node,
     NodeOperator,
     NodeRequirement,
@@ -16,7 +17,7 @@ from drumline.scheduling import (
     TolerationOperator,
 )
 from drumline.scheduling.placement.eligibility import Ineligibility, node_filter_of
-from tests.unit.scheduling.builders import gang, node
+from tests.unit.scheduling.builders import cluster, gang, node, run
 
 NO_SCHEDULE, NO_EXECUTE = TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE
 EXISTS = TolerationOperator.EXISTS
@@ -36,6 +37,7 @@ SPOT = Taint(key="spot", value="yes", effect=NO_SCHEDULE)
         (node("n", taints=(SPOT,)), Ineligibility.TAINT),
         (node("n", taints=(replace(SPOT, effect=NO_EXECUTE),)), Ineligibility.TAINT),
         (node("n", taints=(replace(SPOT, effect=TaintEffect.PREFER_NO_SCHEDULE),)), None),
+        (node("n", shares_gpus=True), Ineligibility.SHARED),
         (node("n", ready=False, unschedulable=True, taints=(SPOT,)), Ineligibility.NOT_READY),
     ],
 )
@@ -129,3 +131,14 @@ def test_one_term_of_an_affinity_is_enough_and_all_its_requirements_are_needed()
     assert either.eligible(nodes) == [True, True]
     assert both.ineligibility(nodes[0]) is Ineligibility.AFFINITY
     assert node_filter_of(gang("g", affinity=((),))).eligible(nodes) == [False, False]
+
+
+def test_ranks_of_a_gang_never_meet_on_a_shared_gpu() -> None:
+    snapshot = cluster(node("sliced", "r", gpus=8, shares_gpus=True), node("whole", "r", gpus=2))
+    pair, wide = gang("pair", gpus=2), gang("wide", nodes=3)
+    alone = gang("alone", may_share=True, at=1.0)
+    where = {each.key: set(each.assignment) for each in run(snapshot, alone, pair).placed}
+    assert where == {alone.key: {"sliced"}, pair.key: {"whole"}}
+    (blocked,) = run(snapshot, wide).blocked
+    assert blocked.reason is BlockReason.NODES_UNAVAILABLE
+    assert "1 with shared GPUs, on which two ranks of a job could meet" in blocked.message

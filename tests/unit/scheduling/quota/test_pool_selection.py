@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import BlockReason, Gang, Queue, Remedy, RemedyKind, Snapshot
+from drumline.scheduling.model import Pool
 from tests.unit.scheduling.builders import cluster, gang, node, queue, run
 
 POOLS = ("a", "b", "c")
@@ -99,3 +100,42 @@ def test_without_quota_and_without_a_wish_quota_in_the_first_pool_is_proposed() 
     assert blocked.remedy == Remedy(
         kind=RemedyKind.RAISE_QUOTA, where="research", pool="a", amount=2
     )
+
+
+PARTS = (Pool(name="a"), Pool(name="b"), Pool(name="c", partitions=("x.com/half", "x.com/third")))
+
+
+def test_a_pool_that_counts_parts_is_for_gangs_that_name_it_alone() -> None:
+    snapshot = replace(world(), pools=PARTS)
+    assert where(*jobs(3), snapshot=snapshot) == ["a", "b"]
+    assert where(*jobs(2, pools=("c", "b")), snapshot=snapshot) == ["b"]
+    assert where(*jobs(1, pool="c"), snapshot=snapshot) == ["c"]
+    assert where(*jobs(1, pool="c", partition="x.com/half"), snapshot=snapshot) == ["c"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message", "right"),
+    [
+        (
+            {"pools": ("c",)},
+            "pool c counts parts of GPUs: name it alone, as gpuPool",
+            None,
+        ),
+        (
+            {"pool": "c", "partition": "x.com/halves"},
+            "pool c has no partition x.com/halves; it has x.com/half, x.com/third",
+            "x.com/half",
+        ),
+        (
+            {"pool": "a", "partition": "x.com/half"},
+            "pool a has no partition x.com/half; it has whole GPUs alone",
+            None,
+        ),
+    ],
+)
+def test_a_partition_that_a_pool_does_not_have_is_told(
+    changes: dict[str, object], message: str, right: str | None
+) -> None:
+    (blocked,) = run(replace(world(), pools=PARTS), *jobs(1, **changes)).blocked
+    assert (blocked.reason, blocked.message) == (BlockReason.POOL_NOT_FOUND, message)
+    assert (blocked.remedy and blocked.remedy.where) == right

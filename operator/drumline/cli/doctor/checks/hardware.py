@@ -7,12 +7,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from drumline.api.base import GROUP, VERSION
+from drumline.api.resource_names import shares_gpus
 from drumline.cli.doctor.checks.wording import some
 from drumline.cli.doctor.facts import DeviceSlice, NodeClock, NodeFact, PoolFact
 from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned
 from drumline.cli.formatting import duration, many
 
-VENDORS: Final[Mapping[str, str]] = {"nvidia.com": "nvidia.com/gpu", "amd.com": "amd.com/gpu"}
+VENDORS: Final[Mapping[str, str]] = {
+    "nvidia.com": "nvidia.com/gpu",
+    "amd.com": "amd.com/gpu",
+    "habana.ai": "habana.ai/gaudi",
+}
 """The domain of a vendor's resources and what counts whole GPUs."""
 GPU_LABELS: Final[Mapping[str, str]] = {
     "nvidia.com/gpu.present": "nvidia.com",
@@ -22,10 +27,12 @@ GPU_LABELS: Final[Mapping[str, str]] = {
     "karpenter.k8s.aws/instance-gpu-name": "nvidia.com",
     "feature.node.kubernetes.io/amd-gpu": "amd.com",
     "feature.node.kubernetes.io/pci-1002.present": "amd.com",
+    "intel.feature.node.kubernetes.io/gaudi": "habana.ai",
 }
 """Labels of nodes that have GPUs, whoever sets them: GPU feature discovery, node feature discovery,
 clouds."""
-PRODUCT: Final = "nvidia.com/gpu.product"
+PRODUCTS: Final = ("nvidia.com/gpu.product", "amd.com/gpu.product-name")
+"""Labels that name the model of a node's GPUs."""
 AHEAD_WARNING_SECONDS: Final = 3.0
 """Kubelets' renewals and the server's stamps are known to a second."""
 AHEAD_LIMIT_SECONDS: Final = 30.0
@@ -89,7 +96,9 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
         members = members_of(pool, nodes)
         resource = pool.spec.gpu_resource
         without = [node.name for node in members if not node.allocatable.get(resource)]
-        products = {node.labels[PRODUCT] for node in members if PRODUCT in node.labels}
+        products = {
+            node.labels[label] for node in members for label in PRODUCTS if label in node.labels
+        }
         total = sum(node.allocatable.get(resource, 0) for node in members)
         if not members:
             yield Warned(
@@ -106,12 +115,20 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
             yield Warned(
                 message=f"{pool.name}: its GPUs differ ({some(products)}); a gang may get both, and"
                 " trains at the pace of the slower",
-                fix=f"a GpuPool for each, with {PRODUCT} in its nodeSelector",
+                fix=f"a GpuPool for each, with {' or '.join(PRODUCTS)} in its nodeSelector",
             )
         else:
             kind = f", {some(products)}" if products else ""
             yield Passed(
                 message=f"{pool.name}: {many(len(members), 'node')} with {many(total, 'GPU')}{kind}"
+            )
+        shared = [node.name for node in members if shares_gpus(node.labels)]
+        if shared:
+            yield Warned(
+                message=f"{pool.name}: on {some(shared)} several of {resource} are one GPU"
+                " (time-slicing, MPS): only jobs of one GPU are placed there",
+                fix="offer whole GPUs to gangs, or parts that are apart (MIG, spec.partitions);"
+                " docs/accelerators.md",
             )
     selected = {node.name for pool in pools for node in members_of(pool, nodes)}
     outside = [

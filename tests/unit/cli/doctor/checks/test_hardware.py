@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
 from drumline.cli.doctor.checks.hardware import clocks, gpus, pools, topology
@@ -31,6 +33,31 @@ def test_gpus_by_claims_alone_are_named_as_such_and_other_drivers_are_not_gpus()
     assert "that bare have" in hidden.message
     assert isinstance(alone, CheckFailed)
     assert "dra offer GPUs by Dynamic Resource Allocation alone" in alone.message
+
+
+@pytest.mark.parametrize(
+    ("label", "resource"),
+    [
+        ("feature.node.kubernetes.io/amd-gpu", "amd.com/gpu"),
+        ("intel.feature.node.kubernetes.io/gaudi", "habana.ai/gaudi"),
+    ],
+)
+def test_other_vendors_are_known_by_their_labels_and_resources(label: str, resource: str) -> None:
+    bare = NodeFact(name="bare", labels={label: "true"}, allocatable={}, capacity={})
+    (result,) = gpus((bare,), ())
+    assert isinstance(result, CheckFailed)
+    assert f"bare have GPUs, but no kubelet offers {resource}" in result.message
+    amounts = {resource: 8}
+    good = NodeFact(name="good", labels={label: "true"}, allocatable=amounts, capacity=amounts)
+    assert list(gpus((good,), ())) == [Passed(message="8 GPUs are offered")]
+
+
+def test_nodes_with_shared_gpus_are_named() -> None:
+    labels = {"nvidia.com/gpu.sharing-strategy": "time-slicing", "nvidia.com/gpu.replicas": "4"}
+    nodes = (a_node("whole"), a_node("sliced", labels={**H100, **labels}))
+    (_, shared) = pools((a_pool("gpus", nodeSelector=H100),), nodes)
+    assert isinstance(shared, Warned)
+    assert "gpus: on sliced several of nvidia.com/gpu are one GPU" in shared.message
 
 
 def test_a_label_that_says_false_promises_nothing() -> None:
