@@ -218,6 +218,27 @@ class Kube:
                 if until(list(objects.values())):
                     return list(objects.values())
 
+    def version(self, plural: str, namespace: str | None = None) -> str:
+        """The version of all objects of a kind now: `events_since` begins there."""
+        answer = self._api.request("GET", f"{path_of(plural, namespace)}?limit=1")
+        return answer["metadata"]["resourceVersion"]
+
+    def events_since(
+        self, version: str, plural: str, *, count: int, of: Callable[[str, Json], bool]
+    ) -> list[tuple[str, Json]]:
+        """The first events of a kind since then, in order, of those that `of(type, object)` takes.
+
+        Types are ADDED, MODIFIED, DELETED. Fewer, where no more come for a while.
+        """
+        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+        events: list[tuple[str, Json]] = []
+        for event in self._watch(f"{path_of(plural)}?{urlencode(query)}"):
+            if of(event["type"], event["object"]):
+                events.append((event["type"], event["object"]))
+            if len(events) == count:
+                break
+        return events
+
     def _watch(self, path: str) -> Iterable[Json]:
         with Api(self.kubeconfig, user=self._user) as api:
             try:

@@ -84,6 +84,7 @@ WHOLES = {
                 f"tests/property/test_scheduling_{name}.py"
                 for name in ("pairs", "optimum", "lifetimes", "sequences")
             ),
+            "tests/property/test_growing_world.py",
         ),
         environment={"DRUMLINE_PROPERTIES": "all"},
     ),

@@ -2,7 +2,7 @@
 
 An autoscaler answers node by node and promises nothing, so a demand is kept as one, for one gang:
 
-    asked ──► the gang starts ──► over once its pods are there
+    asked ──► the gang starts: nothing is visible any more ──► over once its pods are there
       │
       ├─────► nobody would start with it any more (quota, deleted, suspended) ──► over
       └─────► timeout ──► over; in this zone the pool is to grow as far only after a pause
@@ -25,6 +25,8 @@ from drumline.scheduling.resources import Resources
 
 FIRST_PAUSE_SECONDS: Final = 60.0
 LONGEST_PAUSE_SECONDS: Final = 3600.0
+_DOUBLINGS: Final = 10
+"""More than enough for the longest."""
 STARTED_SECONDS: Final = 15.0
 """A gang that starts has bound all its pods by then, or is not worth the autoscaler's attention:
 Karpenter leaves nodes alone for 20 s after it last nominated them."""
@@ -95,10 +97,7 @@ class NodeDemands:
             if now < backoff.until
         }
         return tuple(
-            replace(offer, pool_limit=min(offer.pool_limit, limits[offer.pool, offer.zone]))
-            if (offer.pool, offer.zone) in limits
-            else offer
-            for offer in offers
+            replace(offer, new_limit=limits.get((offer.pool, offer.zone))) for offer in offers
         )
 
     def next_change(self, timeouts: Mapping[str, float], *, now: float) -> float | None:
@@ -201,7 +200,8 @@ def _backoffs(
         if end is not DemandEnd.TIMED_OUT:
             continue
         refusals = known[place].refusals + 1 if place in known else 1
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** (refusals - 1))
+        doublings = min(refusals - 1, _DOUBLINGS)  # after weeks of refusals 2.0 ** n overflows
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
         current = backoffs.get(place)
         is_open = current is not None and now < current.until
         goals = [demand.pool_nodes, *([current.pool_nodes] if current and is_open else [])]

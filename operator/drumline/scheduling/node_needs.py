@@ -110,6 +110,10 @@ class PoolSizes:
         """How many nodes the pool has once all are there."""
         return self._there[pool] + max(self._starting[pool], self._asked[pool])
 
+    def without_starting(self, pool: str) -> int:
+        """The same, where those that are being set up are some of those that were asked for."""
+        return self._there[pool] + self._asked[pool]
+
     def starting(self, pool: str) -> int:
         """How many are being set up."""
         return self._starting[pool]
@@ -134,13 +138,17 @@ def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -
     world = GrownCluster(
         snapshot=settled(snapshot, gangs=gangs, decisions=Decisions()), decide=decide
     )
+    sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
     needs: list[NeedsNodes] = []
     places: dict[str, Placed] = {}
     for gang in line[:MAX_GANGS]:
         for offer, most in _asked_before(asked[gang.uid], snapshot.offers, gang=gang):
-            start = world.start(gang, offer=offer, most=most)
+            # others may have taken what came for it: with as many again the pool gets too large
+            room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
+            start = world.start(gang, offer=offer, most=min(most, room))
             if start is not None:
                 places[gang.uid] = start.placed
+                sizes.ask(offer.pool, start.need.nodes)
                 needs += [start.need] if start.need.nodes else []
     return Promised(
         snapshot=replace(
@@ -181,7 +189,7 @@ def with_node_needs(
     sizes = PoolSizes(snapshot.nodes)
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
-    if waiting and any(sizes.of(offer.pool) < offer.pool_limit for offer in snapshot.offers):
+    if waiting and any(_room(offer, sizes) for offer in snapshot.offers):
         world = GrownCluster(
             snapshot=settled(
                 replace(promised.snapshot, nodes=(*snapshot.nodes, *promised.coming)),
@@ -267,9 +275,15 @@ def _choices(
     ranks = {pool: rank for rank, pool in enumerate(wished)}
     open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
     for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):
-        most = min(pods, offer.pool_limit - sizes.of(offer.pool))
-        if most > 0:
+        most = min(pods, _room(offer, sizes))
+        if most:
             yield offer, most
+
+
+def _room(offer: NodeOffer, sizes: PoolSizes) -> int:
+    """How many nodes may be asked for by a gang that has not asked yet."""
+    limits = [each for each in (offer.pool_limit, offer.new_limit) if each is not None]
+    return max(0, min(limits) - sizes.of(offer.pool))
 
 
 def _promised_nodes(

@@ -110,6 +110,16 @@ def give_up_after(site: Site, seconds: int) -> None:
     site.kube.patch("gpupools", site.pool, body)
 
 
+def came_and_went(site: Site, *, since: str, count: int) -> list[tuple[str, str]]:
+    """Pods of the corner and of the operator's namespace, in order."""
+
+    def counts(kind: str, pod: Json) -> bool:
+        return kind != "MODIFIED" and pod["metadata"]["namespace"] in (NAMESPACE, site.namespace)
+
+    events = site.kube.events_since(since, "pods", count=count, of=counts)
+    return [(kind, pod["metadata"]["namespace"]) for kind, pod in events]
+
+
 def test_a_gang_of_32_gets_32_nodes_from_none_and_nobody_over_the_quota_gets_any(
     grow: Grow,
 ) -> None:
@@ -122,9 +132,14 @@ def test_a_gang_of_32_gets_32_nodes_from_none_and_nobody_over_the_quota_gets_any
     assert "starts with 32 more nodes of pool" in job["status"]["message"]
     autoscaler.wait_placeholders(32)
     assert autoscaler.advance(AGE_SECONDS) == 0  # they are new
+    before = site.kube.version("pods")
     assert autoscaler.advance(SCAN_SECONDS) == 32
     site.wait("gang", phase_is("Running"))
     autoscaler.wait_placeholders(0)
+    # An autoscaler that looks meanwhile sees pods or placeholders, never both.
+    assert came_and_went(site, since=before, count=64) == (
+        [("DELETED", NAMESPACE)] * 32 + [("ADDED", site.namespace)] * 32
+    )
     assert {pod["spec"]["nodeName"] for pod in site.pods("gang")} == set(autoscaler.nodes)
     site.wait("over", reason_is("ExceedsQuota"))
     site.wait("second", reason_is("QuotaExhausted"))

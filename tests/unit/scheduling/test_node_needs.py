@@ -199,6 +199,16 @@ def test_what_was_asked_for_stays_though_the_nodes_that_came_fill_the_pool() -> 
     assert needs(run(asked, big, gang("late", gpus=8, at=-1.0))) == {"big": 4}
 
 
+def test_nodes_that_others_took_are_not_asked_for_again_beyond_the_limit() -> None:
+    taken = [node(f"n{i}", gpus=8, used=pod(8)) for i in range(3)]
+    came = [node(f"n{i}", gpus=8) for i in range(3, 5)]
+    snapshot = growing(*taken, *came, offers=(offer(limit=7),))
+    big = gang("big", nodes=5, gpus=8)
+    assert run(asking(snapshot, "uid-big", nodes=5), big).needs_nodes == ()
+    wide = replace(snapshot, offers=(offer(limit=8),))
+    assert needs(run(asking(wide, "uid-big", nodes=5), big)) == {"big": 3}
+
+
 def asking(snapshot: Snapshot, *uids: str, nodes: int) -> Snapshot:
     asked = tuple(AskedNodes(uid=uid, pool="h100", nodes=nodes) for uid in uids)
     return replace(snapshot, asked=asked)

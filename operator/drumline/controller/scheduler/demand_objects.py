@@ -69,6 +69,14 @@ class DemandObjects(Protocol):
         """
         ...
 
+    async def withdraw(self, demand: NodeDemand) -> None:
+        """Delete all of a demand.
+
+        Raises:
+            KubeError: some may still be there.
+        """
+        ...
+
     async def answer(self, demand: NodeDemand) -> str:
         """What the autoscaler has said of a demand whose objects were read; '' for nothing.
 

@@ -152,7 +152,7 @@ class SchedulerLoop:
         decided = time.perf_counter()
         self._decided_in = decided - started
         broken = (held.gang for held in snapshot.admitted if held.lost)
-        self._node_requests.take(decisions, waiting=(*pending, *broken), now=now)
+        await self._node_requests.take(decisions, waiting=(*pending, *broken), now=now)
         if explains:
             self._forecasts.look_at_line(
                 decisions.blocked, snapshot=snapshot, pending=pending, now=now

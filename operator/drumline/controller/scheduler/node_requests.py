@@ -99,8 +99,15 @@ class NodeRequests:
             return snapshot
         return self._demands.shown_to(snapshot, offers=offers, now=now)
 
-    def take(self, decisions: Decisions, *, waiting: Iterable[Gang], now: float) -> None:
-        """Take in what a cycle has decided about the gangs that wait, broken ones among them."""
+    async def take(self, decisions: Decisions, *, waiting: Iterable[Gang], now: float) -> None:
+        """Take in what a cycle has decided about the gangs that wait, broken ones among them.
+
+        Nothing is asked any more for a gang that starts when this returns, so before its first pod
+        is bound: beside the pods an autoscaler would see placeholders that fit nowhere.
+
+        Raises:
+            NotLeader: this process may not write any more.
+        """
         before = self._demands
         if before is None or not (before.open or before.backoffs or decisions.needs_nodes):
             return
@@ -133,6 +140,19 @@ class NodeRequests:
         if after.demands != before:
             self._demands = after.demands
             self._wake.set()
+        for demand in after.demands.open:
+            if demand.started_at == now:
+                await self._withdraw(demand)
+
+    async def _withdraw(self, demand: NodeDemand) -> None:
+        objects = self._modes.get(self._mode(demand))
+        try:
+            if objects is not None:
+                await objects.withdraw(demand)
+        except NotLeader:
+            raise
+        except KubeError as error:  # a start is worth more; they are deleted with the next look
+            log.warning("node_demands_not_kept", error=str(error))
 
     def said(self, uid: str) -> str:
         """What the autoscaler last said of the nodes that this job waits for; '' for nothing."""
@@ -171,13 +191,12 @@ class NodeRequests:
         if self._demands is None:
             self._demands = NodeDemands(open=tuple(recorded), backoffs=self._known_backoffs)
             self._wake_scheduler()
-        demands = self._demands.open
+        demands = [each for each in self._demands.open if each.started_at is None]
         for mode, objects in self._modes.items():
             await objects.keep_only([each for each in demands if self._mode(each) in (mode, "")])
         there = {demand_name(each) for each in recorded}
         for demand in demands:
-            if demand.started_at is None:
-                await self._ask(demand, is_new=demand_name(demand) not in there)
+            await self._ask(demand, is_new=demand_name(demand) not in there)
         await self._listen(demands)
         asked = {each.uid for each in self._demands.open}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}

@@ -75,13 +75,7 @@ class Placeholders:
     async def _delete(self, uid: str, stale: Iterable[PodView], *, is_asked: bool) -> None:
         """With one request, unless others of the same gang are to stay."""
         if not is_asked:
-            await writes.delete_collection(
-                self._client,
-                PODS,
-                namespace=self._settings.namespace,
-                label_selector=f"{_ASKED}={uid}",
-                grace_seconds=0,
-            )
+            await self._delete_all(uid)
             return
         for pod in stale:
             with suppress(NotFound):
@@ -93,6 +87,19 @@ class Placeholders:
                     namespace=pod.namespace,
                     grace_seconds=0,
                 )
+
+    async def withdraw(self, demand: NodeDemand) -> None:
+        """Delete those of a demand."""
+        await self._delete_all(demand.uid)
+
+    async def _delete_all(self, uid: str) -> None:
+        await writes.delete_collection(
+            self._client,
+            PODS,
+            namespace=self._settings.namespace,
+            label_selector=f"{_ASKED}={uid}",
+            grace_seconds=0,
+        )
 
     async def ask(self, asking: Asking) -> None:
         """Create those that are missing, and have autoscalers see all of them."""

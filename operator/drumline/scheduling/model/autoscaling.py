@@ -20,6 +20,8 @@ class NodeOffer:
     """Where they come; '' where the autoscaler chooses."""
     pool_limit: int
     """The most nodes that the pool may have with them, the present ones counted."""
+    new_limit: int | None = None
+    """Fewer, for gangs that have not asked yet: the pool did not get that many lately."""
 
     @property
     def pool(self) -> str:
