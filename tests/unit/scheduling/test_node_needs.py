@@ -418,3 +418,14 @@ def test_what_is_being_set_up_for_nobody_counts_towards_the_limit() -> None:
     snapshot = growing(*nodes, offers=(offer(limit=4),))
     assert needs(run(snapshot, gang("two", nodes=2, gpus=8))) == {}
     assert needs(run(snapshot, gang("single", nodes=1, gpus=8))) == {"single": 1}
+
+
+def test_small_jobs_fill_nodes_that_are_partly_used_and_leave_whole_ones_to_the_autoscaler() -> (
+    None
+):
+    half = [admitted(gang(f"half-{name}", gpus=4), name) for name in ("n1", "n2")]
+    nodes = [node(f"n{number}", gpus=8) for number in range(4)]
+    snapshot = growing(*nodes, offers=(offer(),), running=half)
+    small = [gang(f"small-{number}", gpus=4, at=float(number)) for number in range(2)]
+    decisions = run(snapshot, *small)
+    assert {placed.assignment for placed in decisions.placed} == {("n1",), ("n2",)}

@@ -1,7 +1,8 @@
 """Surplus: the pods of an elastic gang above its smallest size, as eviction units.
 
 A running gang gives up its surplus size by size, in whole slices: first slices with most pods on
-nodes that the preemptor needs, then from the last node on. A shrinking gang loses only the restart
+nodes that the preemptor needs, then those whose node is soonest empty, so that an autoscaler can
+take it away, then from the last node on. A shrinking gang loses only the restart
 of the evicted pods, because the others keep its work. So surplus is cheaper than the same GPUs of a
 gang that loses its work.
 
@@ -11,6 +12,7 @@ Example: a gang of legal sizes 2, 4 and 8 runs with 8 pods. Its units are 4 pods
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -88,11 +90,30 @@ def _in_leaving_order(
         for first in range(gang.extras, len(held.assignment), pods_per_slice)
     ]
 
-    def key(pods_per_slice: Sequence[int]) -> tuple[int, int, int]:
-        helping = sum(ordinals[i] >= 0 and wanted(ordinals[i]) for i in pods_per_slice)
-        return (-helping, -ordinals[pods_per_slice[0]], -pods_per_slice[0])
+    own = Counter(ordinals)
+    others = {ordinal: _others(held, view=view, ordinal=ordinal) for ordinal in own}
+
+    def key(pods_per_slice: Sequence[int]) -> tuple[int, ...]:
+        here = [ordinals[i] for i in pods_per_slice]
+        helping = sum(ordinal >= 0 and wanted(ordinal) for ordinal in here)
+        kept_by_others = sum(others[ordinal] for ordinal in here)
+        left = sum(own[ordinal] for ordinal in here) - len(here)
+        return (-helping, kept_by_others, left, -here[0], -pods_per_slice[0])
 
     return [position for pods_per_slice in sorted(slices, key=key) for position in pods_per_slice]
+
+
+def _others(held: Admitted, *, view: PoolView, ordinal: int) -> bool:
+    """Whether a node has GPUs in use that are not this gang's."""
+    if ordinal < 0:
+        return False
+    node = view.tree.nodes[ordinal]
+    mine = sum(
+        held.gang.request_of(position).gpus
+        for position, name in enumerate(held.assignment)
+        if name == node.name
+    )
+    return node.allocatable.gpus - view.free[ordinal][0] > mine
 
 
 def _allocation(*, held: Admitted, view: PoolView, positions: Sequence[int]) -> Allocation:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.scheduling import Policy
+from drumline.scheduling import Admitted, Policy
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 SURPLUS = Policy(surplus=True)
@@ -49,3 +49,31 @@ def test_of_equal_pods_the_last_leaves_first() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[elastic], queues=(queue("research", 100),))
     (preemption,) = run(snapshot, gang("x", priority=5), policy=SURPLUS).preemptions
     assert [victim.kept for victim in preemption.victims] == [(0,)]
+
+
+def given_back(elastic: Admitted, *others: Admitted) -> tuple[int, ...]:
+    """The positions that are kept when a gang of another queue asks for the quota, not the room."""
+    queues = (
+        queue("all"),
+        queue("research", 4, parent="all"),
+        queue("other", 8, parent="all"),
+    )
+    free = node("n3", "rack-1", gpus=8, labels={"a": "b"})
+    nodes = [*(node(f"n{i}", "rack-0", gpus=8) for i in range(3)), free]
+    snapshot = cluster(*nodes, running=[elastic, *others], queues=queues)
+    asks = gang("x", gpus=8, queue="other", required_level="rack", selector={"a": "b"})
+    (preemption,) = run(snapshot, asks, policy=SURPLUS).preemptions
+    (victim,) = preemption.victims
+    return victim.kept
+
+
+def test_of_pods_whose_room_nobody_needs_those_leave_first_whose_node_is_empty_then() -> None:
+    """Half of the last node is another's: without the last pod it would not be empty."""
+    elastic = admitted(gang("e", nodes=3, gpus=4, sizes=(1, 3)), "n0", "n0", "n1")
+    stays = admitted(gang("r", gpus=4, queue="elsewhere"), "n1")
+    assert given_back(elastic, stays) == (2,)
+
+
+def test_a_node_with_the_fewest_pods_of_the_gang_is_emptied_first() -> None:
+    elastic = admitted(gang("e", nodes=3, gpus=4, sizes=(1, 3)), "n0", "n1", "n1")
+    assert given_back(elastic) in {(1,), (2,)}
