@@ -11,7 +11,15 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import BlockReason, CycleCache, Decisions, GpuHourBudget, decide
+from drumline.scheduling import (
+    BlockReason,
+    CycleCache,
+    Decisions,
+    GpuHourBudget,
+    Refill,
+    WhenSpent,
+    decide,
+)
 from drumline.scheduling.invariants import violations
 from tests.property.scheduling_worlds import NOW, Feature, World, world
 
@@ -19,13 +27,27 @@ STILL = frozenset({Feature.ELASTIC, Feature.PREEMPTION, Feature.MIN_RUNTIME})
 """What can let a running gang grow, or be moved for another."""
 
 
+def some_budget(chance: Random) -> GpuHourBudget:
+    """Of the last days."""
+    return GpuHourBudget(gpu_hours=chance.randint(1, 9), window_days=chance.randint(1, 3))
+
+
+def budget_of_any_kind(chance: Random) -> GpuHourBudget:
+    refill = chance.choice([None, *Refill])
+    return GpuHourBudget(
+        gpu_hours=chance.randint(1, 9),
+        window_days=0 if refill else chance.randint(1, 3),
+        refill=refill,
+        credit_gpu_hours=chance.choice([0, 4]) if refill else 0,
+        when_spent=chance.choice(list(WhenSpent)),
+    )
+
+
 def budgeted(seed: int, features: frozenset[Feature]) -> World:
     """Each queue has a budget or none, and has had anything from nothing to twice as much."""
     given, chance = world(seed, features), Random(seed)
     queues = tuple(
-        replace(queue, budget=GpuHourBudget(gpu_hours=chance.randint(1, 9), window_days=days))
-        if (days := chance.randint(0, 3))
-        else queue
+        replace(queue, budget=some_budget(chance)) if chance.randint(0, 3) else queue
         for queue in given.snapshot.queues
     )
     spent = {
@@ -98,3 +120,28 @@ def test_a_spent_budget_is_a_held_queue_by_another_name(seed: int) -> None:
         ),
     )
     assert answers(item.decide()) == answers(replace(item, snapshot=held).decide())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_every_kind_of_budget_keeps_its_word_and_a_cache_changes_nothing(seed: int) -> None:
+    chance = Random(seed)
+    given = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)))
+    snapshot = replace(
+        given.snapshot,
+        queues=tuple(
+            replace(queue, budget=budget_of_any_kind(chance)) for queue in given.snapshot.queues
+        ),
+        spent={
+            queue.name: {
+                int(NOW // 86_400) - chance.randint(0, 40): chance.randint(0, 9 * 3600)
+                for _ in range(4)
+            }
+            for queue in given.snapshot.queues
+        },
+    )
+    item, cache = replace(given, snapshot=snapshot), CycleCache()
+    asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
+    decisions = item.decide()
+    for _ in range(2):
+        assert decide(snapshot=snapshot, cache=cache, **asked) == decisions
+    assert violations(snapshot=snapshot, decisions=decisions, **asked) == ()

@@ -19,6 +19,7 @@ from drumline.api.base import (
 from drumline.api.capacity import Price, SpotChoice
 from drumline.api.conditions import Condition
 from drumline.api.namespaceselector import NamespaceSelector
+from drumline.api.queuebudget import BudgetUse, QueueBudget
 
 
 class PoolQuota(ApiModel):
@@ -72,16 +73,6 @@ class IdleRules(ApiModel):
     suspension. Default: 240."""
 
 
-class QueueBudget(ApiModel):
-    """How many GPU-hours the jobs of this queue may have in a time."""
-
-    gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)]
-    """GPU-hours, over all pools: one GPU held for one hour is one, whatever it is used for."""
-    window_days: Annotated[int, Field(ge=1, le=92)]
-    """Days (UTC) that count, today included: what was had earlier flows back, a day each
-    midnight."""
-
-
 class TrainingQueueSpec(ApiModel):
     """How much a team may hold, and which jobs may ask for it."""
 
@@ -115,9 +106,8 @@ class TrainingQueueSpec(ApiModel):
     """What the queue is due of what is shared, beside the weights of its siblings: it counts where
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""
     budget: QueueBudget | None = None
-    """GPU-hours that its jobs may have in a time. Once they are spent no waiting job of this queue
-    starts and none grows; those that run go on, and their hours count. Counted from when it is set,
-    with what foreign pods hold that it pays for; absent: no limit."""
+    """GPU-hours that its jobs may have in a time, and what becomes of them once these are spent.
+    Counted from when it is set, with what foreign pods hold that it pays for; absent: no limit."""
     spot: SpotChoice | None = None
     """Whether its jobs use pools with capacity.type Spot. Prefer: before all others. Avoid: after
     all others. Only: no others. Never: only others. A job that names pools is tried in its own
@@ -161,29 +151,6 @@ class PoolUsage(ApiModel):
     """GPUs held by admitted jobs, and by foreign pods that the queue pays for."""
     foreign_gpus: int | None = None
     """How many of them foreign pods hold, which are no TrainingJob's. Absent: none."""
-
-
-class DayOfUse(ApiModel):
-    """What the queue had on one day."""
-
-    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", max_length=10)]
-    """The day (UTC)."""
-    gpu_seconds: int
-    """GPU-seconds held on it."""
-
-
-class BudgetUse(ApiModel):
-    """What a queue with a budget had, as of `until`."""
-
-    spent_gpu_hours: int
-    """Whole GPU-hours of the days that count."""
-    until: Timestamp
-    """Up to when is counted."""
-    days: Annotated[
-        list[DayOfUse] | None, Field(max_length=92, json_schema_extra=keyed_by("day"))
-    ] = None
-    """By day, the latest 92 on which there was any; also of jobs that are gone. For a new
-    leader."""
 
 
 class TrainingQueueStatus(ApiModel):

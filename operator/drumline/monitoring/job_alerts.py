@@ -100,8 +100,8 @@ QUEUES: Final = AlertGroup(
         ),
         Alert(
             name="DrumlinePreemptionsPileUp",
-            expression="sum by (reason)"
-            ' (increase(drumline_preemptions_total{reason!~"Moved|QueueDrained"}[1h])) > 20',
+            expression="sum by (reason) (increase(drumline_preemptions_total"
+            '{reason!~"Moved|QueueDrained|BudgetSpent"}[1h])) > 20',
             minutes=0,
             severity="warning",
             summary="{{ $value | humanize }} gangs were preempted within an hour, reason"

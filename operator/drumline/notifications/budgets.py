@@ -11,6 +11,12 @@ from drumline.notifications.events import NewsKind, OutlookChange, change_id
 from drumline_trainer.contract import plain
 
 SHARE: Final = 0.8
+_THEN: Final = {
+    "Refuse": "Once they are spent none of its waiting jobs starts; what runs goes on.",
+    "Warn": "Once they are spent its jobs go on all the same.",
+    "Expire": "Once they are spent none of its waiting jobs starts, and what runs is saved and"
+    " waits.",
+}
 _MOST_NAME_CHARACTERS: Final = 253
 
 
@@ -28,6 +34,8 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     namespace: str = ""
     gpu_hours: int = 0
     window_days: int = 0
+    refill: str = ""
+    when_spent: str = ""
     spent_gpu_hours: int = 0
     until: str = ""
 
@@ -50,6 +58,8 @@ class _QueueMetadata(_QueuePart, frozen=True, rename="camel"):
 class _SeenBudget(_QueuePart, frozen=True, rename="camel"):
     gpu_hours: int = 0
     window_days: int = 0
+    refill: str = ""
+    when_spent: str = ""
 
 
 class _SeenUse(_QueuePart, frozen=True, rename="camel"):
@@ -88,6 +98,8 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
         resource_version=queue.metadata.resource_version,
         gpu_hours=budget.gpu_hours,
         window_days=budget.window_days,
+        refill=budget.refill,
+        when_spent=budget.when_spent,
         spent_gpu_hours=use.spent_gpu_hours,
         until=use.until,
     )
@@ -108,7 +120,16 @@ def budget_change(queue: NotifiableQueue, *, now: float) -> OutlookChange:
         name=queue.name,
         uid=queue.uid,
         queue=queue.name,
-        message=f"It has had {queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours in"
-        f" {queue.window_days} days ({share:.0%}). Once they are spent none of its waiting jobs"
-        " starts; what runs goes on.",
+        message=f"It has had {queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours"
+        f" {_time(queue)} ({share:.0%}). {_THEN.get(queue.when_spent, _THEN['Refuse'])}",
     )
+
+
+def _time(queue: NotifiableQueue) -> str:
+    match queue.refill:
+        case "Weekly":
+            return "of this week"
+        case "Monthly":
+            return "of this month"
+        case _:
+            return f"in {queue.window_days} days"

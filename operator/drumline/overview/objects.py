@@ -203,6 +203,9 @@ class BudgetOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
 
     gpu_hours: int = 0
     window_days: int = 0
+    refill: str = ""
+    credit_gpu_hours: int = 0
+    when_spent: str = "Refuse"
 
 
 class DayOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):

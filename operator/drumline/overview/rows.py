@@ -129,7 +129,10 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
 
     Attributes:
         gpu_hours: GPU-hours that they may have.
-        window_days: in so many days, today included.
+        window_days: in so many days, today included; 0: it is refilled.
+        refill: Weekly or Monthly, by the calendar (UTC); empty: what was had flows back.
+        credit_gpu_hours: of the next refill, which they may have before it.
+        when_spent: Refuse, Warn or Expire.
         spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
         left: what was left at the end of each of these days, and now.
         expected: what will be left at the end of the coming days, if the queue holds what it holds
@@ -142,6 +145,9 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
     gpu_hours: int
     window_days: int
     spent_gpu_hours: int
+    refill: str = ""
+    credit_gpu_hours: int = 0
+    when_spent: str = "Refuse"
     left: tuple[BudgetDay, ...] = ()
     expected: tuple[BudgetDay, ...] = ()
     spent_at: float | None = None

@@ -45,6 +45,7 @@ from drumline.scheduling.model import (
     PreemptionRule,
     Queue,
     Reclaim,
+    Refill,
     Role,
     Slice,
     Snapshot,
@@ -53,6 +54,7 @@ from drumline.scheduling.model import (
     Toleration,
     TolerationOperator,
     WaitingRule,
+    WhenSpent,
     WithinQueue,
 )
 from drumline.scheduling.resources import Resources
@@ -90,6 +92,7 @@ __all__ = [
     "QueueEviction",
     "QueueEvictionReason",
     "Reclaim",
+    "Refill",
     "Remedy",
     "RemedyKind",
     "Reservation",
@@ -105,6 +108,7 @@ __all__ = [
     "Victim",
     "VictimReason",
     "WaitingRule",
+    "WhenSpent",
     "WithinQueue",
     "decide",
     "expected_starts",

@@ -38,10 +38,11 @@ from drumline.scheduling.decisions import (
 from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs
-from drumline.scheduling.queue_evictions import queue_evictions, recalled, with_evictions
+from drumline.scheduling.queue_evictions import queue_evictions, with_evictions
 from drumline.scheduling.queueing.blocked_cache import BlockedCache
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
+from drumline.scheduling.quota.budgets import Budgets
 from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.rejections import Rejection
 
@@ -73,18 +74,39 @@ def decide(
     cache = cache or CycleCache()
     waiting = tuple(pending)
     # Who has to leave for no other's sake counts as leaving from here on.
-    leaving, staying = queue_evictions(snapshot), recalled(snapshot)
+    budgets = Budgets(queues=snapshot.queues, spent=snapshot.spent, now=now)
+    evictions = queue_evictions(snapshot, budgets=budgets, now=now)
     decisions = _decide(
-        snapshot=with_evictions(snapshot, leaving=leaving, staying=staying),
+        snapshot=with_evictions(snapshot, leaving=evictions.leaving, staying=evictions.staying),
         pending=waiting,
         policy=policy,
         now=now,
         cache=cache,
         explain=explain,
     )
-    if not leaving and not staying:
-        return decisions
-    return replace(decisions, evictions=leaving, stay=(*decisions.stay, *staying))
+    times = (decisions.retry_at, evictions.again_at)
+    return replace(
+        decisions,
+        placed=_warned(decisions.placed, pending=waiting, budgets=budgets),
+        evictions=evictions.leaving,
+        stay=(*decisions.stay, *evictions.staying),
+        retry_at=min((at for at in times if at is not None), default=None),
+    )
+
+
+def _warned(
+    placed: tuple[Placed, ...], *, pending: Sequence[Gang], budgets: Budgets
+) -> tuple[Placed, ...]:
+    """The starts, with what is to be said to gangs that go over their queue's budget."""
+    if not budgets.warns:
+        return placed
+    queue_of = {gang.uid: gang.queue for gang in pending}
+    return tuple(
+        replace(start, message=warning)
+        if (warning := budgets.warning(queue_of.get(start.uid, "")))
+        else start
+        for start in placed
+    )
 
 
 def _decide(

@@ -233,6 +233,8 @@ class QueueEvictionReason(StrEnum):
 
     QUEUE_DRAINED = "QueueDrained"
     """Its queue gives up everything that it runs."""
+    BUDGET_SPENT = "BudgetSpent"
+    """Its queue does so once its budget is spent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

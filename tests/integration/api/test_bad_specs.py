@@ -1046,6 +1046,24 @@ PLATFORM = [
         budget={"gpuHours": 0, "windowDays": 30},
     ),
     queue(
+        "a budget of two times",
+        "spec.budget.windowDays",
+        "remove one",
+        budget={"gpuHours": 1, "windowDays": 1, "refill": "Weekly"},
+    ),
+    queue(
+        "credit on nothing",
+        "spec.budget.creditGpuHours",
+        "add refill",
+        budget={"gpuHours": 1, "windowDays": 1, "creditGpuHours": 1},
+    ),
+    queue(
+        "a budget that kills",
+        "spec.budget.whenSpent",
+        '"Expire"',
+        budget={"gpuHours": 1, "windowDays": 1, "whenSpent": "Kill"},
+    ),
+    queue(
         "a budget of parts of hours",
         "spec.budget.gpuHours",
         "must be of type integer",
@@ -1057,7 +1075,12 @@ PLATFORM = [
         "less than or equal to 92",
         budget={"gpuHours": 1, "windowDays": 365},
     ),
-    queue("a budget for ever", "spec.budget.windowDays", "Required", budget={"gpuHours": 1}),
+    queue(
+        "a budget for ever",
+        "spec.budget.windowDays",
+        "windowDays or refill",
+        budget={"gpuHours": 1},
+    ),
     queue("its own parent", "spec.parent", "name the queue above this one", parent="probe"),
     queue("parent in capitals", "spec.parent", "[a-z0-9]", parent="Team"),
     queue(

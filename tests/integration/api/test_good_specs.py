@@ -212,6 +212,15 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a queue for all namespaces with a label of any value or none": manifest(
         "TrainingQueue", namespaceSelector={}
     ),
+    "a queue whose budget the calendar refills": manifest(
+        "TrainingQueue",
+        budget={
+            "gpuHours": 1,
+            "refill": "Monthly",
+            "creditGpuHours": 1,
+            "whenSpent": "Expire",
+        },
+    ),
     "a queue with a budget": manifest(
         "TrainingQueue", budget={"gpuHours": 1_000_000_000, "windowDays": 92}
     ),

@@ -47,7 +47,15 @@ def test_a_spent_budget_keeps_jobs_waiting_under_the_next_leader_too(
     assert f"queue {site.queue} has spent 1" in late["status"]["message"]
     assert "% of its budget of 1 GPU-hour in 7 days" in late["status"]["message"]
     assert site.job("runs")["status"]["phase"] == "Running"
-    # What the job that runs had stays when it is gone.
+    # With another choice of the owner what runs leaves, too, and comes back with hours to have.
+    spec = {"budget": {"whenSpent": "Expire"}}
+    site.kube.patch("trainingqueues", site.queue, {"spec": spec})
+    runs = site.wait("runs", reason_is("BudgetSpent"), seconds=60)
+    assert "assignment" not in runs["status"]
+    site.kube.patch("trainingqueues", site.queue, {"spec": {"budget": {"whenSpent": "Warn"}}})
+    site.wait("runs", phase_is("Running"), seconds=60)
+    site.wait("late", phase_is("Running"), seconds=60)
+    # What a job had stays when it is gone.
     site.kube.delete("trainingjobs", "runs", site.namespace)
     set_budget(site, 2)
     site.wait("late", phase_is("Running"), seconds=60)

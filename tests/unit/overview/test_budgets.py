@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.cli.overview.tables import budget_text
 from drumline.overview.queues import queue_rows
 from drumline.overview.rows import BudgetDay, BudgetRow
-from drumline.scheduling.model import GpuHourBudget
+from drumline.scheduling.model import GpuHourBudget, Refill
 from drumline.scheduling.quota.budgets import flows_back_at, window_gpu_seconds
 from tests.unit.overview.objects import NOW, a_cluster, a_queue, at
 
@@ -27,13 +28,19 @@ def a_day(back: int, gpu_hours: float) -> dict[str, Any]:
 
 
 def budget_of(
-    *days: dict[str, Any], gpu_hours: int = 100, window_days: int = 2, gpus: int = 0
+    *days: dict[str, Any],
+    gpu_hours: int = 100,
+    window_days: int = 2,
+    gpus: int = 0,
+    refill: str = "",
+    credit: int = 0,
 ) -> BudgetRow:
     spent = {"spentGpuHours": 7, "until": at(0), "days": list(days)}
     usage = [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": gpus}]
     queue = a_queue(
         "q",
-        budget={"gpuHours": gpu_hours, "windowDays": window_days},
+        budget={"gpuHours": gpu_hours, "creditGpuHours": credit}
+        | ({"refill": refill} if refill else {"windowDays": window_days}),
         status={"budget": spent, "usage": usage},
     )
     (row,) = queue_rows(a_cluster(queue))
@@ -90,3 +97,30 @@ def test_the_midnight_is_the_one_that_the_scheduler_waits_for(
     assert row.left[-1].left_gpu_hours == pytest.approx(whole - had / HOUR, abs=0.1)
     if had >= whole * HOUR:
         assert row.back_at == flows_back_at(days, budget=budget, now=NOW)
+
+
+@given(
+    st.dictionaries(st.integers(0, 60), st.integers(0, 60), max_size=8),
+    st.sampled_from(list(Refill)),
+    st.integers(1, 150),
+    st.integers(0, 20),
+)
+def test_the_calendar_is_the_schedulers(
+    hours: dict[int, int], refill: Refill, whole: int, credit: int
+) -> None:
+    used = (a_day(back, each) for back, each in hours.items())
+    row = budget_of(*used, gpu_hours=whole, refill=refill, credit=credit)
+    budget = GpuHourBudget(gpu_hours=whole, refill=refill, credit_gpu_hours=credit)
+    days = {int(TODAY // DAY) - back: each * HOUR for back, each in hours.items()}
+    had = window_gpu_seconds(days, budget=budget, now=NOW)
+    assert row.left[-1].left_gpu_hours == pytest.approx(whole - had / HOUR, abs=0.1)
+    if had >= (whole + credit) * HOUR and row.back_at is not None:
+        assert row.back_at == flows_back_at(days, budget=budget, now=NOW)
+    assert (row.back_at is None) <= (
+        had < (whole + credit) * HOUR or flows_back_at(days, budget=budget, now=NOW) > NOW + 7 * DAY
+    )
+
+
+def test_the_words_name_the_refill_and_the_credit() -> None:
+    row = budget_of(a_day(0, 30), refill="Monthly", credit=5)
+    assert budget_text(row) == "7 of 100 GPU-hours a month spent (5 more on credit)"

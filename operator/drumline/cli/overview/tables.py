@@ -115,12 +115,18 @@ def stop_text(row: QueueRow) -> str:
             return ""
 
 
+_REFILLS: Final = {"Weekly": "a week", "Monthly": "a month"}
+
+
 def budget_text(budget: BudgetRow | None) -> str:
     """`90 of 100 GPU-hours of 30 days spent`, and when all of it is; empty for none."""
     if budget is None:
         return ""
-    whole = f"{many(budget.gpu_hours, 'GPU-hour')} of {many(budget.window_days, 'day')}"
+    time = _REFILLS.get(budget.refill) or f"of {many(budget.window_days, 'day')}"
+    whole = f"{many(budget.gpu_hours, 'GPU-hour')} {time}"
     text = f"{budget.spent_gpu_hours} of {whole} spent"
+    if budget.credit_gpu_hours:
+        text = f"{text} ({budget.credit_gpu_hours} more on credit)"
     if budget.spent_at is not None:
         return f"{text}, all of it on {day(budget.spent_at)} at this use"
     if budget.back_at is not None:

@@ -25,7 +25,8 @@ from datetime import UTC, date, datetime
 from typing import Any, Final, NamedTuple, cast
 
 from drumline.api.load import ApiError, parse
-from drumline.api.trainingqueue import BudgetUse, TrainingQueueSpec
+from drumline.api.queuebudget import BudgetUse
+from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.gpu_seconds_rates import JobUse
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.queues import budget_of

@@ -16,8 +16,10 @@ from drumline.scheduling.model import (
     PriceRule,
     Queue,
     Reclaim,
+    Refill,
     SpotRule,
     WaitingRule,
+    WhenSpent,
     WithinQueue,
 )
 
@@ -82,7 +84,13 @@ def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
     budget = spec.budget
     if budget is None:
         return None
-    return GpuHourBudget(gpu_hours=budget.gpu_hours, window_days=budget.window_days)
+    return GpuHourBudget(
+        gpu_hours=budget.gpu_hours,
+        window_days=budget.window_days or 0,
+        refill=None if budget.refill is None else Refill(budget.refill),
+        credit_gpu_hours=budget.credit_gpu_hours or 0,
+        when_spent=WhenSpent(budget.when_spent),
+    )
 
 
 def policy_of(policy: SchedulingPolicy) -> Policy:

@@ -56,7 +56,7 @@ def violations(
 ) -> tuple[str, ...]:
     """Every violation of I1 to I6 and I10 by one cycle's decisions under a policy."""
     waiting = tuple(pending)
-    departing = queue_eviction_violations(snapshot=snapshot, decisions=decisions)
+    departing = queue_eviction_violations(snapshot=snapshot, decisions=decisions, now=now)
     # All else was decided with them told.
     recalled = {held.gang.uid for held in snapshot.admitted if held.departs}
     snapshot = with_evictions(snapshot, leaving=decisions.evictions, staying=decisions.stay)

@@ -1,14 +1,25 @@
-"""Who leaves for nobody's sake: every running gang of a drained queue, and no other."""
+"""Who leaves for nobody's sake: all that run in a drained queue, or where a budget expired."""
 
 from __future__ import annotations
 
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Snapshot
+from drumline.scheduling.invariants.budgets import spent_queues
+from drumline.scheduling.model import Snapshot, WhenSpent
 
 
-def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions) -> list[str]:
+def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: float) -> list[str]:
     """Gangs that leave and need not, that stay and must not, or that are told two things."""
-    drained = {queue.name for queue in snapshot.queues if queue.drained}
+    spent = spent_queues(snapshot, now=now)
+    drained = {
+        queue.name
+        for queue in snapshot.queues
+        if queue.drained
+        or (
+            queue.name in spent
+            and queue.budget is not None
+            and queue.budget.when_spent is WhenSpent.EXPIRE
+        )
+    }
     leave = {eviction.uid for eviction in decisions.evictions}
     stay = set(decisions.stay)
     said: list[str] = []

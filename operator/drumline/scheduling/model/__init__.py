@@ -43,6 +43,8 @@ from drumline.scheduling.model.queues import (
     PreemptionRule,
     Queue,
     Reclaim,
+    Refill,
+    WhenSpent,
     WithinQueue,
 )
 from drumline.scheduling.model.snapshot import Snapshot
@@ -71,6 +73,7 @@ __all__ = [
     "PriceRule",
     "Queue",
     "Reclaim",
+    "Refill",
     "Role",
     "Slice",
     "Snapshot",
@@ -80,5 +83,6 @@ __all__ = [
     "Toleration",
     "TolerationOperator",
     "WaitingRule",
+    "WhenSpent",
     "WithinQueue",
 ]

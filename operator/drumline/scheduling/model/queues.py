@@ -39,22 +39,47 @@ class PreemptionRule:
     reclaim: Reclaim = Reclaim.NEVER
 
 
+class WhenSpent(StrEnum):
+    """What becomes of a queue's gangs once its budget is spent."""
+
+    REFUSE = "Refuse"
+    """No pending one starts; those that run go on."""
+    WARN = "Warn"
+    """Nothing but words."""
+    EXPIRE = "Expire"
+    """No pending one starts, and those that run save and leave."""
+
+
+class Refill(StrEnum):
+    """When a budget is there again, by the calendar (UTC)."""
+
+    WEEKLY = "Weekly"
+    """On Mondays."""
+    MONTHLY = "Monthly"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuHourBudget:
     """How much the jobs of a queue may have in a time. What they had is `Snapshot.spent`."""
 
     gpu_hours: int
-    window_days: int
-    """Days (UTC) that count, today included."""
+    window_days: int = 0
+    """Days (UTC) that count, today included; 0 where it is refilled."""
+    refill: Refill | None = None
+    credit_gpu_hours: int = 0
+    """Taken from the next refill before it comes."""
+    when_spent: WhenSpent = WhenSpent.REFUSE
 
     def __post_init__(self) -> None:
-        """Reject a budget that is always spent, and a time without a day.
+        """Reject a budget that is always spent, a time without a day or two, and endless credit.
 
         Raises:
             ValueError: with the field.
         """
-        if self.gpu_hours < 1 or self.window_days < 1:
-            raise ValueError(f"a budget has at least 1 GPU-hour in 1 day, not {self}")
+        if self.gpu_hours < 1 or (self.refill is None) != (self.window_days >= 1):
+            raise ValueError(f"a budget has at least 1 GPU-hour in 1 day, or is refilled: {self}")
+        if self.credit_gpu_hours and self.refill is None:
+            raise ValueError(f"credit is taken from the next refill, which never comes: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

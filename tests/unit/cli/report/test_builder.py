@@ -152,6 +152,7 @@ MENDS_ITSELF = {
     *(
         Reason.MEMBERS_CHANGED,
         Reason.PREEMPTED,
+        Reason.QUEUE_STOPPED,
         Reason.NODE_DISRUPTED,
         BlockReason.WAITING_FOR_VICTIMS,
         BlockReason.WAITING_FOR_JOBS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import UTC, date, datetime
 from typing import Any
 
 import pytest
@@ -16,9 +17,12 @@ from drumline.scheduling import (
     MoveBudget,
     Policy,
     Queue,
+    QueueEvictionReason,
+    Refill,
     Remedy,
     RemedyKind,
     Snapshot,
+    WhenSpent,
     decide,
 )
 from drumline.scheduling.invariants import violations
@@ -209,3 +213,134 @@ def test_the_invariant_names_what_is_given_to_a_queue_whose_budget_is_spent() ->
 def test_a_budget_of_nothing_is_refused(hours: int, days: int) -> None:
     with pytest.raises(ValueError, match="at least 1 GPU-hour in 1 day"):
         GpuHourBudget(gpu_hours=hours, window_days=days)
+
+
+WEEKLY = GpuHourBudget(gpu_hours=10, refill=Refill.WEEKLY)
+MONTHLY = GpuHourBudget(gpu_hours=10, refill=Refill.MONTHLY)
+
+
+def at_noon(day: int) -> float:
+    return day * DAY + DAY / 2.0
+
+
+@pytest.mark.parametrize(
+    ("days", "today", "hours"),
+    [
+        ({MONDAY - 1: 9, MONDAY: 2, MONDAY + 6: 3}, MONDAY + 6, 5),
+        ({MONDAY - 7: 4, MONDAY - 1: 9, MONDAY: 2}, MONDAY, 5),  # 3 beyond the week before
+        ({MONDAY - 14: 25, MONDAY: 2}, MONDAY, 7),  # 15 beyond, of which a week takes 10
+        ({MONDAY - 14: 35, MONDAY: 2}, MONDAY, 17),
+        ({MONDAY + 20: 4}, MONDAY, 4),  # of a leader whose clock was ahead
+        ({}, MONDAY, 0),
+    ],
+)
+def test_a_week_begins_on_monday_and_pays_for_what_the_one_before_overdrew(
+    days: dict[int, int], today: int, hours: int
+) -> None:
+    had = {day: each * HOUR for day, each in days.items()}
+    assert window_gpu_seconds(had, budget=WEEKLY, now=at_noon(today)) == hours * HOUR
+
+
+@pytest.mark.parametrize(
+    ("day", "first"),
+    [
+        ("2024-02-29", "2024-03-01"),
+        ("2024-12-31", "2025-01-01"),
+        ("2025-02-01", "2025-03-01"),
+        ("2023-11-30", "2023-12-01"),
+    ],
+)
+def test_a_month_ends_with_its_last_day(day: str, first: str) -> None:
+    today = date.fromisoformat(day).toordinal() - date(1970, 1, 1).toordinal()
+    days = {today: 10 * HOUR}
+    back = flows_back_at(days, budget=MONTHLY, now=at_noon(today))
+    assert datetime.fromtimestamp(back, UTC).date().isoformat() == first
+    assert is_spent(days, budget=MONTHLY, now=back - 1)
+    assert not is_spent(days, budget=MONTHLY, now=back)
+
+
+def test_credit_is_had_before_the_refill_and_taken_from_it() -> None:
+    budget = replace(WEEKLY, credit_gpu_hours=5)
+    days = {MONDAY: 14 * HOUR}
+    assert not is_spent(days, budget=budget, now=at_noon(MONDAY))
+    assert is_spent(days, budget=WEEKLY, now=at_noon(MONDAY))
+    assert is_spent({MONDAY: 15 * HOUR}, budget=budget, now=at_noon(MONDAY))
+    assert window_gpu_seconds(days, budget=budget, now=at_noon(MONDAY + 7)) == 4 * HOUR
+    far = {MONDAY: 36 * HOUR}
+    assert flows_back_at(far, budget=budget, now=at_noon(MONDAY)) == (MONDAY + 21) * DAY
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"window_days": 1, "refill": Refill.WEEKLY},
+        {},
+        {"window_days": 1, "credit_gpu_hours": 1},
+    ],
+)
+def test_a_time_is_a_window_or_a_refill_and_credit_needs_that(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"refill"):
+        GpuHourBudget(gpu_hours=1, **wrong)
+
+
+def test_a_warning_keeps_nothing_from_anybody_and_is_said_with_the_start() -> None:
+    warns = world(budget=replace(TEN_IN_2, when_spent=WhenSpent.WARN))
+    starts = gang("starts")
+    decisions = run(warns, starts, now=NOON)
+    (placed,) = decisions.placed
+    assert placed.message == (
+        "queue research has spent 110 % of its budget of 10 GPU-hours in 2 days: its jobs start"
+        " all the same"
+    )
+    assert decisions.evictions == ()
+    assert violations(snapshot=warns, pending=[starts], decisions=decisions, now=NOON) == ()
+
+
+EXPIRES = replace(TEN_IN_2, when_spent=WhenSpent.EXPIRE)
+RUNS = admitted(gang("runs", gpus=2), "n0")
+
+
+def test_what_runs_leaves_with_an_expired_budget_and_nothing_starts() -> None:
+    snapshot, waits = world(budget=EXPIRES, running=(RUNS,)), gang("waits")
+    decisions = run(snapshot, waits, now=NOON)
+    (eviction,) = decisions.evictions
+    assert (eviction.key, eviction.why) == ("training/runs", QueueEvictionReason.BUDGET_SPENT)
+    assert eviction.message == (
+        "queue research has spent 110 % of its budget of 10 GPU-hours in 2 days: its jobs save and"
+        " wait until enough has flowed back, on 2024-10-01 (UTC) at the earliest, or until"
+        " budget.gpuHours of the queue is raised"
+    )
+    assert [blocked.reason for blocked in decisions.blocked] == [BlockReason.BUDGET_SPENT]
+    assert violations(snapshot=snapshot, pending=[waits], decisions=decisions, now=NOON) == ()
+    leaves = replace(RUNS, leaving=True, departs=True)
+    raised = world(budget=replace(EXPIRES, gpu_hours=12), running=(leaves,))
+    assert run(raised, now=NOON).stay == (RUNS.gang.uid,)
+
+
+@pytest.mark.parametrize("gpus", [1, 2, 7])
+@pytest.mark.parametrize("budget", [EXPIRES, replace(WEEKLY, when_spent=WhenSpent.EXPIRE)])
+def test_an_expired_budget_is_overrun_by_one_cycle_at_most(
+    gpus: int, budget: GpuHourBudget
+) -> None:
+    """Nothing wakes the scheduler but the clock; what is held is charged second by second."""
+    runs = admitted(gang("runs", gpus=gpus), "n0")
+    had, start = 9 * HOUR + 100, int(NOON)
+    snapshot = replace(world(budget=budget, running=(runs,)), nodes=(node("n0", gpus=gpus),))
+    now, cycles = NOON, 0
+    while True:
+        spent = {MONDAY: had + gpus * (int(now) - start)}
+        decisions = run(replace(snapshot, spent={"research": spent}), now=now)
+        cycles += 1
+        if decisions.evictions:
+            break
+        assert decisions.retry_at is not None
+        now = max(decisions.retry_at, now + 0.05)  # as the loop does
+    overrun = spent[MONDAY] - 10 * HOUR
+    assert 0 <= overrun < gpus, "a second, as the tally counts whole ones"
+    assert cycles <= 25
+
+
+def test_a_queue_that_holds_nothing_is_not_looked_at_for_its_budget() -> None:
+    assert run(world(days={}, budget=EXPIRES), now=NOON).retry_at is None
+    far = world(days={}, budget=replace(EXPIRES, gpu_hours=10_000), running=(RUNS,))
+    assert run(far, now=NOON).retry_at == (MONDAY + 1) * DAY
