@@ -9,9 +9,10 @@ matrices of the layers, each expert's own; embeddings, heads, norms and biases, 
 between hidden states, are AdamW's. The factor 0.2·√max(rows, columns) gives the update the size of
 AdamW's (Liu et al. 2025), so that one learning rate and one weight decay do for both.
 
-The iteration needs the whole matrix: ranks that hold parts of it gather the momentum (`matrices`),
-and each computes the same and takes its own part. It is done in fp32: what bf16 rounds away differs
-between layouts, and is multiplied along the way by up to several hundred.
+The iteration needs the whole matrix. Ranks that share its rows bring them to one of them, each rank
+has the turn of other matrices (`shared_matrices`); where the tensor axis cuts it too, and of stacks
+of experts, all gather the momentum (`matrices`) and compute the same. It is done in fp32: what bf16
+rounds away differs between layouts, and is multiplied along the way by up to several hundred.
 
     bytes of state for each parameter of a matrix: 4, half of AdamW's
 """
@@ -28,6 +29,7 @@ from torch import Tensor
 from drumline_trainer.config import OptimizerConfig
 from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.optimization.matrices import matrices_of
+from drumline_trainer.optimization.shared_matrices import turns_of
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.sharding.world import World
 
@@ -52,6 +54,9 @@ class Muon:
         chosen = [part for part, its in zip(slices, self._is_matrix, strict=True) if its]
         rest = [part for part, its in zip(slices, self._is_matrix, strict=True) if not its]
         self._matrices = matrices_of(chosen, world)
+        self._turns = turns_of(self._matrices)
+        shared = {number for turns in self._turns for number in turns.numbers}
+        self._alone = [number for number in range(len(chosen)) if number not in shared]
         self._momenta = [torch.zeros_like(part.tensor) for part in chosen]
         self._adamw = ShardedAdamW(rest, config)
 
@@ -62,13 +67,28 @@ class Muon:
         self._adamw.update(rest, rate=rate)
         chosen = [g for g, its in zip(gradients, self._is_matrix, strict=True) if its]
         beta = self._config.momentum
-        for matrix, momentum, gradient in zip(self._matrices, self._momenta, chosen, strict=True):
+        for momentum, gradient in zip(self._momenta, chosen, strict=True):
             momentum.lerp_(gradient, 1 - beta)
-            whole = matrix.gather(gradient.lerp(momentum, beta))
+
+        def ahead(number: int) -> Tensor:
+            return chosen[number].lerp(self._momenta[number], beta)
+
+        for number in self._alone:
+            matrix = self._matrices[number]
+            whole = matrix.gather(ahead(number))
             if matrix.slice.box.elements:
-                step = rate * _LIKE_ADAMW * math.sqrt(max(whole.shape[-2:]))
-                weight = matrix.slice.tensor.mul_(1 - rate * self._config.weight_decay)
-                weight.sub_(matrix.own(orthogonal(whole)), alpha=step)
+                self._move(number, matrix.own(orthogonal(whole)), rate=rate)
+        for turns in self._turns:
+            parts = [ahead(number) for number in turns.numbers]
+            whole = turns.to_turn(parts)
+            made = turns.to_parts(None if whole is None else orthogonal(whole), like=parts)
+            for number, part in zip(turns.numbers, made, strict=True):
+                self._move(number, part, rate=rate)
+
+    def _move(self, number: int, update: Tensor, *, rate: float) -> None:
+        part = self._matrices[number].slice
+        weight = part.tensor.mul_(1 - rate * self._config.weight_decay)
+        weight.sub_(update, alpha=rate * _LIKE_ADAMW * math.sqrt(max(part.shape[-2:])))
 
     def set_finished_steps(self, steps: int) -> None:
         """Of AdamW's bias correction."""

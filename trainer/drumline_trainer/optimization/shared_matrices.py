@@ -1,0 +1,122 @@
+"""Matrices that several ranks hold parts of, each worked out by one of these ranks.
+
+Where every rank puts every matrix together, all do the same arithmetic. Here n ranks take n
+matrices at a time, one each: an all-to-all brings the parts of a matrix to the rank whose turn it
+is, another brings what it made of them back. So each rank does an n-th of the arithmetic and
+receives 2 N / n · (n - 1) / n elements of N, where all-gathers bring it N (n - 1) / n (Liu et al.
+2025, distributed Muon).
+
+    ranks 0 1, matrices A B       parts A0 B0 | A1 B1
+    to the rank whose turn it is        A0 A1 | B0 B1
+    what they made, back                a0 b0 | a1 b1
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.optimization.matrices import Matrices, MatrixGather
+from drumline_trainer.sharding.boxes import Box
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixTurns:
+    """Matrices that are exchanged at once; the k-th is the turn of the group's k-th rank."""
+
+    numbers: tuple[int, ...]
+    """Of the matrices among all, at most as many as there are ranks."""
+    gathers: tuple[MatrixGather, ...]
+    """What would put each of them together, over one group."""
+
+    def to_turn(self, parts: Sequence[Tensor]) -> Tensor | None:
+        """The matrix whose turn it is here, from all ranks' parts; None: there is none. Collective.
+
+        Args:
+            parts: this rank's part of each of the matrices.
+        """
+        mine = self._mine
+        boxes = () if mine is None else mine.boxes
+        pieces = self._exchanged(
+            [part.flatten() for part in parts], sizes=[box.elements for box in boxes]
+        )
+        if mine is None:
+            return None
+        whole = pieces[0].new_zeros(mine.whole.shape)
+        for box, piece in zip(boxes, pieces, strict=True):
+            if box.elements:
+                whole[box.slices_within(mine.whole)] = piece.view(box.shape)
+        return whole
+
+    def to_parts(self, whole: Tensor | None, *, like: Sequence[Tensor]) -> list[Tensor]:
+        """This rank's part of what each rank made of its matrix. Collective.
+
+        Args:
+            whole: what was made of the matrix whose turn it is here.
+            like: parts of the shapes that come back.
+        """
+        mine = self._mine
+        sent: list[Tensor] = []
+        if mine is not None and whole is not None:
+            sent = [
+                whole[box.slices_within(mine.whole)].flatten()
+                if box.elements
+                else whole.new_zeros(0)
+                for box in mine.boxes
+            ]
+        pieces = self._exchanged(sent, sizes=[part.numel() for part in like], of=like[0])
+        return [piece.view(part.shape) for piece, part in zip(pieces, like, strict=True)]
+
+    @property
+    def _mine(self) -> MatrixGather | None:
+        rank = self.gathers[0].group.rank()
+        return self.gathers[rank] if rank < len(self.gathers) else None
+
+    def _exchanged(
+        self, sent: Sequence[Tensor], *, sizes: Sequence[int], of: Tensor | None = None
+    ) -> list[Tensor]:
+        """What every rank has for this one, of these sizes; those that are not named have none."""
+        first = self.gathers[0]
+        ranks = first.group.size()
+        outgoing = [len(piece) for piece in sent] + [0] * (ranks - len(sent))
+        incoming = [*sizes, *[0] * (ranks - len(sizes))]
+        example = sent[0] if sent else of
+        if example is None:
+            raise ValueError("nothing says of which type an exchange without parts is")
+        room = example.new_empty(sum(incoming))
+        packed = torch.cat(list(sent)) if sent else example.new_empty(0)
+        with step_part("all_to_all", first.axis):
+            dist.all_to_all_single(room, packed, incoming, outgoing, group=first.group)
+        ends = list(itertools.accumulate(sizes))
+        return [room[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def turns_of(matrices: Sequence[Matrices]) -> list[MatrixTurns]:
+    """For the matrices that one all-gather would put together; matrices of like size at once.
+
+    Every rank of a group has the same ones, in the same order.
+    """
+    shared = [number for number, matrix in enumerate(matrices) if _is_shared(matrix)]
+    shared.sort(key=lambda number: -matrices[number].box.elements)
+    turns: list[MatrixTurns] = []
+    for group, members in itertools.groupby(
+        shared, key=lambda number: matrices[number].gathers[0].group
+    ):
+        every = iter(members)
+        while numbers := tuple(itertools.islice(every, group.size())):
+            gathers = tuple(matrices[number].gathers[0] for number in numbers)
+            turns.append(MatrixTurns(numbers=numbers, gathers=gathers))
+    return turns
+
+
+def _is_shared(matrix: Matrices) -> bool:
+    """Whether all ranks of one group would make the same of it."""
+    if len(matrix.gathers) != 1 or len(matrix.slice.shape) != 2:
+        return False
+    return matrix.box == Box(offsets=(0, 0), shape=tuple(matrix.slice.shape))
