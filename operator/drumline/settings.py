@@ -29,6 +29,9 @@ class Settings:
     installation: str = ""
     """DRUMLINE_INSTALLATION: whose pools and queues these are, by their label
     drumline.dev/installation; empty: those without it."""
+    guarded_pools: tuple[str, ...] = ()
+    """DRUMLINE_GUARDED_POOLS: the GpuPools whose nodes are tainted while gangs are promised places
+    there, with commas."""
     identity: str = "drumline"
     """DRUMLINE_POD_NAME: holder identity in the Lease; the host's name by default."""
     trainer_image: str = "drumline/trainer:dev"
@@ -117,8 +120,9 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     log_level = read.choice("LOG_LEVEL", defaults.log_level, LOG_LEVELS)
     return Settings(
         namespace=read.text("NAMESPACE", defaults.namespace),
-        watch_namespaces=read.names("WATCH_NAMESPACES"),
+        watch_namespaces=read.names("WATCH_NAMESPACES", of="namespace"),
         installation=read.name("INSTALLATION"),
+        guarded_pools=read.names("GUARDED_POOLS", of="GpuPool"),
         identity=read.text("POD_NAME", socket.gethostname()),
         trainer_image=read.text("TRAINER_IMAGE", defaults.trainer_image),
         operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),
@@ -168,11 +172,11 @@ class _Reader:
             raise SettingsError(f"DRUMLINE_{name}={value!r}: must be a name as of a namespace")
         return value
 
-    def names(self, name: str) -> tuple[str, ...]:
+    def names(self, name: str, *, of: str) -> tuple[str, ...]:
         values = tuple(filter(None, self.text(name, "").split(",")))
         for value in values:
             if not _NAME.fullmatch(value):
-                raise SettingsError(f"DRUMLINE_{name}: {value!r} is no name of a namespace")
+                raise SettingsError(f"DRUMLINE_{name}: {value!r} is no name of a {of}")
         return tuple(dict.fromkeys(values))
 
     def number(self, name: str, default: float, *, low: float) -> float:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from tests.suite.parts import PYTEST
 
 MODULE = (sys.executable, "-m")
+RACE = "tests/integration/operator/test_guarded_nodes.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,12 @@ WHOLES = {
         summary="3 jobs on 3 nodes in every order of steps, two crashes in any, and a failing pod",
         command=(*PYTEST, "-rP", "--timeout=7200", "tests/property/test_exploration.py"),
         environment={"DRUMLINE_PROPERTIES": "all"},
+    ),
+    "guard": Whole(
+        summary="a Deployment that scales, on the real kube-scheduler, against a preempting gang: "
+        "100 rounds, 10 min",
+        command=(*PYTEST, "-rP", "--timeout=3600", RACE),
+        environment={"DRUMLINE_RACE_ROUNDS": "100"},
     ),
     "crash": Whole(
         summary="the operator ends at every write of every life of a job, in four ways; 40 min, a "

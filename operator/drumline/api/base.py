@@ -36,6 +36,9 @@ LABEL_NODE_DEMAND = f"{GROUP}/node-demand"
 ANNOTATION_NODE_DEMAND = f"{GROUP}/node-demand"
 """Of a placeholder: what was asked for, so that a new leader can go on with it."""
 
+TAINT_PROMISED = f"{GROUP}/promised"
+"""Of a node with a place that a gang was promised: keeps kube-scheduler off, and nobody else."""
+
 TOKEN_SECRET_SUFFIX = "-drumline-token"  # noqa: S105 - a name's end, not a secret
 """Secrets whose names end like this hold the tokens of jobs: no template may name one. Who has a
 job's token speaks to its agents as the operator does."""

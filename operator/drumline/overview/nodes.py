@@ -14,8 +14,10 @@ from drumline_trainer.contract import plain
 READY: Final = "Ready"
 QUARANTINED: Final = "Quarantined"
 _KEEPS_PODS_OFF: Final = frozenset(("NoSchedule", "NoExecute"))
-_GPU_TAINTS: Final = frozenset(("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi"))
-"""Every job tolerates them."""
+_NO_OBSTACLES: Final = frozenset(
+    ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "drumline.dev/promised")
+)
+"""Keys of taints: every job tolerates those of devices, and the last keeps off others than jobs."""
 _MOST_GPUS: Final = 2**20
 _LONGEST_WHY: Final = 200
 
@@ -104,7 +106,7 @@ def _state(node: NodeObject, *, health: PoolNodeHealth | None) -> tuple[str, str
     taints = [
         taint
         for taint in node.spec.taints or ()
-        if taint.effect in _KEEPS_PODS_OFF and taint.key not in _GPU_TAINTS
+        if taint.effect in _KEEPS_PODS_OFF and taint.key not in _NO_OBSTACLES
     ]
     if taints:
         return "Tainted", ", ".join(f"{each.key}:{each.effect}" for each in taints)

@@ -15,12 +15,15 @@ from tests.operator_process import ROOT
 
 NAMESPACE = "drumline-system"
 CORE, RBAC = "/api/v1", "/apis/rbac.authorization.k8s.io/v1"
+ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 PATHS = {
     "ServiceAccount": f"{CORE}/namespaces/{{namespace}}/serviceaccounts",
     "ClusterRole": f"{RBAC}/clusterroles",
     "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
     "Role": f"{RBAC}/namespaces/{{namespace}}/roles",
     "RoleBinding": f"{RBAC}/namespaces/{{namespace}}/rolebindings",
+    "ValidatingAdmissionPolicy": f"{ADMISSION}/validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": f"{ADMISSION}/validatingadmissionpolicybindings",
 }
 """What of the chart decides rights, and where it is created."""
 
@@ -43,7 +46,7 @@ def token_of(
         namespace: where it is installed.
     """
     chart = _chart(settings, release=release, namespace=namespace)
-    made = [document for document in chart if document["kind"] in PATHS]
+    made = [document for document in chart if _decides_rights(document)]
     with Api(api.kubeconfig) as server:
         for manifest in made:
             try:
@@ -61,6 +64,12 @@ def token_of(
         yield server.request("POST", path, request)["status"]["token"]
         for manifest in made:
             server.request("DELETE", f"{_path(manifest)}/{manifest['metadata']['name']}")
+
+
+def _decides_rights(document: Json) -> bool:
+    if document["kind"].startswith("ValidatingAdmissionPolicy"):  # the others are about users
+        return document["metadata"]["name"].endswith(("-operator-pods", "-operator-nodes"))
+    return document["kind"] in PATHS
 
 
 def _path(manifest: Json) -> str:

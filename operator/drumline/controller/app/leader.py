@@ -29,6 +29,7 @@ from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.demand_objects import ObjectSettings
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.karpenter_reports import KarpenterReports
+from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.placeholders import Placeholders
@@ -166,6 +167,7 @@ class LeaderComponents:
             metrics=self._term.metrics.forecasts,
         )
         node_requests = self._wire_node_requests()
+        guard = self._wire_guard()
         messages = self._wire_messages(node_requests, forecasts)
         scheduler = SchedulerLoop(
             state=self._state,
@@ -179,6 +181,7 @@ class LeaderComponents:
             forecasts=forecasts,
             captures=self.captures,
             node_requests=node_requests,
+            guard=guard,
             enqueue=self._queue.add,
         )
         for _ in range(WORKERS):
@@ -188,6 +191,7 @@ class LeaderComponents:
         group.create_task(scheduler.run())
         group.create_task(self._look_at_all(after=scheduler.first_cycle_over))
         group.create_task(node_requests.run())
+        group.create_task(guard.run())
         group.create_task(messages.run())
         group.create_task(forecasts.run())
         group.create_task(
@@ -314,6 +318,15 @@ class LeaderComponents:
         )
         requests.restore({pool.name: pool.status for pool in self._informers.pools.values()})
         return requests
+
+    def _wire_guard(self) -> Guard:
+        return Guard(
+            client=self._term.client,
+            state=self._state,
+            pools=frozenset(self._term.settings.guarded_pools),
+            clock=self._clocks.monotonic,
+            wake_scheduler=self._wake.set,
+        )
 
     def _pods_of_ours(self) -> Iterable[PodView]:
         """The pods in namespaces whose jobs are this installation's."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from drumline.api.base import LABEL_JOB
+from drumline.api.base import LABEL_JOB, TAINT_PROMISED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.pods import ChargedPod, PodsByRole
 from drumline.controller.conversion.nodes import (
@@ -70,6 +70,8 @@ class NodeCache:
         self.standings: Mapping[str, NodeStanding] = {}
         """Of the nodes that something speaks against; set by `node_standings.judge`."""
         self._out_of_service: set[str] = set()
+        self.promised: set[str] = set()
+        """Nodes with the taint that keeps kube-scheduler off what gangs were promised."""
         self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
@@ -103,6 +105,7 @@ class NodeCache:
         name = view.name
         schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
         self._out_of_service.discard(name)
+        self.promised.discard(name)
         if new is None:
             for by_name in (self._views, self._distrusted, self._values, self._contested):
                 by_name.pop(name, None)
@@ -225,6 +228,8 @@ class NodeCache:
         self._views[name] = view
         if self._distrusted.get(name, view.resource_version) != view.resource_version:
             del self._distrusted[name]
+        if any(taint.key == TAINT_PROMISED for taint in view.taints):
+            self.promised.add(name)
         facts = node_facts_of(view)
         if out_of_service(facts):
             self._out_of_service.add(name)
@@ -287,7 +292,7 @@ class NodeCache:
             view.terminating,
             view.allocatable,
             view.labels,
-            view.taints,
+            tuple(taint for taint in view.taints if taint.key != TAINT_PROMISED),
             name in self._distrusted,
             self._closed(name),
         )

@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from drumline.api.autoscaling import NewNode
-from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
+from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND, TAINT_PROMISED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.nodes import GpuUnits, resources_of
 from drumline.kube.quantity import amount
@@ -34,6 +34,8 @@ _PODS: Final = "110"
 """A kubelet's default."""
 
 Json = dict[str, Any]
+_TOLERATES_PROMISES: Final[Json] = {"key": TAINT_PROMISED, "operator": "Exists"}
+"""What is promised to a gang is there for it: an autoscaler adds no node in its stead."""
 
 
 class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -219,7 +221,7 @@ def _pod_spec(
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": 0,
         "nodeSelector": {**gang.selector, **spec.node_selector, **zone},
-        "tolerations": [_toleration(each) for each in gang.tolerations],
+        "tolerations": [*(_toleration(each) for each in gang.tolerations), _TOLERATES_PROMISES],
         **({"affinity": affinity} if affinity else {}),
         "securityContext": {
             "runAsNonRoot": True,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from drumline.api.capacity import PoolCapacity
+from drumline.api.base import TAINT_PROMISED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.resource_names import shares_gpus
 from drumline.cost.money import millionths
@@ -191,7 +192,7 @@ def node_of(
         taints=tuple(
             Taint(key=taint.key, value=taint.value, effect=TaintEffect(taint.effect))
             for taint in view.taints
-            if taint.effect in _EFFECTS
+            if taint.effect in _EFFECTS and taint.key != TAINT_PROMISED
         ),
         unschedulable=view.unschedulable or view.terminating,
         ready=view.ready,

@@ -21,6 +21,7 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
@@ -67,6 +68,7 @@ class SchedulerLoop:
         forecasts: when waiting jobs will probably start.
         captures: where a cycle is written that is asked for.
         node_requests: what autoscalers are asked for.
+        guard: keeps kube-scheduler off what gangs are promised.
         enqueue: wakes the reconciler for a job's key.
     """
 
@@ -84,6 +86,7 @@ class SchedulerLoop:
         forecasts: Forecasts,
         captures: CycleCaptures,
         node_requests: NodeRequests,
+        guard: Guard,
         enqueue: Callable[[str], None],
     ) -> None:
         self._enqueue = enqueue
@@ -98,6 +101,7 @@ class SchedulerLoop:
         self._forecasts = forecasts
         self._captures = captures
         self._node_requests = node_requests
+        self._guard = guard
         self._cycle_cache = CycleCache()
         self._decided_in = 0.0
         self._has_decided = False
@@ -151,14 +155,15 @@ class SchedulerLoop:
         )
         decided = time.perf_counter()
         self._decided_in = decided - started
+        may_be_done = self._guard.hold_back(decisions, pending=pending)
         broken = (held.gang for held in snapshot.admitted if held.lost)
-        await self._node_requests.take(decisions, waiting=(*pending, *broken), now=now)
+        await self._node_requests.take(may_be_done, waiting=(*pending, *broken), now=now)
         if explains:
             self._forecasts.look_at_line(
                 decisions.blocked, snapshot=snapshot, pending=pending, now=now
             )
-            self._explain_waiting(decisions)
-        settled &= await self._committer.carry_out(decisions, jobs=jobs, now=now)
+            self._explain_waiting(may_be_done)
+        settled &= await self._committer.carry_out(may_be_done, jobs=jobs, now=now)
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
@@ -171,10 +176,10 @@ class SchedulerLoop:
                 decisions=decisions,
             )
         self._count(decisions)
-        if decisions.placed:
+        if may_be_done.placed:
             log.info(
                 "cycle",
-                placed=len(decisions.placed),
+                placed=len(may_be_done.placed),
                 blocked=len(decisions.blocked),
                 decide_ms=round((decided - gathered) * 1000, 2),
                 total_ms=round((time.perf_counter() - started) * 1000, 2),

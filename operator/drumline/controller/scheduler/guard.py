@@ -1,0 +1,203 @@
+"""Taints the nodes of guarded pools while a gang is promised places there, and lifts the taints.
+
+What is tainted, and for how long, is decided by `scheduling.guarded_nodes`. What is promised is in
+the jobs' statuses (`nominated`, and an `assignment` whose pods are not all there), so a new leader
+lifts what an earlier one left behind. In a cluster without guarded pools nothing is read or
+written: the operator then has no right to patch a node.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from drumline.api.base import TAINT_PROMISED
+from drumline.api.conditions import Phase
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.kube import reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.kube.kinds import NODES
+from drumline.lifecycle.model.job import Job
+from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.guarded_nodes import NodeGuard, hold_back
+from drumline.scheduling.model import Gang
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.scheduler.guard")
+
+LOOK_SECONDS: Final = 0.5
+"""While nodes are tainted: what is promised is compared so often."""
+WAITING_SECONDS: Final = 0.1
+"""While a decision waits for its nodes to be guarded."""
+RETRY_SECONDS: Final = 1.0
+"""After a refused write."""
+_TAINT: Final = {"key": TAINT_PROMISED, "effect": "NoSchedule"}
+MAX_NAMED: Final = 16
+"""Nodes in one log line."""
+
+
+class _NodeVersion(msgspec.Struct, frozen=True, rename="camel"):
+    uid: str
+    resource_version: str
+
+
+class _NodeTaints(msgspec.Struct, frozen=True):
+    taints: list[dict[str, Any]] = []
+
+
+class _NodeBody(msgspec.Struct, frozen=True):
+    metadata: _NodeVersion
+    spec: _NodeTaints = _NodeTaints()
+
+
+_decode = msgspec.json.Decoder(_NodeBody).decode
+
+
+class Guard:
+    """Keeps the taints as they should be.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        pools: names of the guarded pools.
+        clock: monotonic seconds.
+        wake_scheduler: has the scheduler decide.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        state: ClusterCache,
+        pools: frozenset[str],
+        clock: Callable[[], float],
+        wake_scheduler: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._pools = pools
+        self._clock = clock
+        self._wake_scheduler = wake_scheduler
+        self._wake = asyncio.Event()
+        self._nodes = NodeGuard()
+        self._waited_for: frozenset[str] = frozenset()
+        """Nodes without which a decision of the last cycle could not be carried out."""
+        self._given_up: frozenset[str] = frozenset()
+
+    def hold_back(self, decisions: Decisions, *, pending: Iterable[Gang]) -> Decisions:
+        """The decisions that may be carried out; the scheduler is woken for the others."""
+        if not self._pools:
+            return decisions
+        now = self._clock()
+        secured = self._nodes.secured(now=now)
+        guarded = hold_back(
+            decisions,
+            pools=self._pools,
+            secured=secured,
+            groups={gang.uid: gang.group for gang in pending if gang.group},
+        )
+        self._nodes.want(guarded.nodes, now=now)
+        self._waited_for = guarded.nodes.difference(secured)
+        self._wake.set()
+        return guarded.decisions
+
+    async def run(self) -> None:
+        """Keep the taints as they should be; never returns where a pool is guarded.
+
+        Raises:
+            NotLeader: this process may not write any more.
+        """
+        while self._pools:
+            wrote = await self._settle()
+            if wrote is False:
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            pause = WAITING_SECONDS if self._waited_for else LOOK_SECONDS
+            is_idle = wrote is None and self._nodes.is_idle
+            with suppress(TimeoutError):
+                async with asyncio.timeout(None if is_idle else pause):
+                    await self._wake.wait()
+            self._wake.clear()
+
+    async def _settle(self) -> bool | None:
+        """Make the taints those that are needed; whether all was written, None: nothing was due."""
+        now = self._clock()
+        changes = self._nodes.changes(
+            tainted=self._state.nodes.promised,
+            promised=frozenset(self._promised()),
+            now=now,
+        )
+        add = [name for name in changes.add if not self._state.nodes.is_gone(name)]
+        written: list[bool] = []
+        if add or changes.lift:
+            log.debug(
+                "promises_guarded",
+                tainted=sorted(add)[:MAX_NAMED],
+                lifted=sorted(changes.lift)[:MAX_NAMED],
+            )
+            written = await asyncio.gather(
+                *(self._write(name, tainted=True) for name in add),
+                *(self._write(name, tainted=False) for name in changes.lift),
+            )
+        hopeless = self._nodes.hopeless(now=now)
+        if hopeless - self._given_up:
+            log.warning("promises_not_guarded", nodes=sorted(hopeless)[:MAX_NAMED])
+        self._given_up = hopeless
+        left = self._waited_for - self._nodes.secured(now=self._clock())
+        if left != self._waited_for:
+            self._waited_for = left
+            self._wake_scheduler()
+        return all(written) if written else None
+
+    def _promised(self) -> Iterable[str]:
+        """The nodes of guarded pools on which pods of a gang are still to come. O(jobs)."""
+        for job in self._state.jobs.all():
+            nominated = job.status.nominated
+            if nominated is not None and nominated.gpu_pool in self._pools and not job.finished:
+                yield from nominated.node_names()
+            if job.status.assignment is not None and job.status.phase is not Phase.RUNNING:
+                yield from self._empty_places(job)
+
+    def _empty_places(self, job: Job) -> Iterable[str]:
+        assignment = job.status.assignment
+        if assignment is None or assignment.gpu_pool not in self._pools or job.finished:
+            return ()
+        pods = self._state.pods.of(job.namespace, job.uid)
+        there = Counter(pod.node for pod in pods if pod.holds_node and not pod.terminating)
+        return (Counter(assignment.node_names()) - there).keys()
+
+    async def _write(self, name: str, *, tainted: bool) -> bool:
+        """Add or lift the taint of one node; False: it was refused, and is to be tried again later.
+
+        What the node's taints are by now is read first: others write them too.
+        """
+        try:
+            node = _decode(await reads.get(self._client, NODES, name=name))
+            taints = [each for each in node.spec.taints if each.get("key") != TAINT_PROMISED]
+            if tainted == (len(taints) < len(node.spec.taints)):
+                return True
+            metadata = {
+                "uid": node.metadata.uid,
+                "resourceVersion": node.metadata.resource_version,
+            }
+            after = [*taints, _TAINT] if tainted else taints
+            await writes.merge_patch(
+                self._client,
+                NODES,
+                name=name,
+                body={"metadata": metadata, "spec": {"taints": after or None}},
+            )
+        except NotLeader:
+            raise
+        except (NotFound, Conflict):
+            return True  # the next look decides again
+        except (KubeError, msgspec.MsgspecError) as error:
+            log.warning("taint_not_written", node=name, error=str(error))
+            return False
+        return True

@@ -1,0 +1,131 @@
+"""Nodes of a guarded pool while a gang is promised places there: kube-scheduler binds nothing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.cluster.rest import ApiStatusError
+from tests.integration.operator.chart_rights import NAMESPACE, token_of
+from tests.integration.operator.conftest import HIGH_CLASS, Site, release_lease
+from tests.integration.operator.guard_race import (
+    Race,
+    end_deployments,
+    tainted,
+    untainted,
+    watching,
+)
+from tests.integration.operator.proxy import Proxy
+from tests.kube import Json, Kube, phase_is
+from tests.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.usefixtures("no_operator")
+
+ROUNDS = int(os.environ.get("DRUMLINE_RACE_ROUNDS") or 3)
+SEED = int(os.environ.get("DRUMLINE_RACE_SEED") or 17)
+IS_GUARDED = os.environ.get("DRUMLINE_RACE_GUARDED") != "false"
+"""False: to count what the gang loses without the taint. The test fails then."""
+
+
+@pytest.fixture(autouse=True)
+def high_class(api: Kube) -> None:
+    api.ensure(HIGH_CLASS)
+
+
+@contextmanager
+def guarding(
+    site: Site, folder: Path, *, kubeconfig: Path | None = None
+) -> Generator[OperatorProcess]:
+    settings = {"DRUMLINE_GUARDED_POOLS": site.pool} if IS_GUARDED else {}
+    operator = OperatorProcess(
+        kubeconfig=kubeconfig or site.kube.kubeconfig, folder=folder, settings=settings
+    )
+    operator.start()
+    try:
+        yield operator
+    finally:
+        if operator.process is not None:
+            operator.stop()
+
+
+def test_a_preempting_gang_wins_against_a_deployment_that_scales(
+    site: Site, tmp_path: Path
+) -> None:
+    race = Race(site=site, random=Random(SEED), patience=120 if IS_GUARDED else 10)
+    with guarding(site, tmp_path), watching(site) as bound:
+        race.prepare()
+        won = sum(race.round(number) for number in range(ROUNDS))
+        end_deployments(site)
+    print(f"{won} of {ROUNDS} rounds won, {len(bound.excesses)} moments of overcommitment")
+    assert (won, bound.excesses, bound.refused) == (ROUNDS, [], [])
+
+
+def three_are_tainted(nodes: list[Json]) -> bool:
+    return sum(map(tainted, nodes)) == 3
+
+
+def test_taints_outlive_neither_the_promise_nor_a_leader_that_crashes(
+    site: Site, tmp_path: Path
+) -> None:
+    labels = f"drumline.test/site={site.namespace}"
+    other = {"key": "drumline.test/other", "effect": "NoSchedule", "value": "kept"}
+    with (
+        token_of(site.kube, "drumline-operator", f"guardedPools={{{site.pool}}}") as token,
+        Proxy(site.kube.kubeconfig, tmp_path, token=token) as proxy,
+        guarding(site, tmp_path, kubeconfig=proxy.kubeconfig) as operator,
+    ):
+        body = {"spec": {"taints": [other]}}
+        site.kube.patch("nodes", site.nodes[0], body)
+        site.submit("gang", nodes=3, gpusPerNode=8)
+        site.kube.wait_all("nodes", None, three_are_tainted, labels=labels)
+        operator.kill()
+        release_lease(site.kube)
+        site.kube.delete("trainingjobs", "gang", site.namespace)
+        operator.start()
+        site.kube.wait_all("nodes", None, untainted, labels=labels)
+        site.submit("next", nodes=3, gpusPerNode=8)
+        site.wait("next", phase_is("Running"), seconds=120)
+        nodes = site.kube.wait_all("nodes", None, untainted, labels=labels)
+    assert proxy.refused == []
+    assert [node["spec"]["taints"] for node in nodes if node["spec"].get("taints")] == [[other]]
+
+
+def test_the_right_to_patch_nodes_is_for_this_taint_alone(site: Site, api: Kube) -> None:
+    account = f"system:serviceaccount:{NAMESPACE}:drumline-operator"
+    name, other = site.nodes[0], {"key": "drumline.test/other", "effect": "NoSchedule"}
+    promised = {"key": "drumline.dev/promised", "effect": "NoSchedule"}
+    with token_of(api, "drumline-operator", f"guardedPools={{{site.pool}}}"):
+        operator = Kube(api.kubeconfig, user=account)
+
+        def is_refused(body: Json) -> bool:
+            try:
+                operator.patch("nodes", name, body)
+            except ApiStatusError as error:
+                if error.code != 422:
+                    raise
+                return True
+            return False
+
+        def spec(**fields: object) -> Json:
+            return {"spec": fields}
+
+        label = {"metadata": {"labels": {"drumline.test/mark": "made"}}}
+        deadline = time.monotonic() + 60
+        while not is_refused(label):  # the API server takes policies in without saying when
+            assert time.monotonic() < deadline
+            site.kube.patch("nodes", name, {"metadata": {"labels": {"drumline.test/mark": None}}})
+        assert is_refused(spec(unschedulable=True))
+        assert is_refused(spec(taints=[other]))
+        assert is_refused(spec(taints=[{**promised, "effect": "NoExecute"}]))
+        assert is_refused({"metadata": {"annotations": {"drumline.test/mark": "made"}}})
+        site.kube.patch("nodes", name, spec(taints=[other]))
+        assert is_refused(spec(taints=[promised]))  # and the other is gone
+        assert not is_refused(spec(taints=[other, promised]))
+        assert not is_refused(spec(taints=[other]))
+        operator.close()
