@@ -62,6 +62,11 @@ def test_holders_and_promises_are_named() -> None:
             "sick:NoExecute",
         ),
         ({"spec": {"taints": [{"key": "nvidia.com/gpu", "effect": "NoSchedule"}]}}, "Ready", ""),
+        (
+            {"spec": {"taints": [{"key": "drumline.dev/promised", "effect": "NoSchedule"}]}},
+            "Ready",
+            "",
+        ),
         ({"spec": {"taints": [{"key": "soft", "effect": "PreferNoSchedule"}]}}, "Ready", ""),
     ],
 )

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from drumline.api.capacity import PoolCapacity
 from drumline.api.base import TAINT_PROMISED
+from drumline.api.capacity import PoolCapacity
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.resource_names import shares_gpus
 from drumline.cost.money import millionths

@@ -86,6 +86,13 @@ def test_a_node_that_announces_its_end_concerns_its_jobs_and_closes(
     assert only(nodes).closed == f"SpotReclaim ({SPOT})"
 
 
+def test_a_promise_keeps_others_off_and_changes_nothing_for_gangs(nodes: NodeCache) -> None:
+    assert update(nodes, **marked("drumline.dev/promised")) == NodeChange()
+    assert (nodes.promised, only(nodes).taints) == ({"node-0"}, ())
+    assert update(nodes) == NodeChange()
+    assert nodes.promised == set()
+
+
 def test_an_end_that_is_likely_closes_and_a_possible_end_does_nothing(
     nodes: NodeCache,
 ) -> None:

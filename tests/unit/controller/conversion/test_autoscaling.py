@@ -99,7 +99,8 @@ def test_a_placeholder_asks_for_what_the_gang_takes_of_a_node_and_is_nobodys_to_
         "topology.kubernetes.io/zone": "a",
     }
     assert first["spec"]["tolerations"] == [
-        {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"}
+        {"key": "team", "operator": "Equal", "value": "a", "effect": "NoSchedule"},
+        {"key": "drumline.dev/promised", "operator": "Exists"},  # what is kept for it is there
     ]
     (term,) = first["spec"]["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"

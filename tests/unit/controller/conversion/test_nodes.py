@@ -60,6 +60,7 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
         taints=(
             TaintView(key="team", effect="NoSchedule", value="vision"),
             TaintView(key="odd", effect="SomedayPerhaps"),
+            TaintView(key="drumline.dev/promised", effect="NoSchedule"),
         ),
         terminating=True,
     )
