@@ -60,6 +60,16 @@ class PreemptionRules(ApiModel):
     others' share of what is borrowed, by weight, stays the larger one. Default: Any."""
 
 
+class ForeignPodRules(ApiModel):
+    """What is done about foreign pods that the queue pays for."""
+
+    borrowed: Literal["Keep", "Evict"] = "Keep"
+    """What becomes of pods on quota of other queues when a job needs it that may reclaim it. Keep:
+    the job waits for their end. Evict: as many as it needs are evicted, never so many that this
+    queue has less than its own quota; their PodDisruptionBudgets and grace periods hold. In guarded
+    pools alone (chart: guardedPools, foreignPods.evict). Default: Keep."""
+
+
 class IdleRules(ApiModel):
     """What is done about jobs whose GPUs are idle."""
 
@@ -118,6 +128,8 @@ class TrainingQueueSpec(ApiModel):
     no job starts there and none grows; those that run go on. Absent: whatever it costs."""
     preemption: PreemptionRules = PreemptionRules()
     """Which jobs the jobs of this queue may preempt."""
+    foreign_pods: ForeignPodRules = ForeignPodRules()
+    """What is done about foreign pods that this queue pays for."""
     idle: IdleRules = IdleRules()
     """What is done about jobs of this queue whose GPUs are idle."""
     min_runtime_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = 0

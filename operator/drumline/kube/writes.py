@@ -15,9 +15,10 @@ import msgspec
 
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, Malformed
-from drumline.kube.kinds import Resource
+from drumline.kube.kinds import PODS, Resource
 from drumline.kube.nesting import flattened
 from drumline.kube.request import JSON, ORDINARY, Request, Sending, Verb
+from drumline.kube.retry import ONCE
 
 Body = Mapping[str, Any] | bytes
 _MERGE_PATCH: Final = "application/merge-patch+json"
@@ -213,6 +214,31 @@ async def delete(
         resource=resource,
         path=resource.path(namespace=namespace, name=name),
         body=_delete_options(uid=uid, grace_seconds=grace_seconds),
+    )
+    await client.send(request)
+
+
+async def evict(client: KubeClient, *, name: str, namespace: str, uid: str) -> None:
+    """Ask for the eviction of this very pod, once.
+
+    Raises:
+        TooManyRequests: A PodDisruptionBudget denies it now.
+        NotFound: It is gone already.
+        Conflict: The name belongs to another pod now.
+        KubeError: Anything else.
+    """
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace},
+        "deleteOptions": {"preconditions": {"uid": uid}},
+    }
+    request = Request(
+        verb=Verb.CREATE,
+        resource=PODS,
+        path=PODS.path(namespace=namespace, name=name, subresource="eviction"),
+        body=_encode(eviction),
+        sending=Sending(retry=ONCE),  # a budget's answer is no overload that passes
     )
     await client.send(request)
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
+from math import inf
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
@@ -143,10 +144,12 @@ class ForecastCluster:
 
     def _preempt(self, preemption: Preemption) -> None:
         for victim in preemption.victims:
-            if self._end_of[victim.uid] > self.now + LEAVING_SECONDS:
+            held = self._running[victim.uid]
+            if self._end_of.get(victim.uid, inf) > self.now + LEAVING_SECONDS:
                 self._end(uid=victim.uid, after=LEAVING_SECONDS)
-                self._comes_back.add(victim.uid)
-            self._hold(replace(self._running[victim.uid], leaving=True))
+                if not held.is_foreign:  # what its owner makes instead asks another scheduler
+                    self._comes_back.add(victim.uid)
+            self._hold(replace(held, leaving=True))
         gang = self._pending.get(preemption.uid)
         if gang is not None:
             self._pending[gang.uid] = replace(

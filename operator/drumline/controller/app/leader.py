@@ -29,6 +29,7 @@ from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.demand_objects import ObjectSettings
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.karpenter_reports import KarpenterReports
+from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
@@ -280,6 +281,11 @@ class LeaderComponents:
     def _wire_committer(self) -> Committer:
         return Committer(
             writer=self._writer,
+            foreign=ForeignEvictions(
+                client=self._term.client,
+                pools=frozenset(self._term.settings.guarded_pools),
+                stays=lambda uid, until: self._state.scheduling.foreign_pod_stays(uid, until=until),
+            ),
             pods=self._pods,
             epoch=self._term.epoch,
             signing_key=self._term.signing_keys.current_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import replace
 from typing import NamedTuple
 
 from drumline.api.gpupool import GpuPoolSpec
@@ -43,12 +44,19 @@ class HeldByPods:
         """By uid of the gang."""
         self._foreign: dict[str, _KnownForeign] = {}
         """By uid of the pod."""
+        self._stays: dict[str, float] = {}
+        """By uid of a foreign pod that could not be evicted: until when nobody tries again."""
 
-    def held(self) -> list[Admitted]:
+    def stays(self, pod_uid: str, *, until: float) -> None:
+        """A foreign pod cannot be evicted now: it is nobody's victim until then."""
+        self._stays[pod_uid] = until
+
+    def held(self, *, now: float) -> list[Admitted]:
         """What pods hold now. O(pods that remain + foreign pods that name a queue).
 
         To be asked after the nodes, which say which pods these are.
         """
+        self._stays = {uid: until for uid, until in self._stays.items() if until > now}
         accounts: dict[str, Account] = {}
         pods: dict[str, list[RemainingPod]] = defaultdict(list)
         foreign: dict[str, _KnownForeign] = {}
@@ -57,6 +65,8 @@ class HeldByPods:
             if pool is None or account is None:
                 continue
             if account.is_foreign:
+                if charged.pod.uid in self._stays:
+                    account = replace(account, gives_back=False)
                 foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
             else:
                 accounts[account.uid] = account

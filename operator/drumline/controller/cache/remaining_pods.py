@@ -43,7 +43,12 @@ from drumline.controller.conversion.admitted import (
     counted_members,
     holds_assignment,
 )
-from drumline.controller.conversion.held import Account, account_of
+from drumline.controller.conversion.held import (
+    Account,
+    ForeignPod,
+    account_of,
+    account_of_foreign,
+)
 from drumline.kube.views import PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import PodFacts
@@ -172,9 +177,12 @@ class RemainingPods:
             queue = self._pays_for_unclaimed(pod)
         if not queue:
             return None
-        # no job has such a key, uid or user: a user's name has no spaces
-        key, uid = f"{pod.namespace}/pods/{pod.name}", f"pods/{pod.uid}"
-        return Account(key=key, uid=uid, queue=queue, user="foreign pods", is_foreign=True)
+        spec = self._queues.get(queue)
+        return account_of_foreign(
+            ForeignPod(namespace=pod.namespace, name=pod.name, uid=pod.uid),
+            queue=queue,
+            gives_back=spec is not None and spec.foreign_pods.borrowed == "Evict",
+        )
 
     def _pays_for_unclaimed(self, pod: PodView) -> str:
         """The queue that pays for a pod whose own label names none that may; '' for no queue."""

@@ -144,6 +144,10 @@ class SnapshotBuilder:
         """Jobs at which the operator failed, with the reason, each once for each of its specs;
         cleared by its reader."""
 
+    def foreign_pod_stays(self, pod_uid: str, *, until: float) -> None:
+        """A foreign pod cannot be evicted now: it is nobody's victim until then."""
+        self._by_pods.stays(pod_uid, until=until)
+
     def snapshot(self, *, now: float) -> Snapshot:
         """The cluster now: O(nodes changed since the last snapshot + admitted jobs)."""
         sources = self._sources
@@ -155,7 +159,7 @@ class SnapshotBuilder:
                 queue_of(name, spec, selected=sources.namespaces.selected(spec))
                 for name, spec in sources.queues.by_name.items()
             ),
-            admitted=(*self._all_admitted(now=now), *self._held_beside()),
+            admitted=(*self._all_admitted(now=now), *self._held_beside(now=now)),
             spent=sources.budgets.spent(now),
         )
 
@@ -294,7 +298,7 @@ class SnapshotBuilder:
         self._admitted[job.uid] = _KnownAdmitted(stamp, minute, admitted)
         return admitted
 
-    def _held_beside(self) -> Iterable[Admitted]:
+    def _held_beside(self, *, now: float) -> Iterable[Admitted]:
         """What jobs and foreign pods hold beside the jobs' places.
 
         O(jobs in doubt + pods that remain + foreign pods that name a queue).
@@ -302,7 +306,7 @@ class SnapshotBuilder:
         self._remaining.tidy()
         in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
         self._in_doubt = in_doubt
-        return [*self._by_pods.held(), *in_doubt.values()]
+        return [*self._by_pods.held(now=now), *in_doubt.values()]
 
     def _held_in_doubt(self) -> Iterable[Admitted]:
         for doubt in self._sources.jobs.in_doubt():

@@ -1,8 +1,9 @@
 """Capacity that a queue pays for beside the members of its jobs.
 
 Pods that remain of a job, foreign pods that name the queue, and writes whose answer was lost: each
-becomes an `Admitted` gang of its own, so that nodes and quota count it like any other gang. It is
-never a victim, and its uid is that of the job with a suffix: the job itself may wait.
+becomes an `Admitted` gang of its own, so that nodes and quota count it like any other gang. Its uid
+is that of the job, or of the pod, with a suffix: the job itself may wait. It is no victim, but for
+a foreign pod whose queue gives back what it borrows.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
@@ -28,6 +30,21 @@ class Account:
     user: str = ""
     is_foreign: bool = False
     """Whether it is a pod that is no job's."""
+    gives_back: bool = False
+    """Whether it may be evicted as far as its queue has borrowed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignPod:
+    """A foreign pod, by its identity in the API."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+_FOREIGN: Final = "pods"
+"""Marks key and uid of a foreign pod: no job has such ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +64,30 @@ def account_of(job: Job) -> Account:
     return Account(key=job.key, uid=job.uid, queue=job.spec.queue, user=job.spec.user or "")
 
 
+def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Account:
+    """The account of a foreign pod that this queue pays for."""
+    return Account(
+        key=f"{pod.namespace}/{_FOREIGN}/{pod.name}",
+        uid=f"{_FOREIGN}/{pod.uid}",
+        queue=queue,
+        user="foreign pods",  # no user's: a user's name has no spaces
+        is_foreign=True,
+        gives_back=gives_back,
+    )
+
+
+def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
+    """The foreign pod behind a gang's key and uid; None: it is a job's.
+
+    Its account writes team/pods/chat-1 and pods/UID, its gang the same and pods/UID/pods-0.
+    """
+    mark, _, rest = uid.partition("/")
+    if mark != _FOREIGN:
+        return None
+    namespace, _, name = key.split("/", 2)
+    return ForeignPod(namespace=namespace, name=name, uid=rest.partition("/")[0])
+
+
 def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitted]:
     """One gang for each pool and pod shape: what these pods hold, until they are gone."""
     alike: dict[tuple[str, bool, Resources], list[str]] = {}
@@ -58,7 +99,7 @@ def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitte
             pool=pool,
             assignment=tuple(nodes),
             leaving=leaving,
-            preemptible=False,
+            preemptible=account.gives_back,
             is_residual=True,
             is_foreign=account.is_foreign,
         )

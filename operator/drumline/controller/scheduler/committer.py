@@ -34,6 +34,7 @@ from drumline.controller.scheduler.evictions import (
     reason_to_stay,
     still_needs_nodes,
 )
+from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
@@ -83,6 +84,7 @@ class Committer:
 
     Args:
         writer: how a status is written.
+        foreign: evicts foreign pods.
         pods: for the image that is pinned at admission.
         epoch: this leader's epoch.
         signing_key: name of the key that tokens of new gangs follow from.
@@ -99,6 +101,7 @@ class Committer:
         self,
         *,
         writer: StatusWriter,
+        foreign: ForeignEvictions,
         pods: PodSettings,
         epoch: int,
         signing_key: str,
@@ -111,6 +114,7 @@ class Committer:
         announce: Callable[[Job, TrainingJobStatus], None],
     ) -> None:
         self._writer = writer
+        self._foreign = foreign
         self._pods = pods
         self._epoch = epoch
         self._signing_key = signing_key
@@ -233,6 +237,8 @@ class Committer:
 
     async def _preempt(self, preemption: Preemption, jobs: Jobs, *, why: str, now: float) -> bool:
         preemptor = jobs[preemption.uid]
+        if not await self._foreign.evict(preemption, now=now):
+            return False
         status = disruption.nominated(
             preemptor,
             pool=preemption.pool,
@@ -244,7 +250,9 @@ class Committer:
         if not await self._write(preemptor, status):
             return False
         victims = [
-            self._preempt_victim(v, jobs[v.uid], preemptor, now=now) for v in preemption.victims
+            self._preempt_victim(v, jobs[v.uid], preemptor, now=now)
+            for v in preemption.victims
+            if v.uid in jobs  # foreign pods are evicted by now
         ]
         return all(await asyncio.gather(*victims))
 

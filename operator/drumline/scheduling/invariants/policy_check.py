@@ -27,6 +27,8 @@ class RunningGang:
     gpus: int
     whole: bool = True
     """Whether it runs at all: a broken gang does not until it is repaired."""
+    is_foreign: bool = False
+    """Whether it is a foreign pod: it may be reclaimed, as far as all of it was borrowed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +42,9 @@ class _PreemptionCase:
     way: Sequence[str]
     """From the gang's queue up."""
     reclaimed: dict[str, list[int]]
-    """By branch off that way: GPUs of the victims below it."""
+    """By branch off that way: GPUs of the victims below it that are jobs."""
+    pods: dict[str, int]
+    """By branch off that way: GPUs of the foreign pods among the victims below it."""
     meetings: dict[int, set[str]]
     """By place on that way: the topmost branches of the victims' sides that join it there."""
 
@@ -61,6 +65,7 @@ def policy_violations(
         after=after,
         way=shares.way(gang.queue),
         reclaimed=defaultdict(list),
+        pods=defaultdict(int),
         meetings=defaultdict(set),
     )
     violations: list[str] = []
@@ -103,6 +108,8 @@ def _not_below(*, case: _PreemptionCase, victim: RunningGang) -> list[str]:
     violations: list[str] = []
     if case.rule.within_queue is WithinQueue.NEVER:
         violations.append(f"{case.gang.key}: its queue sends nobody away")
+    if victim.is_foreign:
+        violations.append(f"{case.gang.key}: {victim.gang.key} is of its own queue")
     if victim.gang.priority >= case.gang.priority:
         violations.append(f"{case.gang.key}: {victim.gang.key} has no lower priority")
     return violations
@@ -115,7 +122,10 @@ def _collect(*, case: _PreemptionCase, asks: RunningGang, victim: RunningGang) -
     if len(off) == len(theirs) or nothing:
         return [f"{case.gang.key}: nothing to reclaim from {victim.gang.key}"]
     for branch in off:
-        case.reclaimed[branch].append(victim.gpus)
+        if victim.is_foreign:
+            case.pods[branch] += victim.gpus
+        else:
+            case.reclaimed[branch].append(victim.gpus)
     case.meetings[case.way.index(theirs[len(off)])].add(off[-1])
     return []
 
@@ -129,12 +139,15 @@ def _raised(case: _PreemptionCase) -> list[str]:
 
 
 def _not_borrowed(case: _PreemptionCase) -> list[str]:
-    return [
-        f"{case.gang.key}: {sum(gpus)} reclaimed of {case.before.borrowed(branch)} that"
-        f" {branch} borrowed"
-        for branch, gpus in case.reclaimed.items()
-        if sum(gpus) - max(gpus) >= case.before.borrowed(branch)
-    ]
+    violations: list[str] = []
+    for branch in case.reclaimed.keys() | case.pods.keys():
+        jobs, pods = case.reclaimed.get(branch, []), case.pods.get(branch, 0)
+        borrowed = case.before.borrowed(branch)
+        covered = pods + sum(jobs) - max(jobs) < borrowed if jobs else pods <= borrowed
+        if not covered:
+            taken = f"{pods + sum(jobs)} reclaimed of {borrowed}"
+            violations.append(f"{case.gang.key}: {taken} that {branch} borrowed")
+    return violations
 
 
 def _without_right(case: _PreemptionCase) -> list[str]:
@@ -153,9 +166,12 @@ def _unfair(*, case: _PreemptionCase, side: str, tops: set[str]) -> list[str]:
     mine = case.after.heaviness(side)
     lighter = [top for top in sorted(tops) if case.after.heaviness(top) < mine - _ROUNDING]
     violations = [f"{case.gang.key}: {top} has less than {side} afterwards" for top in lighter]
-    below = [each for each in case.reclaimed if tops & {each, *case.before.upward(each)}]
+    taken = {each: sum(gpus) for each, gpus in case.reclaimed.items()}
+    for each, gpus in case.pods.items():
+        taken[each] = taken.get(each, 0) + gpus
+    below = [each for each in taken if tops & {each, *case.before.upward(each)}]
     return violations + [
         f"{case.gang.key}: {each} falls below its quota for one that borrows"
         for each in below
-        if sum(case.reclaimed[each]) > case.before.borrowed(each)
+        if taken[each] > case.before.borrowed(each)
     ]

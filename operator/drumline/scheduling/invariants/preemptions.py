@@ -62,14 +62,14 @@ def _wrong(
     if preemption.victims and not evicted:
         problem = shares.holding(gang.queue, asks.gpus).problem(gang.queue, before=shares)
         return [f"{preemption.key}: {problem}"] if problem and asks.gpus else []
-    gang_of = {run.gang.uid: run.gang for run in before}
-    victims = [RunningGang(gang=gang_of[v.uid], gpus=v.gpus) for v in evicted if v.uid in gang_of]
+    run_of = {run.gang.uid: run for run in before}
+    victims = [replace(run_of[v.uid], gpus=v.gpus, whole=True) for v in evicted if v.uid in run_of]
     violations = policy_violations(shares=shares, asks=asks, victims=victims)
     violations += [
         f"{preemption.key} gives a wrong reason for {victim.key}"
         for victim in evicted
         if (victim.why is VictimReason.LOWER_PRIORITY)
-        != (victim.uid in gang_of and gang_of[victim.uid].queue == gang.queue)
+        != (victim.uid in run_of and run_of[victim.uid].gang.queue == gang.queue)
     ]
     after = _after(preemption, gang=gang, before=before)
     later = potential(shares=shares_with(after), running=after)
@@ -193,7 +193,7 @@ def _running(held: Admitted, *, given_up: int, asks: bool) -> RunningGang:
     mains = [position for position in held.lost if asks and position >= held.gang.extras]
     lost = len(mains) * held.gang.per_pod.gpus
     gpus = held.gpus - _given_up(held) - given_up - lost
-    return RunningGang(gang=held.gang, gpus=gpus, whole=not asks)
+    return RunningGang(gang=held.gang, gpus=gpus, whole=not asks, is_foreign=held.is_foreign)
 
 
 def _given_up(held: Admitted) -> int:

@@ -271,7 +271,8 @@ class Admitted:
     they are free. Or a foreign pod that the queue pays for."""
     is_foreign: bool = False
     """That foreign pod. Unless it is leaving nobody expects its places back: it ends when its owner
-    says so."""
+    says so. Where it is preemptible its queue gives back what it borrows: it may be evicted for
+    that alone, and is never moved."""
 
     def __post_init__(self) -> None:
         """Reject an assignment of a size that the gang cannot have.

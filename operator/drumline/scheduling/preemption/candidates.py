@@ -157,7 +157,7 @@ class Candidates:
                 why=VictimReason.MOVED,
             )
             for held in self.running(pool)
-            if not (held.lost or held.giving_up or self._is_protected(held))
+            if not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
             if not self._is_spared(held)
             if self._budgets.rejection(held.gang.queue) is None  # it could not start again
         ]
@@ -181,7 +181,7 @@ class Candidates:
                 continue
             gang = held.gang
             gpus = gpus_of[gang.uid]
-            lower = within and gang.priority < priority
+            lower = within and gang.priority < priority and not held.is_foreign
             key = (gang.queue, gpus, lower)
             if key not in reasons:
                 why = claim.reason(leaf=leaf_of[gang.queue], gpus=gpus, lower_priority=lower)

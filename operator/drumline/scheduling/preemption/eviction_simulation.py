@@ -73,11 +73,11 @@ class PreemptionPolicy(Protocol):
         """Whether the quota suffices without any victim."""
         ...
 
-    def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
+    def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
         """Add a victim."""
         ...
 
-    def give_back(self, *, leaf: int, gpus: int, user: str = "") -> None:
+    def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
         """Remove a victim again."""
         ...
 
@@ -92,10 +92,10 @@ class _NoPolicy:
     within_reach = True
     is_unconditional = True
 
-    def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
+    def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
         """Nothing is taken."""
 
-    def give_back(self, *, leaf: int, gpus: int, user: str = "") -> None:
+    def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
         """Nothing was taken."""
 
     def holds(self) -> bool:
@@ -132,21 +132,23 @@ class EvictionSimulation:
 
     def evict(self, unit: EvictionUnit) -> None:
         """Evict a unit for which `may_evict` holds."""
-        user = unit.held.gang.user
+        user, covered = unit.held.gang.user, unit.held.is_foreign
         self.evicted[unit.uid, unit.step] = unit
         self._steps[unit.uid] = unit.step + 1
         self.search.view.shift(unit.allocation, sign=1)
         if unit.step:
             self.claim.give_back(leaf=unit.leaf, gpus=unit.before, user=user)
-        self.claim.take(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user)
+        self.claim.take(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user, covered=covered)
 
     def restore(self, unit: EvictionUnit) -> None:
         """Restore a unit for which `may_restore` holds."""
-        user = unit.held.gang.user
+        user, covered = unit.held.gang.user, unit.held.is_foreign
         del self.evicted[unit.uid, unit.step]
         self._steps[unit.uid] = unit.step
         self.search.view.shift(unit.allocation, sign=-1)
-        self.claim.give_back(leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user)
+        self.claim.give_back(
+            leaf=unit.leaf, gpus=unit.before + unit.gpus, user=user, covered=covered
+        )
         if unit.step:
             self.claim.take(leaf=unit.leaf, gpus=unit.before, user=user)
 

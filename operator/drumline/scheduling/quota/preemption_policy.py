@@ -8,7 +8,8 @@ A set of victims is permitted for a gang if, with the victims gone and the gang 
 3. each victim has a lower priority in the gang's own queue, or it is reclaimed. Where the paths of
    a reclaimed victim and of the gang meet, the two sides below are compared:
    * the victim was borrowed: on its side every branch holds more than its quota; where several
-     victims are taken from one branch, it still did before the largest of them was taken;
+     victims are taken from one branch, it still did before the largest job of them was taken;
+     of foreign pods alone all was borrowed, so that they cost their queue none of its quota;
    * the gang is entitled: on its side every branch stays within its quota;
    * under `FairShare` the gang may also borrow. It is entitled if the topmost branch of its side
      stays within its quota. Otherwise no branch of the victims' side may fall below its quota, and
@@ -68,13 +69,16 @@ class _ReclaimedFrom:
     borrowed: int
     """GPUs it had borrowed before."""
     sizes: list[int] = field(default_factory=list[int])
-    """GPUs of the victims, ascending."""
+    """GPUs of the victims that are jobs, ascending."""
     total: int = 0
+    """GPUs of all victims."""
 
     @property
     def too_much(self) -> bool:
-        """Whether a victim was taken when nothing was borrowed any more."""
-        return bool(self.sizes) and self.total - self.sizes[-1] >= self.borrowed
+        """Whether a job was taken when nothing was borrowed any more, or a pod beyond that."""
+        if not self.sizes:
+            return self.below_quota
+        return self.total - self.sizes[-1] >= self.borrowed
 
     @property
     def below_quota(self) -> bool:
@@ -175,13 +179,13 @@ class PreemptionClaim:
         off = [branch for branch in self._cohorts.paths[leaf] if branch not in self._above]
         return max(0, min(self._cohorts.borrowed(branch) for branch in off) - 1 + largest)
 
-    def take(self, *, leaf: int, gpus: int, user: str = "") -> None:
-        """Add a victim."""
-        self._change(leaf=leaf, gpus=gpus, user=user, sign=1)
+    def take(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
+        """Add a victim; `covered`: of which all has to have been borrowed, not its first GPU."""
+        self._change(leaf=leaf, gpus=gpus, user=user, covered=covered, sign=1)
 
-    def give_back(self, *, leaf: int, gpus: int, user: str = "") -> None:
+    def give_back(self, *, leaf: int, gpus: int, user: str = "", covered: bool = False) -> None:
         """Remove a victim again."""
-        self._change(leaf=leaf, gpus=gpus, user=user, sign=-1)
+        self._change(leaf=leaf, gpus=gpus, user=user, covered=covered, sign=-1)
 
     @property
     def within_reach(self) -> bool:
@@ -263,15 +267,15 @@ class PreemptionClaim:
         self._cohorts.add(leaf=self._leaf, gpus=freed - self._gpus)
         return borrowed
 
-    def _change(self, *, leaf: int, gpus: int, user: str, sign: int) -> None:
+    def _change(self, *, leaf: int, gpus: int, user: str, covered: bool, sign: int) -> None:
         self._count += sign
         if leaf != self._leaf:
-            self._reclaim(leaf=leaf, gpus=gpus, sign=sign)
+            self._reclaim(leaf=leaf, gpus=gpus, covered=covered, sign=sign)
         elif user == self._user:
             self._user_room += sign * gpus
         self._cohorts.add(leaf=leaf, gpus=-sign * gpus)
 
-    def _reclaim(self, *, leaf: int, gpus: int, sign: int) -> None:
+    def _reclaim(self, *, leaf: int, gpus: int, covered: bool, sign: int) -> None:
         place, off = self._meeting(leaf), 0
         for branch in self._cohorts.paths[leaf]:
             if branch in self._above:
@@ -282,7 +286,9 @@ class PreemptionClaim:
                 self._taken[branch] = _ReclaimedFrom(borrowed=borrowed)
             taken = self._taken[branch]
             excess, deep = taken.too_much, taken.below_quota
-            if sign > 0:
+            if covered:
+                pass  # only their sum counts
+            elif sign > 0:
                 insort(taken.sizes, gpus)
             else:
                 del taken.sizes[bisect_left(taken.sizes, gpus)]

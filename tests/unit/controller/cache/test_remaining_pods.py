@@ -10,7 +10,7 @@ from msgspec import structs
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.scope import InstallationScope
+from drumline.controller.conversion.held import ForeignPod, foreign_pod_of
 from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -18,6 +18,7 @@ from drumline.scheduling.cycle import decide
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Admitted, Node, Policy
+from drumline.scope import InstallationScope
 from tests.unit.controller.views import (
     assignment,
     foreign_pod,
@@ -326,6 +327,26 @@ def test_jobs_wait_for_the_quota_that_foreign_pods_take(state: ClusterCache) -> 
     snapshot = state.scheduling.snapshot(now=NOW)
     decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
     assert [start.key for start in decisions.placed] == [KEY]
+
+
+def test_a_pod_gives_back_what_its_queue_borrows_unless_it_could_not_be_evicted_lately(
+    state: ClusterCache,
+) -> None:
+    spec = queue_view().spec | {"foreignPods": {"borrowed": "Evict"}}
+    state.on_queue(queue_view(), structs.replace(queue_view(), spec=spec))
+    notebook = running_pod("notebook", gpus=2, labels=NAMES_RESEARCH)
+    state.on_pod(None, notebook)
+
+    def may_be_evicted(now: float) -> bool:
+        (held,) = (held for held in state.scheduling.snapshot(now=now).admitted if held.is_foreign)
+        known = foreign_pod_of(held.gang.key, held.gang.uid)
+        assert known == ForeignPod(namespace="other", name="notebook", uid=notebook.uid)
+        return held.preemptible
+
+    assert may_be_evicted(NOW)
+    state.scheduling.foreign_pod_stays(notebook.uid, until=NOW + 60)
+    assert not may_be_evicted(NOW + 59)
+    assert may_be_evicted(NOW + 60)
 
 
 def test_a_queue_that_opens_pays_from_then_on(state: ClusterCache) -> None:

@@ -17,6 +17,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
@@ -139,6 +140,7 @@ async def site() -> AsyncIterator[Site]:
                 clock=time.monotonic,
                 wall=lambda: NOW,
             ),
+            foreign=ForeignEvictions(client=client, pools=(), stays=lambda _uid, _until: None),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             epoch=EPOCH,
             signing_key="a1b2c3d4",

@@ -1,0 +1,86 @@
+"""Evicts foreign pods by which a queue borrows, when a job needs the quota that may reclaim it.
+
+Whether a pod may be a victim, and how many, is decided as for jobs (`scheduling.preemption`). Here
+it is asked of the API server, by the Eviction API: budgets and grace periods are its business. A
+pod that stays is no victim for a minute, and the next cycle looks for others.
+
+Only in guarded pools: elsewhere kube-scheduler would give what a pod leaves to the one that its
+owner makes instead, and that would be evicted in turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Final
+
+from drumline.controller.conversion.held import ForeignPod, foreign_pod_of
+from drumline.kube import writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.scheduling.decisions import Preemption
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.scheduler.foreign_evictions")
+
+STAYS_SECONDS: Final = 60.0
+
+
+class ForeignEvictions:
+    """Carries out the part of preemptions that is about foreign pods.
+
+    Args:
+        client: fenced writes to the API server.
+        pools: the guarded ones.
+        stays: takes the uid of a pod that is no victim until a time.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        pools: Collection[str],
+        stays: Callable[[str, float], None],
+    ) -> None:
+        self._client = client
+        self._pools = pools
+        self._stays = stays
+
+    async def evict(self, preemption: Preemption, *, now: float) -> bool:
+        """Evict the foreign pods among the victims; False: one stays, nothing else may follow.
+
+        They come before the jobs, and before the preemptor is nominated: no job leaves for a
+        preemption that a budget forbids. What was evicted by then is decided on anew.
+        """
+        pods = _foreign_pods(preemption)
+        gone = await asyncio.gather(
+            *(self._evict(pod, preemption=preemption, now=now) for pod in pods)
+        )
+        return all(gone)
+
+    async def _evict(self, pod: ForeignPod, *, preemption: Preemption, now: float) -> bool:
+        pod_key, why = f"{pod.namespace}/{pod.name}", ""
+        if preemption.pool not in self._pools:
+            why = f"pool {preemption.pool} is not guarded"
+        else:
+            try:
+                await writes.evict(
+                    self._client, name=pod.name, namespace=pod.namespace, uid=pod.uid
+                )
+            except NotLeader:
+                raise
+            except (NotFound, Conflict):
+                pass
+            except KubeError as error:  # a budget's 429, no right to evict
+                why = str(error)
+        if why:
+            log.warning("foreign_pod_stays", pod=pod_key, job=preemption.key, why=why)
+            self._stays(pod.uid, now + STAYS_SECONDS)
+            return False
+        log.info("foreign_pod_evicted", pod=pod_key, by=preemption.key)
+        return True
+
+
+def _foreign_pods(preemption: Preemption) -> Iterable[ForeignPod]:
+    pods = (foreign_pod_of(victim.key, victim.uid) for victim in preemption.victims)
+    return filter(None, pods)
