@@ -9,6 +9,11 @@
 - apiGroups: [""]
   resources: [pods]
   verbs: [create, patch, delete, deletecollection] # patch: drumline.dev/protected
+{{- if .Values.foreignPods.evict }}
+- apiGroups: [""]
+  resources: [pods/eviction]
+  verbs: [create] # of queues with foreignPods.borrowed: Evict
+{{- end }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [create] # a job's token, which is derived and never read back

@@ -85,6 +85,19 @@ def test_nobody_expects_the_places_of_a_foreign_pod_until_it_leaves() -> None:
     assert starts(leaves, gang("a", gpus=2))["a"].p50_at == NOW + 60
 
 
+def test_a_foreign_pod_that_is_evicted_waits_in_no_queue() -> None:
+    pod = replace(runs("pods/chat", "n0", limit=None), is_residual=True, is_foreign=True)
+    lent = replace(pod, gang=replace(pod.gang, queue="serving"), preemptible=True)
+    snapshot = cluster(
+        node("n0", "rack-0"),
+        running=[lent],
+        queues=(queue("org"), queue("research", 2, parent="org"), queue("serving", parent="org")),
+    )
+    result = starts(snapshot, gang("a", gpus=2))
+    assert list(result) == ["a"]
+    assert result["a"].p50_at == NOW + 60
+
+
 def test_behind_a_gang_that_has_just_started_the_band_is_wide() -> None:
     result = unknown(0.0)
     assert USUAL_SECONDS / 2 < result.p50_at - NOW < USUAL_SECONDS * 2

@@ -2,7 +2,9 @@
 
 Whether a pod may be a victim, and how many, is decided as for jobs (`scheduling.preemption`). Here
 it is asked of the API server, by the Eviction API: budgets and grace periods are its business. A
-pod that stays is no victim for a minute, and the next cycle looks for others.
+pod that stays is no victim for a while, and the next cycle looks for others. The while doubles each
+time for one job: a budget that lets one pod go and not the next would otherwise cost its owner a
+pod each minute, for nothing.
 
 Only in guarded pools: elsewhere kube-scheduler would give what a pod leaves to the one that its
 owner makes instead, and that would be evicted in turn.
@@ -11,7 +13,7 @@ owner makes instead, and that would be evicted in turn.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from drumline.controller.conversion.held import ForeignPod, foreign_pod_of
@@ -24,6 +26,9 @@ from drumline.telemetry import logs
 log = logs.get("drumline.controller.scheduler.foreign_evictions")
 
 STAYS_SECONDS: Final = 60.0
+MAX_STAYS_SECONDS: Final = 3600.0
+MAX_REFUSED: Final = 1000
+"""Jobs whose refusals are remembered."""
 
 
 class ForeignEvictions:
@@ -45,6 +50,8 @@ class ForeignEvictions:
         self._client = client
         self._pools = pools
         self._stays = stays
+        self._refusals: dict[str, int] = {}
+        """By uid of the job for which pods were to leave: how often in a row one stayed."""
 
     async def evict(self, preemption: Preemption, *, now: float) -> bool:
         """Evict the foreign pods among the victims; False: one stays, nothing else may follow.
@@ -53,12 +60,20 @@ class ForeignEvictions:
         preemption that a budget forbids. What was evicted by then is decided on anew.
         """
         pods = _foreign_pods(preemption)
-        gone = await asyncio.gather(
-            *(self._evict(pod, preemption=preemption, now=now) for pod in pods)
-        )
-        return all(gone)
+        gone = await asyncio.gather(*(self._evict(pod, preemption=preemption) for pod in pods))
+        refusals = self._refusals.pop(preemption.uid, 0)
+        if all(gone):
+            return True
+        while len(self._refusals) >= MAX_REFUSED:
+            del self._refusals[next(iter(self._refusals))]
+        self._refusals[preemption.uid] = refusals + 1
+        pause = min(MAX_STAYS_SECONDS, STAYS_SECONDS * 2**refusals)
+        for pod, is_gone in zip(pods, gone, strict=True):
+            if not is_gone:
+                self._stays(pod.uid, now + pause)
+        return False
 
-    async def _evict(self, pod: ForeignPod, *, preemption: Preemption, now: float) -> bool:
+    async def _evict(self, pod: ForeignPod, *, preemption: Preemption) -> bool:
         pod_key, why = f"{pod.namespace}/{pod.name}", ""
         if preemption.pool not in self._pools:
             why = f"pool {preemption.pool} is not guarded"
@@ -75,12 +90,11 @@ class ForeignEvictions:
                 why = str(error)
         if why:
             log.warning("foreign_pod_stays", pod=pod_key, job=preemption.key, why=why)
-            self._stays(pod.uid, now + STAYS_SECONDS)
             return False
         log.info("foreign_pod_evicted", pod=pod_key, by=preemption.key)
         return True
 
 
-def _foreign_pods(preemption: Preemption) -> Iterable[ForeignPod]:
+def _foreign_pods(preemption: Preemption) -> list[ForeignPod]:
     pods = (foreign_pod_of(victim.key, victim.uid) for victim in preemption.victims)
-    return filter(None, pods)
+    return [pod for pod in pods if pod is not None]

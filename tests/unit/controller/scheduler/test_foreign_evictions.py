@@ -11,7 +11,11 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from drumline.controller.scheduler.foreign_evictions import STAYS_SECONDS, ForeignEvictions
+from drumline.controller.scheduler.foreign_evictions import (
+    MAX_STAYS_SECONDS,
+    STAYS_SECONDS,
+    ForeignEvictions,
+)
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.scheduling.decisions import Preemption, Victim, VictimReason
@@ -87,6 +91,14 @@ async def test_a_pod_that_stays_is_asked_once_and_is_no_victim_for_a_while(
     site.answers["chat-1"] = code
     assert not await site.evictions.evict(preemption("chat-1", "chat-2"), now=NOW)
     assert len(site.asked) == 2
+    assert site.stay == {"uid-chat-1": NOW + STAYS_SECONDS}
+    for _ in range(9):
+        assert not await site.evictions.evict(preemption("chat-1"), now=NOW)
+    assert site.stay == {"uid-chat-1": NOW + MAX_STAYS_SECONDS}
+    del site.answers["chat-1"]
+    assert await site.evictions.evict(preemption("chat-1"), now=NOW)
+    site.answers["chat-1"] = code
+    assert not await site.evictions.evict(preemption("chat-1"), now=NOW)
     assert site.stay == {"uid-chat-1": NOW + STAYS_SECONDS}
 
 

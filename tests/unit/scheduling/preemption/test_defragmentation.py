@@ -54,6 +54,7 @@ def test_all_gangs_end_in_one_rack_and_two_are_free() -> None:
         (scattered(), Policy()),
         (scattered(), Policy(moves=MoveBudget(gangs=8, gpu_seconds=119.0))),
         (scattered(preemptible=False), MOVES),
+        (scattered(is_residual=True, is_foreign=True), MOVES),
         (replace(scattered(), queues=(queue("research", 99, min_runtime_seconds=1.0),)), MOVES),
         (cluster(*racks(), running=[admitted(gang("a"), "n0")]), MOVES),
         (
@@ -64,7 +65,15 @@ def test_all_gangs_end_in_one_rack_and_two_are_free() -> None:
             MOVES,
         ),
     ],
-    ids=["off", "too dear", "not preemptible", "too young", "in one rack already", "full"],
+    ids=[
+        "off",
+        "too dear",
+        "not preemptible",
+        "foreign pods",
+        "too young",
+        "in one rack already",
+        "full",
+    ],
 )
 def test_nobody_moves_without_a_gain_that_may_be_had(snapshot: Snapshot, policy: Policy) -> None:
     assert decided(snapshot, policy=policy).moves == ()
