@@ -12,6 +12,7 @@ import pytest
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.forecasts import Forecasts
+from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.loop import (
     LOOK_FACTOR,
     LOOK_SECONDS,
@@ -52,6 +53,12 @@ def nobody_offers_nodes() -> Mock:
     return Mock(offered=offered, said=Mock(return_value=""))
 
 
+def no_pool_is_guarded() -> Guard:
+    return Guard(
+        client=Mock(), state=Mock(), pools=frozenset(), clock=lambda: NOW, wake_scheduler=Mock()
+    )
+
+
 @pytest.fixture
 def metrics() -> Metrics:
     return Metrics()
@@ -71,6 +78,7 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
         forecasts=Mock(),
         captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
         node_requests=nobody_offers_nodes(),
+        guard=no_pool_is_guarded(),
         enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
     )
 
@@ -128,6 +136,7 @@ async def test_the_message_of_a_new_job_has_its_expected_start(tmp_path: Path) -
         forecasts=forecasts,
         captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
         node_requests=nobody_offers_nodes(),
+        guard=no_pool_is_guarded(),
         enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
     )
     for _ in range(2):  # the first explains nothing
