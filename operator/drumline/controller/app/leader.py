@@ -28,9 +28,9 @@ from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.demand_objects import ObjectSettings
 from drumline.controller.scheduler.forecasts import Forecasts
-from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.guard import Guard
+from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.placeholders import Placeholders
