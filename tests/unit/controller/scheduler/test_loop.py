@@ -50,7 +50,7 @@ def nobody_offers_nodes() -> Mock:
         del now
         return snapshot
 
-    return Mock(offered=offered, said=Mock(return_value=""))
+    return Mock(offered=offered, said=Mock(return_value=""), take=AsyncMock())
 
 
 def no_pool_is_guarded() -> Guard:
