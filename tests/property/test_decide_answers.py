@@ -177,8 +177,6 @@ def asked_otherwise(
     for name, state in tiny.states.items():
         verdict = answer.get(name, {})
         pods = autoscaler.asked_for(json.loads(state.job)["metadata"]["uid"])
-        if verdict.get("verdict") in {"Placed", "Repaired"}:
-            continue  # what was asked for it stands until its pods are there
         said = _needed(verdict["needsNodes"]) if "needsNodes" in verdict else Counter[str]()
         asked = Counter(map(_requested, pods))
         if said != asked:

@@ -61,6 +61,8 @@ class TinyAutoscaler(KubeClient):
 
     def _answer(self, request: Request) -> Json:
         name = request.path.split("/pods/")[-1].removesuffix("/status")
+        if "/pods/" in request.path and name not in self.pods:
+            raise errors.from_answer(code=404, body=b"{}", retry_after=None)
         match request.verb, request.resource.plural:
             case Verb.LIST, "pods":
                 return {"metadata": {}, "items": list(self.pods.values())}
@@ -115,7 +117,7 @@ class TinyNodeRequests:
 
     async def take(self, decisions: Decisions, *, waiting: tuple[Gang, ...]) -> None:
         """Ask for what was decided, and end."""
-        self._requests.take(decisions, waiting=waiting, now=NOW)
+        await self._requests.take(decisions, waiting=waiting, now=NOW)
         answered, quiet = self._autoscaler.answered, 0
         while quiet < QUIET_TURNS:
             await asyncio.sleep(0)
