@@ -6,7 +6,8 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from drumline.api.base import ApiModel, Rule
+from drumline.api.assignment import ObjectName
+from drumline.api.base import ApiModel, Rule, Timestamp, keyed_by
 from drumline.cost.money import PRICE_PATTERN
 
 CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
@@ -29,6 +30,39 @@ class PoolCapacity(ApiModel):
     """What one GPU costs for an hour, a decimal with up to six places, such as '2.50': a node's
     price divided by its GPUs. All pools of a cluster are priced in one currency, whichever that is.
     Absent: not known."""
+
+
+class InterruptionDay(ApiModel):
+    """What became of a pool's GPUs on one day."""
+
+    day: Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}$", max_length=10)]
+    """The day (UTC)."""
+    gpu_seconds: int = 0
+    """GPU-seconds that jobs held."""
+    reclaimed_nodes: int = 0
+    """Nodes whose reclaim was announced."""
+    lost_gpu_seconds: int = 0
+    """GPU-seconds that the gangs on these nodes needed to start again."""
+
+
+class InterruptionsStatus(ApiModel):
+    """How often the nodes of a spot pool were taken back, in the last 30 days."""
+
+    gpu_hours: int
+    """Whole GPU-hours that jobs held."""
+    reclaimed_nodes: int
+    """Nodes whose reclaim was announced."""
+    lost_percent: int
+    """How much more is paid for the work that is kept, in percent: pools are compared by
+    pricePerGpuHour with this on top."""
+    reclaiming: Annotated[list[ObjectName] | None, Field(max_length=256)] = None
+    """Nodes with such an announcement that are still there; counted already."""
+    until: Timestamp
+    """Up to when is counted."""
+    days: Annotated[
+        list[InterruptionDay] | None, Field(max_length=30, json_schema_extra=keyed_by("day"))
+    ] = None
+    """The same by day. For a new leader."""
 
 
 CAPACITY_AGREES: Final = Rule(

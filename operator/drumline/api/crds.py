@@ -155,6 +155,13 @@ DEFINITIONS: Final = (
                 path=".spec.capacity.pricePerGpuHour",
                 description="Of a GPU for an hour",
             ),
+            Column(
+                name="Reclaimed",
+                path=".status.interruptions.reclaimedNodes",
+                type="integer",
+                priority=1,
+                description="Nodes taken back in 30 days",
+            ),
             _AGE,
         ),
     ),

@@ -17,7 +17,7 @@ from drumline.api.base import (
     keyed_by,
     name_rule,
 )
-from drumline.api.capacity import CAPACITY_AGREES, PoolCapacity
+from drumline.api.capacity import CAPACITY_AGREES, InterruptionsStatus, PoolCapacity
 from drumline.api.conditions import Condition
 from drumline.api.nodehealth import NodeHealthSpec, NodeHealthStatus
 from drumline.api.podprofile import PodProfile
@@ -250,6 +250,8 @@ class GpuPoolStatus(ApiModel):
     """How many are. Absent: none."""
     autoscaling: NodeSupplyStatus | None = None
     """How the autoscaler has answered so far. Absent: it was never asked."""
+    interruptions: InterruptionsStatus | None = None
+    """How often nodes of the pool were taken back. Absent: it is not spot."""
     gpus: Annotated[str | None, Field(max_length=32)] = None
     """`used/total`, for the printer column."""
 

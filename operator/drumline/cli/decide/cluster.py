@@ -31,7 +31,7 @@ from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
-from drumline.scheduling.model import Gang, Snapshot
+from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.scope import InstallationScope
 from drumline.settings import Settings
 from drumline_trainer.contract import Progress
@@ -98,6 +98,7 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
     state.budgets.restore(_statuses(known.values(), kind=TrainingQueue.KIND))
     state.observe_budgets(now=as_of)
     pools = _statuses(known.values(), kind=GpuPool.KIND)
+    state.interruptions.restore(pools, policy=Policy())
     judge(state.nodes, standings(map(health_of, pools.values()), now=as_of))
     demands = known_demands(placeholders=placeholders, pools=state.pools.by_name, statuses=pools)
     jobs.update((job.uid, job) for job in state.jobs.all())

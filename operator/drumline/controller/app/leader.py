@@ -222,6 +222,7 @@ class LeaderComponents:
         self._state.budgets.restore(statuses)
         pools = {pool.name: pool.status for pool in self._informers.pools.values()}
         self._health.restore(pools, now=now)
+        self._state.interruptions.restore(pools, policy=policy)
         self._state.observe_budgets(now=now)  # before accounts are written that it can count from
         return usage
 

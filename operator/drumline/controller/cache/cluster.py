@@ -13,6 +13,7 @@ from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
+from drumline.controller.cache.interruptions import Interruptions
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.namespaces import NamespaceCache
 from drumline.controller.cache.nodes import NodeCache
@@ -64,6 +65,7 @@ class ClusterCache:
         self.queues = SpecCache(TrainingQueueSpec)
         self.namespaces = NamespaceCache()
         self.budgets = QueueBudgets(self.queues)
+        self.interruptions = Interruptions()
         self._priorities = PriorityCache()
         self.scheduling = SnapshotBuilder(
             Sources(
@@ -75,6 +77,7 @@ class ClusterCache:
                 queues=self.queues,
                 namespaces=self.namespaces,
                 budgets=self.budgets,
+                interruptions=self.interruptions,
                 priorities=self._priorities,
             ),
             progress=progress,

@@ -17,6 +17,7 @@ from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.chains import Chains
 from drumline.controller.cache.held_by_pods import HeldByPods
+from drumline.controller.cache.interruptions import Interruptions
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.namespaces import NamespaceCache
 from drumline.controller.cache.nodes import NodeCache
@@ -95,6 +96,7 @@ class Sources:
     queues: SpecCache[TrainingQueueSpec]
     namespaces: NamespaceCache
     budgets: QueueBudgets
+    interruptions: Interruptions
     priorities: PriorityCache
 
 
@@ -154,7 +156,10 @@ class SnapshotBuilder:
         nodes = sources.nodes.in_pools(sources.pools.by_name, roles=self._remaining.on_node)
         return Snapshot(
             nodes=tuple(nodes),
-            pools=tuple(pool_of(name, spec) for name, spec in sources.pools.by_name.items()),
+            pools=tuple(
+                pool_of(name, spec, lost_percent=sources.interruptions.lost_percent(name, now=now))
+                for name, spec in sources.pools.by_name.items()
+            ),
             queues=tuple(
                 queue_of(name, spec, selected=sources.namespaces.selected(spec))
                 for name, spec in sources.queues.by_name.items()

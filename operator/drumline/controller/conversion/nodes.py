@@ -89,8 +89,14 @@ def resources_of(amounts: Mapping[str, int], *, units: GpuUnits, pods: int | Non
     )
 
 
-def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
-    """A GpuPool as the scheduler sees it."""
+def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
+    """A GpuPool as the scheduler sees it.
+
+    Args:
+        name: of the pool.
+        spec: of the pool.
+        lost_percent: how much of the work there is lost to reclaims.
+    """
     capacity, partitions = spec.capacity or PoolCapacity(), spec.partitions
     price, each_gpu = capacity.price_per_gpu_hour, partitions.parts_per_gpu if partitions else 1
     return Pool(
@@ -101,6 +107,7 @@ def pool_of(name: str, spec: GpuPoolSpec) -> Pool:
         partitions=tuple(
             sorted(each.resource for each in (partitions.resources if partitions else ()))
         ),
+        lost_percent=lost_percent,
     )
 
 

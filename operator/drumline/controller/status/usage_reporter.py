@@ -123,6 +123,7 @@ class UsageReporter:
         snapshot = self._state.scheduling.snapshot(now=now)
         self._usage.observe(snapshot, now=now)
         self._health.look(snapshot.nodes, now=now)
+        self._state.interruptions.observe(snapshot, self._state.nodes.disruptions(), now=now)
         self._report_budgets(uses, snapshot, now=now)
         self._metrics.cluster.newest = cluster_series(
             [use.job for use in uses],
@@ -150,6 +151,7 @@ class UsageReporter:
                     status |= self._autoscaling(view.name)
                     status |= calibration_fields(view.status, percents.get(view.name))
                     status |= part_fields(view.status, votes.get(view.name, {}))
+                    status |= self._interruption_fields(view, status, now=now)
                 if status != view.status:
                     await self._write(resource, view, status)
 
@@ -191,6 +193,13 @@ class UsageReporter:
             **self._usage.status_fields(name, before=before, changed=changed, now=now),
             **self._state.budgets.status_fields(name, before=before, changed=changed, now=now),
         }
+
+    def _interruption_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:
+        """What reclaims have cost in a pool: at once after one, else with what is written."""
+        changed = any(view.status.get(field) != value for field, value in status.items())
+        return self._state.interruptions.status_fields(
+            view.name, before=view.status, changed=changed, now=now
+        )
 
     def _report_budgets(self, uses: Iterable[JobUse], snapshot: Snapshot, *, now: float) -> None:
         foreign: Counter[str] = Counter()

@@ -127,6 +127,29 @@ def test_what_a_budget_has_left_is_in_the_queue_and_its_running_jobs(
     assert waits.get("reason", "") == reason
 
 
+@pytest.mark.parametrize(("lost", "pool"), [(0, "spot"), (3 * 3600, "h100")])
+def test_pools_are_compared_with_what_reclaims_have_cost(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: int, pool: str
+) -> None:
+    now = 19_996 * 86_400 + 43_200
+    spot, node = a_pool("spot"), a_node("s1")
+    spot["spec"] |= {
+        "nodeSelector": {"gpu": "spot"},
+        "capacity": {"type": "Spot", "pricePerGpuHour": "0.9"},
+    }
+    day = {"day": "2024-09-30", "gpuSeconds": 3600, "reclaimedNodes": 1, "lostGpuSeconds": lost}
+    history = {"gpuHours": 1, "reclaimedNodes": 1, "lostPercent": 0, "days": [day]}
+    spot["status"] = {"interruptions": {**history, "until": timestamp(now)}}
+    node["metadata"]["labels"]["gpu"] = "spot"
+    demand = a_pool()
+    demand["spec"]["capacity"] = {"pricePerGpuHour": "2.5"}
+    quotas = [{"gpuPool": name, "nominalGpus": 8} for name in ("h100", "spot")]
+    site = (a_node("n1"), node, demand, spot, a_queue(quotas=quotas), a_job("waits"))
+    file = written(tmp_path, *site)
+    os.utime(file, (now, now))
+    assert verdicts(capsys, "-f", file)["team/waits"]["pool"] == pool
+
+
 def test_labels_of_namespaces_open_queues_and_their_absence_is_said(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

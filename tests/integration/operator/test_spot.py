@@ -1,0 +1,125 @@
+"""A queue with a spot pool and an on-demand pool: fall back, return, and what a reclaim leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pytest
+
+from tests.cluster.kwok import fake_node
+from tests.integration.operator.conftest import Site
+from tests.kube import Json, phase_is, reason_is
+
+pytestmark = pytest.mark.usefixtures("operator")
+
+NOTICE = {"key": "aws-node-termination-handler/spot-itn", "effect": "NoSchedule"}
+SECONDS = 120
+"""Long beside what anything here takes: the machine may be busy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpotPool:
+    """Its name, and that of its only node."""
+
+    name: str
+    node: str
+
+
+@pytest.fixture
+def spot(site: Site) -> Iterator[SpotPool]:
+    """A spot pool of one node beside the site's pool, which is on-demand; its queue prefers it."""
+    name = f"{site.pool}-spot"
+    last = max(int(node.rpartition("-")[2]) for node in site.nodes)
+    node = fake_node(last + 100, gpus=8, nodes_per_rack=2)
+    node["metadata"]["labels"]["drumline.test/spot"] = site.pool
+    site.kube.create(node)
+    site.kube.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "GpuPool",
+            "metadata": {"name": name},
+            "spec": {
+                "nodeSelector": {"drumline.test/spot": site.pool},
+                "capacity": {"type": "Spot", "pricePerGpuHour": "0.90"},
+            },
+        }
+    )
+    capacity = {"type": "OnDemand", "pricePerGpuHour": "2.50"}
+    site.kube.patch("gpupools", site.pool, {"spec": {"capacity": capacity}})
+    quotas = [{"gpuPool": pool, "nominalGpus": 32} for pool in (site.pool, name)]
+    site.kube.patch("trainingqueues", site.queue, {"spec": {"quotas": quotas, "spot": "Prefer"}})
+    yield SpotPool(name=name, node=node["metadata"]["name"])
+    site.kube.delete("gpupools", name)
+    site.kube.delete("nodes", node["metadata"]["name"])
+
+
+def pool_of(job: Json) -> str:
+    return job["status"]["assignment"]["gpuPool"]
+
+
+def wait_used(site: Site, pool: str, gpus: int) -> None:
+    """Wait until the operator has seen that so many GPUs of a pool are held."""
+    site.kube.wait(
+        "gpupools",
+        pool,
+        None,
+        lambda pool: (pool or {}).get("status", {}).get("usedGpus") == gpus,
+        seconds=SECONDS,
+    )
+
+
+def submit(site: Site, name: str, **spec: object) -> None:
+    """A job of a whole node in any pool of its queue."""
+    site.kube.create(
+        {
+            "apiVersion": "drumline.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name, "namespace": site.namespace},
+            "spec": {
+                "queue": site.queue,
+                "gpusPerNode": 8,
+                "template": {"image": "any:1", "command": ["true"]},
+                **spec,
+            },
+        }
+    )
+
+
+def test_jobs_fall_back_to_on_demand_and_return_to_spot_at_their_next_start(
+    site: Site, spot: SpotPool
+) -> None:
+    submit(site, "first")
+    assert pool_of(site.wait("first", phase_is("Running"), seconds=SECONDS)) == spot.name
+    submit(site, "second")
+    assert pool_of(site.wait("second", phase_is("Running"), seconds=SECONDS)) == site.pool
+    submit(site, "poor", maxPricePerGpuHour="0.50")
+    poor = site.wait("poor", reason_is("PriceTooHigh"), seconds=SECONDS)
+    assert "the job pays at most 0.50 for a GPU-hour" in poor["status"]["message"]
+    wait_used(site, spot.name, 8)
+    site.kube.delete("trainingjobs", "first", site.namespace)
+    wait_used(site, spot.name, 0)
+    site.kube.patch("trainingjobs", "second", {"spec": {"suspend": True}}, site.namespace)
+    site.wait("second", phase_is("Suspended"), seconds=SECONDS)
+    site.kube.patch("trainingjobs", "second", {"spec": {"suspend": False}}, site.namespace)
+    assert pool_of(site.wait("second", phase_is("Running"), seconds=SECONDS)) == spot.name
+    site.kube.patch("gpupools", spot.name, {"spec": {"capacity": {"pricePerGpuHour": "0.40"}}})
+    site.wait("poor", reason_is("InsufficientGpus"), seconds=SECONDS)
+
+
+def test_a_reclaim_stands_in_the_pool_s_history(site: Site, spot: SpotPool) -> None:
+    submit(site, "first")
+    site.wait("first", phase_is("Running"), seconds=SECONDS)
+    site.kube.patch("nodes", spot.node, {"spec": {"taints": [NOTICE]}})
+    pool = site.kube.wait(
+        "gpupools",
+        spot.name,
+        None,
+        lambda pool: bool(
+            ((pool or {}).get("status", {}).get("interruptions") or {}).get("reclaimedNodes")
+        ),
+        seconds=SECONDS,
+    )
+    history = pool["status"]["interruptions"]
+    assert (history["reclaimedNodes"], history["reclaiming"]) == (1, [spot.node])
+    assert history["days"][0]["lostGpuSeconds"] == 8 * 60
