@@ -30,6 +30,7 @@ from drumline.controller.reconciler.executor import Executor, RetryLater
 from drumline.controller.reconciler.reconciler import Reconciler
 from drumline.controller.reconciler.shared_objects import SharedObjects
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube import codec, errors
@@ -259,6 +260,7 @@ class _Operator:
             signing_key=KEYS.current_id,
             foreseen=reconciler.foreseen,
             announce=reconciler.announce,
+            foreign=ForeignEvictions(client=self.api, pools=(), stays=lambda _uid, _until: None),
         )
         await committer.withdraw(self.cache.jobs.all(), now=NOW)
         snapshot = self.cache.scheduling.snapshot(now=NOW)
