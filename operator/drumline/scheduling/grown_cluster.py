@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import Decisions, NeedsNodes, Placed, Preemption
 from drumline.scheduling.model import Admitted, Gang, Node, NodeOffer, Snapshot
+from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from drumline.scheduling.resources import NOTHING, Resources
 
 Decide = Callable[[Snapshot, Sequence[Gang]], Decisions]
@@ -58,9 +59,13 @@ class GrownCluster:
     def start(self, gang: Gang, *, offer: NodeOffer, most: int) -> GangStart | None:
         """Start a gang, in its largest size that fits, with the fewest nodes of an offer.
 
+        Where the new nodes are in one zone, it is placed in that zone alone: what is free elsewhere
+        would be asked for once more, as placeholders go to that zone.
+
         Returns:
             None: not even `most` nodes are enough.
         """
+        gang = _within_zone(gang, offer)
         nodes = [self._new_node(offer, number) for number in range(most)]
         best = self._placed(gang, more=nodes)
         if best is None:
@@ -122,6 +127,13 @@ class GrownCluster:
         """Named as no node of a cluster can be, behind those that are there."""
         total = len(self._snapshot.nodes) + number
         return replace(offer.node, name=f"~{offer.pool}/{offer.zone}/{total:06d}")
+
+
+def _within_zone(gang: Gang, offer: NodeOffer) -> Gang:
+    zone = offer.node.labels.get(ZONE_LABEL)
+    if not offer.zone or zone is None:
+        return gang
+    return replace(gang, selector={**gang.selector, ZONE_LABEL: zone})
 
 
 def new_positions(placed: Placed) -> Sequence[int]:

@@ -17,6 +17,7 @@ def create_growing_pool(
     quota: int,
     timeout: int,
     taints: tuple[Json, ...] = (),
+    zones: tuple[str, ...] = (),
 ) -> None:
     """A namespace, a pool without nodes that may grow, and a queue of that name."""
     kube.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
@@ -31,6 +32,7 @@ def create_growing_pool(
                     "mode": "Placeholders",
                     "maxNodes": max_nodes,
                     "timeoutSeconds": timeout,
+                    **({"zones": list(zones)} if zones else {}),
                     "node": {
                         "allocatable": {
                             "nvidia.com/gpu": NODE_GPUS,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import pytest
 
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from tests.integration.operator.cluster_autoscaler import (
     AGE_SECONDS,
     DRAIN_SECONDS,
@@ -277,3 +278,41 @@ def test_how_long_nodes_took_is_known_to_a_new_leader_and_says_when_they_will_be
 
     job = site.wait("next", is_expected_by_its_nodes)
     assert job["status"]["reason"] == "WaitingForNodes"
+
+
+def test_all_nodes_come_in_one_zone_and_after_a_timeout_in_the_next(api: Kube) -> None:
+    name, quota = f"grow-{next_nodes()}", 256
+    create_growing_pool(api, name, max_nodes=32, quota=quota, timeout=8, zones=("zone-a", "zone-b"))
+    site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
+    first, second = (
+        ClusterAutoscaler(
+            kube=api, labels={LABEL: name, ZONE_LABEL: zone}, first=next_nodes(), most=most
+        )
+        for zone, most in (("zone-a", 1), ("zone-b", 8))
+    )
+    try:
+        site.submit("gang", nodes=2, gpusPerNode=8)
+        first.wait_placeholders(2)
+        assert first.advance(SCALE_UP_SECONDS) == 1
+        assert second.placeholders() == []
+        second.wait_placeholders(2)
+        api.patch("gpupools", name, {"spec": {"autoscaling": {"timeoutSeconds": 600}}})
+        assert first.placeholders() == []
+        site.submit("next", nodes=2, gpusPerNode=8)
+        second.wait_placeholders(4)  # zone-a is to grow as far only after a pause
+        assert second.advance(SCALE_UP_SECONDS) == 4
+        for job in ("gang", "next"):
+            site.wait(job, phase_is("Running"))
+        used = {pod["spec"]["nodeName"] for job in ("gang", "next") for pod in site.pods(job)}
+        assert used <= {*first.nodes, *second.nodes}
+
+        def says_where_none_came(pool: Json | None) -> bool:
+            known = (pool or {}).get("status", {}).get("autoscaling", {})
+            pauses = known.get("pauses", ())
+            return [(each["zone"], each["refusals"]) for each in pauses] == [("zone-a", 1)]
+
+        api.wait("gpupools", name, None, says_where_none_came)
+    finally:
+        for node in (*first.nodes, *second.nodes):
+            api.delete("nodes", node)
+        delete_growing_pool(api, name)

@@ -27,6 +27,7 @@ from drumline.scheduling import (
     TolerationOperator,
     WaitingRule,
 )
+from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from drumline.scheduling.node_needs import MAX_GANGS
 from tests.unit.scheduling.builders import (
     admitted,
@@ -429,3 +430,13 @@ def test_small_jobs_fill_nodes_that_are_partly_used_and_leave_whole_ones_to_the_
     small = [gang(f"small-{number}", gpus=4, at=float(number)) for number in range(2)]
     decisions = run(snapshot, *small)
     assert {placed.assignment for placed in decisions.placed} == {("n1",), ("n2",)}
+
+
+def test_all_nodes_of_a_gang_are_asked_for_in_one_zone() -> None:
+    """What is free elsewhere is no part of it: its placeholder would go to that zone too."""
+    new = node("new", gpus=8, labels={ZONE_LABEL: "b"})
+    zone = NodeOffer(node=new, zone="b", pool_limit=100)
+    left = node("left", gpus=8, labels={ZONE_LABEL: "a"})
+    near = node("near", gpus=8, labels={ZONE_LABEL: "b"})
+    (need,) = run(growing(left, near, offers=(zone,)), gang("big", nodes=3, gpus=8)).needs_nodes
+    assert (need.nodes, len(need.shares)) == (2, 3)

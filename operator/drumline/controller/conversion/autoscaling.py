@@ -24,10 +24,10 @@ from drumline.kube.quantity import amount
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Gang, Node, NodeOffer, Taint, TaintEffect, Toleration
+from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from drumline.scheduling.node_demands import NodeDemand
 from drumline.scheduling.resources import NOTHING, Resources
 
-ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 SCHEDULER_NAME: Final = "drumline-placeholder"
 """No scheduler has it."""
 _PODS: Final = "110"

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from drumline.scheduling.model.nodes import Node
+
+ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
