@@ -140,7 +140,9 @@ def test_nodes_that_stand_ready_for_a_gang_stay_until_the_last_is_there(grow: Gr
 
     site.wait("gang", says_why, seconds=PATIENCE_SECONDS)
     growing.patch_pool({"limits": limits(4)})
+    raised = time.monotonic()
     runs(site, "gang")
+    print(f"it runs {time.monotonic() - raised:.0f} s after the limit allows the last node")
     assert {pod["spec"]["nodeName"] for pod in site.pods("gang")} > ready
     assert growing.created == 4
 
@@ -164,7 +166,9 @@ def test_a_node_is_used_once_its_startup_taint_is_gone_and_not_asked_for_twice(
     for node in nodes:
         left = [each for each in node["spec"]["taints"] if each["key"] != STARTUP_TAINT["key"]]
         site.kube.patch("nodes", node["metadata"]["name"], {"spec": {"taints": left}})
+    untainted = time.monotonic()
     runs(site, "gang")
+    print(f"it runs {time.monotonic() - untainted:.0f} s after the last startup taint went")
     assert growing.created == 2
 
 
@@ -228,6 +232,12 @@ def test_a_gang_leaves_nodes_that_expire_and_goes_on_on_new_ones(grow: Grow) -> 
     old = {pod["spec"]["nodeName"] for pod in site.pods("gang")}
     growing.patch_pool({"template": {"spec": {"expireAfter": "Never"}}})  # for the next ones
 
+    def is_expired(node: Json | None) -> bool:
+        return node is None or "deletionTimestamp" in node["metadata"]
+
+    site.kube.wait("nodes", min(old), None, is_expired, seconds=PATIENCE_SECONDS)
+    expired = time.monotonic()
+
     def runs_on_new_nodes(pods: list[Json]) -> bool:
         used = {pod["spec"]["nodeName"] for pod in pods}
         ready = all(pod["status"].get("phase") == "Running" for pod in pods)
@@ -235,6 +245,7 @@ def test_a_gang_leaves_nodes_that_expire_and_goes_on_on_new_ones(grow: Grow) -> 
 
     site.kube.wait_all("pods", site.namespace, runs_on_new_nodes, seconds=PATIENCE_SECONDS)
     runs(site, "gang")
+    print(f"all runs on new nodes {time.monotonic() - expired:.0f} s after the first one expired")
     for node in old:
         site.kube.wait("nodes", node, None, lambda each: each is None, seconds=PATIENCE_SECONDS)
     growing.wait_placeholders(0)
