@@ -158,6 +158,14 @@ def is_starting_up(view: NodeView) -> bool:
     )
 
 
+def _is_avoided(view: NodeView) -> bool:
+    """Whether others are to be taken first: cluster-autoscaler marks empty nodes so.
+
+    Who takes the unmarked one of two lets it take the other away.
+    """
+    return any(taint.effect == TaintEffect.PREFER_NO_SCHEDULE for taint in view.taints)
+
+
 def _waits_for_gpus(spec: GpuPoolSpec, allocatable: Resources, *, used: Resources) -> bool:
     """Whether an autoscaler's node has no GPUs yet: its device plugin has not registered them."""
     return spec.autoscaling is not None and not allocatable.gpus and not used.gpus
@@ -208,7 +216,7 @@ def node_of(
         closed=closed,
         shares_gpus=shares_gpus(view.labels),
         quarantined=standing.quarantined,
-        suspicion=standing.suspicion,
+        suspicion=standing.suspicion + _is_avoided(view),
         terminating=terminating,
     )
 

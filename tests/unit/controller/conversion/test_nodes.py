@@ -78,6 +78,13 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
     assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
 
 
+def test_a_node_that_an_autoscaler_is_about_to_remove_is_taken_after_its_equals() -> None:
+    taint = TaintView(key="DeletionCandidateOfClusterAutoscaler", effect="PreferNoSchedule")
+    assert node_of(node_view(taints=(taint,)), pool="h100", spec=PLAIN, used=NOTHING).suspicion == 1
+    hard = TaintView(key="team", effect="NoSchedule")
+    assert node_of(node_view(taints=(hard,)), pool="h100", spec=PLAIN, used=NOTHING).suspicion == 0
+
+
 PLAIN = GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})
 
 
