@@ -215,9 +215,8 @@ class LeaderComponents:
 
     def _restore_statuses(self, policy: Policy) -> QueueUsageHistory:
         """What is known against nodes, and what queues have used lately: it is in statuses."""
-        usage = QueueUsageHistory(half_life=policy.history_seconds)
+        usage, now = QueueUsageHistory(half_life=policy.history_seconds), self._clocks.wall()
         statuses = {queue.name: queue.status for queue in self._informers.queues.values()}
-        now = self._clocks.wall()
         usage.restore(statuses, now=now)
         self._state.budgets.restore(statuses)
         pools = {pool.name: pool.status for pool in self._informers.pools.values()}
