@@ -91,19 +91,19 @@ def _in_leaving_order(
     ]
 
     own = Counter(ordinals)
-    others = {ordinal: _others(held, view=view, ordinal=ordinal) for ordinal in own}
+    shared = {ordinal: _is_shared(held, view=view, ordinal=ordinal) for ordinal in own}
 
     def key(pods_per_slice: Sequence[int]) -> tuple[int, ...]:
         here = [ordinals[i] for i in pods_per_slice]
         helping = sum(ordinal >= 0 and wanted(ordinal) for ordinal in here)
-        kept_by_others = sum(others[ordinal] for ordinal in here)
+        stay_used = sum(shared[ordinal] for ordinal in here)
         left = sum(own[ordinal] for ordinal in here) - len(here)
-        return (-helping, kept_by_others, left, -here[0], -pods_per_slice[0])
+        return (-helping, stay_used, left, -here[0], -pods_per_slice[0])
 
     return [position for pods_per_slice in sorted(slices, key=key) for position in pods_per_slice]
 
 
-def _others(held: Admitted, *, view: PoolView, ordinal: int) -> bool:
+def _is_shared(held: Admitted, *, view: PoolView, ordinal: int) -> bool:
     """Whether a node has GPUs in use that are not this gang's."""
     if ordinal < 0:
         return False

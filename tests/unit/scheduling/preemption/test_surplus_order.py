@@ -51,7 +51,7 @@ def test_of_equal_pods_the_last_leaves_first() -> None:
     assert [victim.kept for victim in preemption.victims] == [(0,)]
 
 
-def given_back(elastic: Admitted, *others: Admitted) -> tuple[int, ...]:
+def given_back(elastic: Admitted, *neighbours: Admitted) -> tuple[int, ...]:
     """The positions that are kept when a gang of another queue asks for the quota, not the room."""
     queues = (
         queue("all"),
@@ -60,7 +60,7 @@ def given_back(elastic: Admitted, *others: Admitted) -> tuple[int, ...]:
     )
     free = node("n3", "rack-1", gpus=8, labels={"a": "b"})
     nodes = [*(node(f"n{i}", "rack-0", gpus=8) for i in range(3)), free]
-    snapshot = cluster(*nodes, running=[elastic, *others], queues=queues)
+    snapshot = cluster(*nodes, running=[elastic, *neighbours], queues=queues)
     asks = gang("x", gpus=8, queue="other", required_level="rack", selector={"a": "b"})
     (preemption,) = run(snapshot, asks, policy=SURPLUS).preemptions
     (victim,) = preemption.victims
