@@ -517,8 +517,8 @@ def test_the_notifier_reads_jobs_and_writes_its_record_alone(
 ) -> None:
     objects = [entry for entry in render(notifications=NOTIFICATIONS) if entry not in defaults]
     assert sorted(entry["kind"] for entry in objects) == [
-        "ClusterRole",
-        "ClusterRoleBinding",
+        *["ClusterRole"] * 2,
+        *["ClusterRoleBinding"] * 2,
         "ConfigMap",
         "Deployment",
         "NetworkPolicy",
@@ -526,9 +526,10 @@ def test_the_notifier_reads_jobs_and_writes_its_record_alone(
         "RoleBinding",
         "ServiceAccount",
     ]
-    (reads,) = only(objects, "ClusterRole")["rules"]
-    assert reads["resources"] == ["trainingjobs", "trainingqueues"]
-    assert reads["verbs"] == ["list", "watch"]
+    roles = [entry for entry in objects if entry["kind"] == "ClusterRole"]
+    reads = [rule for role in roles for rule in role["rules"]]
+    assert [rule["resources"] for rule in reads] == [["trainingjobs"], ["trainingqueues"]]
+    assert [rule["verbs"] for rule in reads] == [["list", "watch"]] * 2
     creates, own = only(objects, "Role")["rules"]
     assert (creates["resources"], creates["verbs"]) == (["configmaps"], ["create"])
     assert own["resourceNames"] == [from_environment(environment(objects)).notifications_record]

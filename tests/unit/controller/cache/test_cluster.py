@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
-from drumline.scope import InstallationScope
 from drumline.controller.cache.snapshots import Backoff
 from drumline.disruption.node_scores import NodeStanding
 from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
@@ -22,6 +21,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Node, Policy, Snapshot
+from drumline.scope import InstallationScope
 from drumline_trainer.contract import Progress
 from tests.unit.controller.views import (
     assignment,

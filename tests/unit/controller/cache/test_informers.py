@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from drumline.controller.cache.informers import Informers
-from drumline.scope import InstallationScope
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
+from drumline.scope import InstallationScope
 from drumline.telemetry.metrics import Metrics
 
 

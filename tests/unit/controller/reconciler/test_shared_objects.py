@@ -11,7 +11,6 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from drumline.scope import InstallationScope
 from drumline.controller.reconciler.shared_objects import (
     FRESH_SECONDS,
     SharedObjects,
@@ -22,6 +21,7 @@ from drumline.kube.kinds import NETWORK_POLICIES, POD_DISRUPTION_BUDGETS
 from drumline.kube.views import PodPhase, PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.shared_objects import SHARED_NAME
+from drumline.scope import InstallationScope
 from tests.unit.controller.app.fake_api import FakeApi
 from tests.unit.controller.views import pod_view
 
