@@ -189,10 +189,12 @@ def test_of_two_gangs_that_race_for_too_few_nodes_one_starts_and_then_the_other(
     autoscaler.wait_placeholders(8)
     assert autoscaler.advance(SCALE_UP_SECONDS) == 4
     autoscaler.wait_placeholders(4)
-    phases = {name: site.job(name)["status"]["phase"] for name in ("left", "right")}
-    (waiting,) = [name for name, phase in phases.items() if phase == "Pending"]
-    (runs,) = phases.keys() - {waiting}
-    site.wait(runs, phase_is("Running"))
+    jobs = site.kube.wait_all(
+        "trainingjobs", site.namespace, lambda jobs: any(map(phase_is("Running"), jobs))
+    )
+    (runs,) = [job["metadata"]["name"] for job in jobs if phase_is("Running")(job)]
+    (waiting,) = {"left", "right"} - {runs}
+    assert site.pods(waiting) == []
     site.end_pods(runs)
     site.wait(runs, phase_is("Succeeded"))
     site.wait(waiting, phase_is("Running"))
