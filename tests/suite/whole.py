@@ -125,7 +125,7 @@ WHOLES = {
         environment={"DRUMLINE_DISTORTIONS": "all"},
     ),
     "karpenter": Whole(
-        summary="gangs on nodes that the real Karpenter makes; built once, then five minutes",
+        summary="gangs on nodes that the real Karpenter makes; built once, then ten minutes",
         command=(*PYTEST, "-rP", "tests/integration/operator/karpenter"),
     ),
     "upgrade": Whole(
