@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final
 
 from drumline.controller.cache.cluster import ClusterCache
@@ -75,18 +76,18 @@ class NodeRequests:
         """By uid: for whom is asked."""
         self._said: dict[str, str] = {}
         """By uid of the gang: what the autoscaler last said."""
-        self._times = NodeSupply().times
-        self._known_backoffs = NodeSupply().backoffs
+        self._known = NodeSupply()
+        """Its backoffs are those of the leader before."""
 
     def restore(self, statuses: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on from what the statuses of the pools say, by name; before `run`."""
-        known = supply_of(statuses)
-        self._times, self._known_backoffs = known.times, known.backoffs
+        self._known = supply_of(statuses)
 
     def status_fields(self, pool: str) -> dict[str, Any]:
         """What the status of a pool says of its autoscaler."""
-        backoffs = self._known_backoffs if self._demands is None else self._demands.backoffs
-        known = NodeSupply(times=self._times, backoffs=backoffs)
+        known = self._known
+        if self._demands is not None:
+            known = replace(known, backoffs=self._demands.backoffs)
         return supply_fields(pool, self._state.pools.get(pool), known)
 
     def offered(self, snapshot: Snapshot, *, now: float) -> Snapshot:
@@ -124,7 +125,8 @@ class NodeRequests:
         for demand, end in after.ended:
             if demand.started_at is not None:
                 took = demand.started_at - demand.asked_at
-                self._times = self._times.with_time(demand.pool, took)
+                times = self._known.times.with_time(demand.pool, took)
+                self._known = replace(self._known, times=times)
             self._metrics.node_requests.labels(demand.pool, str(end)).inc()
             log.info(
                 "nodes_no_longer_asked",
@@ -162,7 +164,7 @@ class NodeRequests:
         """When the nodes that this job waits for will probably be there, as far as is known."""
         asked = self._demands.open if self._demands is not None else ()
         mine = [demand for demand in asked if demand.uid == uid]
-        return node_starts(mine, times=self._times, now=self._clock()).get(uid)
+        return node_starts(mine, times=self._known.times, now=self._clock()).get(uid)
 
     async def run(self) -> None:
         """Keep the objects as they should be; never returns.
@@ -189,7 +191,7 @@ class NodeRequests:
         """Make the objects those of the demands."""
         recorded = [demand for objects in self._modes.values() for demand in await objects.read()]
         if self._demands is None:
-            self._demands = NodeDemands(open=tuple(recorded), backoffs=self._known_backoffs)
+            self._demands = NodeDemands(open=tuple(recorded), backoffs=self._known.backoffs)
             self._wake_scheduler()
         demands = [each for each in self._demands.open if each.started_at is None]
         for mode, objects in self._modes.items():
