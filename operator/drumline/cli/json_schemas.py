@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
+from drumline.cli.decide.alternatives import Alternative
 from drumline.cli.decide.job_decisions import JobDecision, NewNodes, NodesNeeded
 from drumline.cli.decide.json_output import DecidedCycle
 from drumline.cli.diff.differences import Difference
@@ -53,7 +54,7 @@ _PARTS: Final[tuple[type, ...]] = (
     FindingRow,
     *(IncidentReport, RecoveryStage, GpuSecondsShare, RestartBudget, TimelineSpan),
     *(EventRow, SummaryRow, GpuSecondsLoss, StepPoint, ComputePoint),
-    *(JobDecision, NodesNeeded, NewNodes),
+    *(JobDecision, NodesNeeded, NewNodes, Alternative),
     Difference,
     *(CapturedCycle, ChangedJob),
 )

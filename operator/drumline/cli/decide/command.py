@@ -12,6 +12,7 @@ from typing import Any, cast
 
 from drumline.cli.cluster_access import find_credentials
 from drumline.cli.decide import cluster, live_objects
+from drumline.cli.decide.alternatives_text import alternatives_text
 from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.cycle import decided, read_policy
 from drumline.cli.decide.job_decisions import JobDecision
@@ -34,7 +35,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     objects = _objects(chosen, environment)
     cluster_input = cluster.read(objects.manifests)
     cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
-    decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast)
+    decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast, priced=True)
     wide = chosen.output == "wide"
     text = (
         as_json(cluster_input, decisions)
@@ -80,4 +81,6 @@ def _of_text(text: str) -> ManifestDocument:
 def _table(cluster_input: ClusterInput, decisions: list[JobDecision], *, wide: bool) -> str:
     unread = (f"unreadable: {problem}" for problem in cluster_input.unreadable)
     remarks = "".join(f"{plain(remark)}\n" for remark in (*unread, *cluster_input.remarks))
-    return table(decisions, now=cluster_input.as_of, wide=wide) + remarks
+    now = cluster_input.as_of
+    instead = alternatives_text(decisions, now=now)
+    return table(decisions, now=now, wide=wide) + instead + remarks

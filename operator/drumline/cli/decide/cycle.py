@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any, cast
 
+from msgspec.structs import replace
+
 from drumline.api.load import ApiError, parse
 from drumline.api.policy import SchedulingPolicy
+from drumline.cli.decide.alternatives import alternatives
 from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.job_decisions import JobDecision, job_decisions
 from drumline.cli.errors import BadInput
@@ -16,13 +19,16 @@ from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import Policy
 
 
-def decided(cluster_input: ClusterInput, policy: Policy, *, forecast: bool) -> list[JobDecision]:
+def decided(
+    cluster_input: ClusterInput, policy: Policy, *, forecast: bool, priced: bool = False
+) -> list[JobDecision]:
     """What the cycle decides, a row for each job that it concerns.
 
     Args:
         cluster_input: what it sees.
         policy: of the operator.
         forecast: whether the starts of waiting jobs are forecast.
+        priced: whether what these could do instead is worked out, with its price.
     """
     snapshot, pending = cluster_input.snapshot, cluster_input.pending
     now = cluster_input.as_of
@@ -32,7 +38,18 @@ def decided(cluster_input: ClusterInput, policy: Policy, *, forecast: bool) -> l
         expected = expected_starts(snapshot=snapshot, pending=pending, policy=policy, now=now)
         starts = {start.uid: start for start in expected}
         starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
-    return job_decisions(decisions, snapshot=snapshot, pending=pending, starts=starts.values())
+    rows = job_decisions(decisions, snapshot=snapshot, pending=pending, starts=starts.values())
+    if not priced:
+        return rows
+    choices = alternatives(
+        snapshot=snapshot,
+        pending=pending,
+        decisions=decisions,
+        starts=starts,
+        policy=policy,
+        now=now,
+    )
+    return [replace(row, alternatives=choices.get(row.uid, ())) for row in rows]
 
 
 def read_policy(name: str | None) -> Policy:

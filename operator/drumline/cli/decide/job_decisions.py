@@ -11,6 +11,7 @@ from math import ceil
 import msgspec
 from msgspec.structs import replace
 
+from drumline.cli.decide.alternatives import Alternative
 from drumline.cli.formatting import many, slice_words
 from drumline.cost.money import cost, exact_text
 from drumline.scheduling.decisions import (
@@ -109,6 +110,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         cost_per_hour: What its GPUs there cost an hour, a decimal; empty: no price is known.
         cost_at_most: The same for all of its longest runtime; empty: that has no limit.
         needs_nodes: The nodes that it waits for, if an autoscaler is asked for them.
+        alternatives: What it could do instead of waiting, with the price of each.
     """
 
     job: str
@@ -136,6 +138,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     cost_per_hour: str = ""
     cost_at_most: str = ""
     needs_nodes: NodesNeeded | None = None
+    alternatives: tuple[Alternative, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+from drumline.cli.decide.alternatives_text import money
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline.cli.formatting import duration
-from drumline.cost.money import millionths, money_text
 from drumline_trainer.contract import plain
 
 _NODES_SHOWN: Final = 4
@@ -76,12 +76,8 @@ def _cost(decision: JobDecision) -> str:
     """`Spot, 7.20 an hour, 172.80 at most`; empty where no price is known."""
     if not decision.cost_per_hour:
         return ""
-    most = f", {_money(decision.cost_at_most)} at most" if decision.cost_at_most else ""
-    return f"{decision.capacity}, {_money(decision.cost_per_hour)} an hour{most}"
-
-
-def _money(text: str) -> str:
-    return money_text(millionths(text))
+    most = f", {money(decision.cost_at_most)} at most" if decision.cost_at_most else ""
+    return f"{decision.capacity}, {money(decision.cost_per_hour)} an hour{most}"
 
 
 def _where(decision: JobDecision, *, wide: bool) -> str:

@@ -124,8 +124,10 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
         description="A dry run: what the operator's next cycle would do with the cluster as it is"
         " now, by the operator's own code and the default scheduling policy. Which waiting jobs"
         " start and where, which are preempted for whom, which wait, why, for which nodes an"
-        " autoscaler is asked, and what would let them start. With a manifest also what it would"
-        " do with that job, which is not created.",
+        " autoscaler is asked, and what would let them start. Where pools have prices, what places"
+        " cost, and what the first in line could do instead (wait, ask for less, preempt, buy"
+        " nodes), with the price of each. With a manifest also what it would do with that job,"
+        " which is not created.",
         command=("decide", "--no-forecast", *_AS_JSON),
         arguments=(
             ToolArgument(
