@@ -40,7 +40,15 @@ def budget_of_any_kind(chance: Random) -> GpuHourBudget:
         refill=refill,
         credit_gpu_hours=chance.choice([0, 4]) if refill else 0,
         when_spent=chance.choice(list(WhenSpent)),
+        cost=chance.choice([None, 20]),
+        user_gpu_hours=chance.choice([None, 3]),
     )
+
+
+def some_days(chance: Random) -> dict[int, int]:
+    """What was had on some of the last days."""
+    today = int(NOW // 86_400)
+    return {today - chance.randint(0, 40): chance.randint(0, 9 * 3600) for _ in range(4)}
 
 
 def budgeted(seed: int, features: frozenset[Feature]) -> World:
@@ -131,11 +139,10 @@ def test_every_kind_of_budget_keeps_its_word_and_a_cache_changes_nothing(seed: i
         queues=tuple(
             replace(queue, budget=budget_of_any_kind(chance)) for queue in given.snapshot.queues
         ),
-        spent={
-            queue.name: {
-                int(NOW // 86_400) - chance.randint(0, 40): chance.randint(0, 9 * 3600)
-                for _ in range(4)
-            }
+        spent={queue.name: some_days(chance) for queue in given.snapshot.queues},
+        spent_prices={queue.name: some_days(chance) for queue in given.snapshot.queues},
+        spent_by_user={
+            queue.name: {gang.user: some_days(chance) for gang in given.pending}
             for queue in given.snapshot.queues
         },
     )

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field
 
 from drumline.api.base import ApiModel, Rule, Timestamp, keyed_by
 
+MAX_USERS: Final = 64
+Money = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,6})?$", max_length=19)]
+"""An amount in the currency of the pools' prices: a decimal with up to six places."""
+
 
 class QueueBudget(ApiModel):
-    """How many GPU-hours the jobs of this queue may have in a time."""
+    """What the jobs of this queue may have in a time. Whatever of it is spent first counts."""
 
     gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)]
     """GPU-hours, over all pools: one GPU held for one hour is one, whatever it is used for."""
+    cost: Money | None = None
+    """What these may cost in the same time, by capacity.pricePerGpuHour of their pools when they
+    were had; what has no price costs nothing. Absent: any amount."""
+    user_gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """GPU-hours that the jobs of each user (spec.user of the job) may have in the same time.
+    Absent: all of them."""
     window_days: Annotated[int, Field(ge=1, le=92)] | None = None
     """Days (UTC) that count, today included: what was had earlier flows back, a day each
     midnight. Absent: refill says when."""
@@ -48,6 +58,17 @@ class DayOfUse(ApiModel):
     """The day (UTC)."""
     gpu_seconds: int
     """GPU-seconds held on it."""
+    cost: Money | None = None
+    """What they cost, by the prices at the time. Absent: nothing, or the budget has no cost."""
+
+
+class UseOfUser(ApiModel):
+    """What one user's jobs had."""
+
+    user: Annotated[str, Field(max_length=253)]
+    """spec.user of the jobs; empty: of those without."""
+    days: Annotated[list[DayOfUse], Field(max_length=92, json_schema_extra=keyed_by("day"))]
+    """By day, as far as these may count."""
 
 
 class BudgetUse(ApiModel):
@@ -62,3 +83,10 @@ class BudgetUse(ApiModel):
     ] = None
     """By day, the latest 92 on which there was any; also of jobs that are gone. For a new
     leader."""
+    spent_cost: Money | None = None
+    """What the GPU-hours of the days that count cost. Absent: the budget has no cost."""
+    users: Annotated[
+        list[UseOfUser] | None,
+        Field(max_length=MAX_USERS, json_schema_extra=keyed_by("user")),
+    ] = None
+    """By user, those with most; where the budget limits each of them."""

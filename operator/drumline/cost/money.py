@@ -16,6 +16,7 @@ HOUR_SECONDS: Final = 3600
 PRICE_PATTERN: Final = r"^[0-9]{1,6}(\.[0-9]{1,6})?$"
 """Decimal, as Karpenter writes prices: up to a million, to the sixth place."""
 _PRICE: Final = re.compile(PRICE_PATTERN)
+_AMOUNT: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 _PLACES: Final = 2
 
 
@@ -27,6 +28,18 @@ def millionths(text: str) -> int:
     """
     if _PRICE.fullmatch(text) is None:
         raise ValueError(f"{text[:32]!r} is no price; write a decimal such as 2.50")
+    whole, _, places = text.partition(".")
+    return int(whole) * MILLIONTHS + int(places.ljust(6, "0"))
+
+
+def amount(text: str) -> int:
+    """An amount as millionths, of any size: `amount("20000.5") == 20_000_500_000`.
+
+    Raises:
+        ValueError: it is no decimal, or has more than six places.
+    """
+    if _AMOUNT.fullmatch(text) is None:
+        raise ValueError(f"{text[:32]!r} is no amount; write a decimal such as 20000.50")
     whole, _, places = text.partition(".")
     return int(whole) * MILLIONTHS + int(places.ljust(6, "0"))
 

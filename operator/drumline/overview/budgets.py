@@ -49,6 +49,8 @@ def budget_row(
         refill=plain(budget.refill),
         credit_gpu_hours=budget.credit_gpu_hours,
         when_spent=plain(budget.when_spent),
+        cost=plain(budget.cost),
+        spent_cost="" if spent is None else plain(spent.spent_cost),
     )
     days = _REFILL_DAYS.get(budget.refill, budget.window_days)
     if spent is None or not 1 <= days <= _MOST_DAYS:

@@ -206,6 +206,7 @@ class BudgetOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
     refill: str = ""
     credit_gpu_hours: int = 0
     when_spent: str = "Refuse"
+    cost: str = ""
 
 
 class DayOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -219,6 +220,7 @@ class SpentOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
     """status.budget of a queue."""
 
     spent_gpu_hours: int = 0
+    spent_cost: str = ""
     until: str | None = None
     days: list[DayOfBudget] | None = None
 

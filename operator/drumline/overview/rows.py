@@ -133,6 +133,8 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
         refill: Weekly or Monthly, by the calendar (UTC); empty: what was had flows back.
         credit_gpu_hours: of the next refill, which they may have before it.
         when_spent: Refuse, Warn or Expire.
+        cost: what they may cost, a decimal; empty: any amount.
+        spent_cost: what they cost, as the operator last wrote it.
         spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
         left: what was left at the end of each of these days, and now.
         expected: what will be left at the end of the coming days, if the queue holds what it holds
@@ -148,6 +150,8 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
     refill: str = ""
     credit_gpu_hours: int = 0
     when_spent: str = "Refuse"
+    cost: str = ""
+    spent_cost: str = ""
     left: tuple[BudgetDay, ...] = ()
     expected: tuple[BudgetDay, ...] = ()
     spent_at: float | None = None

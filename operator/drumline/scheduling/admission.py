@@ -215,7 +215,7 @@ class Admission:
         """The first part of step 1: a rejection that no eviction helps against."""
         return (
             self._access.rejection(gang)
-            or self._session.budgets.rejection(gang.queue)
+            or self._session.budgets.rejection(gang)
             or self._session.sweeps.rejection(gang)
         )
 

@@ -74,7 +74,7 @@ def decide(
     cache = cache or CycleCache()
     waiting = tuple(pending)
     # Who has to leave for no other's sake counts as leaving from here on.
-    budgets = Budgets(queues=snapshot.queues, spent=snapshot.spent, now=now)
+    budgets = Budgets(snapshot, now=now)
     evictions = queue_evictions(snapshot, budgets=budgets, now=now)
     decisions = _decide(
         snapshot=with_evictions(snapshot, leaving=evictions.leaving, staying=evictions.staying),
@@ -100,10 +100,10 @@ def _warned(
     """The starts, with what is to be said to gangs that go over their queue's budget."""
     if not budgets.warns:
         return placed
-    queue_of = {gang.uid: gang.queue for gang in pending}
+    gangs = {gang.uid: gang for gang in pending}
     return tuple(
         replace(start, message=warning)
-        if (warning := budgets.warning(queue_of.get(start.uid, "")))
+        if start.uid in gangs and (warning := budgets.warning(gangs[start.uid]))
         else start
         for start in placed
     )

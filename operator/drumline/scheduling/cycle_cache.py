@@ -48,7 +48,7 @@ class CycleCache:
         Raises:
             ValueError: a gang is listed twice.
         """
-        limited = frozenset(queue.name for queue in snapshot.queues if queue.user_limit)
+        limited = frozenset(queue.name for queue in snapshot.queues if queue.limits_users)
         classes = len(self._pending.examples)
         if limited != self._user_limited or classes > _SLACK + 2 * len(self._pending.gangs):
             self._pending, self._user_limited = PendingGangs(EquivalenceClasses(limited)), limited

@@ -72,7 +72,7 @@ def open_session(
     """The session of a cycle at time `now`; `cluster` is the current view of the snapshot."""
     # The two views and what searches them.
     queues = {queue.name: queue for queue in snapshot.queues}
-    budgets = Budgets(queues=snapshot.queues, spent=snapshot.spent, now=now)
+    budgets = Budgets(snapshot, now=now)
     projection = Projection(current=cluster, admitted=admitted.unsettled)
     placer = Placer(projection, explain=explain)
     # Preemption and moves.
@@ -130,7 +130,7 @@ def _recall_pending(session: CycleSession) -> None:
     """Nominate again the slots that earlier cycles reserved for pending gangs."""
     for gang in sorted(session.pending.individual, key=order_key):
         queue = session.queues.get(gang.queue)
-        if queue is None or queue.drained or session.budgets.rejection(queue.name):
+        if queue is None or queue.drained or session.budgets.rejection(gang):
             continue
         if gang.nominated:
             recall_pending(session.projection, gang=gang, queue=queue)

@@ -8,7 +8,7 @@ and pods that are being deleted at the beginning are gone. An evicted gang is go
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from heapq import heappop, heappush
 from math import inf
@@ -24,6 +24,27 @@ LEAVING_SECONDS: Final = 60.0
 RuntimeEstimate = Callable[[Gang, float, float | None], float]
 """How long a gang still runs that has run for so many seconds, and reports (unless None) that it
 has so many left."""
+
+
+def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
+    """Each day of a time, with its seconds of it."""
+    while since < until:
+        day = int(since // DAY_SECONDS)
+        end = min(until, float((day + 1) * DAY_SECONDS))
+        yield day, end - since
+        since = end
+
+
+def _charged(
+    days: Mapping[int, int], rate: int, parts: Iterable[tuple[int, float]]
+) -> Mapping[int, int]:
+    """What was had by day, and at this rate in these parts of days."""
+    if not rate:
+        return days
+    more = Counter(days)
+    for day, length in parts:
+        more[day] += round(rate * length)
+    return more
 
 
 class ForecastCluster:
@@ -50,6 +71,9 @@ class ForecastCluster:
             for queue in snapshot.queues
             if queue.budget is not None
         }
+        self._spent_prices = snapshot.spent_prices
+        self._spent_by_user = snapshot.spent_by_user
+        self._prices = {pool.name: pool.price or 0 for pool in snapshot.pools}
         self._running = {held.gang.uid: held for held in snapshot.admitted}
         self._pending = {gang.uid: gang for gang in pending}
         self._ends: list[tuple[float, str]] = []
@@ -72,7 +96,13 @@ class ForecastCluster:
     @property
     def snapshot(self) -> Snapshot:
         """What `decide` is shown."""
-        return replace(self._world, admitted=tuple(self._running.values()), spent=self._spent)
+        return replace(
+            self._world,
+            admitted=tuple(self._running.values()),
+            spent=self._spent,
+            spent_prices=self._spent_prices,
+            spent_by_user=self._spent_by_user,
+        )
 
     @property
     def pending(self) -> tuple[Gang, ...]:
@@ -111,17 +141,29 @@ class ForecastCluster:
         if not self._spent:
             return
         gpus: Counter[str] = Counter()
+        priced: Counter[str] = Counter()
+        by_user: Counter[tuple[str, str]] = Counter()
         for held in self._running.values():
-            if held.gang.queue in self._spent and (held.is_foreign or not held.is_residual):
-                gpus[held.gang.queue] += held.gpus
-        spent = {queue: dict(days) for queue, days in self._spent.items()}
-        while since < self.now:
-            day = int(since // DAY_SECONDS)
-            until = min(self.now, float((day + 1) * DAY_SECONDS))
-            for queue, count in gpus.items():
-                spent[queue][day] = spent[queue].get(day, 0) + round(count * (until - since))
-            since = until
-        self._spent = spent
+            queue = held.gang.queue
+            if queue in self._spent and (held.is_foreign or not held.is_residual):
+                gpus[queue] += held.gpus
+                priced[queue] += held.gpus * self._prices.get(held.pool, 0)
+                by_user[queue, held.gang.user] += held.gpus
+        parts = tuple(_by_day(since, self.now))
+        self._spent = {
+            queue: _charged(days, gpus[queue], parts) for queue, days in self._spent.items()
+        }
+        self._spent_prices = {
+            queue: _charged(days, priced[queue], parts)
+            for queue, days in self._spent_prices.items()
+        }
+        self._spent_by_user = {
+            queue: {
+                user: _charged(users.get(user, {}), by_user[queue, user], parts)
+                for user in {*users, *(user for of, user in by_user if of == queue)}
+            }
+            for queue, users in self._spent_by_user.items()
+        }
 
     def _place(self, placed: Placed) -> None:
         gang = self._pending.pop(placed.uid, None)

@@ -12,7 +12,7 @@ from typing import Final
 
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import Admitted, Gang, Snapshot
-from drumline.scheduling.quota.budgets import is_spent
+from drumline.scheduling.quota.budgets import Budgets
 
 FIRST_PAUSE_SECONDS: Final = 60.0
 OLDEST_SECONDS: Final = 1800.0
@@ -41,15 +41,9 @@ class ForecastInputs:
             and all(map(_holds_the_same, mine.admitted, theirs.admitted))
         )
 
-    def spent_queues(self, now: float) -> frozenset[str]:
-        """The queues whose budget is spent: time alone spends it, and gives it back."""
-        spent = self.snapshot.spent
-        return frozenset(
-            queue.name
-            for queue in self.snapshot.queues
-            if queue.budget is not None
-            if is_spent(spent.get(queue.name, {}), budget=queue.budget, now=now)
-        )
+    def spent_budgets(self, now: float) -> frozenset[tuple[str, str | None]]:
+        """Which budgets are spent: time alone spends them, and gives them back."""
+        return Budgets(self.snapshot, now=now).spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +79,8 @@ class Forecast:
         pause = FIRST_PAUSE_SECONDS * 2.0**self.repeats
         if passed >= pause and _has_passed(self.starts, now=now):
             return False
-        return self.inputs.is_like(inputs) and inputs.spent_queues(now) == (
-            self.inputs.spent_queues(self.made_at)
+        return self.inputs.is_like(inputs) and inputs.spent_budgets(now) == (
+            self.inputs.spent_budgets(self.made_at)
         )
 
 

@@ -45,7 +45,7 @@ class Growth:
         if session.unmet_demand.wants(gang=gang, pool=held.pool):
             return None
         queue = session.queues[gang.queue]
-        if session.budgets.rejection(gang.queue) or not session.pools.accepts(
+        if session.budgets.rejection(gang) or not session.pools.accepts(
             gang=gang, queue=queue, pool=held.pool
         ):
             return None

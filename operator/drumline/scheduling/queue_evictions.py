@@ -13,8 +13,7 @@ once it has left. Q is open again while B still saves: B stays; A and C are plac
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import QueueEviction, QueueEvictionReason
@@ -33,67 +32,34 @@ class QueueEvictions:
     """When time alone may have others leave."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Closed:
-    """Why a queue gives up what it runs."""
-
-    why: QueueEvictionReason
-    message: str
-
-
 def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> QueueEvictions:
     """Who leaves from now on. O(queues, and admitted gangs where a queue may give up any)."""
-    closed = _closed(snapshot, budgets=budgets)
-    leaving = (
-        _eviction(held, closed=closed[held.gang.queue])
-        for held in snapshot.admitted
-        if held.gang.queue in closed and not (held.leaving or held.is_residual)
-    )
-    staying = (
-        held.gang.uid
-        for held in snapshot.admitted
-        if held.departs and held.gang.queue not in closed
+    drained = frozenset(queue.name for queue in snapshot.queues if queue.drained)
+    expiring = {
+        queue.name: queue.budget
+        for queue in snapshot.queues
+        if queue.budget is not None and queue.budget.when_spent is WhenSpent.EXPIRE
+    }
+    leaving: list[QueueEviction] = []
+    staying: list[str] = []
+    for held in snapshot.admitted:
+        if not (held.departs or held.gang.queue in drained or held.gang.queue in expiring):
+            continue
+        eviction = _eviction(held, drained=drained, budgets=budgets)
+        if eviction is None and held.departs:
+            staying.append(held.gang.uid)
+        elif eviction is not None and not (held.leaving or held.is_residual):
+            leaving.append(eviction)
+    moments = (
+        asked_again_at(snapshot, queue=name, budget=budget, now=now)
+        for name, budget in expiring.items()
+        if name not in drained
     )
     return QueueEvictions(
         leaving=tuple(sorted(leaving, key=lambda eviction: eviction.key)),
         staying=tuple(sorted(staying)),
-        again_at=_again_at(snapshot, closed=closed, now=now),
+        again_at=min((at for at in moments if at is not None), default=None),
     )
-
-
-def _closed(snapshot: Snapshot, *, budgets: Budgets) -> Mapping[str, _Closed]:
-    closed: dict[str, _Closed] = {}
-    for queue in snapshot.queues:
-        expiry = budgets.expiry(queue.name)
-        if queue.drained:
-            text = f"queue {queue.name} is drained: its jobs save and wait until its stopPolicy is"
-            closed[queue.name] = _Closed(
-                why=QueueEvictionReason.QUEUE_DRAINED, message=f"{text} None"
-            )
-        elif expiry is not None:
-            closed[queue.name] = _Closed(
-                why=QueueEvictionReason.BUDGET_SPENT, message=expiry.message
-            )
-    return closed
-
-
-def _again_at(snapshot: Snapshot, *, closed: Mapping[str, _Closed], now: float) -> float | None:
-    expiring = {
-        queue.name: queue.budget
-        for queue in snapshot.queues
-        if queue.budget is not None
-        if queue.budget.when_spent is WhenSpent.EXPIRE and queue.name not in closed
-    }
-    if not expiring:
-        return None
-    gpus: Counter[str] = Counter()
-    for held in snapshot.admitted:
-        gpus[held.gang.queue] += held.gpus if held.is_foreign or not held.is_residual else 0
-    moments = (
-        asked_again_at(snapshot.spent.get(name, {}), gpus=gpus[name], budget=budget, now=now)
-        for name, budget in expiring.items()
-    )
-    return min((at for at in moments if at is not None), default=None)
 
 
 def with_evictions(
@@ -114,13 +80,25 @@ def with_evictions(
     return replace(snapshot, admitted=tuple(map(as_told, snapshot.admitted)))
 
 
-def _eviction(held: Admitted, *, closed: _Closed) -> QueueEviction:
+def _eviction(held: Admitted, *, drained: frozenset[str], budgets: Budgets) -> QueueEviction | None:
+    """What a gang is told by its queue; None: nothing."""
+    gang = held.gang
+    expiry = budgets.expiry(gang)
+    if gang.queue in drained:
+        why = QueueEvictionReason.QUEUE_DRAINED
+        message = (
+            f"queue {gang.queue} is drained: its jobs save and wait until its stopPolicy is None"
+        )
+    elif expiry is not None:
+        why, message = QueueEvictionReason.BUDGET_SPENT, expiry.message
+    else:
+        return None
     return QueueEviction(
-        key=held.gang.key,
-        uid=held.gang.uid,
-        queue=held.gang.queue,
+        key=gang.key,
+        uid=gang.uid,
+        queue=gang.queue,
         gpus=held.gpus,
         gpu_seconds_lost=held.gpu_seconds_at_risk,
-        why=closed.why,
-        message=closed.message,
+        why=why,
+        message=message,
     )

@@ -1058,6 +1058,18 @@ PLATFORM = [
         budget={"gpuHours": 1, "windowDays": 1, "creditGpuHours": 1},
     ),
     queue(
+        "a budget in a currency",
+        "spec.budget.cost",
+        "should match",
+        budget={"gpuHours": 1, "windowDays": 1, "cost": "20 EUR"},
+    ),
+    queue(
+        "nothing for each user",
+        "spec.budget.userGpuHours",
+        "greater than or equal to 1",
+        budget={"gpuHours": 1, "windowDays": 1, "userGpuHours": 0},
+    ),
+    queue(
         "a budget that kills",
         "spec.budget.whenSpent",
         '"Expire"',

@@ -219,6 +219,8 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             "refill": "Monthly",
             "creditGpuHours": 1,
             "whenSpent": "Expire",
+            "cost": "999999999999.000001",
+            "userGpuHours": 1,
         },
     ),
     "a queue with a budget": manifest(

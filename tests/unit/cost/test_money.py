@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drumline.cost.money import MILLIONTHS, cost, exact_text, millionths, money_text
+from drumline.cost.money import MILLIONTHS, amount, cost, exact_text, millionths, money_text
 
 
 @pytest.mark.parametrize(
@@ -59,3 +59,10 @@ def test_a_cost_is_off_by_half_a_millionth_at_most(gpu_seconds: int, price: int)
 )
 def test_people_read_two_places_and_never_nothing(amount: int, text: str) -> None:
     assert money_text(amount) == text
+
+
+def test_an_amount_may_be_larger_than_any_price() -> None:
+    assert amount("999999999999.000001") == 999_999_999_999_000_001
+    for wrong in ("", "-1", "1e6", "1.", ".5", "1.0000001", "1234567890123"):
+        with pytest.raises(ValueError, match="is no amount"):
+            amount(wrong)

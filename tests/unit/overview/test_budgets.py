@@ -124,3 +124,13 @@ def test_the_calendar_is_the_schedulers(
 def test_the_words_name_the_refill_and_the_credit() -> None:
     row = budget_of(a_day(0, 30), refill="Monthly", credit=5)
     assert budget_text(row) == "7 of 100 GPU-hours a month spent (5 more on credit)"
+
+
+def test_money_is_said_beside_the_hours() -> None:
+    budget = {"gpuHours": 100, "windowDays": 30, "cost": "500"}
+    spent = {"spentGpuHours": 7, "spentCost": "17.50", "until": at(0)}
+    (row,) = queue_rows(a_cluster(a_queue("q", budget=budget, status={"budget": spent})))
+    assert row.budget is not None
+    assert budget_text(row.budget) == (
+        "7 of 100 GPU-hours of 30 days spent, and 17.50 of 500 in money"
+    )

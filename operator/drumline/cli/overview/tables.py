@@ -127,6 +127,8 @@ def budget_text(budget: BudgetRow | None) -> str:
     text = f"{budget.spent_gpu_hours} of {whole} spent"
     if budget.credit_gpu_hours:
         text = f"{text} ({budget.credit_gpu_hours} more on credit)"
+    if budget.cost:
+        text = f"{text}, and {budget.spent_cost or 0} of {budget.cost} in money"
     if budget.spent_at is not None:
         return f"{text}, all of it on {day(budget.spent_at)} at this use"
     if budget.back_at is not None:

@@ -21,6 +21,7 @@ from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
+from drumline.controller.conversion.nodes import pool_of
 from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
 from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
@@ -64,7 +65,7 @@ class ClusterCache:
         self.pools = SpecCache(GpuPoolSpec)
         self.queues = SpecCache(TrainingQueueSpec)
         self.namespaces = NamespaceCache()
-        self.budgets = QueueBudgets(self.queues)
+        self.budgets = QueueBudgets(self.queues, price_of=self._price_of)
         self.interruptions = Interruptions()
         self._priorities = PriorityCache()
         self.scheduling = SnapshotBuilder(
@@ -119,6 +120,10 @@ class ClusterCache:
         limited = self.budgets.budgets()
         jobs = (job for job in self.jobs.all() if job.spec.queue in limited)
         self.budgets.observe(GpuSecondsRates().of(jobs), foreign_gpus={}, now=now)
+
+    def _price_of(self, pool: str) -> int | None:
+        spec = self.pools.get(pool)
+        return None if spec is None else pool_of(pool, spec).price
 
     def on_priority_class(
         self, old: PriorityClassView | None, new: PriorityClassView | None

@@ -14,76 +14,72 @@ ever counted twice, and what goes uncounted is
   account.
 
 A job that was deleted counts up to the look that misses it: its pods take seconds to end.
+
+What is had costs what its pool costs at the look before: a price that changes counts from the next
+look on. What came and left between two looks costs what the dearest of its queue's pools does. Of
+users with a limit each, the status keeps the MAX_USERS that had most: under the next leader the
+others begin anew.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
-from typing import Any, Final, NamedTuple, cast
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
 
-from drumline.api.load import ApiError, parse
-from drumline.api.queuebudget import BudgetUse
 from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.budget_tally import Amount, Tally, budget_document, tally_of
 from drumline.controller.cache.gpu_seconds_rates import JobUse
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.queues import budget_of
 from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
-from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
-from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, GpuHourBudget
+from drumline.lifecycle.model.job import Job
+from drumline.scheduling.model import HOUR_SECONDS, GpuHourBudget
 from drumline.scheduling.quota.budgets import spent_percent, window_gpu_seconds
 
 WRITE_SECONDS: Final = 600.0
 """At least this long between two writes of a queue's status that only say how time passes, unless
 another whole percent of the budget is spent."""
-KEPT_DAYS: Final = 92
-"""As many as the longest window; a shorter one may be made longer."""
 
 Json = Mapping[str, Any]
-
-
-@dataclass(slots=True)
-class _Tally:
-    """What the jobs of one queue, and foreign pods that name it, had by `at`."""
-
-    at: int
-    """Whole seconds since the epoch."""
-    days: dict[int, int] = field(default_factory=dict[int, int])
-    """GPU-seconds by day, counted from the epoch."""
-    job_gpus: int = 0
-    """What they hold since then."""
-    foreign_gpus: int = 0
-    """What foreign pods that name the queue hold since then."""
-
-    def charge(self, gpu_seconds: int, *, until: int) -> None:
-        """Add what was had since `at`, to each day its part by time."""
-        if gpu_seconds:
-            for day, part in _by_day(gpu_seconds, since=self.at, until=until):
-                self.days[day] = self.days.get(day, 0) + part
-            for day in sorted(self.days)[:-KEPT_DAYS]:
-                del self.days[day]
-        self.at = max(self.at, until)
-
-    def spent(self, until: int) -> Mapping[int, int]:
-        """By day, if the jobs hold the same until then."""
-        since = (self.job_gpus + self.foreign_gpus) * max(0, until - self.at)
-        if not since:
-            return dict(self.days)
-        more = Counter(self.days)
-        for day, part in _by_day(since, since=self.at, until=until):
-            more[day] += part
-        return more
 
 
 class _Charged(NamedTuple):
     """What is charged for one job."""
 
     queue: str
+    user: str
+    price: int
+    """Of its pool when it was last looked at; 0: none is known."""
     rate: GpuSecondsRate | None
     gpu_seconds: int
     """In its life."""
+
+
+class _Look:
+    """What jobs had since the last look, and what they hold from this one on."""
+
+    def __init__(self) -> None:
+        self.had: Counter[str] = Counter()
+        self.had_priced: Counter[str] = Counter()
+        self.had_by_user: Counter[tuple[str, str]] = Counter()
+        self.gpus: Counter[str] = Counter()
+        self.priced: Counter[str] = Counter()
+        self.gpus_by_user: Counter[tuple[str, str]] = Counter()
+
+    def charge(self, known: _Charged, gpu_seconds: int) -> None:
+        """A job had so much."""
+        if gpu_seconds > 0:
+            self.had[known.queue] += gpu_seconds
+            self.had_priced[known.queue] += gpu_seconds * known.price
+            self.had_by_user[known.queue, known.user] += gpu_seconds
+
+    def hold(self, known: _Charged) -> None:
+        """A job goes on to hold what it holds."""
+        gpus = 0 if known.rate is None else known.rate.gpus
+        self.gpus[known.queue] += gpus
+        self.priced[known.queue] += gpus * known.price
+        self.gpus_by_user[known.queue, known.user] += gpus
 
 
 class QueueBudgets:
@@ -91,56 +87,113 @@ class QueueBudgets:
 
     Args:
         queues: the specs of the queues.
+        price_of: of a GPU of a pool for an hour, in millionths; None: not known.
     """
 
-    def __init__(self, queues: SpecCache[TrainingQueueSpec]) -> None:
+    def __init__(
+        self,
+        queues: SpecCache[TrainingQueueSpec],
+        *,
+        price_of: Callable[[str], int | None] = lambda _: None,
+    ) -> None:
         self._queues = queues
-        self._tallies: dict[str, _Tally] = {}
+        self._price_of = price_of
+        self._tallies: dict[str, Tally] = {}
         self._charged: dict[str, _Charged] = {}
         """By uid of the job."""
 
     def restore(self, statuses: Mapping[str, Json]) -> None:
         """Begin with what the queues' statuses say; one that cannot be read counts as none."""
         self._charged = {}
-        restored = {name: _tally_of(status.get("budget")) for name, status in statuses.items()}
+        restored = {name: tally_of(status.get("budget")) for name, status in statuses.items()}
         self._tallies = {name: tally for name, tally in restored.items() if tally is not None}
 
     def observe(
-        self, uses: Iterable[JobUse], *, foreign_gpus: Mapping[str, int], now: float
+        self,
+        uses: Iterable[JobUse],
+        *,
+        foreign_gpus: Mapping[tuple[str, str], int],
+        now: float,
     ) -> None:
         """Charge what jobs and foreign pods have had since the last look. O(jobs).
 
         Args:
             uses: all jobs, or at least those of queues with a budget.
-            foreign_gpus: what foreign pods hold from now on, by queue.
+            foreign_gpus: what foreign pods hold from now on, by queue and pool.
             now: seconds since the epoch.
         """
-        second = int(now)
-        names = self.budgets()
-        self._tallies = {name: self._tallies.get(name) or _Tally(at=second) for name in names}
+        second, names = int(now), self.budgets()
+        self._tallies = {name: self._tallies.get(name) or Tally(at=second) for name in names}
         before, self._charged = self._charged, {}
-        had: Counter[str] = Counter()
-        gpus: Counter[str] = Counter()
+        look = _Look()
         for job, rate in uses:
-            queue = job.spec.queue
             known = before.pop(job.uid, None)
-            if known is None and queue not in self._tallies:
+            if known is None and job.spec.queue not in self._tallies:
                 continue
             total = 0 if rate is None else rate.at(now)[1]
             if known is None:
-                charged = _charged_by(self._tallies[queue].at, rate, created_at=job.created_at)
-                known = _Charged(queue, rate, charged)
-            had[known.queue] += max(0, total - known.gpu_seconds)
-            if queue in self._tallies:
-                gpus[queue] += 0 if rate is None else rate.gpus
-                self._charged[job.uid] = _Charged(queue, rate, max(total, known.gpu_seconds))
+                at = self._tallies[job.spec.queue].at
+                charged = _charged_by(at, rate, created_at=job.created_at)
+                known = self._as_seen(job, rate, gpu_seconds=charged, price=0)
+            had = max(total, known.gpu_seconds)
+            seen = self._as_seen(job, rate, gpu_seconds=had, price=known.price)
+            if not known.price and had > known.gpu_seconds:
+                # It came to its places since the last look; if it has left again, nobody saw them.
+                known = known._replace(price=seen.price or self._dearest(known.queue))
+            look.charge(known, had - known.gpu_seconds)
+            if job.spec.queue in self._tallies:
+                self._charged[job.uid] = seen
+                look.hold(seen)
         for gone in before.values():
             if gone.rate is not None:
-                had[gone.queue] += max(0, gone.rate.at(now)[1] - gone.gpu_seconds)
+                look.charge(gone, gone.rate.at(now)[1] - gone.gpu_seconds)
+        self._take(look, foreign_gpus=foreign_gpus, second=second)
+
+    def _as_seen(
+        self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int, price: int
+    ) -> _Charged:
+        """What is charged for a job from now on; without places, at the price that it had last."""
+        places = job.status.assignment
+        seen = price if places is None else self._price_of(places.gpu_pool) or 0
+        return _Charged(
+            queue=job.spec.queue,
+            user=job.spec.user or "",
+            price=seen,
+            rate=rate,
+            gpu_seconds=gpu_seconds,
+        )
+
+    def _dearest(self, queue: str) -> int:
+        """The highest price of the pools that a queue may use."""
+        spec = self._queues.get(queue)
+        quotas = () if spec is None else spec.quotas
+        return max((self._price_of(quota.gpu_pool) or 0 for quota in quotas), default=0)
+
+    def _take(
+        self, look: _Look, *, foreign_gpus: Mapping[tuple[str, str], int], second: int
+    ) -> None:
+        foreign: Counter[str] = Counter()
+        foreign_priced: Counter[str] = Counter()
+        for (queue, pool), gpus in foreign_gpus.items():
+            foreign[queue] += gpus
+            foreign_priced[queue] += gpus * (self._price_of(pool) or 0)
         for name, tally in self._tallies.items():
-            foreign = tally.foreign_gpus * max(0, second - tally.at)
-            tally.charge(had[name] + foreign, until=second)
-            tally.job_gpus, tally.foreign_gpus = gpus[name], foreign_gpus.get(name, 0)
+            since = tally.at
+            tally.gpus.charge(look.had[name], since=since, until=second)
+            tally.priced.charge(look.had_priced[name], since=since, until=second)
+            tally.gpus.rate, tally.gpus.foreign_rate = look.gpus[name], foreign[name]
+            tally.priced.rate = look.priced[name]
+            tally.priced.foreign_rate = foreign_priced[name]
+            users = {user for of, user in (*look.had_by_user, *look.gpus_by_user) if of == name}
+            for user in {*users, *tally.users} if self._limits_users(name) else ():
+                amount = tally.users.setdefault(user, Amount())
+                amount.charge(look.had_by_user[name, user], since=since, until=second)
+                amount.rate = look.gpus_by_user[name, user]
+            tally.at = max(since, second)
+
+    def _limits_users(self, name: str) -> bool:
+        budget = self.budgets().get(name)
+        return budget is not None and budget.user_gpu_hours is not None
 
     def budgets(self) -> Mapping[str, GpuHourBudget]:
         """The budgets, by queue."""
@@ -150,9 +203,30 @@ class QueueBudgets:
     def spent(self, now: float) -> Mapping[str, Mapping[int, int]]:
         """`Snapshot.spent` at this moment. O(queues with a budget x days)."""
         return {
-            name: self._tallies[name].spent(int(now)) if name in self._tallies else {}
-            for name in self.budgets()
+            name: tally.gpus.spent(since=tally.at, until=int(now)) if tally is not None else {}
+            for name, tally in self._known()
         }
+
+    def spent_prices(self, now: float) -> Mapping[str, Mapping[int, int]]:
+        """`Snapshot.spent_prices` at this moment."""
+        return {
+            name: tally.priced.spent(since=tally.at, until=int(now))
+            for name, tally in self._known()
+            if tally is not None
+        }
+
+    def spent_by_user(self, now: float) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
+        """`Snapshot.spent_by_user` at this moment."""
+        return {
+            name: {
+                user: had.spent(since=tally.at, until=int(now)) for user, had in tally.users.items()
+            }
+            for name, tally in self._known()
+            if tally is not None and self._limits_users(name)
+        }
+
+    def _known(self) -> Iterable[tuple[str, Tally | None]]:
+        return ((name, self._tallies.get(name)) for name in self.budgets())
 
     def spent_gpu_hours(self, now: float) -> Mapping[str, float]:
         """By queue with a budget: what was had on the days that count."""
@@ -177,24 +251,14 @@ class QueueBudgets:
         budget = None if spec is None else budget_of(spec)
         if budget is None or tally is None:
             return {}
-        written = _tally_of(before.get("budget"))
+        written = tally_of(before.get("budget"))
         if written is not None and not changed and now < written.at + WRITE_SECONDS:
             percents = {
-                spent_percent(days, budget=budget, now=now) for days in (tally.days, written.days)
+                spent_percent(each.gpus.days, budget=budget, now=now) for each in (tally, written)
             }
             if len(percents) == 1:
                 return {"budget": before["budget"]}
-        seconds = window_gpu_seconds(tally.days, budget=budget, now=now)
-        return {
-            "budget": {
-                "spentGpuHours": seconds // HOUR_SECONDS,
-                "until": timestamp(tally.at),
-                "days": [
-                    {"day": _date(day).isoformat(), "gpuSeconds": had}
-                    for day, had in sorted(tally.days.items())
-                ],
-            }
-        }
+        return {"budget": budget_document(tally, budget=budget, now=now)}
 
 
 def _charged_by(at: int, rate: GpuSecondsRate | None, *, created_at: float) -> int:
@@ -202,41 +266,3 @@ def _charged_by(at: int, rate: GpuSecondsRate | None, *, created_at: float) -> i
     if rate is None or created_at > at:
         return 0
     return rate.total if rate.counted > at else rate.at(at)[1]
-
-
-def _by_day(gpu_seconds: int, *, since: int, until: int) -> Iterable[tuple[int, int]]:
-    """Each day's part of what was had in a time; all of it on the last day if that was no time."""
-    if until <= since:
-        return ((max(since, until) // DAY_SECONDS, gpu_seconds),)
-    parts: list[tuple[int, int]] = []
-    left, at = gpu_seconds, since
-    while at < until:
-        day = at // DAY_SECONDS
-        end = min(until, (day + 1) * DAY_SECONDS)
-        part = left if end == until else gpu_seconds * (end - at) // (until - since)
-        parts.append((day, part))
-        left, at = left - part, end
-    return parts
-
-
-def _tally_of(raw: object) -> _Tally | None:
-    """The tally in `status.budget`; None where there is none that can be read."""
-    if raw is None:
-        return None
-    try:
-        use = parse(BudgetUse, cast("Json", raw), at="status.budget")
-        days = {_day_of(each.day): each.gpu_seconds for each in use.days or ()}
-        return _Tally(at=int(parse_timestamp(use.until)), days=days)
-    except (ApiError, ValueError):
-        return None
-
-
-def _day_of(text: str) -> int:
-    return date.fromisoformat(text).toordinal() - _EPOCH
-
-
-def _date(day: int) -> date:
-    return date.fromordinal(_EPOCH + day)
-
-
-_EPOCH: Final = datetime.fromtimestamp(0, tz=UTC).date().toordinal()

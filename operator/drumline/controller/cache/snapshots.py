@@ -166,6 +166,8 @@ class SnapshotBuilder:
             ),
             admitted=(*self._all_admitted(now=now), *self._held_beside(now=now)),
             spent=sources.budgets.spent(now),
+            spent_prices=sources.budgets.spent_prices(now),
+            spent_by_user=sources.budgets.spent_by_user(now),
         )
 
     def pending(self) -> list[Gang]:

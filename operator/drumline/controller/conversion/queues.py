@@ -5,7 +5,7 @@ from __future__ import annotations
 from drumline.api.policy import SchedulingPolicy
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.cost.money import millionths
+from drumline.cost.money import amount, millionths
 from drumline.scheduling.model import (
     GpuHourBudget,
     MoveBudget,
@@ -90,6 +90,8 @@ def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
         refill=None if budget.refill is None else Refill(budget.refill),
         credit_gpu_hours=budget.credit_gpu_hours or 0,
         when_spent=WhenSpent(budget.when_spent),
+        cost=None if budget.cost is None else amount(budget.cost),
+        user_gpu_hours=budget.user_gpu_hours,
     )
 
 

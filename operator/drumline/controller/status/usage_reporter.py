@@ -202,9 +202,9 @@ class UsageReporter:
         )
 
     def _report_budgets(self, uses: Iterable[JobUse], snapshot: Snapshot, *, now: float) -> None:
-        foreign: Counter[str] = Counter()
+        foreign: Counter[tuple[str, str]] = Counter()
         for held in snapshot.admitted:
-            foreign[held.gang.queue] += held.gpus if held.is_foreign else 0
+            foreign[held.gang.queue, held.pool] += held.gpus if held.is_foreign else 0
         self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
         gauges = self._metrics.budgets
         gauges.gpu_seconds.clear()

@@ -5,7 +5,7 @@ The days are gone through one by one, which shares no arithmetic with the engine
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from fractions import Fraction
 
@@ -13,7 +13,6 @@ from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import (
     Gang,
     GpuHourBudget,
-    Queue,
     Refill,
     Snapshot,
     WhenSpent,
@@ -24,13 +23,7 @@ def budget_violations(
     *, snapshot: Snapshot, pending: Sequence[Gang], decisions: Decisions, now: float
 ) -> list[str]:
     """Gangs that start, preempt, grow or are moved though their queue's budget is spent."""
-    warned = {
-        queue.name
-        for queue in snapshot.queues
-        if queue.budget is not None and queue.budget.when_spent is WhenSpent.WARN
-    }
-    spent = spent_queues(snapshot, now=now) - warned
-    if not spent:
+    if all(queue.budget is None for queue in snapshot.queues):
         return []
     running = {held.gang.uid: held for held in snapshot.admitted}
     waiting = {gang.uid: gang for gang in pending}
@@ -55,26 +48,38 @@ def budget_violations(
     return [
         f"{gang.key} {what} though the budget of queue {gang.queue} is spent"
         for gang, what in does
-        if gang is not None and gang.queue in spent
+        if gang is not None
+        if spends_too_much(gang, snapshot, now=now) in (WhenSpent.REFUSE, WhenSpent.EXPIRE)
     ]
 
 
-def spent_queues(snapshot: Snapshot, *, now: float) -> set[str]:
-    """The queues whose budget is spent, whatever follows from it."""
-    return {queue.name for queue in snapshot.queues if _is_spent(queue, snapshot, now=now)}
-
-
-def _is_spent(queue: Queue, snapshot: Snapshot, *, now: float) -> bool:
-    """Whether the hours of the days that count reach the budget and its credit."""
-    budget = queue.budget
+def spends_too_much(gang: Gang, snapshot: Snapshot, *, now: float) -> WhenSpent | None:
+    """What the budget of a gang's queue, or its user's part of it, says; None: it is not spent."""
+    queue = next((each for each in snapshot.queues if each.name == gang.queue), None)
+    budget = None if queue is None else queue.budget
     if budget is None:
-        return False
-    days = snapshot.spent.get(queue.name, {})
-    had = {day: Fraction(seconds, 3600) for day, seconds in days.items()}
+        return None
+    of_user = snapshot.spent_by_user.get(gang.queue, {}).get(gang.user, {})
+    priced = snapshot.spent_prices.get(gang.queue, {})
+    bounds = [(snapshot.spent.get(gang.queue, {}), budget.gpu_hours, budget.credit_gpu_hours)]
+    if budget.cost is not None:
+        bounds.append((priced, budget.cost, 0))
+    if budget.user_gpu_hours is not None:
+        bounds.append((of_user, budget.user_gpu_hours, 0))
+    for days, bound, credit in bounds:
+        had = {day: Fraction(each, 3600) for day, each in days.items()}
+        if _counted(had, bound=bound, budget=budget, now=now) >= bound + credit:
+            return budget.when_spent
+    return None
+
+
+def _counted(
+    had: Mapping[int, Fraction], *, bound: int, budget: GpuHourBudget, now: float
+) -> Fraction:
+    """What of it counts against a bound."""
     if budget.refill is None:
         oldest = Fraction(now) / 86400 - budget.window_days
-        hours = sum((amount for day, amount in had.items() if day > oldest), Fraction())
-        return hours >= budget.gpu_hours
+        return sum((amount for day, amount in had.items() if day > oldest), Fraction())
     today = _period_of(int(now // 86400), budget)
     by_period: dict[int, Fraction] = {}
     for day, amount in had.items():
@@ -82,9 +87,8 @@ def _is_spent(queue: Queue, snapshot: Snapshot, *, now: float) -> bool:
         by_period[period] = by_period.get(period, Fraction()) + amount
     beyond = Fraction()
     for period in range(min(by_period, default=today), today):
-        beyond = max(Fraction(), beyond + by_period.get(period, Fraction()) - budget.gpu_hours)
-    bound = budget.gpu_hours + budget.credit_gpu_hours
-    return beyond + by_period.get(today, Fraction()) >= bound
+        beyond = max(Fraction(), beyond + by_period.get(period, Fraction()) - bound)
+    return beyond + by_period.get(today, Fraction())
 
 
 def _period_of(day: int, budget: GpuHourBudget) -> int:

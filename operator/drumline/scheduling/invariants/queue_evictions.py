@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.invariants.budgets import spent_queues
+from drumline.scheduling.invariants.budgets import spends_too_much
 from drumline.scheduling.model import Snapshot, WhenSpent
 
 
 def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: float) -> list[str]:
     """Gangs that leave and need not, that stay and must not, or that are told two things."""
-    spent = spent_queues(snapshot, now=now)
-    drained = {
-        queue.name
-        for queue in snapshot.queues
-        if queue.drained
-        or (
-            queue.name in spent
-            and queue.budget is not None
-            and queue.budget.when_spent is WhenSpent.EXPIRE
-        )
-    }
+    drained = {queue.name for queue in snapshot.queues if queue.drained}
     leave = {eviction.uid for eviction in decisions.evictions}
     stay = set(decisions.stay)
     said: list[str] = []
     for held in snapshot.admitted:
-        key, uid, has_to = held.gang.key, held.gang.uid, held.gang.queue in drained
+        key, uid, gang = held.gang.key, held.gang.uid, held.gang
+        expired = spends_too_much(gang, snapshot, now=now) is WhenSpent.EXPIRE
+        has_to = gang.queue in drained or expired
         if uid in leave and (not has_to or held.leaving or held.is_residual):
             said.append(f"{key} leaves, and its queue is not drained or it leaves already")
         if uid not in leave and has_to and not (held.leaving or held.is_residual):

@@ -69,6 +69,10 @@ class GpuHourBudget:
     credit_gpu_hours: int = 0
     """Taken from the next refill before it comes."""
     when_spent: WhenSpent = WhenSpent.REFUSE
+    cost: int | None = None
+    """What they may cost in the same time, in millionths (`cost.money`); None: any amount."""
+    user_gpu_hours: int | None = None
+    """GPU-hours that the gangs of each user may have in the same time; None: all of them."""
 
     def __post_init__(self) -> None:
         """Reject a budget that is always spent, a time without a day or two, and endless credit.
@@ -80,6 +84,8 @@ class GpuHourBudget:
             raise ValueError(f"a budget has at least 1 GPU-hour in 1 day, or is refilled: {self}")
         if self.credit_gpu_hours and self.refill is None:
             raise ValueError(f"credit is taken from the next refill, which never comes: {self}")
+        if any(bound is not None and bound < 1 for bound in (self.cost, self.user_gpu_hours)):
+            raise ValueError(f"a bound lets something be had, or is None: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +127,12 @@ class Queue:
     """Its waiting gangs do not start once this is spent; None: no limit."""
     price_rule: PriceRule = ANY_PRICE
     """Which pools its jobs use, by capacity type and price, and in which order."""
+
+    @property
+    def limits_users(self) -> bool:
+        """Whether what starts depends on whose it is."""
+        in_time = self.budget is not None and self.budget.user_gpu_hours is not None
+        return bool(self.user_limit) or in_time
 
     def __post_init__(self) -> None:
         """Reject a weight that no share can be divided by, and what leaves to come back at once.

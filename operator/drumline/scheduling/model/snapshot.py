@@ -25,6 +25,14 @@ class Snapshot:
     spent: Mapping[str, Mapping[int, int]] = field(default_factory=dict[str, Mapping[int, int]])
     """By queue with a budget and day (UTC, counted from the epoch): GPU-seconds had by its jobs
     and by foreign pods that name it."""
+    spent_prices: Mapping[str, Mapping[int, int]] = field(
+        default_factory=dict[str, Mapping[int, int]]
+    )
+    """The same, each GPU-second times the price of its pool then: a cost x 3600 in millionths."""
+    spent_by_user: Mapping[str, Mapping[str, Mapping[int, int]]] = field(
+        default_factory=dict[str, Mapping[str, Mapping[int, int]]]
+    )
+    """As `spent`, by queue that limits each user and user."""
     offers: tuple[NodeOffer, ...] = ()
     """Nodes that can be had by asking, in the order of trying."""
     asked: tuple[AskedNodes, ...] = ()

@@ -159,7 +159,7 @@ class Candidates:
             for held in self.running(pool)
             if not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
             if not self._is_spared(held)
-            if self._budgets.rejection(held.gang.queue) is None  # it could not start again
+            if self._budgets.rejection(held.gang) is None  # it could not start again
         ]
 
     def moving_costs(self, held: Admitted) -> float:

@@ -1,4 +1,4 @@
-"""Budgets: GPU-hours that the jobs of a queue may have in a time.
+"""Budgets: what the jobs of a queue may have in a time, in GPU-hours and in money.
 
 A budget is a bound on what is held over time, beside the quota, which is one on what is held at
 once. It is a queue's own: what its members of the cohort have does not count, and borrowed GPUs
@@ -6,6 +6,9 @@ count as all others. The time is the last days (UTC), today included, so what wa
 back at a midnight. Or it is a week or a month of the calendar: all is there again with the next,
 but for what was had beyond the budget in the one before, which is taken from it. A queue may have
 credit then: so much of the next it may take before.
+
+It bounds the GPU-hours of all of its gangs, may bound what these cost by the prices of their pools
+at the time, and may bound the GPU-hours of each user. Whatever is spent first counts.
 
 Once a budget is spent no pending gang of the queue starts or preempts, and no elastic one grows.
 Running gangs go on, lost positions are replaced, and what they hold counts: the overrun is what
@@ -20,71 +23,118 @@ wait. At midnight Monday's flow back: 50 are spent on Wednesday, and they start.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
+from drumline.cost.money import money_text
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.model import (
     DAY_SECONDS,
     HOUR_SECONDS,
+    Gang,
     GpuHourBudget,
-    Queue,
     Refill,
+    Snapshot,
     WhenSpent,
 )
 from drumline.scheduling.rejections import Rejection, counted
 
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
+COST: Final = "cost"
 _MOST_PERIODS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Bound:
+    """What may be had in the time of a budget, in GPU-seconds or in GPU-seconds times prices."""
+
+    whole: int
+    credit: int = 0
+    text: str
+    """What it is, such as `10 GPU-hours`."""
+    field: str
+    """The field of spec.budget that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Account:
+    """What is had of one bound, by all gangs of a queue or by those of one user."""
+
+    queue: str
+    user: str | None
+    days: Mapping[int, int]
+    bound: _Bound
 
 
 class Budgets:
     """Which budgets are spent, at one moment.
 
     Args:
-        queues: all queues.
-        spent: `Snapshot.spent`.
+        snapshot: queues, and what they had.
         now: seconds since the epoch.
     """
 
-    def __init__(
-        self, *, queues: Iterable[Queue], spent: Mapping[str, Mapping[int, int]], now: float
-    ) -> None:
-        self._spent: dict[str, tuple[WhenSpent, Rejection]] = {}
+    def __init__(self, snapshot: Snapshot, *, now: float) -> None:
+        self._spent: dict[tuple[str, str | None], tuple[WhenSpent, Rejection]] = {}
         opens: list[float] = []
-        for queue in queues:
-            days = spent.get(queue.name, {})
-            if queue.budget is None or not is_spent(days, budget=queue.budget, now=now):
+        for queue in snapshot.queues:
+            budget = queue.budget
+            if budget is None:
                 continue
-            opens.append(flows_back_at(days, budget=queue.budget, now=now))
-            rejection = _rejection(
-                queue.name, budget=queue.budget, days=days, now=now, opens_at=opens[-1]
-            )
-            self._spent[queue.name] = (queue.budget.when_spent, rejection)
+            for account in _accounts(queue.name, budget=budget, snapshot=snapshot):
+                key = (account.queue, account.user)
+                if key in self._spent or not _is_reached(account, budget=budget, now=now):
+                    continue
+                opens.append(_flows_back_at(account, budget=budget, now=now))
+                rejection = _rejection(account, budget=budget, now=now, opens_at=opens[-1])
+                self._spent[key] = (budget.when_spent, rejection)
         self.retry_at: Final = min(opens, default=None)
         """When time alone may let gangs start: the first midnight at which enough flows back."""
+        self.spent: Final = frozenset(self._spent)
+        """Queues whose budget is spent, and of those with one for each user the users; None: all.
+        """
         self.warns: Final = any(when is WhenSpent.WARN for when, _ in self._spent.values())
         """Whether anything is to be said to gangs that start."""
 
-    def rejection(self, queue: str) -> Rejection | None:
-        """Why no gang of a queue starts or grows; None: its budget lets them."""
-        when, rejection = self._spent.get(queue, (WhenSpent.WARN, None))
+    def rejection(self, gang: Gang) -> Rejection | None:
+        """Why a gang does not start or grow; None: the budget of its queue lets it."""
+        when, rejection = self._of(gang)
         return None if when is WhenSpent.WARN else rejection
 
-    def warning(self, queue: str) -> str:
-        """What is to be said to gangs of a queue that start all the same; empty: nothing."""
-        when, rejection = self._spent.get(queue, (WhenSpent.REFUSE, None))
+    def warning(self, gang: Gang) -> str:
+        """What is to be said to a gang that starts all the same; empty: nothing."""
+        when, rejection = self._of(gang)
         return rejection.message if rejection is not None and when is WhenSpent.WARN else ""
 
-    def expiry(self, queue: str) -> Rejection | None:
-        """Why the running gangs of a queue have to leave; None: its budget lets them."""
-        when, rejection = self._spent.get(queue, (WhenSpent.WARN, None))
+    def expiry(self, gang: Gang) -> Rejection | None:
+        """Why a running gang has to leave; None: the budget of its queue lets it."""
+        when, rejection = self._of(gang)
         return rejection if when is WhenSpent.EXPIRE else None
+
+    def _of(self, gang: Gang) -> tuple[WhenSpent, Rejection | None]:
+        if not self._spent:  # asked for each gang in line
+            return WhenSpent.WARN, None
+        of_all = self._spent.get((gang.queue, None))
+        return of_all or self._spent.get((gang.queue, gang.user)) or (WhenSpent.WARN, None)
 
 
 def window_gpu_seconds(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> int:
     """GPU-seconds that count against a budget. O(days)."""
+    return window_amount(days, whole=_hours(budget).whole, budget=budget, now=now)
+
+
+def window_amount(days: Mapping[int, int], *, whole: int, budget: GpuHourBudget, now: float) -> int:
+    """What counts against a bound in the time of a budget. O(days).
+
+    Args:
+        days: what was had, by day.
+        whole: the bound, in the same unit.
+        budget: whose time it is.
+        now: seconds since the epoch.
+    """
     today = _day(now)
     if budget.refill is None:
         first = today - budget.window_days + 1
@@ -100,45 +150,105 @@ def window_gpu_seconds(days: Mapping[int, int], *, budget: GpuHourBudget, now: f
         )
         if is_last:
             return had
-        beyond, start = max(0, had - _seconds(budget)), end
+        beyond, start = max(0, had - whole), end
 
 
 def is_spent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> bool:
-    """Whether nothing of a budget is left, nor of its credit."""
-    bound = _seconds(budget) + budget.credit_gpu_hours * HOUR_SECONDS
-    return window_gpu_seconds(days, budget=budget, now=now) >= bound
-
-
-def asked_again_at(
-    days: Mapping[int, int], *, gpus: int, budget: GpuHourBudget, now: float
-) -> float | None:
-    """When a budget is to be asked again that is not spent, if so many GPUs are held from now on.
-
-    When it is spent, or at midnight, when anything may flow back; None: nothing is held.
-    """
-    if gpus < 1:
-        return None
-    bound = _seconds(budget) + budget.credit_gpu_hours * HOUR_SECONDS
-    left = bound - window_gpu_seconds(days, budget=budget, now=now)
-    return min(now + left / gpus, float((_day(now) + 1) * DAY_SECONDS))
+    """Whether nothing of a budget's GPU-hours is left, nor of its credit."""
+    return _is_reached(_of_hours(days, budget), budget=budget, now=now)
 
 
 def spent_percent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> int:
-    """How much of a budget is spent, in whole percent, rounded down; above 100 if it is overrun."""
-    return 100 * window_gpu_seconds(days, budget=budget, now=now) // _seconds(budget)
+    """How much of its GPU-hours is spent, in whole percent, above 100 if it is overrun."""
+    return _percent(_of_hours(days, budget), budget=budget, now=now)
 
 
 def flows_back_at(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> float:
-    """The first midnight after which a spent budget is not spent, if nothing more is held."""
+    """The first midnight after which spent GPU-hours are not spent, if nothing more is held."""
+    return _flows_back_at(_of_hours(days, budget), budget=budget, now=now)
+
+
+def asked_again_at(
+    snapshot: Snapshot, *, queue: str, budget: GpuHourBudget, now: float
+) -> float | None:
+    """When a budget is to be asked again, if its queue holds what it holds from now on.
+
+    When any of its bounds is reached, or at midnight, when anything may flow back; None: nothing is
+    held.
+    """
+    prices = {pool.name: pool.price or 0 for pool in snapshot.pools}
+    gpus: Counter[str | None] = Counter()
+    priced = 0
+    for held in snapshot.admitted:
+        if held.gang.queue == queue and (held.is_foreign or not held.is_residual):
+            gpus[None] += held.gpus
+            gpus[held.gang.user] += held.gpus
+            priced += held.gpus * prices.get(held.pool, 0)
+    if not gpus[None]:
+        return None
+    moments = [float((_day(now) + 1) * DAY_SECONDS)]
+    for account in _accounts(queue, budget=budget, snapshot=snapshot):
+        rate = priced if account.bound.field == COST else gpus[account.user]
+        whole = account.bound.whole
+        had = window_amount(account.days, whole=whole, budget=budget, now=now)
+        left = whole + account.bound.credit - had
+        if rate and left > 0:
+            moments.append(now + left / rate)
+    return min(moments)
+
+
+def _accounts(queue: str, *, budget: GpuHourBudget, snapshot: Snapshot) -> Iterator[_Account]:
+    """Those of all gangs of a queue first."""
+    days = snapshot.spent.get(queue, {})
+    yield _Account(queue=queue, user=None, days=days, bound=_hours(budget))
+    if budget.cost is not None:
+        bound = _Bound(whole=budget.cost * HOUR_SECONDS, text=money_text(budget.cost), field=COST)
+        days = snapshot.spent_prices.get(queue, {})
+        yield _Account(queue=queue, user=None, days=days, bound=bound)
+    if budget.user_gpu_hours is not None:
+        bound = _Bound(
+            whole=budget.user_gpu_hours * HOUR_SECONDS,
+            text=counted(budget.user_gpu_hours, "GPU-hour"),
+            field="userGpuHours",
+        )
+        for user, days in snapshot.spent_by_user.get(queue, {}).items():
+            yield _Account(queue=queue, user=user, days=days, bound=bound)
+
+
+def _hours(budget: GpuHourBudget) -> _Bound:
+    return _Bound(
+        whole=budget.gpu_hours * HOUR_SECONDS,
+        credit=budget.credit_gpu_hours * HOUR_SECONDS,
+        text=counted(budget.gpu_hours, "GPU-hour"),
+        field="gpuHours",
+    )
+
+
+def _of_hours(days: Mapping[int, int], budget: GpuHourBudget) -> _Account:
+    return _Account(queue="", user=None, days=days, bound=_hours(budget))
+
+
+def _is_reached(account: _Account, *, budget: GpuHourBudget, now: float) -> bool:
+    whole = account.bound.whole
+    had = window_amount(account.days, whole=whole, budget=budget, now=now)
+    return had >= whole + account.bound.credit
+
+
+def _percent(account: _Account, *, budget: GpuHourBudget, now: float) -> int:
+    whole = account.bound.whole
+    return 100 * window_amount(account.days, whole=whole, budget=budget, now=now) // whole
+
+
+def _flows_back_at(account: _Account, *, budget: GpuHourBudget, now: float) -> float:
     today = _day(now)
     if budget.refill is None:
-        last = max((today, *days)) + budget.window_days  # another leader's clock may be ahead
+        last = max((today, *account.days)) + budget.window_days  # a clock may have been ahead
         midnights = [float(DAY_SECONDS * day) for day in range(today + 1, last + 1)]
-        return next(at for at in midnights if not is_spent(days, budget=budget, now=at))
+        return next(at for at in midnights if not _is_reached(account, budget=budget, now=at))
     end = today
     for _ in range(_MOST_PERIODS):
         _, end = _period(end, budget.refill)
-        if not is_spent(days, budget=budget, now=float(DAY_SECONDS * end)):
+        if not _is_reached(account, budget=budget, now=float(DAY_SECONDS * end)):
             break
     return float(DAY_SECONDS * end)
 
@@ -158,23 +268,28 @@ def _period(day: int, refill: Refill) -> tuple[int, int]:
 
 
 def _rejection(
-    queue: str, *, budget: GpuHourBudget, days: Mapping[int, int], now: float, opens_at: float
+    account: _Account, *, budget: GpuHourBudget, now: float, opens_at: float
 ) -> Rejection:
     """In whole percent, so that the words change rarely while its jobs run on."""
-    percent = spent_percent(days, budget=budget, now=now)
+    percent = _percent(account, budget=budget, now=now)
     date = datetime.fromtimestamp(opens_at, tz=UTC).strftime("%Y-%m-%d")
     back = "enough has flowed back" if budget.refill is None else "there is enough again"
+    raised = f"budget.{account.bound.field} of the queue is raised"
     then = {
         WhenSpent.REFUSE: f"its jobs start once {back}, on {date} (UTC) at the earliest, or once"
-        " budget.gpuHours of the queue is raised",
+        f" {raised}",
         WhenSpent.WARN: "its jobs start all the same",
         WhenSpent.EXPIRE: f"its jobs save and wait until {back}, on {date} (UTC) at the earliest,"
-        " or until budget.gpuHours of the queue is raised",
-    }
+        f" or until {raised}",
+    }[budget.when_spent]
+    who, whose = f"queue {account.queue}", "its budget"
+    if account.user is not None:
+        who = f"user {account.user!r} of queue {account.queue}"
+        whose, then = "his budget", then.replace("its jobs", "his jobs")
     return Rejection(
         reason=BlockReason.BUDGET_SPENT,
-        message=f"queue {queue} has spent {percent} % of its budget of"
-        f" {counted(budget.gpu_hours, 'GPU-hour')} {_time(budget)}: {then[budget.when_spent]}",
+        message=f"{who} has spent {percent} % of {whose} of {account.bound.text}"
+        f" {_time(budget)}: {then}",
         remedy=_TIME,
     )
 
@@ -187,10 +302,6 @@ def _time(budget: GpuHourBudget) -> str:
             return "a week"
         case Refill.MONTHLY:
             return "a month"
-
-
-def _seconds(budget: GpuHourBudget) -> int:
-    return budget.gpu_hours * HOUR_SECONDS
 
 
 def _day(now: float) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import pytest
@@ -63,7 +64,8 @@ class Leader:
         for queue in queues or (a_queue(budget=BUDGET),):
             self.specs.on_object(None, queue)
         self.jobs = JobCache(changed=lambda *_: None, forgotten=lambda *_: None)
-        self.budgets = QueueBudgets(self.specs)
+        self.prices = {"h100": 2_500_000}
+        self.budgets = QueueBudgets(self.specs, price_of=self.prices.get)
         self.rates = GpuSecondsRates()
         self.shown: dict[str, TrainingJobView] = {}
         self.budgets.restore(statuses or {})
@@ -75,7 +77,7 @@ class Leader:
         for job in jobs:
             self.jobs.on_job(self.shown.get(job.name), job)
             self.shown[job.name] = job
-        uses, pods = self.rates.of(self.jobs.all()), {"research": foreign}
+        uses, pods = self.rates.of(self.jobs.all()), {("research", "h100"): foreign}
         self.budgets.observe(uses, foreign_gpus=pods, now=now)
         return self.spent(now)
 
@@ -89,7 +91,11 @@ class Leader:
 
     def after_it(self, now: float) -> Leader:
         """The next leader, which knows what this one has written."""
-        return Leader(statuses={"research": self.status(now)})
+        leader = Leader(statuses={"research": self.status(now)})
+        leader.specs = self.specs
+        leader.budgets = QueueBudgets(self.specs, price_of=leader.prices.get)
+        leader.budgets.restore({"research": self.status(now)})
+        return leader
 
 
 def test_what_a_job_holds_counts_from_look_to_look_and_in_between() -> None:
@@ -131,7 +137,7 @@ def test_other_queues_do_not_count_and_a_budget_that_is_set_again_starts_anew() 
     assert leader.look(NOON + 10, *both) == {0: 40}
     leader.specs.on_object(None, a_queue())
     leader.budgets.observe(
-        leader.rates.of(leader.jobs.all()), foreign_gpus={"research": 9}, now=NOON + 20
+        leader.rates.of(leader.jobs.all()), foreign_gpus={("research", "h100"): 9}, now=NOON + 20
     )
     assert leader.budgets.spent(NOON + 20) == {}
     assert leader.status(NOON + 20) == {}
@@ -270,3 +276,117 @@ def test_a_clock_that_was_set_back_counts_nothing_twice() -> None:
     assert leader.look(NOON + 50, job) == {0: 400}
     assert leader.spent(NOON + 90) == {0: 400}
     assert leader.look(NOON + 110, job) == {0: 440}
+
+
+IN_MONEY = {**BUDGET, "cost": "100"}
+BY_USER = {**BUDGET, "userGpuHours": 5}
+
+
+def cost(leader: Leader, now: float) -> float:
+    """Of all days, in the currency of the prices."""
+    return sum(leader.budgets.spent_prices(now)["research"].values()) / 3600 / 1_000_000
+
+
+def test_what_is_had_costs_what_its_pool_costs_then() -> None:
+    leader = Leader(a_queue(budget=IN_MONEY))
+    job = runs(since=NOON)
+    leader.look(NOON, job)
+    leader.look(NOON + 3600, job)
+    assert cost(leader, NOON + 3600) == 4 * 2.5
+    leader.prices["h100"] = 5_000_000
+    leader.look(NOON + 3600, job)
+    assert cost(leader, NOON + 7200) == 4 * 2.5 + 4 * 5
+    leader.look(NOON + 7200, job, foreign=2)
+    assert cost(leader, NOON + 10_800) == 4 * 2.5 + 8 * 5 + 2 * 5
+    leader.look(NOON + 10_800, ended(at=NOON + 9000, had=36_000))
+    assert cost(leader, NOON + 99_999) == 4 * 2.5 + 6 * 5 + 2 * 5
+
+
+def test_the_cost_is_in_the_status_and_with_the_next_leader() -> None:
+    leader = Leader(a_queue(budget=IN_MONEY))
+    leader.look(NOON, runs(since=NOON))
+    leader.look(NOON + 3600, runs(since=NOON))
+    status = leader.status(NOON + 3600)["budget"]
+    assert (status["spentGpuHours"], status["spentCost"]) == (4, "10.00")
+    assert status["days"] == [{"day": "2024-09-30", "gpuSeconds": 14_400, "cost": "10.00"}]
+    after = leader.after_it(NOON + 3600)
+    after.look(NOON + 3600, runs(since=NOON))
+    assert cost(after, NOON + 7200) == 20.0
+
+
+def test_users_are_told_apart_also_by_the_next_leader() -> None:
+    leader = Leader(a_queue(budget=BY_USER))
+    jobs = [
+        job_view(
+            name,
+            uid=name,
+            user=user,
+            status={
+                **assignment("node-0", "node-1"),
+                "gpuSeconds": {"until": timestamp(NOON), "starting": 0},
+            },
+        )
+        for name, user in (("first", "ann"), ("second", "ann"), ("third", "bob"))
+    ]
+    leader.look(NOON, *jobs)
+    leader.look(NOON + 100, *jobs)
+    by_user = {"ann": {TODAY: 800}, "bob": {TODAY: 400}}
+    assert leader.budgets.spent_by_user(NOON + 100) == {"research": by_user}
+    users = leader.status(NOON + 100)["budget"]["users"]
+    assert [(entry["user"], entry["days"][0]["gpuSeconds"]) for entry in users] == [
+        ("ann", 800),
+        ("bob", 400),
+    ]
+    after = leader.after_it(NOON + 100)
+    after.look(NOON + 100, *jobs)
+    assert after.budgets.spent_by_user(NOON + 200)["research"]["ann"] == {TODAY: 1600}
+    assert "users" not in Leader().status(NOON).get("budget", {})
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_charges_add_up_to_the_accounts_of_the_jobs(seed: int) -> None:
+    """Jobs start, grow, shrink, are preempted and end between looks; leaders follow each other."""
+    chance = Random(seed)
+    leader = Leader(a_queue(budget={**IN_MONEY, "userGpuHours": 5}))
+    now = float(NOON)
+    had = dict.fromkeys("abcd", 0)
+    views = {name: job_view(name, uid=name, user=f"u-{name}") for name in had}
+    holds: dict[str, tuple[float, int]] = {}
+    leader.look(now, *views.values())
+    for _ in range(chance.randint(10, 60)):
+        for name in had:
+            if chance.random() < 0.4:
+                at = int(now + chance.uniform(0, 5))
+                since, gpus = holds.pop(name, (at, 0))
+                had[name] += 2 * gpus * max(0, at - int(since))
+                gpus = chance.choice([0, 1, 2, 8])
+                if gpus:
+                    holds[name] = (at, gpus)
+                places = assignment("node-0", "node-1") if gpus else {}
+                views[name] = job_view(
+                    name,
+                    uid=name,
+                    user=f"u-{name}",
+                    gpusPerNode=max(1, gpus),
+                    version=chance.randint(2, 10**9),
+                    status={
+                        **places,
+                        "gpuSeconds": {"until": timestamp(at), "starting": had[name]},
+                    },
+                )
+        now += chance.uniform(5, 4000)
+        leader.look(now, *views.values())
+        if chance.random() < 0.2:
+            leader = leader.after_it(now)
+            now += chance.uniform(0, 60)
+            leader.look(now, *views.values())
+    for name, (since, gpus) in holds.items():
+        had[name] += 2 * gpus * (int(now) - int(since))
+    leader.look(now, *views.values())
+    whole = sum(had.values())
+    gpu_seconds = sum(leader.budgets.spent(now)["research"].values())
+    assert gpu_seconds == pytest.approx(whole, rel=0.001, abs=1)
+    assert cost(leader, now) == pytest.approx(whole / 3600 * 2.5, rel=0.001, abs=0.01)
+    for name, account in had.items():
+        days = leader.budgets.spent_by_user(now)["research"].get(f"u-{name}", {})
+        assert sum(days.values()) == pytest.approx(account, rel=0.001, abs=1), name

@@ -16,6 +16,7 @@ from drumline.scheduling import (
     GpuHourBudget,
     MoveBudget,
     Policy,
+    Pool,
     Queue,
     QueueEvictionReason,
     Refill,
@@ -344,3 +345,69 @@ def test_a_queue_that_holds_nothing_is_not_looked_at_for_its_budget() -> None:
     assert run(world(days={}, budget=EXPIRES), now=NOON).retry_at is None
     far = world(days={}, budget=replace(EXPIRES, gpu_hours=10_000), running=(RUNS,))
     assert run(far, now=NOON).retry_at == (MONDAY + 1) * DAY
+
+
+def test_what_is_spent_in_money_is_said_so_whatever_is_left_of_the_hours() -> None:
+    budget = replace(TEN_IN_2, cost=25_000_000)
+    costs = replace(
+        world(days={}, budget=budget), spent_prices={"research": {MONDAY: 90_000_000_000}}
+    )
+    (blocked,) = run(costs, gang("waits"), now=NOON).blocked
+    assert blocked.reason is BlockReason.BUDGET_SPENT
+    assert blocked.message.startswith(
+        "queue research has spent 100 % of its budget of 25.00 in 2 days: its jobs start once"
+    )
+    assert blocked.message.endswith("or once budget.cost of the queue is raised")
+    cheaper = replace(costs, spent_prices={"research": {MONDAY: 89_999_999_999}})
+    assert run(cheaper, gang("starts"), now=NOON).placed
+
+
+def test_a_user_who_had_his_part_waits_and_others_start() -> None:
+    budget = replace(TEN_IN_2, gpu_hours=1000, user_gpu_hours=4)
+    snapshot = replace(
+        world(days={}, budget=budget),
+        spent_by_user={"research": {"ann": {MONDAY: 4 * HOUR}, "bob": {MONDAY: HOUR}}},
+    )
+    ann, bob = gang("of-ann", user="ann"), gang("of-bob", user="bob", at=1.0)
+    new = gang("of-cid", user="cid", at=2.0)
+    decisions = run(snapshot, ann, bob, new, now=NOON)
+    assert [placed.key for placed in decisions.placed] == ["training/of-bob", "training/of-cid"]
+    (blocked,) = decisions.blocked
+    assert blocked.message.startswith(
+        "user 'ann' of queue research has spent 100 % of his budget of 4 GPU-hours in 2 days: his"
+        " jobs start once"
+    )
+    asked = {"snapshot": snapshot, "pending": [ann, bob, new], "now": NOON}
+    assert violations(decisions=decisions, **asked) == ()
+    runs = tuple(admitted(gang(f"runs-{user}", user=user), "n0") for user in ("ann", "bob"))
+    expires = replace(
+        snapshot, queues=(replace(RESEARCH, budget=replace(budget, when_spent=WhenSpent.EXPIRE)),)
+    )
+    evictions = run(replace(expires, admitted=runs), now=NOON).evictions
+    assert [eviction.key for eviction in evictions] == ["training/runs-ann"]
+
+
+@pytest.mark.parametrize("bound", [{"cost": 0}, {"user_gpu_hours": 0}])
+def test_a_bound_lets_something_be_had(bound: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="lets something be had"):
+        replace(TEN_IN_2, **bound)
+
+
+def test_an_expired_budget_in_money_is_overrun_by_one_cycle_at_most() -> None:
+    """3 GPUs at 2.50 an hour: the last 0.01 are spent in 4.8 s."""
+    budget = replace(EXPIRES, gpu_hours=1000, cost=25_000_000)
+    runs = admitted(gang("runs", gpus=3), "n0")
+    snapshot = replace(
+        world(days={}, budget=budget, running=(runs,)),
+        pools=(Pool(name="h100", price=2_500_000),),
+    )
+    had, now = 24_990_000 * HOUR, NOON
+    while True:
+        priced = had + 3 * 2_500_000 * int(now - NOON)
+        decisions = run(replace(snapshot, spent_prices={"research": {MONDAY: priced}}), now=now)
+        if decisions.evictions:
+            break
+        assert decisions.retry_at is not None
+        now = max(decisions.retry_at, now + 0.05)
+    assert now - NOON == pytest.approx(4.8, abs=1)
+    assert priced - 25_000_000 * HOUR < 3 * 2_500_000

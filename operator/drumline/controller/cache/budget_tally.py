@@ -1,0 +1,155 @@
+"""The tally of one queue with a budget: what was had by day, and as it stands in its status."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime
+from typing import Any, Final, cast
+
+from drumline.api.load import ApiError, parse
+from drumline.api.queuebudget import MAX_USERS, BudgetUse
+from drumline.cost.money import amount, exact_text
+from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, GpuHourBudget
+from drumline.scheduling.quota.budgets import window_amount, window_gpu_seconds
+
+KEPT_DAYS: Final = 92
+"""As many as the longest window; a shorter one may be made longer."""
+
+Json = Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Amount:
+    """Something that was had, such as GPU-seconds, and that is had on at a rate."""
+
+    days: dict[int, int] = field(default_factory=dict[int, int])
+    """By day, counted from the epoch."""
+    rate: int = 0
+    """A second, by jobs."""
+    foreign_rate: int = 0
+    """A second, by foreign pods: they have no account that says it afterwards."""
+
+    def charge(self, had: int, *, since: int, until: int) -> None:
+        """Add what jobs had in a time, and foreign pods at their rate; to each day its part."""
+        had += self.foreign_rate * max(0, until - since)
+        if had:
+            for day, part in _by_day(had, since=since, until=until):
+                self.days[day] = self.days.get(day, 0) + part
+            for day in sorted(self.days)[:-KEPT_DAYS]:
+                del self.days[day]
+
+    def spent(self, *, since: int, until: int) -> Mapping[int, int]:
+        """By day, if the same is held until then."""
+        more = (self.rate + self.foreign_rate) * max(0, until - since)
+        days = Counter(self.days)
+        for day, part in _by_day(more, since=since, until=until) if more else ():
+            days[day] += part
+        return days
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the jobs of one queue, and foreign pods that it pays for, had by `at`."""
+
+    at: int
+    """Whole seconds since the epoch."""
+    gpus: Amount = field(default_factory=Amount)
+    """GPU-seconds."""
+    priced: Amount = field(default_factory=Amount)
+    """GPU-seconds times prices, in millionths."""
+    users: dict[str, Amount] = field(default_factory=dict[str, Amount])
+    """GPU-seconds by user, where the budget limits each of them."""
+
+
+def budget_document(tally: Tally, *, budget: GpuHourBudget, now: float) -> dict[str, Any]:
+    """`status.budget`."""
+    seconds = window_gpu_seconds(tally.gpus.days, budget=budget, now=now)
+    document: dict[str, Any] = {
+        "spentGpuHours": seconds // HOUR_SECONDS,
+        "until": timestamp(tally.at),
+        "days": [
+            {"day": _date(day).isoformat(), "gpuSeconds": had}
+            for day, had in sorted(tally.gpus.days.items())
+        ],
+    }
+    if budget.cost is not None:
+        whole = budget.cost * HOUR_SECONDS
+        priced = window_amount(tally.priced.days, whole=whole, budget=budget, now=now)
+        document["spentCost"] = exact_text(priced // HOUR_SECONDS)
+        for entry in document["days"]:
+            if had := tally.priced.days.get(_day_of(entry["day"]), 0):
+                entry["cost"] = exact_text(had // HOUR_SECONDS)
+    if budget.user_gpu_hours is not None:
+        document["users"] = _user_documents(tally)
+    return document
+
+
+def _user_documents(tally: Tally) -> list[dict[str, Any]]:
+    """Of those with most."""
+    most = sorted(tally.users, key=lambda user: (-sum(tally.users[user].days.values()), user))
+    return [
+        {
+            "user": user,
+            "days": [
+                {"day": _date(day).isoformat(), "gpuSeconds": had}
+                for day, had in sorted(tally.users[user].days.items())
+            ],
+        }
+        for user in sorted(most[:MAX_USERS])
+        if tally.users[user].days
+    ]
+
+
+def _by_day(gpu_seconds: int, *, since: int, until: int) -> Iterable[tuple[int, int]]:
+    """Each day's part of what was had in a time; all of it on the last day if that was no time."""
+    if until <= since:
+        return ((max(since, until) // DAY_SECONDS, gpu_seconds),)
+    parts: list[tuple[int, int]] = []
+    left, at = gpu_seconds, since
+    while at < until:
+        day = at // DAY_SECONDS
+        end = min(until, (day + 1) * DAY_SECONDS)
+        part = left if end == until else gpu_seconds * (end - at) // (until - since)
+        parts.append((day, part))
+        left, at = left - part, end
+    return parts
+
+
+def tally_of(raw: object) -> Tally | None:
+    """The tally in `status.budget`; None where there is none that can be read."""
+    if raw is None:
+        return None
+    try:
+        use = parse(BudgetUse, cast("Json", raw), at="status.budget")
+        days = use.days or ()
+        return Tally(
+            at=int(parse_timestamp(use.until)),
+            gpus=Amount(days={_day_of(each.day): each.gpu_seconds for each in days}),
+            priced=Amount(
+                days={
+                    _day_of(each.day): amount(each.cost) * HOUR_SECONDS
+                    for each in days
+                    if each.cost is not None
+                }
+            ),
+            users={
+                each.user: Amount(days={_day_of(day.day): day.gpu_seconds for day in each.days})
+                for each in use.users or ()
+            },
+        )
+    except (ApiError, ValueError):
+        return None
+
+
+def _day_of(text: str) -> int:
+    return date.fromisoformat(text).toordinal() - _EPOCH
+
+
+def _date(day: int) -> date:
+    return date.fromordinal(_EPOCH + day)
+
+
+_EPOCH: Final = datetime.fromtimestamp(0, tz=UTC).date().toordinal()
