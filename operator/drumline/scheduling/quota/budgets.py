@@ -282,13 +282,13 @@ def _rejection(
         WhenSpent.EXPIRE: f"its jobs save and wait until {back}, on {date} (UTC) at the earliest,"
         f" or until {raised}",
     }[budget.when_spent]
-    who, whose = f"queue {account.queue}", "its budget"
+    spender, budget_words = f"queue {account.queue}", "its budget"
     if account.user is not None:
-        who = f"user {account.user!r} of queue {account.queue}"
-        whose, then = "his budget", then.replace("its jobs", "his jobs")
+        spender = f"user {account.user!r} of queue {account.queue}"
+        budget_words, then = "his budget", then.replace("its jobs", "his jobs")
     return Rejection(
         reason=BlockReason.BUDGET_SPENT,
-        message=f"{who} has spent {percent} % of {whose} of {account.bound.text}"
+        message=f"{spender} has spent {percent} % of {budget_words} of {account.bound.text}"
         f" {_time(budget)}: {then}",
         remedy=_TIME,
     )
