@@ -124,6 +124,9 @@ class PodTemplate(ApiModel):
     modules that a process beside each rank imports while the rank trains. A rank that starts again
     is that process, and pays no import of theirs: torch, transformers. It takes as much memory of
     the host as an imported program; no GPU. Absent: none."""
+    tty: bool = False
+    """With launch Direct: the command has a terminal, to which `drumline shell` and `kubectl attach
+    -it` connect, again and again; it goes on while nobody is connected. Default: false."""
     code: CodeSource | None = None
     """Code that the image does not have; `drumline run` makes it of a folder. It is in /code, where
     the command starts unless workingDir says otherwise. Absent: the image has the code."""
@@ -193,6 +196,12 @@ class PodTemplate(ApiModel):
             message="code needs launch: PerGpu or launch: PerPod, as an agent brings it into the"
             " pod; add launch",
             field_path=".code",
+        ),
+        Rule(
+            rule=f"!self.tty || {_DIRECT}",
+            message="tty needs launch: Direct, as an agent reads what its ranks print; remove tty,"
+            " or launch",
+            field_path=".tty",
         ),
         *(
             Rule(

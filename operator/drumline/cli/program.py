@@ -46,21 +46,9 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             from drumline.cli.report import command  # noqa: PLC0415 - 0.7 s that --help saves
 
             return command.run(chosen, environment)
-        case "run":
-            from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
-
-            return command.run(chosen, environment)
-        case (
-            "logs"
-            | "shell"
-            | "cp"
-            | "port-forward"
-            | "stop"
-            | "resume"
-            | "hold"
-            | "clone"
-            | "delete"
-        ):
+        case "run" | "shell":
+            return _run_on_gpus(chosen, environment)
+        case "logs" | "cp" | "port-forward" | "stop" | "resume" | "hold" | "clone" | "delete":
             from drumline.cli.jobs import command  # noqa: PLC0415 - 0.5 s that --help saves
 
             return command.run(chosen, environment)
@@ -98,6 +86,21 @@ def _run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             return _run_for_administrators(chosen, environment)
         case _:
             return _run_on_files(chosen, environment)
+
+
+def _run_on_gpus(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """A command or a shell: in a new job, or in a pod of one that is there."""
+    if chosen.command == "run":
+        from drumline.cli.run import command  # noqa: PLC0415 - 0.7 s that --help saves
+
+        return command.run(chosen, environment)
+    if chosen.job is None:
+        from drumline.cli.run import terminal  # noqa: PLC0415 - 0.7 s that --help saves
+
+        return terminal.run(chosen, environment)
+    from drumline.cli.jobs import command as of_a_job  # noqa: PLC0415 - 0.5 s that --help saves
+
+    return of_a_job.run(chosen, environment)
 
 
 def _run_for_administrators(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

@@ -48,8 +48,11 @@ were replaced are gone with their logs: --generation reads their last lines from
 """
 
 SHELL_DESCRIPTION: Final = """\
-A shell in the first running pod of a job, or in that of a rank; or one command, behind `--`. By
-kubectl, whose rights to exec it needs.
+A shell in the first running pod of a job, or in that of a rank; or one command, behind `--`.
+Without a job: a new one of one pod with GPUs, whose command is the shell. That one goes on when
+the connection is lost; its name leads back to its terminal. It ends, and gives its GPUs back, by
+`exit`, by --delete, or when its prompt has had no input for --idle seconds. What is to stay is on
+a claim. By kubectl, whose rights to exec, and to attach, it needs.
 """
 CP_DESCRIPTION: Final = """\
 Copy a file or a folder between here and a running pod of a job: one side is JOB:PATH. By kubectl;
@@ -60,11 +63,17 @@ Ports of a running pod of a job on this machine's loopback, until Ctrl-C. By kub
 """
 INSIDE_EXAMPLES: Final = """\
 examples:
+  drumline shell -q research -G1 --image pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime
+  drumline shell shell-kqwz
   drumline shell train-kqwz
   drumline shell train-kqwz --rank 9 -- nvidia-smi
   drumline cp train-kqwz:/tmp/trace.json .
   drumline port-forward train-kqwz 6006
 """
+
+
+IDLE_SECONDS: Final = 3600
+"""Of a shell at its prompt."""
 
 
 def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -256,7 +265,36 @@ def add_logs(logs: argparse.ArgumentParser) -> None:
 
 def add_shell(shell: argparse.ArgumentParser) -> None:
     """Every option of `shell`; a command stands behind `--`."""
-    shell.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    shell.add_argument(
+        "job", metavar="JOB", nargs="?", help="name of the TrainingJob; default: a new one"
+    )
+    shell.add_argument("--delete", action="store_true", help="delete the job")
+    new = shell.add_argument_group("a new job")
+    new.add_argument("-q", "--queue", help="TrainingQueue; default: the cluster's only one")
+    new.add_argument("-G", "--gpus", type=int, default=1, metavar="N", help="default: 1")
+    new.add_argument("--image", help="best with bash; default: that of DRUMLINE_IMAGE")
+    new.add_argument("--name", help="default: shell and four random letters")
+    new.add_argument(
+        "--claim",
+        action="append",
+        default=[],
+        metavar="NAME=/FOLDER",
+        help="a PersistentVolumeClaim of the namespace and where it appears, the first as the"
+        " folder to begin in; may be repeated",
+    )
+    new.add_argument(
+        "--resources", default="", metavar="cpu=8,memory=64Gi", help="besides its GPUs"
+    )
+    new.add_argument(
+        "--idle",
+        type=hold_seconds,
+        default=IDLE_SECONDS,
+        metavar="SECONDS",
+        help="end the shell after so long at its prompt; 0: never; default: 3600",
+    )
+    new.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
+    new.add_argument("--priority", metavar="CLASS", help="PriorityClass")
+    new.add_argument("--dry-run", action="store_true", help="print the job, change nothing")
     _add_inside(shell)
 
 

@@ -798,6 +798,14 @@ TEMPLATES = [
         hangDetection="Activity",
     ),
     own(
+        "a terminal that an agent would read",
+        "spec.template.tty",
+        "tty needs launch: Direct",
+        launch="PerPod",
+        command=["bash"],
+        tty=True,
+    ),
+    own(
         "imports that nobody does",
         "spec.template.preload",
         "add launch",

@@ -116,6 +116,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         volumes=[{"name": "a", "emptyDir": {}}],
         volumeMounts=[{"name": "a", "mountPath": "/opt/data"}],
     ),
+    "a command on a terminal": template_job(command=["bash"], tty=True),
     "a command for each pod, started by an agent": template_job(
         launch="PerPod", command=["torchrun"], args=["--master-port=$(MASTER_PORT)", "train.py"]
     ),

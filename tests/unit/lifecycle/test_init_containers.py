@@ -38,6 +38,12 @@ def test_what_a_template_fetches_is_there_before_the_gang_is_waited_for(
     assert [each["name"] for each in made["initContainers"]] == ["fetch", ours]
 
 
+def test_a_command_on_a_terminal_keeps_it_when_whoever_is_connected_leaves() -> None:
+    (plain,) = spec_of({})["containers"]
+    (terminal,) = spec_of({"tty": True})["containers"]
+    assert terminal == {**plain, "stdin": True, "tty": True}  # no stdinOnce
+
+
 def test_an_init_container_is_as_restricted_as_the_command_and_has_its_home() -> None:
     volume = {"name": "data", "persistentVolumeClaim": {"claimName": "corpus"}}
     fetch = {**FETCH, "volumeMounts": [{"name": "data", "mountPath": "/in"}]}

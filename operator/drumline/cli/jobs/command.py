@@ -24,6 +24,7 @@ from drumline.cli.jobs.create_clone import create_clone
 from drumline.cli.jobs.follow import Json, follow_job, read_job, started_pods
 from drumline.cli.jobs.inside import (
     ChosenCluster,
+    attach_arguments,
     become_kubectl,
     chosen_pod,
     copy_arguments,
@@ -33,6 +34,7 @@ from drumline.cli.jobs.inside import (
 )
 from drumline.cli.jobs.log_selection import LogSelection, selection_of
 from drumline.cli.jobs.named_job import NamedJob
+from drumline.cli.jobs.terminal_pod import has_terminal, wait_for_terminal
 from drumline.cli.jobs.written import written_lines
 from drumline.cli.output import Output
 from drumline.cli.suspension import write_suspend
@@ -57,6 +59,9 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
         environment, kubeconfig=chosen.kubeconfig, context=chosen.context
     )
     namespace = chosen.namespace or credentials.namespace
+    if chosen.command == "shell" and chosen.delete:
+        job = NamedJob(name=chosen.job, namespace=namespace)
+        return asyncio.run(_once(credentials, job, chosen))
     if chosen.command in _INSIDE:
         _go_inside(credentials, chosen, namespace=namespace)
     job = NamedJob(name=chosen.job, namespace=namespace)
@@ -106,17 +111,23 @@ def _selection(raw: Json, chosen: argparse.Namespace) -> LogSelection:
 def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
     """Find the pod, and become kubectl."""
     copy = copy_of(chosen.source, chosen.target) if chosen.command == "cp" else None
+    is_plain = chosen.command == "shell" and chosen.rank is None and not chosen.command_line
 
-    async def find_pod() -> str:
+    async def find_pod() -> tuple[str, bool]:
+        """Its name, and whether the job's own terminal is meant."""
         async with cluster_client(credentials) as client:
             raw = await read_job(client, job=copy.job if copy else chosen.job, namespace=namespace)
+            if is_plain and has_terminal(raw):
+                return await wait_for_terminal(client, raw, say=say), True
             uid = str(raw["metadata"]["uid"])
             pods = await started_pods(client, uid=uid, namespace=namespace)
-            return chosen_pod(raw, pods, rank=chosen.rank).name
+            return chosen_pod(raw, pods, rank=chosen.rank).name, False
 
-    pod = asyncio.run(find_pod())
+    pod, attaches = asyncio.run(find_pod())
     if copy is not None:
         arguments = copy_arguments(pod, copy)
+    elif attaches:
+        arguments = attach_arguments(pod, terminal=sys.stdin.isatty())
     elif chosen.command == "shell":
         arguments = shell_arguments(pod, chosen.command_line, terminal=sys.stdin.isatty())
     else:

@@ -99,6 +99,12 @@ def shell_arguments(pod: str, command: Sequence[str], *, terminal: bool) -> list
     return ["exec", *flags, pod, f"--container={CONTAINER}", "--", *(command or _SHELL)]
 
 
+def attach_arguments(pod: str, *, terminal: bool) -> list[str]:
+    """`kubectl attach` to the terminal of the pod's own command."""
+    flags = ["-i", "-t"] if terminal else ["-i"]
+    return ["attach", *flags, pod, f"--container={CONTAINER}"]
+
+
 def copy_arguments(pod: str, copy: Copy) -> list[str]:
     """`kubectl cp`; the image needs tar."""
     source, target = copy.source, copy.target

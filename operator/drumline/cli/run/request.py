@@ -39,12 +39,7 @@ def run_request(
     command: list[str] = chosen.command_line
     if not command:
         raise BadInput("which command? Put it behind two dashes: drumline run -- python train.py")
-    image = chosen.image or environment.get("DRUMLINE_IMAGE")
-    if not image:
-        raise BadInput(
-            "which image? Name one that has Python and your libraries, with --image or in"
-            " DRUMLINE_IMAGE, for instance pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
-        )
+    image = image_of(chosen.image, environment)
     options = {
         "gpuPool": chosen.pool,
         "priorityClassName": chosen.priority,
@@ -60,9 +55,9 @@ def run_request(
         gpus=chosen.gpus,
         command=tuple(command),
         launch=chosen.launch or launch_of(command),
-        env=_pairs(chosen.env, option="--env", form="NAME=VALUE"),
-        claims=_pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
-        resources=_pairs(
+        env=pairs(chosen.env, option="--env", form="NAME=VALUE"),
+        claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
+        resources=pairs(
             [text for text in chosen.resources.split(",") if text],
             option="--resources",
             form="cpu=8,memory=64Gi",
@@ -72,6 +67,21 @@ def run_request(
         requirements=read_requirements(chosen.requirements) if chosen.requirements else "",
         options={name: value for name, value in options.items() if value},
     )
+
+
+def image_of(given: str | None, environment: Mapping[str, str]) -> str:
+    """The image that was named.
+
+    Raises:
+        BadInput: none was.
+    """
+    image = given or environment.get("DRUMLINE_IMAGE")
+    if not image:
+        raise BadInput(
+            "which image? Name one that has Python and your libraries, with --image or in"
+            " DRUMLINE_IMAGE, for instance pytorch/pytorch:2.9.1-cuda12.8-cudnn9-runtime"
+        )
+    return image
 
 
 def _code_from(chosen: argparse.Namespace, environment: Mapping[str, str]) -> CodeFrom | None:
@@ -117,11 +127,16 @@ def _after(text: str) -> dict[str, str]:
     return {"job": job, "condition": condition or _CONDITIONS[0]}
 
 
-def _pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:
-    pairs: list[tuple[str, str]] = []
+def pairs(texts: Sequence[str], *, option: str, form: str) -> tuple[tuple[str, str], ...]:
+    """What stands before and behind the equals sign of each.
+
+    Raises:
+        BadInput: one has none.
+    """
+    parted: list[tuple[str, str]] = []
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise BadInput(f"{option} {text}: write {form}")
-        pairs.append((name, value))
-    return tuple(pairs)
+        parted.append((name, value))
+    return tuple(parted)

@@ -189,6 +189,8 @@ def _template_containers(
         ("args", template.args),
         ("workingDir", template.working_dir),
         ("envFrom", _written(template.env_from) or None),
+        ("stdin", template.tty or None),  # stays open when whoever was connected leaves
+        ("tty", template.tty or None),
     ):
         if value is not None:
             container[key] = value

@@ -10,6 +10,7 @@ import pytest
 from drumline.cli.errors import BadInput, NotAnswered
 from drumline.cli.jobs.follow import StartedPod
 from drumline.cli.jobs.inside import (
+    attach_arguments,
     chosen_pod,
     copy_arguments,
     copy_of,
@@ -97,3 +98,39 @@ def test_the_process_becomes_kubectl_with_the_same_cluster(tmp_path: Path) -> No
     ]
     assert absent.returncode == 1
     assert "kubectl is not on the path" in absent.stderr
+
+
+def kubectl_words(folder: Path, job: Any, *words: str) -> list[str]:
+    """What kubectl would be asked behind the options of the cluster."""
+    stand_in = folder / "kubectl"
+    stand_in.write_text('#!/bin/sh\nprintf "%s|" "$@"\n')
+    stand_in.chmod(0o755)
+    listed = {"kind": "PodList", "metadata": {}, "items": [a_pod(0)]}
+    with api_server(folder, {JOB: (200, job), PODS: (200, listed)}) as (config, _):
+        done = drumline(
+            *("shell", "llama", "--kubeconfig", str(config)),
+            *words,
+            environment={"PATH": str(folder)},
+        )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split("|")[2:-1]
+
+
+def test_a_job_that_is_a_shell_is_entered_by_its_own_terminal(tmp_path: Path) -> None:
+    job = a_manifest(status=a_running_status())
+    job["spec"] = {**job["spec"], "template": {"image": "any:1", "tty": True}}
+    attached = attach_arguments("llama-0-g1", terminal=False)
+    assert kubectl_words(tmp_path, job) == attached
+    assert attach_arguments("p", terminal=True)[1:3] == ["-i", "-t"]
+    beside = shell_arguments("llama-0-g1", ["nvidia-smi"], terminal=False)
+    assert kubectl_words(tmp_path, job, "--", "nvidia-smi") == beside
+
+
+@pytest.mark.parametrize("phase", ["Succeeded", "Failed", "Suspended"])
+def test_a_shell_that_has_ended_has_no_terminal(tmp_path: Path, phase: str) -> None:
+    job = a_manifest(status={**a_running_status(), "phase": phase})
+    job["spec"] = {**job["spec"], "template": {"image": "any:1", "tty": True}}
+    listed = {"kind": "PodList", "metadata": {}, "items": []}
+    with api_server(tmp_path, {JOB: (200, job), PODS: (200, listed)}) as (config, _):
+        done = drumline("shell", "llama", "--kubeconfig", str(config))
+    assert (done.returncode, "llama has no terminal" in done.stderr) == (1, True)

@@ -1,0 +1,138 @@
+"""`drumline shell` without a job: a job of one pod whose command is a shell, and its terminal.
+
+The pod's own terminal (`template.tty`), not an exec into it: a connection that is lost takes
+nothing with it, `drumline shell NAME` comes back to the same prompt, and the job ends with its
+shell.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NoReturn
+
+from drumline.cli.cluster_access import cluster_client, find_credentials
+from drumline.cli.errors import BadInput
+from drumline.cli.job_yaml import job_yaml
+from drumline.cli.jobs.command import random_letters, say
+from drumline.cli.jobs.follow import read_job
+from drumline.cli.jobs.inside import ChosenCluster, attach_arguments, become_kubectl
+from drumline.cli.jobs.terminal_pod import wait_for_terminal
+from drumline.cli.output import Output
+from drumline.cli.run.manifests import RunRequest, job_manifest
+from drumline.cli.run.request import image_of, pairs
+from drumline.cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
+
+Json = dict[str, Any]
+
+IDLE_VARIABLE: Final = "DRUMLINE_SHELL_IDLE_SECONDS"
+_GRACE_SECONDS: Final = 5
+"""An interactive bash ignores SIGTERM."""
+_SHELL: Final = f"""\
+if ! command -v bash >/dev/null; then
+  echo "this image has no bash: nothing ends an idle shell"
+  sh
+  exit 0
+fi
+file=$(mktemp)
+cat >"$file" <<'END'
+if [ -r ~/.bashrc ]; then . ~/.bashrc; fi
+TMOUT=${IDLE_VARIABLE}
+trap 'exit 0' EXIT
+END
+exec bash --rcfile "$file"
+"""
+"""TMOUT ends bash after so many seconds at its prompt without a line. It is no exported variable,
+as `read` in scripts would go by it, too. How the last command ended is nobody's failure."""
+
+
+def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
+    """Create the job, wait for its pod, and become kubectl at its terminal.
+
+    Raises:
+        CommandError: something is missing, the cluster refuses, or the job ends before it starts.
+    """
+    queue = chosen.queue or environment.get(QUEUE_VARIABLE) or ""
+    request = shell_request(chosen, environment, queue=queue, letters=random_letters())
+    if chosen.dry_run:
+        if not queue:
+            raise BadInput(
+                f"which queue? --dry-run asks no cluster: give --queue or {QUEUE_VARIABLE}"
+            )
+        return Output(text=job_yaml([shell_manifest(request, idle_seconds=chosen.idle)]))
+    credentials = find_credentials(
+        environment, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    namespace = chosen.namespace or credentials.namespace
+
+    async def start() -> str:
+        async with cluster_client(credentials) as client:
+            manifest = shell_manifest(request, idle_seconds=chosen.idle)
+            manifest["spec"]["queue"] = queue or await only_queue(client)
+            await create_job(client, manifest, (), namespace=namespace, say=say)
+            say(
+                f"trainingjob {namespace}/{request.name}: {request.gpus} GPUs; it ends with its"
+                f" shell. Come back: drumline shell {request.name} -n {namespace}"
+            )
+            raw = await read_job(client, job=request.name, namespace=namespace)
+            return await wait_for_terminal(client, raw, say=say)
+
+    try:
+        pod = asyncio.run(start())
+    except KeyboardInterrupt:
+        return Output(
+            text=f"\n{request.name} waits on. drumline shell {request.name} -n {namespace} goes to"
+            f" it, with --delete it is given up\n"
+        )
+    return _attach(pod, chosen, namespace=namespace)
+
+
+def _attach(pod: str, chosen: argparse.Namespace, *, namespace: str) -> NoReturn:
+    cluster = ChosenCluster(
+        namespace=namespace, kubeconfig=chosen.kubeconfig, context=chosen.context
+    )
+    become_kubectl(cluster, attach_arguments(pod, terminal=sys.stdin.isatty()))
+
+
+def shell_request(
+    chosen: argparse.Namespace, environment: Mapping[str, str], *, queue: str, letters: str
+) -> RunRequest:
+    """What was asked for.
+
+    Raises:
+        BadInput: the image is missing, an argument is not of its form, or is about a job.
+    """
+    if chosen.rank is not None or chosen.delete:
+        raise BadInput("which job? --rank and --delete are about one: drumline shell JOB")
+    options = {"gpuPool": chosen.pool, "priorityClassName": chosen.priority}
+    return RunRequest(
+        name=chosen.name or f"shell-{letters}",
+        namespace=chosen.namespace,
+        queue=queue,
+        image=image_of(chosen.image, environment),
+        nodes=1,
+        gpus=chosen.gpus,
+        command=tuple(chosen.command_line) or ("sh", "-c", _SHELL),
+        launch="Direct",
+        claims=pairs(chosen.claim, option="--claim", form="NAME=/FOLDER"),
+        resources=pairs(
+            [text for text in chosen.resources.split(",") if text],
+            option="--resources",
+            form="cpu=8,memory=64Gi",
+        ),
+        options={name: value for name, value in options.items() if value},
+    )
+
+
+def shell_manifest(request: RunRequest, *, idle_seconds: int) -> Json:
+    """The TrainingJob of a shell; 0 seconds: it is never idle."""
+    manifest = job_manifest(request, None)
+    template = manifest["spec"]["template"]
+    template["tty"] = True
+    template["terminationGracePeriodSeconds"] = _GRACE_SECONDS
+    template["env"] = [{"name": IDLE_VARIABLE, "value": str(idle_seconds)}]
+    if request.claims:
+        template["workingDir"] = request.claims[0][1]
+    return manifest

@@ -1,0 +1,135 @@
+"""`drumline shell` without a job: the job it makes, and what its command does on a terminal."""
+
+from __future__ import annotations
+
+import os
+import pty
+import select
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from drumline.api.load import parse
+from drumline.api.trainingjob import TrainingJobSpec
+from tests.unit.cli.test_program import drumline
+
+SECONDS = 60.0
+
+
+def manifest(*words: str) -> dict[str, Any]:
+    done = drumline("shell", "-q", "research", "--image", "any:1", "--dry-run", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return yaml.safe_load(done.stdout)
+
+
+def test_a_shell_is_a_job_of_one_pod_on_a_terminal_in_the_first_claim() -> None:
+    job = manifest("-G2", "--claim", "home=/work", "--claim", "data=/data", "--name", "mine")
+    spec = job["spec"]
+    assert job["metadata"]["name"] == "mine"
+    assert (spec["queue"], spec["nodes"], spec["gpusPerNode"]) == ("research", 1, 2)
+    template = spec["template"]
+    assert (template["tty"], template["workingDir"]) == (True, "/work")
+    assert [each["mountPath"] for each in template["volumeMounts"]] == ["/work", "/data"]
+    assert template["env"] == [{"name": "DRUMLINE_SHELL_IDLE_SECONDS", "value": "3600"}]
+    parse(TrainingJobSpec, spec)
+
+
+def test_another_command_and_another_time_of_idleness() -> None:
+    template = manifest("--idle", "60", "--", "ipython")["spec"]["template"]
+    assert template["command"] == ["ipython"]
+    assert template["env"][0]["value"] == "60"
+
+
+@pytest.mark.parametrize("words", [["--rank", "1"], ["--delete"]])
+def test_what_is_about_a_job_needs_one(words: list[str]) -> None:
+    done = drumline("shell", "-q", "research", "--image", "any:1", "--dry-run", *words)
+    assert (done.returncode, "which job?" in done.stderr) == (2, True)
+
+
+class Terminal:
+    """The shell's command as a kubelet starts it: on a terminal of its own."""
+
+    def __init__(self, home: Path, *, idle: str, path: str | None = None) -> None:
+        (home / ".bashrc").write_text("PS1='ready> '\n")
+        self._ours, theirs = pty.openpty()
+        environment = {
+            "HOME": str(home),
+            "TMPDIR": str(home),
+            "PATH": path or os.environ["PATH"],
+            "PS1": "ready> ",
+            "DRUMLINE_SHELL_IDLE_SECONDS": idle,
+            "TERM": "dumb",
+        }
+        command = manifest()["spec"]["template"]["command"]
+        program = ["/bin/sh", *command[1:]]
+        self.process = subprocess.Popen(
+            program,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=environment,
+            close_fds=True,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def write(self, line: str) -> None:
+        os.write(self._ours, f"{line}\n".encode())
+
+    def wait_for(self, text: str) -> None:
+        """Read until the terminal shows it behind what was waited for before."""
+        deadline = time.monotonic() + SECONDS
+        while text not in self.text:
+            left = deadline - time.monotonic()
+            assert left > 0, f"{text!r} is not in {self.text!r}"
+            if select.select([self._ours], [], [], left)[0]:
+                self.text += os.read(self._ours, 4096).decode()
+        self.text = self.text.partition(text)[2]
+
+    def end(self) -> int:
+        """The exit code, once it has ended."""
+        try:
+            return self.process.wait(SECONDS)
+        finally:
+            self.process.kill()
+            os.close(self._ours)
+
+
+def test_the_shell_reads_the_users_file_and_ends_well_whatever_its_last_command_did(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path, idle="3600")
+    terminal.wait_for("ready> ")
+    terminal.write("echo limit=$TMOUT; export -p | grep -c TMOUT")
+    terminal.wait_for("limit=3600")
+    terminal.wait_for("0")
+    terminal.write("false; exit 3")
+    assert terminal.end() == 0
+
+
+def test_a_prompt_without_input_ends_the_shell_and_a_running_command_does_not(
+    tmp_path: Path,
+) -> None:
+    terminal = Terminal(tmp_path, idle="2")
+    terminal.write("sleep 3; echo finished=$?")  # longer than a prompt may be idle
+    terminal.wait_for("finished=0")
+    terminal.wait_for("timed out waiting for input")
+    assert terminal.end() == 0
+
+
+def test_an_image_without_bash_has_a_shell_that_says_that_nothing_ends_it(tmp_path: Path) -> None:
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    sh = shutil.which("dash") or shutil.which("sh")
+    assert sh is not None
+    (programs / "sh").symlink_to(sh)
+    terminal = Terminal(tmp_path, idle="1", path=str(programs))
+    terminal.wait_for("nothing ends an idle shell")
+    terminal.write("exit 3")
+    assert terminal.end() == 0
