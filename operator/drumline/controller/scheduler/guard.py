@@ -170,7 +170,9 @@ class Guard:
             return ()
         pods = self._state.pods.of(job.namespace, job.uid)
         there = Counter(pod.node for pod in pods if pod.holds_node and not pod.terminating)
-        return (Counter(assignment.node_names()) - there).keys()
+        lost = frozenset(assignment.lost or ())
+        places = zip(assignment.indices(), assignment.node_names(), strict=True)
+        return (Counter(node for index, node in places if index not in lost) - there).keys()
 
     async def _write(self, name: str, *, tainted: bool) -> bool:
         """Add or lift the taint of one node; False: it was refused, and is to be tried again later.
