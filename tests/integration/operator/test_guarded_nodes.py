@@ -21,7 +21,6 @@ from tests.integration.operator.guard_race import (
     untainted,
     watching,
 )
-from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube
 from tests.operator_process import OperatorProcess
 
@@ -39,13 +38,9 @@ def high_class(api: Kube) -> None:
 
 
 @contextmanager
-def guarding(
-    site: Site, folder: Path, *, kubeconfig: Path | None = None
-) -> Generator[OperatorProcess]:
+def guarding(site: Site, folder: Path) -> Generator[OperatorProcess]:
     settings = {"DRUMLINE_GUARDED_POOLS": site.pool} if IS_GUARDED else {}
-    operator = OperatorProcess(
-        kubeconfig=kubeconfig or site.kube.kubeconfig, folder=folder, settings=settings
-    )
+    operator = OperatorProcess(kubeconfig=site.kube.kubeconfig, folder=folder, settings=settings)
     operator.start()
     try:
         yield operator
@@ -76,11 +71,7 @@ def test_taints_outlive_neither_the_promise_nor_a_leader_that_crashes(
 ) -> None:
     labels = f"drumline.test/site={site.namespace}"
     other = {"key": "drumline.test/other", "effect": "PreferNoSchedule", "value": "kept"}
-    with (
-        token_of(site.kube, "drumline-operator", f"guardedPools={{{site.pool}}}") as token,
-        Proxy(site.kube.kubeconfig, tmp_path, token=token) as proxy,
-        guarding(site, tmp_path, kubeconfig=proxy.kubeconfig) as operator,
-    ):
+    with guarding(site, tmp_path) as operator:
         body = {"spec": {"taints": [other]}}
         site.kube.patch("nodes", site.nodes[0], body)
         site.submit("gang", nodes=4, gpusPerNode=8)
@@ -90,7 +81,6 @@ def test_taints_outlive_neither_the_promise_nor_a_leader_that_crashes(
         site.kube.delete("trainingjobs", "gang", site.namespace)
         operator.start()
         nodes = site.kube.wait_all("nodes", None, untainted, labels=labels)
-    assert proxy.refused == []
     assert [node["spec"]["taints"] for node in nodes if node["spec"].get("taints")] == [[other]]
 
 
