@@ -27,7 +27,7 @@ from drumline.cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
 
 Json = dict[str, Any]
 
-IDLE_VARIABLE: Final = "DRUMLINE_SHELL_IDLE_SECONDS"
+IDLE_VARIABLE: Final = "SHELL_IDLE_SECONDS"
 _GRACE_SECONDS: Final = 5
 """An interactive bash ignores SIGTERM."""
 _SHELL: Final = f"""\

@@ -35,7 +35,7 @@ def test_a_shell_is_a_job_of_one_pod_on_a_terminal_in_the_first_claim() -> None:
     template = spec["template"]
     assert (template["tty"], template["workingDir"]) == (True, "/work")
     assert [each["mountPath"] for each in template["volumeMounts"]] == ["/work", "/data"]
-    assert template["env"] == [{"name": "DRUMLINE_SHELL_IDLE_SECONDS", "value": "3600"}]
+    assert template["env"] == [{"name": "SHELL_IDLE_SECONDS", "value": "3600"}]
     parse(TrainingJobSpec, spec)
 
 
@@ -62,7 +62,7 @@ class Terminal:
             "TMPDIR": str(home),
             "PATH": path or os.environ["PATH"],
             "PS1": "ready> ",
-            "DRUMLINE_SHELL_IDLE_SECONDS": idle,
+            "SHELL_IDLE_SECONDS": idle,
             "TERM": "dumb",
         }
         command = manifest()["spec"]["template"]["command"]
