@@ -61,6 +61,9 @@ class Settings:
     """DRUMLINE_SCHEDULING: JSON with the scheduling policy: waiting, order, reservations, ..."""
     capture_file: Path = Path("/tmp/drumline-capture.json")  # noqa: S108 - the pod's own emptyDir
     """DRUMLINE_CAPTURE_FILE: where a scheduling cycle is written when SIGUSR1 asks for one."""
+    dynamic_resources: bool = False
+    """DRUMLINE_DYNAMIC_RESOURCES: whether devices of Dynamic Resource Allocation are watched, and
+    allocated in pools that say so: true or false."""
     log_level: str = "info"
     """DRUMLINE_LOG_LEVEL: debug, info, warning or error."""
     log_format: str = "json"
@@ -136,6 +139,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
         scheduling=read.scheduling(),
         capture_file=Path(read.text("CAPTURE_FILE", str(defaults.capture_file))),
+        dynamic_resources=read.choice("DYNAMIC_RESOURCES", "false", ("true", "false")) == "true",
         log_level=log_level,
         log_format=read.choice("LOG_FORMAT", defaults.log_format, ("json", "console")),
         http_host=read.text("HTTP_HOST", defaults.http_host),

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent import futures
 from pathlib import Path
 from typing import Any
@@ -40,14 +40,16 @@ _MESSAGES: dict[str, tuple[str, ...]] = {
 }
 
 
-def message_types() -> dict[str, Any]:
-    """The message classes, made from the table above."""
+def message_types(
+    messages: Mapping[str, Sequence[str]] = _MESSAGES, *, package: str = "v1beta1"
+) -> dict[str, Any]:
+    """The message classes, made from a table like the one above."""
     field_type = descriptor_pb2.FieldDescriptorProto
     scalars = {"string": field_type.TYPE_STRING, "bool": field_type.TYPE_BOOL}
     file = descriptor_pb2.FileDescriptorProto(
-        name="deviceplugin.proto", package="v1beta1", syntax="proto3"
+        name=f"{package}.proto", package=package, syntax="proto3"
     )
-    for name, fields in _MESSAGES.items():
+    for name, fields in messages.items():
         message = file.message_type.add(name=name)
         for number, declaration in enumerate(fields, start=1):
             kind, field_name = declaration.removeprefix("*").split()
@@ -56,12 +58,12 @@ def message_types() -> dict[str, Any]:
             field.label = field_type.LABEL_REPEATED if repeated else field_type.LABEL_OPTIONAL
             field.type = scalars.get(kind, field_type.TYPE_MESSAGE)
             if kind not in scalars:
-                field.type_name = f".v1beta1.{kind}"
+                field.type_name = f".{package}.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return {
-        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"v1beta1.{name}"))
-        for name in _MESSAGES
+        name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{package}.{name}"))
+        for name in messages
     }
 
 

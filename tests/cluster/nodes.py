@@ -170,6 +170,26 @@ def other_devices(cluster: Cluster, node: NodeInfo, *, resource: str, count: int
         kill(cluster.folder, role_prefix=role)
 
 
+@contextmanager
+def dra_driver(cluster: Cluster, node: NodeInfo, *, name: str) -> Iterator[Path]:
+    """A DRA driver on a node; yields the log of what its kubelet asked of it."""
+    role, log = f"{node.name}/dra-{name}", node.folder / f"dra-{name}.log"
+    log.write_text("")
+    pid = _pid_of(f"{node.name}/init", cluster.folder)
+    spawn(
+        [
+            *("/usr/bin/nsenter", f"--target={pid}", "--mount", "--"),
+            *(sys.executable, _HERE / "dra_driver.py", name, log),
+        ],
+        folder=cluster.folder,
+        role=role,
+    )
+    try:
+        yield log
+    finally:
+        kill(cluster.folder, role_prefix=role)
+
+
 def _pid_of(role: str, folder: Path) -> int:
     pids = [each.pid for each in find(folder) if each.role == role]
     if not pids:

@@ -27,6 +27,7 @@ SLEEPER: Json = {
 VALUES: Json = {
     "nodeSelector": {"kubernetes.io/hostname": OPERATOR_NODE},
     "preemptionSeconds": PREEMPTION_SECONDS,
+    "dynamicResources": {"enabled": True},
 }
 """Of the chart, beside those of any throwaway cluster."""
 

@@ -72,6 +72,11 @@ WHOLES = {
         ),
         environment={"DRUMLINE_SCRIPTS": "all"},
     ),
+    "accelerators": Whole(
+        summary="device plugins of other vendors and a DRA driver on real kubelets; 3 min",
+        command=(*PYTEST, "tests/e2e/test_accelerators.py"),
+        environment={"DRUMLINE_ACCELERATORS": "all"},
+    ),
     "disruption": Whole(
         summary="every component that announces a node's end, on real nodes",
         command=(*PYTEST, "tests/e2e/test_disruption.py"),

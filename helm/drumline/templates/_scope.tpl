@@ -37,6 +37,20 @@
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch, list] # list: those of pods that do not come up, pod by pod
+{{- if .Values.dynamicResources.enabled }}
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims]
+  verbs: [create]
+- apiGroups: [resource.k8s.io]
+  resources: [resourceclaims/status, resourceclaims/binding] # binding: allocation, since 1.36
+  verbs: [patch, update]
+- apiGroups: [""]
+  resources: [pods/status] # which claim stands for its GPUs
+  verbs: [patch]
+- apiGroups: [""]
+  resources: [pods/binding]
+  verbs: [create]
+{{- end }}
 {{- with include "drumline.openshiftRule" . }}
 {{ . }}
 {{- end }}

@@ -136,6 +136,21 @@ class GpuPartitions(ApiModel):
     )
 
 
+DriverName = Annotated[
+    str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
+]
+
+
+class GpuDevices(ApiModel):
+    """GPUs that Drumline allocates by Dynamic Resource Allocation, where no device plugin runs."""
+
+    driver: DriverName
+    """Who publishes them in ResourceSlices, for instance gpu.nvidia.com."""
+    device_class: DriverName
+    """DeviceClass that the claims name, for instance gpu.nvidia.com. What it says of devices is not
+    read: it has to select every whole device of the driver."""
+
+
 class GpuPoolSpec(ApiModel):
     """Which nodes form the pool and how they are wired."""
 
@@ -147,6 +162,10 @@ class GpuPoolSpec(ApiModel):
     partitions: GpuPartitions | None = None
     """Parts of GPUs that the nodes offer beside whole ones, as MIG's mixed strategy does. Jobs get
     such a pool only by naming it as gpuPool. Absent: none. Never added or removed later."""
+    devices: GpuDevices | None = None
+    """The GPUs are devices of Dynamic Resource Allocation; pods ask for them as gpuResource all
+    the same. Needs dynamicResources.enabled of the chart. Absent: a device plugin offers
+    gpuResource. Never added or removed later."""
     topology_levels: Annotated[
         list[TopologyLevel] | None, Field(max_length=8, json_schema_extra=keyed_by("name"))
     ] = None
@@ -181,6 +200,18 @@ class GpuPoolSpec(ApiModel):
             message="partitions may never be added or removed, as quotas count parts with them;"
             " create another GpuPool",
             field_path=".partitions",
+        ),
+        Rule(
+            rule="has(self.devices) == has(oldSelf.devices)",
+            message="devices may never be added or removed, as pods run that have theirs the other"
+            " way; create another GpuPool",
+            field_path=".devices",
+        ),
+        Rule(
+            rule="!has(self.devices) || (!has(self.partitions) && !has(self.autoscaling))",
+            message="devices: whole GPUs of nodes that stand are allocated; remove partitions and"
+            " autoscaling",
+            field_path=".devices",
         ),
         Rule(
             rule="!has(self.partitions) || self.partitions.resources.all(each,"

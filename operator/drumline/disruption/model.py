@@ -45,6 +45,8 @@ class NodeFacts:
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
     taints: tuple[TaintFact, ...] = ()
+    device_taints: tuple[TaintFact, ...] = ()
+    """Of its GPUs as devices (resource.k8s.io), each once."""
     conditions: tuple[ConditionFact, ...] = ()
     """At least the conditions that report a problem."""
     unschedulable: bool = False

@@ -242,6 +242,21 @@ def _accelerators(node: NodeFacts, now: float) -> Iterable[Disruption]:
             yield Disruption(node=node.name, kind=kind, source=condition.type)
 
 
+def _devices(node: NodeFacts, _now: float) -> Iterable[Disruption]:
+    """A driver that wants pods off a device: they are evicted there, or will be.
+
+    NoSchedule alone is no announcement: the device is not counted any more.
+    """
+    for taint in node.device_taints:
+        if taint.effect == "NoExecute":
+            yield Disruption(
+                node=node.name,
+                kind=DisruptionKind.HARDWARE,
+                source=taint.key,
+                confidence=Confidence.LIKELY,
+            )
+
+
 _READERS: tuple[Callable[[NodeFacts, float], Iterable[Disruption]], ...] = (
     _cordon,
     _terminating,
@@ -250,6 +265,7 @@ _READERS: tuple[Callable[[NodeFacts, float], Iterable[Disruption]], ...] = (
     _azure,
     _autoscaler,
     _accelerators,
+    _devices,
 )
 
 

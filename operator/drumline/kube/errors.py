@@ -109,6 +109,10 @@ class NotFound(StatusError):
     """404."""
 
 
+Unreadable = Forbidden | NotFound
+"""There may be nothing to read: no right to it, or no such kind."""
+
+
 class AlreadyExists(StatusError):
     """409 of a create."""
 

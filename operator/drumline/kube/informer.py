@@ -10,7 +10,7 @@ reported, its last good view kept, the others go on.
 
 Who deletes a namespace deletes the rights in it: of a namespace of its own an informer may be told
 (`on_forbidden`) to take it for empty once nothing but 403 was heard for half a minute. It goes on
-asking, so what is there again is seen again.
+asking, so what is there again is seen again. So with 404, of a kind that is not served.
 
 The owner runs `run()` as a task for as long as the cache is to live; everything else may be called
 at any time from the same event loop.
@@ -115,7 +115,7 @@ class Informer(Generic[V]):
         selection: Selection | None = None,
         timing: InformerTiming | None = None,
         on_quarantine: Callable[[Quarantined], None] = lambda _: None,
-        on_forbidden: Callable[[errors.Forbidden], None] | None = None,
+        on_forbidden: Callable[[errors.Unreadable], None] | None = None,
         page_limit: int = PAGE_LIMIT,
         clock: Callable[[], float] = time.monotonic,
         jitter: random.Random | None = None,
@@ -231,7 +231,7 @@ class Informer(Generic[V]):
                     return await self._list()
                 return await self._catch_up()
             except errors.KubeError as error:
-                if self.is_forbidden and isinstance(error, errors.Forbidden):
+                if self.is_forbidden and isinstance(error, errors.Unreadable):
                     return None
                 attempt += 1
                 await asyncio.sleep(
@@ -290,7 +290,7 @@ class Informer(Generic[V]):
             stale = stale or self._silent_streams >= self._timing.silent_streams
 
     def _note_forbidden(self, error: errors.KubeError) -> None:
-        if not isinstance(error, errors.Forbidden) or self._on_forbidden is None:
+        if not isinstance(error, errors.Unreadable) or self._on_forbidden is None:
             self._forbidden_since = None
             return
         now = self._clock()

@@ -109,6 +109,11 @@ POD_DISRUPTION_BUDGETS: Final = _grouped("policy", "poddisruptionbudgets", "PodD
 NETWORK_POLICIES: Final = _grouped("networking.k8s.io", "networkpolicies", "NetworkPolicy")
 LEASES: Final = _grouped("coordination.k8s.io", "leases", "Lease")
 
+RESOURCE_SLICES: Final = _grouped(
+    "resource.k8s.io", "resourceslices", "ResourceSlice", namespaced=False
+)
+RESOURCE_CLAIMS: Final = _grouped("resource.k8s.io", "resourceclaims", "ResourceClaim")
+
 TRAINING_JOBS: Final = _drumline("trainingjobs", "TrainingJob", namespaced=True)
 TRAINING_QUEUES: Final = _drumline("trainingqueues", "TrainingQueue", namespaced=False)
 GPU_POOLS: Final = _drumline("gpupools", "GpuPool", namespaced=False)

@@ -185,6 +185,25 @@ async def add_owner(
     )
 
 
+async def bind(client: KubeClient, pod: str, *, uid: str, namespace: str, node: str) -> None:
+    """Bind this very pod to a node.
+
+    Raises:
+        Conflict: It is another pod of that name, or bound to another node.
+        NotFound: It is gone.
+        KubeError: Anything else.
+    """
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": pod, "namespace": namespace, "uid": uid},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": node},
+    }
+    path = PODS.path(namespace=namespace, name=pod, subresource="binding")
+    request = Request(verb=Verb.CREATE, resource=PODS, path=path, body=_encode(binding))
+    await client.send(request)
+
+
 async def delete(
     client: KubeClient,
     resource: Resource,

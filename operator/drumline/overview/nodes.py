@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from drumline.overview.objects import ClusterObjects, JobObject
-from drumline.overview.pool_objects import NodeObject, PoolNodeHealth, PoolObject
+from drumline.overview.pool_objects import NodeObject, PoolNodeHealth, PoolObject, SliceObject
 from drumline.overview.rows import NodeRow
 from drumline_trainer.contract import plain
 
@@ -32,6 +32,7 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
     held, jobs = _places(cluster.jobs)
     promised = _promises(cluster.jobs)
     health = {pool.metadata.name: _health(pool) for pool in pools}
+    devices = _devices(cluster.slices)
     rows: list[NodeRow] = []
     for node in cluster.nodes:
         pool = next((each for each in pools if _selects(each, node)), None)
@@ -40,12 +41,17 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
         name, levels = node.metadata.name, pool.spec.topology_levels or []
         labels = node.metadata.labels or {}
         state, why = _state(node, health=health[pool.metadata.name].get(name))
+        gpus = _count((node.status.allocatable or {}).get(pool.spec.gpu_resource))
+        if pool.spec.devices is not None:
+            gpus = devices[name][pool.spec.devices.driver]
+        elif not gpus and any(map(_is_gpu, devices[name])):
+            why = why or "its GPUs exist only as DRA devices"
         rows.append(
             NodeRow(
                 node=plain(name),
                 pool=plain(pool.metadata.name),
                 domains=tuple(plain(labels.get(level.node_label, "")) for level in levels),
-                gpus=_count((node.status.allocatable or {}).get(pool.spec.gpu_resource)),
+                gpus=gpus,
                 held_gpus=held[name],
                 state=state,
                 why=plain(why)[:_LONGEST_WHY],
@@ -56,6 +62,19 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
             )
         )
     return tuple(sorted(rows, key=lambda row: (row.pool, row.domains, _natural(row.node))))
+
+
+def _devices(slices: Iterable[SliceObject]) -> Mapping[str, Counter[str]]:
+    """By node and driver: how many devices there are."""
+    count: dict[str, Counter[str]] = defaultdict(Counter)
+    for each in slices:
+        if each.spec.node_name:
+            count[each.spec.node_name][each.spec.driver] += len(each.spec.devices or ())
+    return count
+
+
+def _is_gpu(driver: str) -> bool:
+    return driver.startswith(("gpu.", "gaudi."))
 
 
 def _age(pool: PoolObject) -> tuple[str, str]:

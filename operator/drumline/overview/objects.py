@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from drumline.overview.object_parts import ObjectMetadata, ObjectPart
-from drumline.overview.pool_objects import NodeObject, PoolObject
+from drumline.overview.pool_objects import NodeObject, PoolObject, SliceObject
 
 T = TypeVar("T")
 
@@ -279,6 +279,7 @@ class ClusterObjects:
         pools: the GpuPools.
         nodes: the Nodes.
         priorities: the PriorityClasses.
+        slices: the ResourceSlices.
         remarks: what could not be read, as sentences.
     """
 
@@ -288,6 +289,7 @@ class ClusterObjects:
     pools: tuple[PoolObject, ...] = ()
     nodes: tuple[NodeObject, ...] = ()
     priorities: tuple[PriorityClassObject, ...] = ()
+    slices: tuple[SliceObject, ...] = ()
     remarks: tuple[str, ...] = ()
 
 

@@ -25,6 +25,12 @@ class CapacityOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     price_per_gpu_hour: str = ""
 
 
+class DevicesOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.devices of a pool."""
+
+    driver: str
+
+
 class PoolSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     """Which nodes a pool has."""
 
@@ -32,6 +38,7 @@ class PoolSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     gpu_resource: str = GPU_RESOURCE
     topology_levels: list[PoolLevel] | None = None
     capacity: CapacityOfPool = CapacityOfPool()
+    devices: DevicesOfPool | None = None
 
 
 class PoolNodeHealth(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -92,3 +99,23 @@ class NodeObject(ObjectPart, frozen=True, rename="camel", gc=False):
     metadata: ObjectMetadata
     spec: NodeGate = NodeGate()
     status: NodeReport = NodeReport()
+
+
+class DeviceOfSlice(ObjectPart, frozen=True, rename="camel", gc=False):
+    """A device, without what it is."""
+
+    name: str
+
+
+class SliceSpec(ObjectPart, frozen=True, rename="camel", gc=False):
+    """Whose devices a ResourceSlice lists."""
+
+    driver: str
+    node_name: str | None = None
+    devices: list[DeviceOfSlice] | None = None
+
+
+class SliceObject(ObjectPart, frozen=True, rename="camel", gc=False):
+    """A ResourceSlice: devices of Dynamic Resource Allocation."""
+
+    spec: SliceSpec

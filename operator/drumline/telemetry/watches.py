@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import Forbidden
+from drumline.kube.errors import Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import TRAINING_JOBS
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
@@ -51,7 +51,7 @@ def silence_of(informers: Iterable[Informer[Any]]) -> str | None:
     return next((problem for problem in problems if problem is not None), None)
 
 
-def _warn_unreadable(namespace: str, error: Forbidden) -> None:
+def _warn_unreadable(namespace: str, error: Unreadable) -> None:
     """A namespace whose Role went along with it counts as empty until it may be read again."""
     log.warning("namespace_unreadable", namespace=namespace, why=str(error))
 

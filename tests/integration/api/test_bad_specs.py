@@ -1244,6 +1244,13 @@ PLATFORM = [
         partitions={"partsPerGpu": 7, "resources": [{"resource": "nvidia.com/gpu", "parts": 7}]},
     ),
     pool(
+        "devices of nodes to come",
+        "spec.devices",
+        "remove partitions and autoscaling",
+        devices={"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"},
+        partitions={"partsPerGpu": 7, "resources": [{"resource": "a.com/b", "parts": 1}]},
+    ),
+    pool(
         "partitions of nodes to come",
         "spec.autoscaling",
         "remove it, or the partitions",

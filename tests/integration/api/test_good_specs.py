@@ -370,6 +370,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         "TrainingJob", spot="Avoid", maxPricePerGpuHour="1.25"
     ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
+    "a pool of devices": manifest(
+        "GpuPool", devices={"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"}
+    ),
     "a pool with partitions": manifest(
         "GpuPool",
         partitions={

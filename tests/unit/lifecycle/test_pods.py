@@ -394,6 +394,17 @@ def test_a_job_on_a_partition_asks_for_that_and_guesses_no_memory() -> None:
     assert largest_hardware(job.spec, {"h100": pool}) is None
 
 
+def test_a_pod_that_gets_its_gpus_by_a_claim_is_not_bound_before() -> None:
+    devices = {"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"}
+    pool = parse(GpuPoolSpec, {"nodeSelector": {"a": "b"}, "devices": devices}, at="spec")
+    pod = pod_manifest(admitted(a_job()), index=1, gpus=PoolGpus.of(pool), settings=SETTINGS)
+    assert "nodeName" not in pod["spec"]
+    assert pod["spec"]["schedulerName"] == "drumline.dev/devices"
+    assert pod["metadata"]["annotations"]["drumline.dev/node"] == "node-b"
+    limits = pod["spec"]["containers"][0]["resources"]["limits"]
+    assert limits["nvidia.com/gpu"] == "2"
+
+
 def qos_class(pod: Json) -> str:
     """As the kubelet computes it: init containers count, GPUs do not."""
     containers = [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]

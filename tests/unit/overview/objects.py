@@ -16,6 +16,7 @@ from drumline.overview.objects import (
     QueueObject,
     decoded,
 )
+from drumline.overview.pool_objects import SliceObject
 
 NOW = 1_800_000_000.0
 """2027-01-15T08:00:00Z."""
@@ -101,6 +102,7 @@ KINDS = {
     "GpuPool": PoolObject,
     "Node": NodeObject,
     "PriorityClass": PriorityClassObject,
+    "ResourceSlice": SliceObject,
 }
 
 
@@ -120,6 +122,7 @@ def a_cluster(*objects: dict[str, Any], as_of: float = NOW) -> ClusterObjects:
         pools=of("GpuPool"),
         nodes=of("Node"),
         priorities=of("PriorityClass"),
+        slices=of("ResourceSlice"),
     )
 
 

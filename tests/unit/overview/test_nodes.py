@@ -36,6 +36,26 @@ def test_a_node_is_paid_for_as_its_pool_says() -> None:
     assert (row.capacity, row.price_per_gpu_hour) == ("OnDemand", "")
 
 
+def a_slice(driver: str, *devices: str) -> dict[str, Any]:
+    spec = {"driver": driver, "nodeName": "node-1", "devices": [{"name": each} for each in devices]}
+    return {"kind": "ResourceSlice", "metadata": {"name": driver}, "spec": spec}
+
+
+def test_gpus_that_exist_as_devices_alone_are_said_or_counted() -> None:
+    bare, gpus = (
+        {**a_node("node-1"), "status": {"allocatable": {"cpu": "96"}}},
+        a_slice("gpu.nvidia.com", "gpu-0", "gpu-1"),
+    )
+    row = only(bare, gpus)
+    assert row.gpus == 0
+    bare["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
+    assert only(bare, gpus).why == "its GPUs exist only as DRA devices"
+    assert only(bare, a_slice("dra.net", "nic-0")).why == ""
+    pool = a_pool(devices={"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"})
+    (row,) = node_rows(a_cluster(pool, bare, gpus))
+    assert (row.gpus, row.why) == (2, "")
+
+
 def test_holders_and_promises_are_named() -> None:
     places = {"gpuPool": "gpus", "prefix": "node-", "nodes": ["1", "1", "1"], "lost": [2]}
     holder = a_job("holder", spec={"gpusPerNode": 2}, status=running(assignment=places))

@@ -23,6 +23,7 @@ from drumline.kube.kinds import (
     GPU_POOLS,
     NODES,
     PRIORITY_CLASSES,
+    RESOURCE_SLICES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
     Resource,
@@ -34,7 +35,7 @@ from drumline.overview.objects import (
     QueueObject,
     decoded,
 )
-from drumline.overview.pool_objects import NodeObject, PoolObject
+from drumline.overview.pool_objects import NodeObject, PoolObject, SliceObject
 
 T = TypeVar("T")
 _PAGE: Final = 250
@@ -71,12 +72,13 @@ async def from_cluster(
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes.
     """
     async with cluster_client(credentials) as client:
-        jobs, queues, priorities, pools, nodes = await asyncio.gather(
+        jobs, queues, priorities, pools, nodes, slices = await asyncio.gather(
             _jobs(client, wanted.namespace, own=own),
             _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues),
             _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues),
             _optional(client, GPU_POOLS, PoolObject, wanted=wanted.nodes),
             _required(client, NODES, NodeObject, wanted=wanted.nodes),
+            _slices(client, wanted=wanted.nodes),
         )
     lists = (jobs, queues, priorities, pools, nodes)
     return ClusterObjects(
@@ -86,6 +88,7 @@ async def from_cluster(
         priorities=priorities.objects,
         pools=pools.objects,
         nodes=nodes.objects,
+        slices=slices,
         remarks=tuple(remark for listed in lists for remark in listed.remarks),
     )
 
@@ -114,6 +117,16 @@ async def _optional(
         return await _read(client, resource, kind, namespace=None)
     except errors.KubeError as error:
         return _Listed(remarks=(f"Missing here: {refusal(error, what=resource.plural)}.",))
+
+
+async def _slices(client: KubeClient, *, wanted: bool) -> tuple[SliceObject, ...]:
+    """Nothing where there are none, or where they may not be read: most clusters have none."""
+    if not wanted:
+        return ()
+    try:
+        return (await _read(client, RESOURCE_SLICES, SliceObject, namespace=None)).objects
+    except errors.KubeError:
+        return ()
 
 
 async def _required(
@@ -158,7 +171,8 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     pools = decoded(by_kind.get(GPU_POOLS.kind, ()), PoolObject)
     nodes = decoded(by_kind.get(NODES.kind, ()), NodeObject)
     priorities = decoded(by_kind.get(PRIORITY_CLASSES.kind, ()), PriorityClassObject)
-    unreadable = sum(each.unreadable for each in (jobs, queues, pools, nodes, priorities))
+    slices = decoded(by_kind.get(RESOURCE_SLICES.kind, ()), SliceObject)
+    unreadable = sum(each.unreadable for each in (jobs, queues, pools, nodes, priorities, slices))
     return ClusterObjects(
         as_of=as_of,
         jobs=jobs.objects,
@@ -166,6 +180,7 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
         pools=pools.objects,
         nodes=nodes.objects,
         priorities=priorities.objects,
+        slices=slices.objects,
         remarks=(f"{unreadable} objects cannot be read by this version.",) if unreadable else (),
     )
 

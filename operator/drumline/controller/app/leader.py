@@ -18,6 +18,7 @@ from drumline.controller.app.warm_caches import Listener, WarmCaches
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.queues import policy_of
+from drumline.controller.reconciler.device_binder import DeviceBinder
 from drumline.controller.reconciler.executor import Executor
 from drumline.controller.reconciler.orphan_sweep import OrphanSweep
 from drumline.controller.reconciler.reconciler import Reconciler
@@ -44,7 +45,6 @@ from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.scheduling.model import Policy
 from drumline.settings import Settings
@@ -203,6 +203,8 @@ class LeaderComponents:
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
         group.create_task(self._shared.run())
+        if self._informers.devices is not None:
+            group.create_task(self._wire_binder().run())
         group.create_task(self._writer.settle_doubts())
         self._caches.lead(
             Listener(
@@ -263,7 +265,7 @@ class LeaderComponents:
                 deliveries=agents.deliveries,
                 pods=self._pods,
                 signing_keys=term.signing_keys,
-                gpus_of=_gpus_of(state),
+                gpus_of=state.gpus_of,
                 shared=self._shared,
                 pods_of=lambda job: state.pods.of(job.namespace, job.uid),
                 clock=self._clocks.wall,
@@ -339,6 +341,10 @@ class LeaderComponents:
         pods = self._informers.pods.values()
         return (pod for pod in pods if self._caches.scope.covers(pod.namespace))
 
+    def _wire_binder(self) -> DeviceBinder:
+        state, pods = self._state, self._pods_of_ours
+        return DeviceBinder(client=self._term.client, state=state, pods=pods)
+
     def _wire_orphan_sweep(self) -> OrphanSweep:
         return OrphanSweep(
             client=self._term.client,
@@ -390,11 +396,3 @@ def _pod_settings(settings: Settings) -> PodSettings:
         max_grace_seconds=int(settings.preemption_seconds),
         metrics_from=settings.metrics_from,
     )
-
-
-def _gpus_of(state: ClusterCache) -> Callable[[str], PoolGpus | None]:
-    def look_up(pool: str) -> PoolGpus | None:
-        spec = state.pools.get(pool)
-        return PoolGpus.of(spec) if spec is not None else None
-
-    return look_up

@@ -72,7 +72,12 @@ class WarmCaches:
         wall: Callable[[], float],
     ) -> None:
         self.scope = InstallationScope.of(settings)
-        self.informers = Informers.of(client, metrics=metrics, scope=self.scope)
+        self.informers = Informers.of(
+            client,
+            metrics=metrics,
+            scope=self.scope,
+            devices=settings.dynamic_resources,
+        )
         self.filled = False
         """Whether every cache has held a whole list."""
         self._judge = Judge(settle=self._settle, hardware=self._hardware_of)

@@ -23,7 +23,7 @@ from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.conversion.nodes import pool_of
 from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
-from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
+from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
 from drumline.scope import EVERYWHERE, InstallationScope
@@ -103,6 +103,11 @@ class ClusterCache:
         problem = self.pools.on_object(old, new)
         self.jobs.judge_again()
         return problem
+
+    def gpus_of(self, pool: str) -> PoolGpus | None:
+        """What pods of a pool are made with; None: it is not known."""
+        spec = self.pools.get(pool)
+        return PoolGpus.of(spec) if spec is not None else None
 
     def hardware_of(self, job: Job) -> PoolHardware | None:
         """The largest GPUs that a job may get, as far as its pools say what they have."""

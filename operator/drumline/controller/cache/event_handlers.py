@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from drumline.api.base import LABEL_JOB
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.scheduled_state import scheduled_state
+from drumline.kube.device_views import DeviceSliceView, ResourceClaimView
 from drumline.kube.store import Change, Event
 from drumline.kube.views import (
     NamespaceView,
@@ -62,6 +63,10 @@ class EventHandlers:
         informers.queues.subscribe(self._on_queue)
         informers.priority_classes.subscribe(self._on_priority_class)
         informers.namespaces.subscribe(self._on_namespace)
+        if informers.devices is not None:
+            slices, claims = informers.devices
+            slices.subscribe(self._on_slice)
+            claims.subscribe(self._on_claim)
 
     def _on_job(self, event: Event[TrainingJobView]) -> None:
         old, new = _sides(event)
@@ -97,6 +102,18 @@ class EventHandlers:
             self._wake_scheduler()
         for key in change.jobs:
             self._enqueue_soon(key)
+
+    def _on_slice(self, event: Event[DeviceSliceView]) -> None:
+        self._devices_changed(self._state.nodes.devices.on_slice(*_sides(event)))
+
+    def _on_claim(self, event: Event[ResourceClaimView]) -> None:
+        self._devices_changed(self._state.nodes.devices.on_claim(*_sides(event)))
+
+    def _devices_changed(self, nodes: Iterable[str]) -> None:
+        for change in self._state.nodes.devices_changed(nodes):
+            self._wake_scheduler()
+            for key in change.jobs:
+                self._enqueue_soon(key)
 
     def _on_pool(self, event: Event[ObjectView]) -> None:
         if _spec_changed(event):

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
-from drumline.kube import codec
+from drumline.kube import codec, device_codec
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import Forbidden
+from drumline.kube.device_views import DeviceSliceView, ResourceClaimView
+from drumline.kube.errors import Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
     GPU_POOLS,
@@ -19,6 +20,8 @@ from drumline.kube.kinds import (
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
 )
@@ -51,9 +54,13 @@ class Informers:
     nodes: Informer[NodeView]
     priority_classes: Informer[PriorityClassView]
     namespaces: Informer[NamespaceView]
+    devices: tuple[Informer[DeviceSliceView], Informer[ResourceClaimView]] | None = None
+    """Slices and claims; None: Dynamic Resource Allocation is not looked at."""
 
     @classmethod
-    def of(cls, client: KubeClient, *, metrics: Metrics, scope: InstallationScope) -> Informers:
+    def of(
+        cls, client: KubeClient, *, metrics: Metrics, scope: InstallationScope, devices: bool
+    ) -> Informers:
         """Caches that have not started yet; undecodable objects are counted and left out."""
 
         def quarantine(document: Quarantined) -> None:
@@ -70,7 +77,7 @@ class Informers:
             decode: Any,
             *,
             selection: Selection | None = None,
-            on_forbidden: Callable[[Forbidden], None] | None = None,
+            on_forbidden: Callable[[Unreadable], None] | None = None,
             page_limit: int = 500,
         ) -> Informer[Any]:
             return Informer(
@@ -98,6 +105,7 @@ class Informers:
 
         ours = Selection(label_selector=scope.selector)
         made = cls(
+            devices=_of_devices(informer) if devices else None,
             jobs=tuple(map(jobs, scope.reads)),
             queues=informer(TRAINING_QUEUES, codec.custom_object, selection=ours),
             pools=informer(GPU_POOLS, codec.custom_object, selection=ours),
@@ -121,6 +129,7 @@ class Informers:
             self.nodes,
             self.priority_classes,
             self.namespaces,
+            *(self.devices or ()),
         )
 
     async def wait_synced(self) -> None:
@@ -144,11 +153,26 @@ class Informers:
         return next((silence for silence in silences if silence is not None), None)
 
 
-def _warn(namespace: str, error: Forbidden) -> None:
+def _warn(namespace: str, error: Unreadable) -> None:
     """A namespace that was deleted took the operator's Role along; the others go on."""
     log.warning("namespace_unreadable", namespace=namespace, why=error.message)
 
 
-def _warn_of_selectors(error: Forbidden) -> None:
+def _of_devices(
+    informer: Callable[..., Informer[Any]],
+) -> tuple[Informer[DeviceSliceView], Informer[ResourceClaimView]]:
+    slices, claims = device_codec.device_slice, device_codec.resource_claim
+    return (
+        informer(RESOURCE_SLICES, slices, on_forbidden=_warn_of_dra),
+        informer(RESOURCE_CLAIMS, claims, on_forbidden=_warn_of_dra),
+    )
+
+
+def _warn_of_dra(error: Unreadable) -> None:
+    """An API server without resource.k8s.io/v1: there are no devices."""
+    log.warning("devices_unreadable", why=error.message)
+
+
+def _warn_of_selectors(error: Unreadable) -> None:
     """With rights of before: queues are open to the namespaces alone that they name."""
     log.warning("namespace_labels_unreadable", why=error.message)

@@ -13,8 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
+import msgspec
+
 from drumline.api.base import LABEL_JOB, TAINT_PROMISED
 from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.cache.devices import DeviceCache
 from drumline.controller.cache.pods import ChargedPod, PodsByRole
 from drumline.controller.conversion.nodes import (
     GpuUnits,
@@ -64,6 +67,8 @@ class NodeCache:
 
     def __init__(self, *, clock: Callable[[], float]) -> None:
         self._clock = clock
+        self.devices = DeviceCache()
+        """Of nodes whose GPUs are allocated by claims."""
         self._views: dict[str, NodeView] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
         self._distrusted: dict[str, str] = {}
@@ -115,6 +120,17 @@ class NodeCache:
             self._take(new)
         return self._changed(name, schedulable, relevant)
 
+    def devices_changed(self, names: Iterable[str]) -> list[NodeChange]:
+        """Drivers publish other devices of these nodes, or claims have others."""
+        changes: list[NodeChange] = []
+        for name in names:
+            if name in self._views:
+                relevant = self._job_relevant_state(name)
+                self._announce_again(name)
+                self._values.pop(name, None)
+                changes.append(self._changed(name, (), relevant))
+        return changes
+
     def pools_changed(self) -> None:
         """The pools have changed: assign every node to its pool again."""
         self._values.clear()
@@ -137,9 +153,7 @@ class NodeCache:
         changes: list[NodeChange] = []
         for name in list(self._announced):
             schedulable, relevant = self._schedulable_state(name), self._job_relevant_state(name)
-            self._announce(
-                name, announced_disruptions(node_facts_of(self._views[name]), now=self._clock())
-            )
+            self._announce_again(name)
             changes.append(self._changed(name, schedulable, relevant))
         return [change for change in changes if change != NodeChange()]
 
@@ -230,9 +244,12 @@ class NodeCache:
             del self._distrusted[name]
         if any(taint.key == TAINT_PROMISED for taint in view.taints):
             self.promised.add(name)
-        facts = node_facts_of(view)
-        if out_of_service(facts):
+        if out_of_service(node_facts_of(view)):
             self._out_of_service.add(name)
+        self._announce_again(name)
+
+    def _announce_again(self, name: str) -> None:
+        facts = node_facts_of(self._views[name], device_taints=self.devices.taints(name))
         self._announce(name, announced_disruptions(facts, now=self._clock()))
 
     def _value(
@@ -245,8 +262,16 @@ class NodeCache:
         role: PodsByRole,
     ) -> Node:
         units = GpuUnits.of(spec)
+        hidden = False
+        if spec.devices is not None:
+            count = self.devices.usable(view.name, driver=spec.devices.driver)
+            amounts = {**view.allocatable, spec.gpu_resource: count}
+            view = msgspec.structs.replace(view, allocatable=amounts)
+        elif not view.allocatable.get(spec.gpu_resource):
+            hidden = bool(self.devices.drivers(view.name))
         return node_of(
             view,
+            hides_gpus=hidden,
             pool=pool,
             spec=spec,
             used=_use(pods, units=units),

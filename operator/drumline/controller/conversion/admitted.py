@@ -155,7 +155,9 @@ def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset
 
 def counted_members(pods: Iterable[PodFacts]) -> frozenset[tuple[int, int, str]]:
     """Index, generation and node of the pods that a node's use counts."""
-    return frozenset((pod.index, pod.generation, pod.node) for pod in pods if pod.holds_node)
+    return frozenset(
+        (pod.index, pod.generation, pod.node) for pod in pods if pod.holds_node and not pod.unbound
+    )
 
 
 def _is_leaving(job: Job) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -13,7 +13,7 @@ from drumline.api.resource_names import shares_gpus
 from drumline.cost.money import millionths
 from drumline.disruption.model import ConditionFact, NodeFacts, TaintFact
 from drumline.disruption.node_scores import TRUSTED, NodeStanding
-from drumline.kube.views import NodeView
+from drumline.kube.views import NodeView, TaintView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import CapacityType, Node, Pool, Taint, TaintEffect
 from drumline.scheduling.resources import NOTHING, Resources
@@ -111,21 +111,19 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
     )
 
 
-def node_facts_of(view: NodeView) -> NodeFacts:
-    """A node as far as it announces its end."""
+def node_facts_of(view: NodeView, *, device_taints: Iterable[TaintView] = ()) -> NodeFacts:
+    """A node as far as it announces its end.
+
+    Args:
+        view: the node.
+        device_taints: of its devices, as their driver publishes them.
+    """
     return NodeFacts(
         name=view.name,
         labels=view.labels,
         annotations=view.annotations,
-        taints=tuple(
-            TaintFact(
-                key=taint.key,
-                effect=taint.effect,
-                value=taint.value,
-                added_at=_seconds(taint.added_time),
-            )
-            for taint in view.taints
-        ),
+        taints=tuple(map(_taint_fact, view.taints)),
+        device_taints=tuple(map(_taint_fact, device_taints)),
         conditions=tuple(
             ConditionFact(
                 type=condition.type,
@@ -181,6 +179,7 @@ def node_of(
     distrusted: bool = False,
     closed: str = "",
     standing: NodeStanding = TRUSTED,
+    hides_gpus: bool = False,
 ) -> Node:
     """A node of a pool as the scheduler sees it.
 
@@ -193,6 +192,7 @@ def node_of(
         distrusted: whether its kubelet refused a pod that fitted.
         closed: why it takes no new pods although it runs.
         standing: what follows from what is known against it.
+        hides_gpus: whether it has GPUs as devices alone, in a pool that counts a resource.
     """
     allocatable = resources_of(view.allocatable, units=GpuUnits.of(spec), pods=None)
     return Node(
@@ -215,6 +215,7 @@ def node_of(
         distrusted=distrusted,
         closed=closed,
         shares_gpus=shares_gpus(view.labels),
+        hides_gpus=hides_gpus,
         quarantined=standing.quarantined,
         suspicion=standing.suspicion + _is_avoided(view),
         terminating=terminating,
@@ -235,6 +236,15 @@ def capped(amounts: Resources) -> Resources:
 
 def _capped(amount: int) -> int:
     return max(0, min(amount, MAX_AMOUNT))
+
+
+def _taint_fact(taint: TaintView) -> TaintFact:
+    return TaintFact(
+        key=taint.key,
+        effect=taint.effect,
+        value=taint.value,
+        added_at=_seconds(taint.added_time),
+    )
 
 
 def _seconds(text: str) -> float | None:

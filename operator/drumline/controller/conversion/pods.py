@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from drumline.api.base import LABEL_GENERATION, LABEL_INDEX, LABEL_JOB, LABEL_PROTECTED
+from drumline.api.base import (
+    ANNOTATION_NODE,
+    LABEL_GENERATION,
+    LABEL_INDEX,
+    LABEL_JOB,
+    LABEL_PROTECTED,
+)
 from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
 from drumline.lifecycle.incidents.start_troubles import MAX_SENTENCE_CHARS, UNTOLD_REASONS
 from drumline.lifecycle.manifests.agents import JOIN_CONTAINER
@@ -45,7 +51,8 @@ def facts_of(pod: PodView) -> PodFacts | None:
         uid=pod.uid,
         index=index,
         generation=generation,
-        node=pod.node_name,
+        node=pod.node_name or pod.annotations.get(ANNOTATION_NODE, ""),
+        unbound=not pod.node_name,
         ip=pod.pod_ip,
         ready=pod.ready if main is None else main.ready,
         joining=any(

@@ -12,6 +12,8 @@ from collections.abc import Collection
 from typing import Any
 
 from drumline.api.base import (
+    ANNOTATION_NODE,
+    DEVICE_BINDER,
     LABEL_GANG_NETWORK,
     LABEL_GENERATION,
     LABEL_INDEX,
@@ -108,7 +110,9 @@ def _manifest(
         "karpenter.sh/do-not-disrupt": "true",
         **((template.annotations if template else None) or {}),
         **extra.get("annotations", {}),
+        **({ANNOTATION_NODE: member.node} if gpus.by_claims else {}),
     }
+    bound = {"schedulerName": DEVICE_BINDER} if gpus.by_claims else {"nodeName": member.node}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -126,7 +130,7 @@ def _manifest(
             "ownerReferences": [owner_reference(job)],
         },
         "spec": {
-            "nodeName": member.node,
+            **bound,
             "hostname": host_name(job.name, member.index),
             "restartPolicy": "Never",
             "priorityClassName": settings.priority_class,

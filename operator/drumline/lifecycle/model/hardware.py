@@ -52,6 +52,8 @@ class PoolGpus:
     """What they are; None: the pool does not say, and the ranks look."""
     profile: PodProfile | None = None
     """What the pool's administrator adds to its pods."""
+    by_claims: bool = False
+    """Whether pods get theirs by claims before they are bound."""
 
     @classmethod
     def of(cls, spec: GpuPoolSpec) -> PoolGpus:
@@ -62,6 +64,7 @@ class PoolGpus:
             resource=spec.gpu_resource,
             hardware=hardware_config(said) if said and known else None,
             profile=spec.pod_profile,
+            by_claims=spec.devices is not None,
         )
 
 

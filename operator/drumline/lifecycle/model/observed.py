@@ -48,6 +48,8 @@ class PodFacts:
     """Readiness: the agent answers (bundled trainer) or the container runs (pod template)."""
     joining: bool = False
     """The init container that waits for the generation record runs."""
+    unbound: bool = False
+    """It is about to be bound to its node, and takes nothing of it yet."""
     terminating: bool = False
     terminates_by: float | None = None
     """When the grace period of a terminating pod is over (seconds since the epoch)."""

@@ -85,6 +85,8 @@ class Node:
     """Among nodes that are equal otherwise those with less are taken first."""
     closed: str = ""
     """Why it takes no new pods although it runs (`spot reclaim`, `maintenance`); '' if it does."""
+    hides_gpus: bool = False
+    """Its GPUs are devices that only claims get (Dynamic Resource Allocation): none are counted."""
     shares_gpus: bool = False
     """Several of its GPUs may be one, by time-slicing or MPS."""
     terminating: Resources = NOTHING

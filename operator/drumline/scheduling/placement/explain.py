@@ -103,6 +103,8 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
+    if hidden := sum(node.hides_gpus for node in search.view.tree.nodes):
+        tail += f"; GPUs of {counted(hidden, 'node')} exist only as DRA devices"
     return _reject(
         search=search,
         reason=BlockReason.EXCEEDS_CLUSTER,

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from drumline.controller.conversion.admitted import counted_members
 from drumline.controller.conversion.pods import event_of, facts_of
 from drumline.kube.views import ContainerView, EventView, PodPhase, PodView
 from drumline.lifecycle.model.observed import PodEnd, PodEvent, PodFacts
@@ -257,3 +258,12 @@ def test_a_pod_whose_labels_do_not_fit_its_name_is_none_of_ours(labels: dict[str
         labels={**right.labels, **labels} if labels else {},
     )
     assert facts_of(wrong) is None
+
+
+def test_a_pod_that_is_about_to_be_bound_is_a_member_there_and_takes_nothing_yet() -> None:
+    annotations = {"drumline.dev/node": "node-3"}
+    waiting = facts(pod_view(node_name="", annotations=annotations))
+    assert (waiting.node, waiting.unbound) == ("node-3", True)
+    assert counted_members([waiting]) == frozenset()
+    bound = facts(pod_view(node_name="node-3", annotations=annotations))
+    assert counted_members([bound]) == {(0, 1, "node-3")}

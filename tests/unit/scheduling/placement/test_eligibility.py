@@ -142,3 +142,10 @@ def test_ranks_of_a_gang_never_meet_on_a_shared_gpu() -> None:
     (blocked,) = run(snapshot, wide).blocked
     assert blocked.reason is BlockReason.NODES_UNAVAILABLE
     assert "1 with shared GPUs, on which two ranks of a job could meet" in blocked.message
+
+
+def test_gpus_that_no_resource_counts_are_named_where_nothing_fits() -> None:
+    bare = (node(f"n{i}", "r", gpus=0, hides_gpus=True) for i in range(2))
+    (blocked,) = run(cluster(*bare), gang("a")).blocked
+    assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
+    assert "GPUs of 2 nodes exist only as DRA devices" in blocked.message

@@ -69,7 +69,7 @@ def gpus(nodes: tuple[NodeFact, ...], slices: tuple[DeviceSlice, ...]) -> Iterat
             message=f"{some(names)} offer GPUs by Dynamic Resource Allocation alone; Drumline"
             f" counts resources such as {VENDORS[vendor]}",
             fix="run the device plugin on the nodes of Drumline's pools instead of the DRA driver's"
-            " GPUs",
+            " GPUs, or have Drumline allocate them (spec.devices, docs/accelerators.md)",
         )
     if broken:
         yield Warned(
@@ -95,7 +95,11 @@ def pools(pools: tuple[PoolFact, ...], nodes: tuple[NodeFact, ...]) -> Iterator[
     for pool in pools:
         members = members_of(pool, nodes)
         resource = pool.spec.gpu_resource
-        without = [node.name for node in members if not node.allocatable.get(resource)]
+        without = [
+            node.name
+            for node in members
+            if not node.allocatable.get(resource) and pool.spec.devices is None
+        ]
         products = {
             node.labels[label] for node in members for label in PRODUCTS if label in node.labels
         }

@@ -1,0 +1,147 @@
+"""The devices of nodes that drivers publish for Dynamic Resource Allocation, and who has them.
+
+A node's usable devices of a driver are those of complete pools in their newest generation that are
+whole, are not tainted and are had by no claim that somebody else allocated. Claims that stand for
+extended resources (KEP-5004) belong to pods that request these, so the pods' requests count them.
+
+    node n, 8 devices, 1 tainted, 2 had by a claim of a notebook's, 4 by pods of ours
+    usable: 5, of which the requests of our pods take 4
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from drumline.kube.device_views import DeviceName, DeviceSliceView, DeviceView, ResourceClaimView
+from drumline.kube.views import Key, TaintView
+
+_WHOLE = frozenset({"", "gpu"})
+"""Values of the attribute `type` of whole devices; mig, vfio and others are not."""
+_HARD = frozenset({"NoSchedule", "NoExecute"})
+
+
+class _Published(NamedTuple):
+    """A device, and what its driver says of it."""
+
+    name: DeviceName
+    view: DeviceView
+
+
+class DeviceCache:
+    """For one event loop. All questions are O(devices of the node)."""
+
+    def __init__(self) -> None:
+        self._slices: dict[str, dict[str, DeviceSliceView]] = defaultdict(dict)
+        """By node and name of the slice."""
+        self._nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
+        """By driver and pool: nodes that have, or had, devices of it."""
+        self._claims: dict[Key, ResourceClaimView] = {}
+        self._holders: dict[DeviceName, ResourceClaimView] = {}
+        self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
+        """By claim: allocations that were written and not seen yet."""
+
+    def on_slice(self, old: DeviceSliceView | None, new: DeviceSliceView | None) -> set[str]:
+        """Take in an event of a ResourceSlice; returns the nodes whose devices it is about."""
+        for view in (old, new):
+            if view is not None:
+                self._slices[view.node_name].pop(view.name, None)
+        if new is not None:
+            self._slices[new.node_name][new.name] = new
+            self._nodes[new.driver, new.pool].add(new.node_name)
+        return {view.node_name for view in (old, new) if view is not None and view.node_name}
+
+    def on_claim(self, old: ResourceClaimView | None, new: ResourceClaimView | None) -> set[str]:
+        """Take in an event of a ResourceClaim; returns the nodes whose devices it has or had."""
+        view = new or old
+        if view is None:
+            return set()
+        key = Key(view.namespace, view.name)
+        for device in old.devices if old is not None else ():
+            self._holders.pop(device, None)
+        self._claims.pop(key, None)
+        if new is not None:
+            self._claims[key] = new
+            self._holders |= dict.fromkeys(new.devices, new)
+        if new is None or new.devices:
+            self._assumed.pop(key, None)
+        named = {device for each in (old, new) if each is not None for device in each.devices}
+        known = (self._nodes.get((device.driver, device.pool), set()) for device in named)
+        return {node for nodes in known for node in nodes if node}
+
+    def claim(self, key: Key) -> ResourceClaimView | None:
+        """A claim as last seen."""
+        return self._claims.get(key)
+
+    def drivers(self, node: str) -> set[str]:
+        """The drivers that publish whole devices of a node."""
+        return {each.name.driver for each in self._published(node) if each.view.kind in _WHOLE}
+
+    def usable(self, node: str, *, driver: str) -> int:
+        """How many devices pods of extended resources may have there, or have."""
+        return sum(
+            holder is None or holder.is_extended
+            for holder in (
+                self._holders.get(device) for device in self._untainted(node, driver=driver)
+            )
+        )
+
+    def free(self, node: str, *, driver: str) -> list[DeviceName]:
+        """The devices that nobody has, by name."""
+        taken = self._holders.keys() | {name for names in self._assumed.values() for name in names}
+        return sorted(set(self._untainted(node, driver=driver)) - taken)
+
+    def taints(self, node: str) -> Iterable[TaintView]:
+        """The taints of the whole devices there, each once."""
+        named: Mapping[tuple[str, str, str], TaintView] = {
+            (taint.key, taint.value, taint.effect): taint
+            for each in self._published(node)
+            if each.view.kind in _WHOLE and _is_gpu(each.name.driver)
+            for taint in each.view.taints
+        }
+        return named.values()
+
+    def assume(self, key: Key, devices: tuple[DeviceName, ...]) -> None:
+        """An allocation is being written: nobody else gets these until the watch shows it."""
+        self._assumed[key] = devices
+
+    def is_assumed(self, key: Key) -> bool:
+        """Whether an allocation of this claim was written and not seen yet."""
+        return key in self._assumed
+
+    def forget(self, key: Key) -> None:
+        """It was not written after all."""
+        self._assumed.pop(key, None)
+
+    def _untainted(self, node: str, *, driver: str) -> list[DeviceName]:
+        return [
+            each.name
+            for each in self._published(node)
+            if each.name.driver == driver
+            and each.view.kind in _WHOLE
+            and not each.view.is_shared
+            and not any(taint.effect in _HARD for taint in each.view.taints)
+        ]
+
+    def _published(self, node: str) -> list[_Published]:
+        """The devices of the node's complete pools, of the newest generation."""
+        pools: dict[tuple[str, str], list[DeviceSliceView]] = defaultdict(list)
+        for view in self._slices[node].values() if node in self._slices else ():
+            pools[view.driver, view.pool].append(view)
+        published: list[_Published] = []
+        for (driver, pool), slices in pools.items():
+            newest = max(each.generation for each in slices)
+            current = [each for each in slices if each.generation == newest]
+            if len(current) == current[0].slices:
+                published += (
+                    _Published(DeviceName(driver, pool, device.name), device)
+                    for each in current
+                    for device in each.devices
+                )
+        return published
+
+
+def _is_gpu(driver: str) -> bool:
+    """Drivers of GPUs are named gpu.VENDOR, Intel's of Gaudi gaudi.intel.com."""
+    return driver.startswith(("gpu.", "gaudi."))
