@@ -108,8 +108,8 @@ class Interruptions:
         for admitted in snapshot.admitted:
             if admitted.pool == pool and not admitted.is_foreign:
                 held += admitted.gpus
-                hit = sum(node in fresh for node in {*admitted.survivors.values()})
-                lost += min(hit, 1) * round(admitted.gpus * self._restart_seconds)
+                if fresh and not fresh.isdisjoint(admitted.survivors.values()):
+                    lost += round(admitted.gpus * self._restart_seconds)
         use = PoolUse(gpu_seconds=held * seconds, reclaimed_nodes=len(fresh), lost_gpu_seconds=lost)
         if use != PoolUse():
             history.days = with_use(history.days, use, day=_day(now))
