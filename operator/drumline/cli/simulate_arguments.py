@@ -16,13 +16,19 @@ examples:
   drumline simulate cluster.yaml trace.csv --pictures build/simulation
   drumline simulate cluster.yaml cluster_log.csv --format helios --jobs 20000
   drumline simulate cluster.yaml --jobs 5000 --seed 7 --save-trace made-up.csv
+  drumline simulate --week --days 2 --nodes 32
 """
 _TRACE_FORMATS: Final = ("drumline", "philly", "helios", "alibaba2020", "alibaba2023", "acme")
 
 
 def add_arguments(simulate: argparse.ArgumentParser) -> None:
     """Every option of the command."""
-    simulate.add_argument("cluster", metavar="CLUSTER", help="cluster file (docs/simulation.md)")
+    simulate.add_argument(
+        "cluster",
+        nargs="?",
+        metavar="CLUSTER",
+        help="cluster file (docs/simulation.md); none with --week",
+    )
     simulate.add_argument(
         "trace", nargs="?", metavar="TRACE", help="the jobs; left out: a made-up trace"
     )
@@ -35,7 +41,24 @@ def add_arguments(simulate: argparse.ArgumentParser) -> None:
     simulate.add_argument(
         "--jobs", type=int, metavar="N", help="only the first N jobs; of a made-up trace: 2000"
     )
-    simulate.add_argument("--seed", type=int, default=1, help="of a made-up trace; default: 1")
+    simulate.add_argument(
+        "--seed",
+        type=int,
+        default=1,
+        help="of a made-up trace, of failures and spot reclaims; default: 1",
+    )
+    simulate.add_argument(
+        "--week",
+        action="store_true",
+        help="seven days of jobs, failures and spot reclaims under Drumline and under Kueue with"
+        " JobSet and torchrun (docs/simulated-week.md)",
+    )
+    simulate.add_argument(
+        "--days", type=float, default=7.0, metavar="N", help="of --week, fewer; default: 7"
+    )
+    simulate.add_argument(
+        "--nodes", type=int, default=64, metavar="N", help="of --week, of 8 GPUs; default: 64"
+    )
     simulate.add_argument(
         "--load", type=float, default=1.15, help="of a made-up trace: work over capacity; 1.15"
     )

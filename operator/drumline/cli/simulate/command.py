@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Final, TextIO
 
 from drumline.cli.errors import BadInput
 from drumline.cli.output import Output
 from drumline.cli.simulate import study as simulation
+from drumline.cli.simulate import week
 from drumline.cli.simulate.study import SimulationRequest
+
+_LONGEST_DAYS: Final = 31
+_MOST_NODES: Final = 4096
 
 
 def run(chosen: argparse.Namespace) -> Output:
@@ -18,6 +23,9 @@ def run(chosen: argparse.Namespace) -> Output:
         BadInput: a file or a number is not usable.
     """
     _check(chosen)
+    screen = sys.stderr if sys.stderr.isatty() else None
+    if chosen.week:
+        return _week(chosen, screen=screen)
     study = simulation.run_study(
         SimulationRequest(
             cluster=chosen.cluster,
@@ -29,7 +37,7 @@ def run(chosen: argparse.Namespace) -> Output:
             alone=chosen.alone,
             starts_every_hours=chosen.starts,
         ),
-        screen=sys.stderr if sys.stderr.isatty() else None,
+        screen=screen,
     )
     if chosen.save_trace is not None:
         simulation.save(chosen.save_trace, study.trace_csv)
@@ -39,7 +47,21 @@ def run(chosen: argparse.Namespace) -> Output:
     return Output(text=render(study))
 
 
+def _week(chosen: argparse.Namespace, *, screen: TextIO | None) -> Output:
+    results = week.run_sides(nodes=chosen.nodes, days=chosen.days, seed=chosen.seed, screen=screen)
+    if chosen.pictures is not None:
+        simulation.write_pictures(chosen.pictures, lambda: week.pictures(results))
+    render = week.as_json if chosen.output == "json" else week.as_table
+    return Output(text=render(results))
+
+
 def _check(chosen: argparse.Namespace) -> None:
+    if chosen.week == (chosen.cluster is not None):
+        raise BadInput("give a CLUSTER file, or --week without one")
+    if not 0 < chosen.days <= _LONGEST_DAYS:
+        raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, not {chosen.days:g}")
+    if not 8 <= chosen.nodes <= _MOST_NODES:
+        raise BadInput(f"--nodes must be from 8 to {_MOST_NODES:,}, not {chosen.nodes}")
     if chosen.jobs is not None and chosen.jobs < 1:
         raise BadInput(f"--jobs must be at least 1, not {chosen.jobs}")
     if not 0 < chosen.load < float("inf"):

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from drumline.cli.errors import BadInput
 from drumline.cli.simulate.html import page
 from drumline.cli.simulate.progress_bar import ProgressBar
 from drumline.cli.simulate.text import table
 from drumline.simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
+from drumline.simulator.conditions.weather import weather
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
 from drumline.simulator.input import cluster_file, synthetic, trace
@@ -26,7 +27,12 @@ from drumline.simulator.results.outcome import Outcome
 from drumline.simulator.results.statistics import queue_shares, summary
 from drumline.simulator.workload import Arrival
 
+if TYPE_CHECKING:  # optional: the simulator extra
+    from matplotlib.figure import Figure
+
 _MADE_UP_JOBS = 2000
+_DRAIN_SECONDS = 30 * 86_400.0
+"""For so long after twice the time of the trace failures are drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +94,7 @@ def run_study(request: SimulationRequest, *, screen: TextIO | None) -> Study:
     runs: list[PolicyRun] = []
     for compared in chosen:
         with ProgressBar(title=compared.name, screen=screen) as bar:
-            runs.append(
-                _run(compared, arrivals=coming, bar=bar, every_hours=request.starts_every_hours)
-            )
+            runs.append(_run(compared, arrivals=coming, bar=bar, request=request))
     name = Path(request.trace).name if request.trace else f"a made-up trace (seed {request.seed})"
     title = f"{len(coming)} jobs of {name} on {setup.cluster.gpus} GPUs"
     return Study(title=title, runs=tuple(runs), trace_csv=trace.write(jobs))
@@ -125,9 +129,17 @@ def _run(
     *,
     arrivals: Sequence[Arrival],
     bar: ProgressBar,
-    every_hours: float | None,
+    request: SimulationRequest,
 ) -> PolicyRun:
-    setup, recorder = compared.setup, None
+    setup, recorder, every_hours = compared.setup, None, request.starts_every_hours
+    last = max(job.gang.queued_at for job in arrivals)
+    drawn = weather(
+        setup.cluster,
+        failures=setup.failures,
+        spot=setup.spot,
+        seconds=2 * last + _DRAIN_SECONDS,
+        seed=request.seed,
+    )
     if every_hours is not None and compared.name == CONFIGURED:
         recorder = ForecastRecorder(every_seconds=3600 * every_hours)
     outcome = simulate(
@@ -135,7 +147,9 @@ def _run(
         arrivals=arrivals,
         policy=setup.policy,
         execution=setup.execution,
-        outages=setup.outages,
+        outages=(*setup.outages, *drawn.outages),
+        faults=drawn.faults,
+        seed=request.seed,
         recorder=recorder,
         watch=bar,
     )
@@ -170,10 +184,37 @@ def draw(study: Study, *, folder: Path) -> None:
     Raises:
         BadInput: where matplotlib is missing or the folder cannot be written.
     """
+    shown = write_pictures(folder, lambda: _pictures(study))
+    save(folder / "index.html", page(study.title, table=as_table(study), pictures=shown))
+
+
+def write_pictures(
+    folder: Path, draw_all: Callable[[], Mapping[str, Figure]]
+) -> list[tuple[str, str]]:
+    """Write pictures as PNG, and return their titles and SVG.
+
+    Raises:
+        BadInput: where matplotlib is missing or the folder cannot be written.
+    """
     try:
-        from drumline.simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
+        drawn = draw_all()
     except ImportError:
         raise BadInput("--pictures needs matplotlib: install drumline[simulator]") from None
+    from drumline.simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
+
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, figure in drawn.items():
+            (folder / f"{name}.png").write_bytes(charts.png(figure))
+    except OSError as error:
+        raise BadInput(f"{folder}: {error.strerror}") from None
+    return [(figure.axes[0].get_title(loc="left"), charts.svg(figure)) for figure in drawn.values()]
+
+
+def _pictures(study: Study) -> dict[str, Figure]:
+    """Raises ImportError where matplotlib is missing."""
+    from drumline.simulator.results import charts  # noqa: PLC0415 - optional: the simulator extra
+
     outcomes = [(run.name, run.outcome) for run in study.runs]
     shares = [(run.name, queue_shares(run.outcome, run.setup.cluster.queues)) for run in study.runs]
     drawn = {
@@ -189,13 +230,4 @@ def draw(study: Study, *, folder: Path) -> None:
         drawn[f"places-{number + 1}"] = figure
     if study.runs[0].outcome.forecasts:
         drawn["starts"] = charts.start_forecasts(study.runs[0].outcome)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for name, figure in drawn.items():
-            (folder / f"{name}.png").write_bytes(charts.png(figure))
-    except OSError as error:
-        raise BadInput(f"{folder}: {error.strerror}") from None
-    shown = [
-        (figure.axes[0].get_title(loc="left"), charts.svg(figure)) for figure in drawn.values()
-    ]
-    save(folder / "index.html", page(study.title, table=as_table(study), pictures=shown))
+    return drawn

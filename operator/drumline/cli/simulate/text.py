@@ -27,14 +27,18 @@ _HEADINGS: Final = (
 def table(title: str, summaries: Sequence[tuple[str, Summary]]) -> str:
     """One row a policy, and the first policy compared with each of the rest."""
     rows = [_HEADINGS, *(_cells(name, summary) for name, summary in summaries)]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(_HEADINGS))]
-    lines = [plain(title), ""]
-    lines += [_aligned(row, widths) for row in rows]
+    lines = [plain(title), "", *aligned(rows)]
     first, *rest = summaries
     lines += ["", *(compared(first, other) for other in rest)] if rest else []
     if first[1].starts is not None:
         lines += ["", calibrated(first[1].starts)]
     return "\n".join(lines) + "\n"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows as lines whose columns stand below each other, the first to the left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [_aligned(row, widths) for row in rows]
 
 
 def compared(first: tuple[str, Summary], other: tuple[str, Summary]) -> str:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from drumline.scheduling import Decisions, Move, Placed, Preemption, Resized, Victim
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
-from drumline.simulator.engine.simulated_job import SimulatedJob
+from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline.simulator.results.outcome import Eviction
 from drumline.simulator.workload import Execution
 
@@ -55,7 +55,7 @@ class DecisionApplier:
         for move in decisions.moves:
             self._move(move, now)
         for uid in decisions.stay:
-            self._cluster.cancel_move(self._cluster.running[uid])
+            self._cluster.cancel_move(self._cluster.running[uid], now)
             self._schedule_end(self._cluster.running[uid])
 
     def _place(self, placed: Placed, now: float) -> None:
@@ -65,7 +65,12 @@ class DecisionApplier:
             cluster.start(job, pool=placed.pool, nodes=placed.assignment, now=now)
         else:
             job = cluster.running[placed.uid]
+            announced = job.admitted is not None and not job.admitted.lost
+            if announced:  # its node is about to go: it saves, and goes on elsewhere
+                job.save(now)
             cluster.reassign(job, nodes=placed.assignment, now=now)
+            if announced:
+                job.stall([(Stall.SAVING, self._execution.save_seconds)], now=now)
         self._schedule_end(job)
 
     def _resize(self, resized: Resized, now: float) -> None:
@@ -127,6 +132,6 @@ class DecisionApplier:
         if self._execution.save_seconds:
             job.save(now)
         else:
-            job.roll_back(now=now, execution=self._execution)
-        self._cluster.begin_eviction(job)
+            job.roll_back(now=now, to_snapshot=False)
+        self._cluster.begin_eviction(job, now)
         self._schedule_eviction(job, now + self._execution.save_seconds)

@@ -12,7 +12,8 @@ from dataclasses import replace
 
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot
 from drumline.simulator.cluster import Cluster
-from drumline.simulator.engine.simulated_job import SimulatedJob
+from drumline.simulator.engine.node_leases import IdleNode, NodeLeases
+from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline.simulator.engine.usage_history import UsageHistory
 from drumline.simulator.results.outcome import Allocation
 from drumline.simulator.workload import Execution
@@ -24,7 +25,15 @@ _REFRESH_SECONDS = 60.0
 class SimulatedCluster:
     """The mutable state between two cycles."""
 
-    def __init__(self, *, cluster: Cluster, policy: Policy, execution: Execution) -> None:
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        policy: Policy,
+        execution: Execution,
+        seed: int,
+        on_idle: IdleNode,
+    ) -> None:
         self._cluster = cluster
         self._execution = execution
         self._nodes = {node.name: node for node in cluster.nodes}
@@ -37,9 +46,12 @@ class SimulatedCluster:
         self.waiting: dict[str, SimulatedJob] = {}
         self.running: dict[str, SimulatedJob] = {}
         self.allocations: list[Allocation] = []
+        self.leases = NodeLeases(cluster=cluster, seed=seed, on_idle=on_idle)
+        self._absent: frozenset[str] = frozenset()
 
     def snapshot(self, now: float) -> Snapshot:
         """The scheduler's input now."""
+        self._prefer_present_nodes()
         return Snapshot(
             nodes=self._node_tuple,
             pools=self._cluster.pools,
@@ -58,13 +70,22 @@ class SimulatedCluster:
         self.running[job.gang.uid] = job
         gang = replace(job.gang, nominated=(), nominated_pool="") if job.gang.nominated else None
         job.gang = gang or job.gang
-        self._assign(job, pool=pool, nodes=tuple(nodes), admitted_at=now, now=now)
+        runs_again = job.started_at is not None
+        execution = self._execution
+        seconds = execution.restart_seconds if runs_again else execution.start_seconds
+        self._assign(
+            job, pool=pool, nodes=tuple(nodes), admitted_at=now, now=now, restart_seconds=seconds
+        )
 
     def reassign(
         self, job: SimulatedJob, *, nodes: Sequence[str], now: float, pool: str = ""
     ) -> None:
         """Assign other nodes to a running job, because it is repaired, resized or moved."""
         held = _admitted(job)
+        seconds = self._execution.restart_seconds
+        if (held.lost or held.displaced) and self._execution.repair_seconds is not None:
+            seconds = self._execution.repair_seconds
+        job.settle(now)
         self._end_allocation(job, now)
         self._assign(
             job,
@@ -72,18 +93,20 @@ class SimulatedCluster:
             nodes=tuple(nodes),
             admitted_at=held.admitted_at,
             now=now,
+            restart_seconds=seconds,
         )
 
     def release(self, job: SimulatedJob, now: float) -> None:
         """Release all nodes of a job that ended or was evicted."""
+        job.settle(now)
         self._end_allocation(job, now)
         del self.running[job.gang.uid]
 
-    def requeue(self, job: SimulatedJob) -> None:
+    def requeue(self, job: SimulatedJob, now: float) -> None:
         """Put an evicted job back into its queue; one that moves keeps its nominated nodes."""
         held = _admitted(job)
-        job.requeue(execution=self._execution)
-        if held.nominated:
+        job.requeue(now)
+        if held.nominated and held.leaving:
             job.gang = replace(
                 job.gang,
                 nominated=tuple(node for _, node in sorted(held.nominated.items())),
@@ -91,13 +114,15 @@ class SimulatedCluster:
             )
         self.waiting[job.gang.uid] = job
 
-    def begin_eviction(self, job: SimulatedJob) -> None:
+    def begin_eviction(self, job: SimulatedJob, now: float) -> None:
         """Mark a job as leaving: it has got notice of its eviction."""
+        job.settle(now)
         job.admitted = replace(_admitted(job), leaving=True)
         job.version += 1
 
-    def cancel_move(self, job: SimulatedJob) -> None:
+    def cancel_move(self, job: SimulatedJob, now: float) -> None:
         """Let a job that was about to move continue on its present nodes."""
+        job.settle(now)
         held = _admitted(job)
         gone = {i for i, name in enumerate(held.assignment) if not self._nodes[name].ready}
         job.admitted = replace(
@@ -125,27 +150,61 @@ class SimulatedCluster:
         """Reserve nodes for a running job: for its lost positions, or as the target of a move."""
         job.admitted = replace(_admitted(job), nominated=nominated, nominated_pool=pool)
 
-    def lose_positions(self, job: SimulatedJob, *, lost: frozenset[int]) -> None:
+    def lose_positions(self, job: SimulatedJob, *, lost: frozenset[int], now: float) -> None:
         """Mark positions of a job as lost; it makes no progress until they are replaced."""
+        job.settle(now)
         held = _admitted(job)
-        job.admitted = replace(held, lost=held.lost | lost)
+        job.admitted = replace(held, lost=held.lost | lost, displaced=held.displaced - lost)
         job.version += 1
 
-    def set_ready(self, name: str, *, ready: bool) -> None:
-        """Take a node out of service or bring it back."""
-        self._nodes[name] = replace(self._nodes[name], ready=ready)
+    def displace(self, job: SimulatedJob, *, positions: frozenset[int]) -> None:
+        """Mark positions of a job whose node is about to go; it runs on meanwhile."""
+        held = _admitted(job)
+        job.admitted = replace(held, displaced=held.displaced | positions)
+
+    def set_ready(self, name: str, *, ready: bool, closed: str = "") -> None:
+        """Take a node out of service or bring it back, or keep new pods off it."""
+        self._nodes[name] = replace(self._nodes[name], ready=ready, closed=closed)
         self._node_tuple = tuple(self._nodes.values())
 
     def jobs_on_node(self, name: str) -> list[SimulatedJob]:
         """Running jobs with a pod on a node."""
         return [job for job in self.running.values() if name in _admitted(job).assignment]
 
+    def job_at(self, name: str, *, part: float) -> SimulatedJob | None:
+        """The job that holds one of a node's GPUs; None: nobody does.
+
+        Args:
+            name: of the node.
+            part: at or above 0, below 1: which of its GPUs, those of one job next to each other.
+        """
+        number = int(part * self._nodes[name].allocatable.gpus)
+        for job in self.jobs_on_node(name):
+            held = _admitted(job)
+            number -= sum(
+                held.gang.request_of(i).gpus
+                for i, node in enumerate(held.assignment)
+                if node == name
+            )
+            if number < 0:
+                return job
+        return None
+
+    def _prefer_present_nodes(self) -> None:
+        """Make nodes that would have to boot the last choice among equal ones."""
+        absent = self.leases.absent
+        for name in absent ^ self._absent:
+            self._nodes[name] = replace(self._nodes[name], suspicion=int(name in absent))
+        if absent != self._absent:
+            self._absent = absent
+            self._node_tuple = tuple(self._nodes.values())
+
     def update_work_at_risk(self, now: float) -> None:
         """Update how much work each running job would lose if it were killed now."""
         for job in self.running.values():
             if now - job.refreshed_at >= _REFRESH_SECONDS:
                 job.refreshed_at = now
-                risk = job.work_at_risk(now=now, execution=self._execution)
+                risk = job.work_at_risk(now)
                 job.admitted = replace(_admitted(job), gpu_seconds_at_risk=risk)
 
     def _assign(
@@ -156,6 +215,7 @@ class SimulatedCluster:
         nodes: tuple[str, ...],
         admitted_at: float,
         now: float,
+        restart_seconds: float,
     ) -> None:
         positions = self._all_positions.setdefault(len(nodes), frozenset(range(len(nodes))))
         admitted = Admitted(
@@ -166,13 +226,16 @@ class SimulatedCluster:
             admitted_at=admitted_at,
             preempted_at=tuple(job.preempted_at),
         )
-        job.start(admitted=admitted, now=now, execution=self._execution)
+        boot_seconds = self.leases.take(nodes, now=now)
+        stalls = ((Stall.IDLE, boot_seconds), (Stall.RESTARTING, restart_seconds))
+        job.start(admitted=admitted, now=now, stalls=[each for each in stalls if each[1]])
         self._history.change(queue=job.gang.queue, pool=pool, gpus=admitted.gpus, now=now)
 
     def _end_allocation(self, job: SimulatedJob, now: float) -> None:
         held = _admitted(job)
         self._history.change(queue=job.gang.queue, pool=held.pool, gpus=-held.gpus, now=now)
         job.held_seconds += now - job.allocated_at
+        self.leases.give_back(held.assignment, now=now)
         self.allocations.append(
             Allocation(
                 job=job.index,

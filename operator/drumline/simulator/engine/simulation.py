@@ -1,7 +1,7 @@
 """The event loop: a discrete-event simulation that calls the operator's own scheduler.
 
-Events are submissions, ends of jobs, evictions (a preempted job has saved and is gone), and the
-begin and end of node outages. All events of one time are handled before the cycle of that time. A
+Events are submissions, ends of jobs, evictions (a preempted job has saved and is gone), and what
+happens to nodes. All events of one time are handled before the cycle of that time. A
 cycle runs `settle_seconds` after an event, at least `period_seconds` after the last cycle, and at
 `Decisions.retry_at`, when time alone may change a decision. There is no randomness: the same
 cluster, arrivals and policy give the same outcome.
@@ -30,10 +30,11 @@ from drumline.scheduling import (
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.decision_applier import DecisionApplier
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
+from drumline.simulator.engine.node_events import NodeEvents
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob
 from drumline.simulator.results.outcome import JobRecord, Outcome
-from drumline.simulator.workload import Arrival, Execution, Outage
+from drumline.simulator.workload import Arrival, Execution, Outage, ProcessFault
 
 _DECIMALS: Final = 6
 """Ends of jobs are rounded to a microsecond, so that ends of one time share one cycle although
@@ -67,13 +68,19 @@ class _EventKind(IntEnum):
 
     END = 0
     EVICTED = 1
-    OUTAGE = 2
-    RETURN = 3
-    SUBMIT = 4
+    GIVE_UP = 2
+    """A job that lost a node has not found another one."""
+    FAULT = 3
+    LOST = 4
+    RETURN = 5
+    NOTICE = 6
+    IDLE = 7
+    SUBMIT = 8
 
 
 _Event = tuple[float, int, int, int]
-"""Time, kind, index of the job or outage, and `SimulatedJob.version` (stale events are ignored)."""
+"""Time, kind, index of the job, outage, fault or node, and the `SimulatedJob.version`, or the uses
+of the node, with which it is not stale. Stale events are ignored."""
 
 
 def simulate(
@@ -83,6 +90,9 @@ def simulate(
     policy: Policy,
     execution: Execution,
     outages: Sequence[Outage] = (),
+    faults: Sequence[ProcessFault] = (),
+    seed: int = 0,
+    until: float = float("inf"),
     decider: Decider | None = None,
     recorder: ForecastRecorder | None = None,
     watch: Callable[[SimulationProgress], None] | None = None,
@@ -95,12 +105,15 @@ def simulate(
         policy: the scheduler's.
         execution: what time passes beside the decisions.
         outages: nodes that are out of service for a while.
+        faults: processes that end or hang.
+        seed: of the times that autoscaled nodes take to boot.
+        until: when to stop, whatever still runs or waits.
         decider: the scheduler; None: `decide` with its cache between cycles.
         recorder: records expected starts of the waiting jobs after cycles.
         watch: called with the progress after each cycle.
 
     Raises:
-        ValueError: where two jobs have one uid, or an outage names no node.
+        ValueError: where two jobs have one uid, or an outage or a fault names no node.
     """
     simulation = _Simulation(
         cluster=cluster,
@@ -108,9 +121,11 @@ def simulate(
         policy=policy,
         execution=execution,
         outages=outages,
+        faults=faults,
+        seed=seed,
     )
     decider = decider or partial(decide, cache=CycleCache())
-    simulation.run(decider=decider, recorder=recorder, watch=watch)
+    simulation.run(decider=decider, recorder=recorder, watch=watch, until=until)
     return simulation.outcome(recorder)
 
 
@@ -125,28 +140,54 @@ class _Simulation:
         policy: Policy,
         execution: Execution,
         outages: Sequence[Outage],
+        faults: Sequence[ProcessFault],
+        seed: int,
     ) -> None:
         self._gpus = cluster.gpus
         self._policy = policy
         self._execution = execution
         self._outages = outages
-        self._jobs = [SimulatedJob(arrival=job, index=i) for i, job in enumerate(arrivals)]
-        self._cluster = SimulatedCluster(cluster=cluster, policy=policy, execution=execution)
+        self._faults = faults
+        self._node_numbers = {node.name: i for i, node in enumerate(cluster.nodes)}
+        self._node_names = tuple(self._node_numbers)
+        self._jobs = [
+            SimulatedJob(arrival=job, index=i, execution=execution)
+            for i, job in enumerate(arrivals)
+        ]
+        self._cluster = SimulatedCluster(
+            cluster=cluster,
+            policy=policy,
+            execution=execution,
+            seed=seed,
+            on_idle=self._schedule_expiry,
+        )
         self._applier = DecisionApplier(
             cluster=self._cluster,
             execution=execution,
             schedule_end=self._schedule_end,
             schedule_eviction=self._schedule_eviction,
         )
+        self._node_events = NodeEvents(
+            cluster=self._cluster,
+            execution=execution,
+            schedule_end=self._schedule_end,
+            schedule_give_up=self._schedule_give_up,
+        )
         self._events: list[_Event] = [
             (job.gang.queued_at, _EventKind.SUBMIT, i, 0) for i, job in enumerate(arrivals)
         ]
-        self._events += [(outage.at, _EventKind.OUTAGE, i, 0) for i, outage in enumerate(outages)]
+        for i, outage in enumerate(outages):
+            self._events.append((outage.at, _EventKind.LOST, i, 0))
+            self._events.append((outage.at + outage.seconds, _EventKind.RETURN, i, 0))
+            if outage.notice_seconds:
+                notice_at = max(0.0, outage.at - outage.notice_seconds)
+                self._events.append((notice_at, _EventKind.NOTICE, i, 0))
+        self._events += [(fault.at, _EventKind.FAULT, i, 0) for i, fault in enumerate(faults)]
         heapify(self._events)
         self._uses_risk = _uses_risk(cluster=cluster, policy=policy)
         self._submitted = self._ended = self._cycles = 0
         self._now = 0.0
-        _validate(cluster=cluster, arrivals=arrivals, outages=outages)
+        _validate(cluster=cluster, arrivals=arrivals, outages=outages, faults=faults)
 
     def run(
         self,
@@ -154,11 +195,15 @@ class _Simulation:
         decider: Decider,
         recorder: ForecastRecorder | None,
         watch: Callable[[SimulationProgress], None] | None,
+        until: float,
     ) -> None:
-        """Handle events and run cycles until all jobs have ended or no event is left."""
+        """Handle events and run cycles until all jobs have ended, no event is left, or `until`."""
         cycle_at, last_cycle = float("inf"), float("-inf")
         while self._ended < len(self._jobs):
             event_at = self._events[0][0] if self._events else float("inf")
+            if min(event_at, cycle_at) > until:
+                self._now = until
+                return
             if event_at <= cycle_at:
                 if event_at == float("inf"):
                     return
@@ -185,6 +230,7 @@ class _Simulation:
     def outcome(self, recorder: ForecastRecorder | None) -> Outcome:
         """Close the running jobs' allocations and collect the results."""
         cluster, now = self._cluster, self._now
+        began_at = min((job.arrival.gang.queued_at for job in self._jobs), default=0.0)
         starts = {job.arrival.gang.uid: job.started_at for job in self._jobs}
         for job in list(cluster.running.values()):
             cluster.release(job, now)
@@ -197,8 +243,9 @@ class _Simulation:
             resized=self._applier.resized,
             cycles=self._cycles,
             gpus=self._gpus,
-            began_at=min((job.arrival.gang.queued_at for job in self._jobs), default=0.0),
+            began_at=began_at,
             ended_at=now,
+            leases=cluster.leases.all(began_at=began_at, now=now),
         )
 
     def _cycle(self, decider: Decider) -> float | None:
@@ -217,11 +264,11 @@ class _Simulation:
     def _handle(self, event: _Event) -> bool:
         """Handle one event; returns whether a cycle should follow."""
         _, kind, index, version = event
-        if kind == _EventKind.OUTAGE:
-            return self._start_outage(self._outages[index])
-        if kind == _EventKind.RETURN:
-            self._cluster.set_ready(self._outages[index].node, ready=True)
-            return True
+        if kind in {_EventKind.NOTICE, _EventKind.LOST, _EventKind.RETURN, _EventKind.FAULT}:
+            return self._handle_of_node(_EventKind(kind), index=index)
+        if kind == _EventKind.IDLE:
+            self._cluster.leases.expire(self._node_names[index], uses=version, now=self._now)
+            return False
         job = self._jobs[index]
         if kind == _EventKind.SUBMIT:
             self._submitted += 1
@@ -229,31 +276,33 @@ class _Simulation:
             return True
         if version != job.version:
             return False
+        if kind == _EventKind.GIVE_UP:
+            self._node_events.give_up(job, now=self._now)
+            return True
         if kind == _EventKind.EVICTED and job.is_shrinking:
             self._cluster.finish_shrink(job, self._now)
             self._schedule_end(job)
             return True
         self._cluster.release(job, self._now)
         if kind == _EventKind.EVICTED:
-            self._cluster.requeue(job)
+            self._cluster.requeue(job, self._now)
         else:
-            job.ended_at = self._now
-            job.version += 1
+            job.end(self._now)
             self._ended += 1
         return True
 
-    def _start_outage(self, outage: Outage) -> bool:
-        for job in self._cluster.jobs_on_node(outage.node):
-            if job.is_shrinking:
-                self._cluster.finish_shrink(job, self._now)
-            held = job.admitted
-            if held is not None and not held.leaving:
-                job.roll_back(now=self._now, execution=self._execution)
-                lost = {i for i, name in enumerate(held.assignment) if name == outage.node}
-                self._cluster.lose_positions(job, lost=frozenset(lost))
-        self._cluster.set_ready(outage.node, ready=False)
-        index = self._outages.index(outage)
-        heappush(self._events, (outage.at + outage.seconds, _EventKind.RETURN, index, 0))
+    def _handle_of_node(self, kind: _EventKind, *, index: int) -> bool:
+        """Handle what happens to a node; returns whether a cycle should follow."""
+        match kind:
+            case _EventKind.FAULT:
+                self._node_events.break_process(self._faults[index], now=self._now)
+                return False
+            case _EventKind.NOTICE:
+                self._node_events.announce(self._outages[index])
+            case _EventKind.LOST:
+                self._node_events.lose(self._outages[index], now=self._now)
+            case _:
+                self._node_events.restore(self._outages[index])
         return True
 
     def _schedule_end(self, job: SimulatedJob) -> None:
@@ -262,6 +311,12 @@ class _Simulation:
 
     def _schedule_eviction(self, job: SimulatedJob, at: float) -> None:
         heappush(self._events, (at, _EventKind.EVICTED, job.index, job.version))
+
+    def _schedule_expiry(self, node: str, at: float, uses: int) -> None:
+        heappush(self._events, (at, _EventKind.IDLE, self._node_numbers[node], uses))
+
+    def _schedule_give_up(self, job: SimulatedJob, at: float) -> None:
+        heappush(self._events, (at, _EventKind.GIVE_UP, job.index, job.version))
 
     def _progress(self) -> SimulationProgress:
         return SimulationProgress(
@@ -289,7 +344,9 @@ def _record(job: SimulatedJob) -> JobRecord:
         ended_at=job.ended_at,
         held_seconds=job.held_seconds,
         preempted=len(job.preempted_at),
-        lost_gpu_seconds=job.lost_gpu_seconds,
+        lost_gpu_seconds=job.account.lost,
+        committed_seconds=job.committed,
+        account=job.account,
     )
 
 
@@ -299,10 +356,16 @@ def _uses_risk(*, cluster: Cluster, policy: Policy) -> bool:
     return policy.moves is not None or any(q.preemption != idle for q in cluster.queues)
 
 
-def _validate(*, cluster: Cluster, arrivals: Sequence[Arrival], outages: Sequence[Outage]) -> None:
+def _validate(
+    *,
+    cluster: Cluster,
+    arrivals: Sequence[Arrival],
+    outages: Sequence[Outage],
+    faults: Sequence[ProcessFault],
+) -> None:
     if len({job.gang.uid for job in arrivals}) != len(arrivals):
         raise ValueError("two jobs have one uid")
     names = {node.name for node in cluster.nodes}
-    for outage in outages:
-        if outage.node not in names:
-            raise ValueError(f"an outage names node {outage.node}, which does not exist")
+    for event in (*outages, *faults):
+        if event.node not in names:
+            raise ValueError(f"an outage names node {event.node}, which does not exist")

@@ -1,4 +1,4 @@
-"""The cluster file: nodes, queues, policy, execution times and outages of a simulation.
+"""The cluster file: nodes, queues, policy, execution times, failures and prices of a simulation.
 
 ::
 
@@ -16,14 +16,15 @@
     defaultQueue: research             # for jobs whose queue is not listed
     policy: {waiting: Backfill, order: FairShare}
     execution: {saveSeconds: 30, checkpointSeconds: 1800, restartSeconds: 60}
+    failures: {gpuHours: 8090, processShare: 0.13, hangShare: 0.1}
     outages:
       - {node: h100-0007, atSeconds: 3600, seconds: 600}
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from drumline.scheduling import (
     MoveBudget,
@@ -37,7 +38,14 @@ from drumline.scheduling import (
     Resources,
     WithinQueue,
 )
-from drumline.simulator.cluster import Cluster
+from drumline.simulator.cluster import Cluster, PoolTerms
+from drumline.simulator.conditions.rates import FailureRates, SpotRates
+from drumline.simulator.input.conditions_file import (
+    execution_times,
+    failure_rates,
+    pool_terms,
+    spot_rates,
+)
 from drumline.simulator.input.document import Section, parse_document
 from drumline.simulator.workload import Execution, Outage
 
@@ -53,6 +61,9 @@ class Setup:
     execution: Execution
     outages: tuple[Outage, ...]
     default_queue: str
+    failures: FailureRates = field(default_factory=FailureRates)
+    spot: Mapping[str, SpotRates] = field(default_factory=dict[str, SpotRates])
+    """By pool, for those whose nodes are taken back."""
 
 
 def parse(text: str, *, file: str) -> Setup:
@@ -64,9 +75,15 @@ def parse(text: str, *, file: str) -> Setup:
     top = parse_document(text, file=file)
     pools: list[Pool] = []
     nodes: list[Node] = []
+    terms: dict[str, PoolTerms] = {}
+    spot: dict[str, SpotRates] = {}
     for section in top.sections("pools"):
         pool = Pool(name=section.text("name"), levels=section.texts("levels"))
         nodes += _nodes(section, pool=pool)
+        terms[pool.name] = pool_terms(section)
+        rates = spot_rates(section.section("spot"))
+        if rates is not None:
+            spot[pool.name] = rates
         section.reject_unknown()
         pools.append(pool)
     names = {pool.name for pool in pools}
@@ -77,11 +94,13 @@ def parse(text: str, *, file: str) -> Setup:
     if not default and len(queues) == 1:
         default = queues[0].name
     setup = Setup(
-        cluster=Cluster(nodes=tuple(nodes), pools=tuple(pools), queues=tuple(queues)),
+        cluster=Cluster(nodes=tuple(nodes), pools=tuple(pools), queues=tuple(queues), terms=terms),
         policy=_policy(top.section("policy")),
-        execution=_execution(top.section("execution")),
+        execution=execution_times(top.section("execution")),
         outages=tuple(_outages(top, nodes={node.name for node in nodes})),
         default_queue=default,
+        failures=failure_rates(top.section("failures")),
+        spot=spot,
     )
     top.reject_unknown()
     return setup
@@ -114,13 +133,13 @@ def _nodes(section: Section, *, pool: Pool) -> Iterator[Node]:
 
 def _queue(section: Section, *, pools: set[str]) -> Queue:
     limits = {
-        field: section.counts(field)
-        for field in ("quota", "borrowingLimit", "lendingLimit", "userLimit")
+        name: section.counts(name)
+        for name in ("quota", "borrowingLimit", "lendingLimit", "userLimit")
     }
-    for field, limit in limits.items():
+    for name, limit in limits.items():
         for pool in limit or {}:
             if pool not in pools:
-                raise section.error(field, f"there is no pool {pool}")
+                raise section.error(name, f"there is no pool {pool}")
     weight = section.number("weight", 1.0)
     if not weight:
         raise section.error("weight", "must be above 0")
@@ -193,21 +212,6 @@ def _moves(section: Section | None) -> MoveBudget | None:
     )
     section.reject_unknown()
     return budget
-
-
-def _execution(section: Section | None) -> Execution:
-    plain = Execution()
-    if section is None:
-        return plain
-    execution = Execution(
-        save_seconds=section.number("saveSeconds", plain.save_seconds),
-        checkpoint_seconds=section.number("checkpointSeconds", plain.checkpoint_seconds, least=1),
-        restart_seconds=section.number("restartSeconds", plain.restart_seconds),
-        settle_seconds=section.number("settleSeconds", plain.settle_seconds),
-        period_seconds=section.number("periodSeconds", plain.period_seconds),
-    )
-    section.reject_unknown()
-    return execution
 
 
 def _outages(top: Section, *, nodes: set[str]) -> Iterator[Outage]:

@@ -59,7 +59,13 @@ def to_arrivals(
             required_level=job.required_level,
             preferred_level=job.preferred_level,
         )
-        arrivals.append(Arrival(gang=gang, duration_seconds=job.duration_seconds))
+        arrivals.append(
+            Arrival(
+                gang=gang,
+                duration_seconds=job.duration_seconds,
+                checkpoint_seconds=job.checkpoint_seconds,
+            )
+        )
     return arrivals
 
 

@@ -33,6 +33,11 @@ class Section:
             self._fields[name] = value
         self._read: set[str] = set()
 
+    def has(self, name: str) -> bool:
+        """Whether a field is there."""
+        self._read.add(name)
+        return name in self._fields
+
     def text(self, name: str, default: str | None = None) -> str:
         """A string; required if there is no default."""
         node = self._take(name, needed=default is None)

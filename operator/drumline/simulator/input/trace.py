@@ -1,8 +1,8 @@
 """A trace: one row for each job, as CSV with named columns.
 
 ``submit_seconds, gpus, duration_seconds, user`` are required; ``name, queue, priority, nodes,
-min_nodes, max_runtime_seconds, required_level, preferred_level`` are optional. Unknown columns are
-rejected: a misspelt column would change a result silently.
+min_nodes, max_runtime_seconds, checkpoint_seconds, required_level, preferred_level`` are optional.
+Unknown columns are rejected: a misspelt column would change a result silently.
 
 Rows are streamed, so a trace needs only the memory of its jobs.
 """
@@ -26,6 +26,7 @@ OPTIONAL: Final = (
     "nodes",
     "min_nodes",
     "max_runtime_seconds",
+    "checkpoint_seconds",
     "required_level",
     "preferred_level",
 )
@@ -50,6 +51,8 @@ class TraceJob:
     min_nodes: int | None = None
     """An elastic job's smallest size."""
     max_runtime_seconds: float | None = None
+    checkpoint_seconds: float | None = None
+    """Between its periodic checkpoints; None: as the cluster file says for all."""
     required_level: str | None = None
     preferred_level: str | None = None
 
@@ -117,6 +120,9 @@ def _job(row: Row, *, number: int) -> TraceJob:
     if smallest is not None and (nodes is None or smallest > nodes):
         raise row.error("min_nodes", "must be at most `nodes`, which has to be given with it")
     limit = row.seconds("max_runtime_seconds") if row.has("max_runtime_seconds") else None
+    pause = row.seconds("checkpoint_seconds") if row.has("checkpoint_seconds") else None
+    if pause == 0:
+        raise row.error("checkpoint_seconds", "must be above 0")
     return TraceJob(
         line=row.line,
         name=row.text("name") or f"job-{number}",
@@ -129,6 +135,7 @@ def _job(row: Row, *, number: int) -> TraceJob:
         nodes=nodes,
         min_nodes=smallest,
         max_runtime_seconds=limit,
+        checkpoint_seconds=pause,
         required_level=row.text("required_level") or None,
         preferred_level=row.text("preferred_level") or None,
     )

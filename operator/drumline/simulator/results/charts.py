@@ -10,6 +10,7 @@ that compares policies, and a queue in the chart of GPU allocations.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from io import BytesIO, StringIO
 from typing import Final
 
@@ -28,6 +29,7 @@ from drumline.simulator.results.statistics import (
     use_over_time,
     waits_by_size,
 )
+from drumline.simulator.results.time_account import TimeAccount
 
 _COLOURS: Final = ("#0b7a75", "#d1783c", "#7d6ba0", "#5b8c3a", "#b23a48", "#3c6fb2", "#8a8a8a")
 _INK: Final = "#222222"
@@ -226,6 +228,26 @@ def start_forecasts(outcome: Outcome) -> Figure:
     axes.set_xlabel("minutes until it started")
     axes.set_ylabel("minutes expected")
     axes.legend(loc="upper left", frameon=False)
+    return figure
+
+
+def gpu_time(accounts: Sequence[tuple[str, TimeAccount]]) -> Figure:
+    """What became of the GPU-hours that jobs held, but for what was useful.
+
+    Args:
+        accounts: with the name of who ran the jobs.
+    """
+    figure, axes = _axes("GPU-hours that jobs held and that were not useful", height=2.8)
+    names = [name for name, _ in accounts]
+    left = [0.0] * len(accounts)
+    kinds = [each.name for each in fields(TimeAccount) if each.name != "useful"]
+    for kind, colour in zip(kinds, _COLOURS, strict=False):
+        parts = [100 * getattr(account, kind) / account.held for _, account in accounts]
+        axes.barh(names, parts, left=left, color=colour, label=kind, height=0.6)
+        left = [before + part for before, part in zip(left, parts, strict=True)]
+    axes.invert_yaxis()
+    axes.set_xlabel("% of the GPU-hours that jobs held")
+    axes.legend(frameon=False, ncols=len(kinds))
     return figure
 
 

@@ -5,9 +5,11 @@ Raw records only; `statistics` computes utilisation, waits and shares from them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from drumline.scheduling.forecast_accuracy import StartForecast
+from drumline.simulator.results.leases import Lease
+from drumline.simulator.results.time_account import TimeAccount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +32,10 @@ class JobRecord:
     preempted: int
     lost_gpu_seconds: float
     """Work that had to be done again."""
+    committed_seconds: float = 0.0
+    """Work in its newest checkpoint at the end, in seconds at full size."""
+    account: TimeAccount = field(default_factory=TimeAccount)
+    """What became of the GPU-seconds that it held."""
 
     def waited_seconds(self, until: float) -> float:
         """The seconds in which it existed and held no nodes, also between two runs.
@@ -82,7 +88,9 @@ class Outcome:
     began_at: float
     """The first submission."""
     ended_at: float
-    """The last event."""
+    """The last event, or when the simulation was stopped."""
+    leases: tuple[Lease, ...] = ()
+    """When nodes were there."""
 
     @property
     def last_submission(self) -> float:
