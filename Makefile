@@ -40,6 +40,7 @@ generate: setup  ## crds/, the chart's rules and boards, docs/*reference.md, doc
 	@$(PYTHON) -m drumline.cli.json_schemas
 	@$(PYTHON) -m drumline.cli.reference
 	@$(PYTHON) -m tests.chart_values
+	@$(PYTHON) -m tests.week_figures
 	@$(PYTHON) -m tests.kustomize_base
 	@$(PYTHON) -m drumline_trainer.reference
 
@@ -66,7 +67,7 @@ mutants: setup  ## small faults in the scheduler, or OF=trainer, and how many th
 soak: setup  ## random lives of small clusters with fresh seeds, for MINUTES (30)
 	@$(PYTHON) -m tests.property.soak --minutes $(or $(MINUTES),30)
 
-bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, history, overview, page, planner, queues, recovery, scale, standby or trainer
+bench: setup  ## the control plane beside the raw limit of the same run; WHAT=engine, history, overview, page, planner, queues, recovery, scale, simulator_error, standby, trainer or week
 	@$(PYTHON) -m tests.bench$(if $(WHAT),.$(WHAT)) $(ARGS)
 
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch

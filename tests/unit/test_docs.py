@@ -31,7 +31,7 @@ from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline_trainer.agent.api import prometheus as agent_metrics
 from drumline_trainer.agent.base.events import AgentEvent
 from drumline_trainer.contract import FaultClass, RestoreTier
-from tests import chart_values
+from tests import chart_values, week_figures
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -231,6 +231,10 @@ def test_the_commands_are_those_of_the_program() -> None:
 
 def test_the_values_are_those_of_the_chart() -> None:
     assert chart_values.FILE.read_text() == chart_values.text(), "run `make generate`"
+
+
+def test_the_page_of_the_week_s_figures_is_generated() -> None:
+    assert week_figures.FILE.read_text() == week_figures.text(), "run `make generate`"
 
 
 def test_no_file_names_a_registry_or_a_download_host() -> None:

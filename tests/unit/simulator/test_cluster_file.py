@@ -19,6 +19,8 @@ from drumline.scheduling import (
     WaitingRule,
     WithinQueue,
 )
+from drumline.simulator.cluster import Autoscaling, PoolTerms
+from drumline.simulator.conditions.rates import FailureRates, SpotRates
 from drumline.simulator.input.cluster_file import parse
 from drumline.simulator.input.errors import InvalidFileError
 from drumline.simulator.workload import Execution, Outage
@@ -153,3 +155,63 @@ def test_the_file_in_the_documentation_has_every_field() -> None:
     parse(block, file="docs")
     fields = set(re.findall(r"(\w+):", FULL + block))
     assert fields <= set(re.findall(r"(\w+):", block))
+
+
+CONDITIONS = """\
+pools:
+  - name: p
+    pricePerGpuHour: 3.5
+    priceSwing: 0.2
+    spot: {nodeHours: 24, noticeSeconds: 30}
+    autoscaling: {bootSeconds: 180, bootSpread: 0.4, missingShare: 0.1}
+    nodes: [{count: 2, gpus: 8}]
+queues:
+  - {name: q, quota: {p: 16}}
+failures: {gpuHours: 8000, processShare: 0.2, hangShare: 0.1}
+execution:
+  startSeconds: 5
+  checkpointStallSeconds: 1
+  snapshotSeconds: 60
+  snapshotShare: 0.01
+  processSeconds: 2
+  hangSeconds: 15
+  repairSeconds: 10
+  brokenSeconds: 600
+"""
+
+
+def test_what_a_file_says_of_failures_prices_and_recoveries() -> None:
+    setup = parse(CONDITIONS, file="c.yaml")
+    assert setup.cluster.terms["p"] == PoolTerms(
+        price_per_gpu_hour=3.5,
+        price_swing=0.2,
+        autoscaling=Autoscaling(boot_seconds=180, boot_spread=0.4, missing_share=0.1),
+    )
+    assert setup.spot == {"p": SpotRates(node_hours=24, notice_seconds=30)}
+    assert setup.failures == FailureRates(gpu_hours=8000, process_share=0.2, hang_share=0.1)
+    assert setup.execution == Execution(
+        start_seconds=5,
+        checkpoint_stall_seconds=1,
+        snapshot_seconds=60,
+        snapshot_share=0.01,
+        process_seconds=2,
+        hang_seconds=15,
+        repair_seconds=10,
+        broken_seconds=600,
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("nodeHours: 24", "nodeHours: 0", "field pools[0].spot.nodeHours: must be at least"),
+        ("priceSwing: 0.2", "priceSwing: 1", "field pools[0].priceSwing: must be below 1"),
+        ("hangShare: 0.1", "hangShare: 0.9", "field failures.hangShare: must be at most 1"),
+        ("gpuHours: 8000", "gpuHour: 8000", "field failures.gpuHours: is missing"),
+        ("bootSeconds: 180", "bootSeconds: x", "field pools[0].autoscaling.bootSeconds: must be"),
+    ],
+)
+def test_impossible_conditions_name_their_field(old: str, new: str, message: str) -> None:
+    with pytest.raises(InvalidFileError) as raised:
+        parse(CONDITIONS.replace(old, new), file="c.yaml")
+    assert message in str(raised.value)

@@ -13,6 +13,8 @@ from drumline.cli.simulate import week
 from drumline.cli.simulate.study import SimulationRequest
 
 _LONGEST_DAYS: Final = 31
+_FEWEST_NODES: Final = 16
+"""A quarter of them is always there, at least 4."""
 _MOST_NODES: Final = 4096
 
 
@@ -60,8 +62,10 @@ def _check(chosen: argparse.Namespace) -> None:
         raise BadInput("give a CLUSTER file, or --week without one")
     if not 0 < chosen.days <= _LONGEST_DAYS:
         raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, not {chosen.days:g}")
-    if not 8 <= chosen.nodes <= _MOST_NODES:
-        raise BadInput(f"--nodes must be from 8 to {_MOST_NODES:,}, not {chosen.nodes}")
+    if not _FEWEST_NODES <= chosen.nodes <= _MOST_NODES:
+        raise BadInput(
+            f"--nodes must be from {_FEWEST_NODES} to {_MOST_NODES:,}, not {chosen.nodes}"
+        )
     if chosen.jobs is not None and chosen.jobs < 1:
         raise BadInput(f"--jobs must be at least 1, not {chosen.jobs}")
     if not 0 < chosen.load < float("inf"):

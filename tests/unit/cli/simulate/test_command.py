@@ -145,3 +145,43 @@ def test_a_bar_says_how_far_it_is_and_cleans_up() -> None:
     assert "10 of 40 jobs ended, 5 run, 15 wait; 2 h simulated" in shown
     assert shown.count("█") == 7
     assert screen.getvalue() == f"\r\033[K{shown}\r\033[K"
+
+
+def test_the_week_compares_three_sides(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    week = ["simulate", "--week", "--days", "0.3", "--nodes", "16"]
+    assert program.main([*week, "--pictures", str(tmp_path)]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    lines = shown.out.splitlines()
+    assert lines[0].endswith(" jobs in 0.3 days on 128 GPUs (seed 1)")
+    names = [line.split("  ")[0] for line in lines[3:6]]
+    assert names == ["Drumline", "Kueue, JobSet, torchrun", "the same at its best"]
+    assert [line.partition(":")[0] for line in lines[7:]] == [
+        "Drumline beside Kueue, JobSet, torchrun",
+        "Drumline beside the same at its best",
+    ]
+    assert (tmp_path / "simulated-week.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_week_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    program.main(["simulate", "--week", "--days", "0.3", "--nodes", "16", "-o", "json"])
+    sides = json.loads(capsys.readouterr().out)["sides"]
+    account = sides["Drumline"]["account"]
+    assert set(account) == {"useful", "lost", "idle", "saving", "restarting"}
+    assert sides["Drumline"]["committed_tokens"] > 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "give a CLUSTER file, or --week without one"),
+        (["--week", "c.yaml"], "give a CLUSTER file, or --week without one"),
+        (["--week", "--days", "0"], "--days must be above 0"),
+        (["--week", "--nodes", "4"], "--nodes must be 16 to"),
+    ],
+)
+def test_the_week_needs_no_cluster_and_a_size_that_can_be(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["simulate", *arguments]) == 2
+    assert message in capsys.readouterr().err
