@@ -29,6 +29,7 @@ from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import (
     Admitted,
     AskedNodes,
+    CapacityType,
     Gang,
     GpuHourBudget,
     MoveBudget,
@@ -66,6 +67,7 @@ __all__ = [
     "AskedNodes",
     "BlockReason",
     "Blocked",
+    "CapacityType",
     "CycleCache",
     "Decisions",
     "ExpectedStart",

@@ -64,7 +64,7 @@ def _check(chosen: argparse.Namespace) -> None:
         raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, not {chosen.days:g}")
     if not _FEWEST_NODES <= chosen.nodes <= _MOST_NODES:
         raise BadInput(
-            f"--nodes must be from {_FEWEST_NODES} to {_MOST_NODES:,}, not {chosen.nodes}"
+            f"--nodes must be {_FEWEST_NODES} to {_MOST_NODES:,}, not {chosen.nodes}"
         )
     if chosen.jobs is not None and chosen.jobs < 1:
         raise BadInput(f"--jobs must be at least 1, not {chosen.jobs}")

@@ -27,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from drumline.scheduling import (
+    CapacityType,
     MoveBudget,
     Node,
     Policy,
@@ -78,12 +79,17 @@ def parse(text: str, *, file: str) -> Setup:
     terms: dict[str, PoolTerms] = {}
     spot: dict[str, SpotRates] = {}
     for section in top.sections("pools"):
-        pool = Pool(name=section.text("name"), levels=section.texts("levels"))
-        nodes += _nodes(section, pool=pool)
-        terms[pool.name] = pool_terms(section)
-        rates = spot_rates(section.section("spot"))
+        name, rates = section.text("name"), spot_rates(section.section("spot"))
+        terms[name] = pool_terms(section)
         if rates is not None:
-            spot[pool.name] = rates
+            spot[name] = rates
+        pool = Pool(
+            name=name,
+            levels=section.texts("levels"),
+            capacity=CapacityType.SPOT if rates else CapacityType.ON_DEMAND,
+            price=round(1e6 * terms[name].price_per_gpu_hour) or None,
+        )
+        nodes += _nodes(section, pool=pool)
         section.reject_unknown()
         pools.append(pool)
     names = {pool.name for pool in pools}

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from drumline.scheduling import Node, Pool, PreemptionRule, Queue, Reclaim, Resources, WithinQueue
+from drumline.scheduling import (
+    CapacityType,
+    Node,
+    Pool,
+    PreemptionRule,
+    Queue,
+    Reclaim,
+    Resources,
+    WithinQueue,
+)
 from drumline.simulator.cluster import Cluster, PoolTerms
 from drumline.simulator.conditions.weather import Weather, weather
 from drumline.simulator.parameters import conditions
@@ -61,7 +70,11 @@ class Setting:
             nodes=tuple(
                 _node(pool, number) for pool, count in pools.items() for number in range(count)
             ),
-            pools=tuple(Pool(name=pool) for pool in pools),
+            # Without prices: what is reserved is paid for anyway, and is tried first by its name.
+            pools=(
+                Pool(name=RESERVED, capacity=CapacityType.RESERVED),
+                Pool(name=SPOT, capacity=CapacityType.SPOT),
+            ),
             queues=(
                 Queue(name=_COHORT, nominal={}),
                 *(self._queue(name, part=part, pools=pools) for name, part in _PARTS.items()),
