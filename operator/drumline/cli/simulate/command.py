@@ -63,9 +63,7 @@ def _check(chosen: argparse.Namespace) -> None:
     if not 0 < chosen.days <= _LONGEST_DAYS:
         raise BadInput(f"--days must be above 0 and at most {_LONGEST_DAYS}, not {chosen.days:g}")
     if not _FEWEST_NODES <= chosen.nodes <= _MOST_NODES:
-        raise BadInput(
-            f"--nodes must be {_FEWEST_NODES} to {_MOST_NODES:,}, not {chosen.nodes}"
-        )
+        raise BadInput(f"--nodes must be {_FEWEST_NODES} to {_MOST_NODES:,}, not {chosen.nodes}")
     if chosen.jobs is not None and chosen.jobs < 1:
         raise BadInput(f"--jobs must be at least 1, not {chosen.jobs}")
     if not 0 < chosen.load < float("inf"):

@@ -27,7 +27,8 @@ from drumline.simulator.results.outcome import Outcome
 from drumline.simulator.results.statistics import queue_shares, summary
 from drumline.simulator.workload import Arrival
 
-if TYPE_CHECKING:  # optional: the simulator extra
+# matplotlib is optional (the simulator extra): only types are named here.
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _MADE_UP_JOBS = 2000

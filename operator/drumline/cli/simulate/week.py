@@ -15,7 +15,8 @@ from drumline.simulator.week.setting import NODE_GPUS, Setting
 from drumline.simulator.week.study import WeekResult, result, run_week
 from drumline.simulator.week.trace import arrivals
 
-if TYPE_CHECKING:  # optional: the simulator extra
+# matplotlib is optional (the simulator extra): only types are named here.
+if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _DAY: Final = 86_400.0

@@ -7,8 +7,9 @@ its nodes after `Execution.broken_seconds`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
+from drumline.scheduling import Node
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline.simulator.workload import Execution, Outage, ProcessFault
@@ -23,6 +24,7 @@ class NodeEvents:
         self,
         *,
         cluster: SimulatedCluster,
+        nodes: Iterable[Node],
         execution: Execution,
         schedule_end: Callable[[SimulatedJob], None],
         schedule_give_up: Callable[[SimulatedJob, float], None],
@@ -31,11 +33,13 @@ class NodeEvents:
 
         Args:
             cluster: the state that is changed.
+            nodes: of the cluster.
             execution: what faults cost.
             schedule_end: called when a running job will end at another time than it was to.
             schedule_give_up: called when a job lost a node, with the time at which it gives up.
         """
         self._cluster = cluster
+        self._gpus = {node.name: node.allocatable.gpus for node in nodes}
         self._execution = execution
         self._schedule_end = schedule_end
         self._schedule_give_up = schedule_give_up
@@ -45,7 +49,7 @@ class NodeEvents:
         self._cluster.set_ready(outage.node, ready=True, closed=RECLAIMED)
         for job in self._cluster.jobs_on_node(outage.node):
             if not job.is_leaving:
-                self._cluster.displace(job, positions=_positions(job, node=outage.node))
+                job.displace(outage.node)
 
     def lose(self, outage: Outage, *, now: float) -> None:
         """A node is gone. Its jobs have saved if the end was announced early enough for that."""
@@ -54,7 +58,7 @@ class NodeEvents:
             if job.is_shrinking:
                 self._cluster.finish_shrink(job, now)
                 self._schedule_end(job)
-            lost = _positions(job, node=outage.node)
+            lost = job.positions(outage.node)
             if job.is_leaving or not lost:
                 continue
             if saves:
@@ -79,7 +83,7 @@ class NodeEvents:
 
     def break_process(self, fault: ProcessFault, *, now: float) -> None:
         """A process ends or hangs: its job starts it again on the nodes that it has."""
-        job = self._cluster.job_at(fault.node, part=fault.part)
+        job = self._job_at(fault)
         if job is None or job.is_leaving or (job.admitted is not None and job.admitted.lost):
             return
         job.roll_back(now=now, to_snapshot=True)
@@ -92,7 +96,12 @@ class NodeEvents:
             self._cluster.finish_shrink(job, now)
         self._schedule_end(job)
 
-
-def _positions(job: SimulatedJob, *, node: str) -> frozenset[int]:
-    assignment = job.admitted.assignment if job.admitted else ()
-    return frozenset(i for i, name in enumerate(assignment) if name == node)
+    def _job_at(self, fault: ProcessFault) -> SimulatedJob | None:
+        """The job on one of a node's GPUs, those of one job next to each other; None: nobody's."""
+        number = int(fault.part * self._gpus[fault.node])
+        for job in self._cluster.jobs_on_node(fault.node):
+            gang = job.arrival.gang
+            number -= sum(gang.request_of(i).gpus for i in job.positions(fault.node))
+            if number < 0:
+                return job
+        return None

@@ -157,11 +157,6 @@ class SimulatedCluster:
         job.admitted = replace(held, lost=held.lost | lost, displaced=held.displaced - lost)
         job.version += 1
 
-    def displace(self, job: SimulatedJob, *, positions: frozenset[int]) -> None:
-        """Mark positions of a job whose node is about to go; it runs on meanwhile."""
-        held = _admitted(job)
-        job.admitted = replace(held, displaced=held.displaced | positions)
-
     def set_ready(self, name: str, *, ready: bool, closed: str = "") -> None:
         """Take a node out of service or bring it back, or keep new pods off it."""
         self._nodes[name] = replace(self._nodes[name], ready=ready, closed=closed)
@@ -170,25 +165,6 @@ class SimulatedCluster:
     def jobs_on_node(self, name: str) -> list[SimulatedJob]:
         """Running jobs with a pod on a node."""
         return [job for job in self.running.values() if name in _admitted(job).assignment]
-
-    def job_at(self, name: str, *, part: float) -> SimulatedJob | None:
-        """The job that holds one of a node's GPUs; None: nobody does.
-
-        Args:
-            name: of the node.
-            part: at or above 0, below 1: which of its GPUs, those of one job next to each other.
-        """
-        number = int(part * self._nodes[name].allocatable.gpus)
-        for job in self.jobs_on_node(name):
-            held = _admitted(job)
-            number -= sum(
-                held.gang.request_of(i).gpus
-                for i, node in enumerate(held.assignment)
-                if node == name
-            )
-            if number < 0:
-                return job
-        return None
 
     def _prefer_present_nodes(self) -> None:
         """Make nodes that would have to boot the last choice among equal ones."""

@@ -172,6 +172,17 @@ class SimulatedJob:
         done = self.done(now) - self.committed
         return done % self._execution.checkpoint_seconds * self.arrival.gang.gpus
 
+    def displace(self, node: str) -> None:
+        """Its positions on a node are about to go; it runs on meanwhile."""
+        if self.admitted is not None:
+            displaced = self.admitted.displaced | self.positions(node)
+            self.admitted = replace(self.admitted, displaced=displaced)
+
+    def positions(self, node: str) -> frozenset[int]:
+        """Its positions on a node."""
+        assignment = self.admitted.assignment if self.admitted else ()
+        return frozenset(i for i, name in enumerate(assignment) if name == node)
+
     def requeue(self, now: float) -> None:
         """Hold no nodes; the gang waits again, at its old position in the queue."""
         self.settle(now)

@@ -169,6 +169,7 @@ class _Simulation:
         )
         self._node_events = NodeEvents(
             cluster=self._cluster,
+            nodes=cluster.nodes,
             execution=execution,
             schedule_end=self._schedule_end,
             schedule_give_up=self._schedule_give_up,

@@ -28,8 +28,8 @@ from drumline.scheduling import (
 )
 from drumline.scheduling.decisions import VictimReason
 from drumline.simulator.peers.node_room import NodeRoom
-from drumline.simulator.peers.quota import CohortQuota
-from drumline.simulator.peers.victims import Assignment, find_victims
+from drumline.simulator.peers.quota import KueueQuota
+from drumline.simulator.peers.victims import PoolPlaces, find_victims
 
 
 def decide_as_kueue(
@@ -59,7 +59,7 @@ class _Cycle:
 
     def __init__(self, snapshot: Snapshot, *, strict: bool) -> None:
         self._admitted = {held.gang.uid: held for held in snapshot.admitted}
-        self._quota = CohortQuota(snapshot.queues, admitted=snapshot.admitted)
+        self._quota = KueueQuota(snapshot.queues, admitted=snapshot.admitted)
         self._room = NodeRoom(snapshot.nodes, admitted=snapshot.admitted)
         self._strict = strict
         self._leaving = any(held.leaving for held in snapshot.admitted)
@@ -112,31 +112,31 @@ class _Cycle:
                 continue
             places = self._room.places(gang, pool=pool, pods=gang.nodes)
             if places is not None:
-                self._place(gang, Assignment(pool=pool, places=places))
+                self._place(gang, PoolPlaces(pool=pool, places=places))
                 return True
         if gang.nominated and self._leaving:
             return False  # its victims are on their way out
         for pool in pools:
-            found = find_victims(
+            eviction = find_victims(
                 gang,
                 pool=pool,
                 quota=self._quota,
                 room=self._room,
                 running=list(self._admitted.values()),
             )
-            if found is not None:
-                self._preempt(gang, *found)
+            if eviction is not None:
+                self._preempt(gang, *eviction)
                 return True
         return False
 
-    def _place(self, gang: Gang, assignment: Assignment) -> None:
+    def _place(self, gang: Gang, assignment: PoolPlaces) -> None:
         self._quota.add(gang.queue, pool=assignment.pool, gpus=gang.gpus)
         self._room.take(gang, dict(enumerate(assignment.places)))
         self.placed.append(
             Placed(key=gang.key, uid=gang.uid, pool=assignment.pool, assignment=assignment.places)
         )
 
-    def _preempt(self, gang: Gang, assignment: Assignment, victims: Sequence[Admitted]) -> None:
+    def _preempt(self, gang: Gang, assignment: PoolPlaces, victims: Sequence[Admitted]) -> None:
         for held in victims:
             self._admitted[held.gang.uid] = replace(held, leaving=True)
         self.preemptions.append(

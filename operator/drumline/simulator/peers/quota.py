@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from drumline.scheduling import Admitted, Queue
 
 
-class CohortQuota:
+class KueueQuota:
     """How much quota of each flavor the queues use. Changed as workloads come and go."""
 
     def __init__(self, queues: Sequence[Queue], *, admitted: Iterable[Admitted]) -> None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 
 from drumline.scheduling import Admitted, Gang, Reclaim, WithinQueue
 from drumline.simulator.peers.node_room import NodeRoom
-from drumline.simulator.peers.quota import CohortQuota
+from drumline.simulator.peers.quota import KueueQuota
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class PoolPlaces:
     """Nodes of a pool by position."""
 
     pool: str
@@ -25,8 +25,8 @@ class Assignment:
 
 
 def find_victims(
-    gang: Gang, *, pool: str, quota: CohortQuota, room: NodeRoom, running: Sequence[Admitted]
-) -> tuple[Assignment, list[Admitted]] | None:
+    gang: Gang, *, pool: str, quota: KueueQuota, room: NodeRoom, running: Sequence[Admitted]
+) -> tuple[PoolPlaces, list[Admitted]] | None:
     """Victims with which a workload fits a pool, and its places then; None: there are none.
 
     `quota` and `room` are as before afterwards.
@@ -50,18 +50,18 @@ def find_victims(
             and quota.borrows(held.gang.queue, pool=pool)
         ]
     search = _Search(gang, pool=pool, quota=quota, room=room)
-    found = None
+    eviction = None
     if gang.gpus <= quota.nominal(gang.queue, pool=pool) and (own or borrowers):
-        found = search.victims([*borrowers, *own], may_borrow=False)
-    if found is None and own:
-        found = search.victims(own, may_borrow=True)
-    return found
+        eviction = search.victims([*borrowers, *own], may_borrow=False)
+    if eviction is None and own:
+        eviction = search.victims(own, may_borrow=True)
+    return eviction
 
 
 class _Search:
     """Takes candidates away and gives them back."""
 
-    def __init__(self, gang: Gang, *, pool: str, quota: CohortQuota, room: NodeRoom) -> None:
+    def __init__(self, gang: Gang, *, pool: str, quota: KueueQuota, room: NodeRoom) -> None:
         self._gang = gang
         self._pool = pool
         self._quota = quota
@@ -69,7 +69,7 @@ class _Search:
 
     def victims(
         self, candidates: Sequence[Admitted], *, may_borrow: bool
-    ) -> tuple[Assignment, list[Admitted]] | None:
+    ) -> tuple[PoolPlaces, list[Admitted]] | None:
         """The victims among these, in the order of Kueue."""
         taken: list[Admitted] = []
         places = None
@@ -87,7 +87,7 @@ class _Search:
             places = self._give_back_unneeded(taken, places=places, may_borrow=may_borrow)
         for held in taken:
             self._remove(held, times=-1)
-        return None if places is None else (Assignment(pool=self._pool, places=places), taken)
+        return None if places is None else (PoolPlaces(pool=self._pool, places=places), taken)
 
     def _give_back_unneeded(
         self, taken: list[Admitted], *, places: tuple[str, ...], may_borrow: bool
