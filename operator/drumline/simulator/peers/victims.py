@@ -51,6 +51,7 @@ def find_victims(
         ]
     search = _Search(gang, pool=pool, quota=quota, room=room)
     eviction = None
+    # Above its nominal quota it would borrow whoever leaves: not looked for at all.
     if gang.gpus <= quota.nominal(gang.queue, pool=pool) and (own or borrowers):
         eviction = search.victims([*borrowers, *own], may_borrow=False)
     if eviction is None and own:
