@@ -85,7 +85,9 @@ def broken(spec: Json) -> tuple[ApiError, ...]:
 
 
 DRAW = random.Random(SEED)
-GENERATED = [generated(DRAW) for _ in range(SPECS)]
+PARTITION: Final = {"gpuPartition": "nvidia.com/mig-1g.10gb"}
+"""Of every fourth spec, without a draw: the others stay as they are."""
+GENERATED = [{**generated(DRAW), **({} if n % 4 else PARTITION)} for n in range(SPECS)]
 
 
 def manifest(spec: Json) -> Json:
