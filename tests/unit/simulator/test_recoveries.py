@@ -142,10 +142,10 @@ def test_an_autoscaled_node_boots_for_a_job_and_goes_when_it_is_idle() -> None:
 
 
 def test_a_node_that_is_there_is_taken_before_one_that_has_to_boot() -> None:
-    jobs = [a_job("a", seconds=100, gpus=8), a_job("b", seconds=10), a_job("c", at=50, seconds=5)]
-    outcome = run(*jobs, cluster=scaled(nodes=3))
-    assert outcome.jobs[2].started_at == 50
-    assert outcome.jobs[2].ended_at == 55
+    jobs = [a_job("a", seconds=10), a_job("b", seconds=100), a_job("c", at=150, seconds=5)]
+    outcome = run(*jobs, cluster=scaled())
+    assert [allocation.nodes for allocation in outcome.allocations] == [("n0",), ("n1",), ("n1",)]
+    assert outcome.jobs[2].ended_at == 155
 
 
 def test_asks_that_bring_no_node_are_made_again() -> None:
