@@ -35,6 +35,8 @@ _GROUPS = {
     "resourceslices": "resource.k8s.io/v1",
     "resourceclaims": "resource.k8s.io/v1",
     "deviceclasses": "resource.k8s.io/v1",
+    "provisioningrequests": "autoscaling.x-k8s.io/v1",
+    "capacitybuffers": "autoscaling.x-k8s.io/v1beta1",
     "nodepools": "karpenter.sh/v1",
     "nodeclaims": "karpenter.sh/v1",
     "kwoknodeclasses": "karpenter.kwok.sh/v1alpha1",

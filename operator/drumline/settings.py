@@ -74,6 +74,9 @@ class Settings:
     """DRUMLINE_HTTP_PORT."""
     job_metrics: int = 0
     """DRUMLINE_JOB_METRICS: of how many jobs /metrics has series of their own."""
+    autoscaling_modes: tuple[str, ...] = ()
+    """DRUMLINE_AUTOSCALING_MODES: which of ProvisioningRequest and CapacityBuffer GpuPools may have
+    beside Placeholders, with commas: each needs rights."""
     read_karpenter: bool = False
     """DRUMLINE_READ_KARPENTER: whether jobs that wait for nodes say what NodeClaims and NodePools
     say: true or false."""
@@ -109,6 +112,7 @@ TRAINER_POD_KEYS = (
     "imagePullSecrets",
 )
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+AUTOSCALING_MODES = ("ProvisioningRequest", "CapacityBuffer")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -145,6 +149,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         http_host=read.text("HTTP_HOST", defaults.http_host),
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
         job_metrics=int(read.number("JOB_METRICS", defaults.job_metrics, low=0)),
+        autoscaling_modes=read.modes(),
         read_karpenter=read.choice("READ_KARPENTER", "false", ("true", "false")) == "true",
         archive=read.text("ARCHIVE", defaults.archive),
         archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
@@ -182,6 +187,14 @@ class _Reader:
             if not _NAME.fullmatch(value):
                 raise SettingsError(f"DRUMLINE_{name}: {value!r} is no name of a {of}")
         return tuple(dict.fromkeys(values))
+
+    def modes(self) -> tuple[str, ...]:
+        modes = tuple(filter(None, self.text("AUTOSCALING_MODES", "").split(",")))
+        for mode in modes:
+            if mode not in AUTOSCALING_MODES:
+                known = ", ".join(AUTOSCALING_MODES)
+                raise SettingsError(f"DRUMLINE_AUTOSCALING_MODES: {mode!r} is none of {known}")
+        return modes
 
     def number(self, name: str, default: float, *, low: float) -> float:
         raw = self.text(name, str(default))

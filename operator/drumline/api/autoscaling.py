@@ -17,6 +17,9 @@ from drumline.api.base import (
     keyed_by,
 )
 
+BEST_EFFORT_ATOMIC = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+CHECK_CAPACITY = "check-capacity.autoscaling.x-k8s.io"
+
 
 class NewNodeTaint(ApiModel):
     """A taint that new nodes keep. Not a startup taint: a node is used once these are gone."""
@@ -47,10 +50,16 @@ class NewNode(ApiModel):
 class PoolAutoscaling(ApiModel):
     """Nodes that are asked for when jobs wait that their queues would let start."""
 
-    mode: Literal["Placeholders"]
+    mode: Literal["Placeholders", "ProvisioningRequest", "CapacityBuffer"]
     """How the autoscaler is asked. Placeholders: pods of the operator's own namespace that are
     never bound, one for each node that a waiting job would use. Karpenter and cluster-autoscaler
-    need no setting for it."""
+    need no setting for it. ProvisioningRequest: one object for all nodes of a job, which
+    cluster-autoscaler grants as a whole or not at all. CapacityBuffer: room for so many pods, which
+    Karpenter and cluster-autoscaler keep. The last two are alpha or beta there, must be served by
+    the cluster, and allowed to the operator (chart: rbac.autoscalingModes)."""
+    provisioning_class: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    """provisioningClassName of ProvisioningRequests: a class of your cloud that adds nodes, such as
+    queued-provisioning.gke.io. Absent: best-effort-atomic-scale-up.autoscaling.x-k8s.io."""
     max_nodes: Annotated[int, Field(ge=1, le=100_000)]
     """Most nodes of the pool, those that are there counted: for more nothing is asked."""
     timeout_seconds: Annotated[int, Field(ge=1, le=86_400)] = 900
@@ -73,6 +82,13 @@ class PoolAutoscaling(ApiModel):
             message="zones say in which zone new nodes are; remove the label"
             " topology.kubernetes.io/zone",
             field_path=".node.labels",
+        ),
+        Rule(
+            rule="!has(self.provisioningClass) || (self.mode == 'ProvisioningRequest' &&"
+            f" self.provisioningClass != '{CHECK_CAPACITY}')",
+            message="provisioningClass is for mode ProvisioningRequest and a class that adds nodes,"
+            " which check-capacity does not; remove it",
+            field_path=".provisioningClass",
         ),
     )
 

@@ -37,6 +37,8 @@ DEVICE_BINDER = f"{GROUP}/devices"
 """schedulerName of such pods: no scheduler but ours looks at them."""
 LABEL_NODE_DEMAND = f"{GROUP}/node-demand"
 """Of a placeholder: the uid of the job for which an autoscaler is asked for nodes."""
+LABEL_NODE_DEMAND_KIND = f"{GROUP}/node-demand-kind"
+"""Of an object that asks for nodes by a PodTemplate, and of the template: the object's kind."""
 ANNOTATION_NODE_DEMAND = f"{GROUP}/node-demand"
 """Of a placeholder: what was asked for, so that a new leader can go on with it."""
 

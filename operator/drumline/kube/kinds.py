@@ -87,6 +87,7 @@ def _drumline(plural: str, kind: str, *, namespaced: bool) -> Resource:
 
 
 PODS: Final = _core("pods", "Pod")
+POD_TEMPLATES: Final = _core("podtemplates", "PodTemplate")
 NODES: Final = _core("nodes", "Node", namespaced=False)
 NAMESPACES: Final = _core("namespaces", "Namespace", namespaced=False)
 SECRETS: Final = _core("secrets", "Secret")
@@ -117,3 +118,18 @@ RESOURCE_CLAIMS: Final = _grouped("resource.k8s.io", "resourceclaims", "Resource
 TRAINING_JOBS: Final = _drumline("trainingjobs", "TrainingJob", namespaced=True)
 TRAINING_QUEUES: Final = _drumline("trainingqueues", "TrainingQueue", namespaced=False)
 GPU_POOLS: Final = _drumline("gpupools", "GpuPool", namespaced=False)
+
+PROVISIONING_REQUESTS: Final = Resource(
+    group="autoscaling.x-k8s.io",
+    version="v1",
+    plural="provisioningrequests",
+    kind="ProvisioningRequest",
+    namespaced=True,
+)
+CAPACITY_BUFFERS: Final = Resource(
+    group="autoscaling.x-k8s.io",
+    version="v1beta1",
+    plural="capacitybuffers",
+    kind="CapacityBuffer",
+    namespaced=True,
+)

@@ -6,6 +6,10 @@ It plays what was measured of version 1.36 (docs/autoscaling.md), on a clock tha
   whoever is to schedule it, and only once it was seen for 30 s.
 * Such pods are packed into what is free, then new nodes are added as far as the group's limit: it
   is not all-or-nothing. Each pod gets the event that says what came of it.
+* A ProvisioningRequest is granted as a whole or not at all, at once: its pods need not age. For ten
+  minutes after that its pods are imagined on the nodes, whatever is bound there; a refused one is
+  tried again after a minute.
+* A CapacityBuffer's pods are imagined beside those that are bound: it fills up again.
 * A node that no pod needs, those that ask for nodes counted, is a candidate (a soft taint) until
   somebody needs it; unneeded for long enough it gets `ToBeDeleted` and is gone 5 s later. Nodes
   annotated with scale-down-disabled stay.
@@ -17,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final
 
 from tests.cluster.kwok import fake_node
@@ -28,6 +33,8 @@ NODE_GPUS = 8
 SCAN_SECONDS: Final = 10.0
 AGE_SECONDS: Final = 30.0
 DRAIN_SECONDS: Final = 5.0
+BOOKED_SECONDS: Final = 600.0
+RETRY_SECONDS: Final = 60.0
 CANDIDATE: Final = "DeletionCandidateOfClusterAutoscaler"
 TO_BE_DELETED: Final = "ToBeDeletedByClusterAutoscaler"
 DISABLED: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
@@ -46,6 +53,8 @@ class ClusterAutoscaler:
     """--scale-down-unneeded-time."""
     after_add_seconds: float = 10.0
     """--scale-down-delay-after-add."""
+    serves_requests: bool = False
+    """Whether ProvisioningRequests and CapacityBuffers are looked at."""
     now: float = 0.0
     nodes: list[str] = field(default_factory=list[str])
     """Those that are there."""
@@ -56,6 +65,10 @@ class ClusterAutoscaler:
     _seen: dict[str, float] = field(default_factory=dict[str, float])
     """When a pod was first seen, by uid."""
     _unneeded: dict[str, float] = field(default_factory=dict[str, float])
+    _booked: dict[str, float] = field(default_factory=dict[str, float])
+    """When a request was granted, by uid."""
+    _refused: dict[str, float] = field(default_factory=dict[str, float])
+    """When a request is looked at again."""
     _drained: dict[str, float] = field(default_factory=dict[str, float])
     """When a node goes that is to be deleted."""
 
@@ -98,6 +111,8 @@ class ClusterAutoscaler:
             if name in free and pod["status"].get("phase") not in ("Succeeded", "Failed"):
                 free[name] -= gpus_of(pod)
                 needed.add(name)
+        if self.serves_requests:
+            self._serve(free=free, needed=needed)
         self._scale_up(pending, free=free, needed=needed)
         self._scale_down(needed)
 
@@ -112,6 +127,61 @@ class ClusterAutoscaler:
             if fits is not None:
                 free[fits] = free.get(fits, NODE_GPUS) - gpus
                 needed.add(fits)
+
+    def _serve(self, *, free: dict[str, int], needed: set[str]) -> None:
+        """Look at the requests, those that are booked first, and at the buffers."""
+        requests = self.kube.list("provisioningrequests", NAMESPACE)
+        for request in sorted(
+            requests, key=lambda each: each["metadata"]["uid"] not in self._booked
+        ):
+            pods = [
+                gpus
+                for each in request["spec"]["podSets"]
+                for gpus in [self._gpus_of_template(each["podTemplateRef"]["name"])] * each["count"]
+            ]
+            if all(pods):  # else of another node group
+                self._decide(request, pods, free=free, needed=needed)
+        for buffer in self.kube.list("capacitybuffers", NAMESPACE):
+            spec = buffer["spec"]
+            pods = [self._gpus_of_template(spec["podTemplateRef"]["name"])] * spec["replicas"]
+            if all(pods):
+                missing = min(_missing(pods, free), self.most - len(self.nodes))
+                free.update({self._add(): NODE_GPUS for _ in range(missing)})
+                _imagine(pods, free=free, needed=needed)
+
+    def _decide(
+        self, request: Json, pods: list[int], *, free: dict[str, int], needed: set[str]
+    ) -> None:
+        uid, missing = request["metadata"]["uid"], _missing(pods, free)
+        granted_at = self._booked.get(uid)
+        if granted_at is not None and self.now >= granted_at + BOOKED_SECONDS:
+            self._tell(request, "BookingExpired", "True", "CapacityReservationTimeExpired")
+        elif granted_at is not None:
+            _imagine(pods, free=free, needed=needed)
+        elif len(self.nodes) + missing <= self.most:
+            free.update({self._add(): NODE_GPUS for _ in range(missing)})
+            self._booked[uid] = self.now
+            _imagine(pods, free=free, needed=needed)
+            self._tell(request, "Provisioned", "True", "CapacityIsProvisioned")
+        elif self.now >= self._refused.get(uid, 0.0):
+            self._refused[uid] = self.now + RETRY_SECONDS
+            self._tell(request, "Provisioned", "False", "CapacityIsNotFound")
+
+    def _gpus_of_template(self, name: str) -> int:
+        """What a pod of it requests; 0 where it is for other nodes."""
+        spec = self.kube.get("podtemplates", name, NAMESPACE)["template"]["spec"]
+        return gpus_of({"spec": spec}) if spec["nodeSelector"].items() >= self.labels.items() else 0
+
+    def _tell(self, request: Json, kind: str, status: str, reason: str) -> None:
+        condition = {
+            "type": kind,
+            "status": status,
+            "reason": reason,
+            "message": "as the double says",
+            "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+        name = request["metadata"]["name"]
+        self.kube.patch_status("provisioningrequests", name, {"conditions": [condition]}, NAMESPACE)
 
     def _scale_down(self, needed: set[str]) -> None:
         for name in self.nodes:
@@ -195,6 +265,20 @@ class ClusterAutoscaler:
                 for each in conditions
             )
         )
+
+
+def _missing(pods: list[int], free: dict[str, int]) -> int:
+    """How many nodes these pods need beside what is free; each takes most of one."""
+    return max(0, len(pods) - sum(room >= max(pods) for room in free.values()))
+
+
+def _imagine(pods: list[int], *, free: dict[str, int], needed: set[str]) -> None:
+    """Take the places of pods that are not there."""
+    for gpus in pods:
+        name = next((name for name, room in free.items() if room >= gpus), None)
+        if name is not None:
+            free[name] -= gpus
+            needed.add(name)
 
 
 def gpus_of(pod: Json) -> int:

@@ -49,7 +49,10 @@ def session_operator(
     operator = OperatorProcess(
         kubeconfig=api.kubeconfig,
         folder=tmp_path_factory.mktemp("operator"),
-        settings={"DRUMLINE_READ_KARPENTER": "true"},  # mostly there is none
+        settings={
+            "DRUMLINE_READ_KARPENTER": "true",  # mostly there is none
+            "DRUMLINE_AUTOSCALING_MODES": "ProvisioningRequest,CapacityBuffer",
+        },
     )
     operator.start()
     yield operator

@@ -17,6 +17,7 @@ def create_growing_pool(
     quota: int,
     timeout: int,
     taints: tuple[Json, ...] = (),
+    mode: str = "Placeholders",
     zones: tuple[str, ...] = (),
 ) -> None:
     """A namespace, a pool without nodes that may grow, and a queue of that name."""
@@ -29,7 +30,7 @@ def create_growing_pool(
             "spec": {
                 "nodeSelector": {LABEL: name},
                 "autoscaling": {
-                    "mode": "Placeholders",
+                    "mode": mode,
                     "maxNodes": max_nodes,
                     "timeoutSeconds": timeout,
                     **({"zones": list(zones)} if zones else {}),

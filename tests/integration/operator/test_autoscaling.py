@@ -13,10 +13,12 @@ import pytest
 
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
+from tests.integration.operator.autoscaling_crds import CRDS
 from tests.integration.operator.cluster_autoscaler import (
     AGE_SECONDS,
     DRAIN_SECONDS,
     NAMESPACE,
+    RETRY_SECONDS,
     SCAN_SECONDS,
     ClusterAutoscaler,
 )
@@ -58,16 +60,17 @@ Grow = Callable[..., GrowingSite]
 
 @contextmanager
 def a_growing_site(
-    api: Kube, name: str, *, max_nodes: int, available: int, quota: int, timeout: int
+    api: Kube, name: str, *, max_nodes: int, available: int, quota: int, timeout: int, mode: str
 ) -> Generator[GrowingSite]:
     labels = {LABEL: name}
-    create_growing_pool(api, name, max_nodes=max_nodes, quota=quota, timeout=timeout)
+    create_growing_pool(api, name, max_nodes=max_nodes, quota=quota, timeout=timeout, mode=mode)
     autoscaler = ClusterAutoscaler(
         kube=api,
         labels=labels,
         first=next_nodes(),
         most=available,
         unneeded_seconds=UNNEEDED_SECONDS,
+        serves_requests=mode != "Placeholders",
     )
     site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
     try:
@@ -84,7 +87,12 @@ def grow(api: Kube) -> Iterator[Grow]:
     with ExitStack() as stack:
 
         def make(
-            *, max_nodes: int = 32, available: int = 32, quota: int = 256, timeout: int = 600
+            *,
+            max_nodes: int = 32,
+            available: int = 32,
+            quota: int = 256,
+            timeout: int = 600,
+            mode: str = "Placeholders",
         ) -> GrowingSite:
             name = f"grow-{next_nodes()}"
             return stack.enter_context(
@@ -95,6 +103,7 @@ def grow(api: Kube) -> Iterator[Grow]:
                     available=available,
                     quota=quota,
                     timeout=timeout,
+                    mode=mode,
                 )
             )
 
@@ -318,3 +327,68 @@ def test_all_nodes_come_in_one_zone_and_after_a_timeout_in_the_next(api: Kube) -
         for node in (*first.nodes, *second.nodes):
             api.delete("nodes", node)
         delete_growing_pool(api, name)
+
+
+@pytest.fixture
+def autoscaling_kinds(api: Kube) -> None:
+    """The cluster serves ProvisioningRequests and CapacityBuffers."""
+    for crd in CRDS:
+        api.ensure(crd)
+        name = crd["metadata"]["name"]
+        api.wait("customresourcedefinitions", name, None, is_established)
+
+
+def is_established(crd: Json | None) -> bool:
+    conditions: list[Json] = (crd or {}).get("status", {}).get("conditions") or []
+    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+
+@pytest.mark.usefixtures("autoscaling_kinds")
+def test_a_request_gets_all_nodes_or_none_and_its_booking_ends_with_the_start(grow: Grow) -> None:
+    growing = grow(available=3, mode="ProvisioningRequest")
+    site, autoscaler = growing.site, growing.autoscaler
+    site.submit("gang", nodes=4, gpusPerNode=8)
+    (request,) = site.kube.wait_all("provisioningrequests", NAMESPACE, bool)
+    spec = request["spec"]
+    assert spec["provisioningClassName"] == "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
+    assert spec["parameters"] == {"ValidUntilSeconds": "600"}
+    assert [each["count"] for each in spec["podSets"]] == [4]
+    assert autoscaler.advance(SCAN_SECONDS) == 0
+    autoscaler.most = 4
+    assert autoscaler.advance(RETRY_SECONDS + SCAN_SECONDS) == 4
+    site.wait("gang", phase_is("Running"))
+    for plural in ("provisioningrequests", "podtemplates"):
+        site.kube.wait_all(plural, NAMESPACE, lambda left: not left)
+    # With the request there the pods would be imagined on other nodes than their own.
+    assert autoscaler.advance(GIVE_BACK_SECONDS) == 0
+    site.end_pods("gang")
+    site.wait("gang", phase_is("Succeeded"))
+    autoscaler.advance(GIVE_BACK_SECONDS)
+    assert autoscaler.nodes == []
+
+
+@pytest.mark.usefixtures("autoscaling_kinds")
+def test_a_request_is_withdrawn_with_its_templates(grow: Grow) -> None:
+    growing = grow(available=3, mode="ProvisioningRequest")
+    site = growing.site
+    site.submit("gang", nodes=4, gpusPerNode=8)
+    site.kube.wait_all("provisioningrequests", NAMESPACE, bool)
+    give_up_after(site, 1)
+    for plural in ("provisioningrequests", "podtemplates"):
+        site.kube.wait_all(plural, NAMESPACE, lambda left: not left)
+    site.wait("gang", gave_up)
+
+
+@pytest.mark.usefixtures("autoscaling_kinds")
+def test_a_buffer_is_gone_before_it_would_be_filled_again(grow: Grow) -> None:
+    growing = grow(mode="CapacityBuffer")
+    site, autoscaler = growing.site, growing.autoscaler
+    site.submit("gang", nodes=2, gpusPerNode=8)
+    (buffer,) = site.kube.wait_all("capacitybuffers", NAMESPACE, bool)
+    assert buffer["spec"]["replicas"] == 2
+    assert autoscaler.advance(SCAN_SECONDS) == 2
+    site.wait("gang", phase_is("Running"))
+    for plural in ("capacitybuffers", "podtemplates"):
+        site.kube.wait_all(plural, NAMESPACE, lambda left: not left)
+    assert autoscaler.advance(GIVE_BACK_SECONDS) == 0
+    assert len(autoscaler.nodes) == 2

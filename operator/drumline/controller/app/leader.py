@@ -27,14 +27,13 @@ from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.reconciler.workers import work
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.scheduler.demand_objects import ObjectSettings
+from drumline.controller.scheduler.demand_modes import demand_modes
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
-from drumline.controller.scheduler.placeholders import Placeholders
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.node_health import NodeHealthBook
@@ -311,14 +310,11 @@ class LeaderComponents:
 
     def _wire_node_requests(self) -> NodeRequests:
         settings = self._term.settings
-        objects = ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
         requests = NodeRequests(
             state=self._state,
-            modes={
-                "Placeholders": Placeholders(
-                    client=self._term.client, settings=objects, clock=self._clocks.wall
-                )
-            },
+            modes=demand_modes(
+                client=self._term.client, settings=settings, clock=self._clocks.wall
+            ),
             karpenter=KarpenterReports(self._term.client) if settings.read_karpenter else None,
             metrics=self._term.metrics.autoscaling,
             clock=self._clocks.wall,

@@ -129,7 +129,7 @@ def placeholders_of(
                 "namespace": namespace,
                 "labels": {LABEL_NODE_DEMAND: demand.uid},
                 "annotations": {
-                    ANNOTATION_NODE_DEMAND: _record_of(demand) if index == 0 else name,
+                    ANNOTATION_NODE_DEMAND: record_of(demand) if index == 0 else name,
                     "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
                     "karpenter.sh/do-not-disrupt": "true",
                 },
@@ -143,7 +143,7 @@ def placeholders_of(
                     }
                 ],
             },
-            "spec": _pod_spec(demand, share=share, gang=gang, spec=spec, image=image),
+            "spec": placeholder_spec(demand, share=share, gang=gang, spec=spec, image=image),
         }
         for index, share in enumerate(demand.shares)
     ]
@@ -181,22 +181,36 @@ def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
             with suppress(msgspec.MsgspecError):
                 records[uid] = _RECORD.decode(text)
     return tuple(
-        NodeDemand(
-            uid=uid,
-            key=record.key,
-            pool=record.pool,
-            zone=record.zone,
-            nodes=record.nodes,
-            pool_nodes=record.pool_nodes,
-            shares=(NOTHING,) * record.placeholders,
-            asked_at=record.asked_at,
-        )
+        _demand_of(record, uid=uid)
         for uid, record in records.items()
         if counts[uid] == record.placeholders
     )
 
 
-def _record_of(demand: NodeDemand) -> str:
+def recorded_demand(annotations: Mapping[str, str], *, uid: str) -> NodeDemand | None:
+    """The demand that an object's annotation records; None: it records none."""
+    try:
+        record = _RECORD.decode(annotations.get(ANNOTATION_NODE_DEMAND, ""))
+    except msgspec.MsgspecError:
+        return None
+    return _demand_of(record, uid=uid)
+
+
+def _demand_of(record: AskedRecord, *, uid: str) -> NodeDemand:
+    return NodeDemand(
+        uid=uid,
+        key=record.key,
+        pool=record.pool,
+        zone=record.zone,
+        nodes=record.nodes,
+        pool_nodes=record.pool_nodes,
+        shares=(NOTHING,) * record.placeholders,
+        asked_at=record.asked_at,
+    )
+
+
+def record_of(demand: NodeDemand) -> str:
+    """What the first object of a demand says of it."""
     record = AskedRecord(
         key=demand.key,
         pool=demand.pool,
@@ -209,9 +223,10 @@ def _record_of(demand: NodeDemand) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def _pod_spec(
+def placeholder_spec(
     demand: NodeDemand, *, share: Resources, gang: Gang, spec: GpuPoolSpec, image: str
 ) -> Json:
+    """The spec of a pod that takes a share of a node, and that nobody binds."""
     zone = {ZONE_LABEL: demand.zone} if demand.zone else {}
     affinity = _affinity(gang)
     return {

@@ -230,7 +230,10 @@ class NodeRequests:
             spec = self._state.pools.get(demand.pool)
             if self._karpenter is not None and spec is not None:
                 text = bounded_answer(self._karpenter.answer(spec))
-            if not text and objects is not None:
+            if objects is None and spec is not None:
+                mode = self._mode(demand)
+                text = f"nothing: mode {mode} is not allowed (chart: rbac.autoscalingModes)"
+            elif not text and objects is not None:
                 text = await objects.answer(demand)
             heard = heard or text != self._said.get(demand.uid, "")
             self._said[demand.uid] = text
