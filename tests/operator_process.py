@@ -30,7 +30,7 @@ def prepare(kube: Kube) -> None:
             for manifest in yaml.safe_load_all(path.read_text()):
                 kube.ensure(manifest)
     for plural in ("trainingjobs", "trainingqueues", "gpupools"):
-        kube.wait("customresourcedefinitions", f"{plural}.drumline.dev", None, _established)
+        kube.wait("customresourcedefinitions", f"{plural}.drumline.dev", None, is_established)
     kube.ensure(
         {
             "apiVersion": "scheduling.k8s.io/v1",
@@ -43,7 +43,8 @@ def prepare(kube: Kube) -> None:
     kube.ensure({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "drumline-system"}})
 
 
-def _established(crd: Json | None) -> bool:
+def is_established(crd: Json | None) -> bool:
+    """Whether objects of this kind can be made."""
     conditions = (crd or {}).get("status", {}).get("conditions") or []
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 

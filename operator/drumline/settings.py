@@ -59,6 +59,9 @@ class Settings:
     """DRUMLINE_PREEMPTION_SECONDS: how long a preempted job may take to save."""
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     """DRUMLINE_SCHEDULING: JSON with the scheduling policy: waiting, order, reservations, ..."""
+    admit_workloads: bool = False
+    """DRUMLINE_ADMIT_WORKLOADS: whether workloads that are no TrainingJobs wait for quota, and are
+    let go by the operator: true or false."""
     capture_file: Path = Path("/tmp/drumline-capture.json")  # noqa: S108 - the pod's own emptyDir
     """DRUMLINE_CAPTURE_FILE: where a scheduling cycle is written when SIGUSR1 asks for one."""
     dynamic_resources: bool = False
@@ -142,6 +145,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
         preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
         scheduling=read.scheduling(),
+        admit_workloads=read.choice("ADMIT_WORKLOADS", "false", ("true", "false")) == "true",
         capture_file=Path(read.text("CAPTURE_FILE", str(defaults.capture_file))),
         dynamic_resources=read.choice("DYNAMIC_RESOURCES", "false", ("true", "false")) == "true",
         log_level=log_level,

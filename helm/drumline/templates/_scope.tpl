@@ -51,6 +51,14 @@
   resources: [pods/binding]
   verbs: [create]
 {{- end }}
+{{- if .Values.foreignPods.admission.enabled }}
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get, list, watch, update] # update: one that waits for its queue is resumed
+- apiGroups: [jobset.x-k8s.io]
+  resources: [jobsets]
+  verbs: [get, list, watch, update]
+{{- end }}
 {{- with include "drumline.openshiftRule" . }}
 {{ . }}
 {{- end }}

@@ -165,6 +165,21 @@ class PoolUsage(ApiModel):
     """How many of them foreign pods hold, which are no TrainingJob's. Absent: none."""
 
 
+class WaitingWorkload(ApiModel):
+    """Pods, a Job or a JobSet that wait for the queue and are no TrainingJob."""
+
+    workload: Annotated[str, Field(max_length=512)]
+    """`namespace/pods/name` of a pod or a group; of others the plural of their kind between."""
+    gpus: int
+    """GPUs that it waits for."""
+    position: int | None = None
+    """Its place in the line of the queue, jobs included; 1 is next. Absent: it is in none yet."""
+    reason: Annotated[str, Field(max_length=64)]
+    """Why it waits, from a closed list."""
+    message: Annotated[str, Field(max_length=512)]
+    """The reason with figures and names."""
+
+
 class TrainingQueueStatus(ApiModel):
     """What the operator last saw of the queue."""
 
@@ -178,6 +193,12 @@ class TrainingQueueStatus(ApiModel):
     """Jobs that hold GPUs."""
     pending_jobs: int | None = None
     """Jobs that wait."""
+    pending_workloads: int | None = None
+    """Other workloads that wait: pods at the gate, suspended Jobs and JobSets. Absent: none."""
+    waiting_workloads: Annotated[
+        list[WaitingWorkload] | None, Field(max_length=16, json_schema_extra=keyed_by("workload"))
+    ] = None
+    """The first of them, in the order in which the scheduler looks at them."""
     usage: Annotated[
         list[PoolUsage] | None, Field(max_length=32, json_schema_extra=keyed_by("gpuPool"))
     ] = None

@@ -15,6 +15,7 @@ import msgspec
 from drumline.api.overrides import MAX_BYTES, Overrides
 from drumline.kube import wire
 from drumline.kube.nesting import flattened
+from drumline.kube.placement import gate_of
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
@@ -208,6 +209,7 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         requests=pod_requests(spec),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
+        gate=gate_of(metadata, spec),
     )
 
 

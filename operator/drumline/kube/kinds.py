@@ -114,6 +114,10 @@ RESOURCE_SLICES: Final = _grouped(
     "resource.k8s.io", "resourceslices", "ResourceSlice", namespaced=False
 )
 RESOURCE_CLAIMS: Final = _grouped("resource.k8s.io", "resourceclaims", "ResourceClaim")
+JOBS: Final = _grouped("batch", "jobs", "Job")
+JOB_SETS: Final = Resource(
+    group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet", namespaced=True
+)
 
 TRAINING_JOBS: Final = _drumline("trainingjobs", "TrainingJob", namespaced=True)
 TRAINING_QUEUES: Final = _drumline("trainingqueues", "TrainingQueue", namespaced=False)

@@ -83,6 +83,53 @@ class ContainerView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     finished_time: str = ""
 
 
+class TolerationView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One toleration of a pod; `operator` and `effect` as core/v1 spells them, empty by default."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class ExpressionView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One condition on a node's labels."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+class PlacementView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where pods may run, as their spec says.
+
+    Attributes:
+        priority: The value of their priority class.
+        node_selector: Labels that a node must have.
+        affinity: Required node affinity: all expressions of at least one term; empty: any node.
+        tolerations: Which taints they ignore.
+    """
+
+    priority: int = 0
+    node_selector: dict[str, str] = {}
+    affinity: tuple[tuple[ExpressionView, ...], ...] = ()
+    tolerations: tuple[TolerationView, ...] = ()
+
+
+class GateView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A pod that our scheduling gate holds.
+
+    Attributes:
+        created_time: When it was created (RFC 3339).
+        is_last: Whether no other gate holds it.
+        placement: Where it may run.
+    """
+
+    created_time: str
+    is_last: bool
+    placement: PlacementView
+
+
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One pod.
 
@@ -101,6 +148,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
         containers: Its containers' states.
         init_containers: Its init containers' states, sidecars among them.
+        gate: Of a pod that the gate `drumline.dev/queue` holds back; None: it does not.
     """
 
     namespace: str
@@ -122,11 +170,54 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     requests: dict[str, int] = {}
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
+    gate: GateView | None = None
 
     @property
     def finished(self) -> bool:
         """Whether it holds no resources of its node any more."""
         return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+
+class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Equal pods of a workload.
+
+    Attributes:
+        name: Of the part of the workload that they are; empty where it has one part.
+        pods: How many of them run at a time, of those that are still to end.
+        requests: Of each, by resource name, as kube-scheduler counts.
+        placement: Where they may run.
+    """
+
+    name: str
+    pods: int
+    requests: dict[str, int]
+    placement: PlacementView
+
+
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One Job or JobSet.
+
+    Attributes:
+        creation_time: RFC 3339.
+        labels: Only of the `drumline.dev/` prefix.
+        annotations: Only of the `drumline.dev/` prefix.
+        is_child: Whether another workload controls it, and starts it.
+        suspended: Whether it is to have no pods.
+        over: Whether it has ended, or is being deleted.
+        shapes: Its pods.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    creation_time: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    is_child: bool = False
+    suspended: bool = False
+    over: bool = False
+    shapes: tuple[ShapeView, ...] = ()
 
 
 class TaintView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

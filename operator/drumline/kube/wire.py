@@ -21,6 +21,7 @@ class OwnerReference(_Wire, frozen=True, gc=False):
 
     uid: str
     controller: bool | None = None
+    kind: str = ""
 
 
 class Metadata(_Wire, frozen=True, gc=False):
@@ -52,6 +53,7 @@ class ResourceRequirements(_Wire, frozen=True, gc=False):
     """What a container, or a pod as a whole, asks for."""
 
     requests: dict[str, str] | None = None
+    limits: dict[str, str] | None = None
 
 
 _NOTHING_ASKED = ResourceRequirements()
@@ -65,14 +67,68 @@ class Container(_Wire, frozen=True, gc=False):
     restart_policy: str = ""
 
 
+class SchedulingGate(_Wire, frozen=True, gc=False):
+    """What keeps a pod from being scheduled."""
+
+    name: str = ""
+
+
+class Toleration(_Wire, frozen=True, gc=False):
+    """One toleration."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class PodNodeExpression(_Wire, frozen=True, gc=False):
+    """One requirement of node affinity."""
+
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class PodNodeTerm(_Wire, frozen=True, gc=False):
+    """One term of node affinity; `matchFields` name single nodes and are not read."""
+
+    match_expressions: list[PodNodeExpression] | None = None
+
+
+class PodNodeTerms(_Wire, frozen=True, gc=False):
+    """Required node affinity."""
+
+    node_selector_terms: list[PodNodeTerm] | None = None
+
+
+class PodNodeAffinity(_Wire, frozen=True, gc=False):
+    """Node affinity."""
+
+    required: PodNodeTerms | None = msgspec.field(
+        default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
+    )
+
+
+class Affinity(_Wire, frozen=True, gc=False):
+    """A pod's affinity."""
+
+    node_affinity: PodNodeAffinity | None = None
+
+
 class PodSpec(_Wire, frozen=True, gc=False):
-    """A pod's spec."""
+    """A pod's spec. What is raw is decoded only of pods that wait for a queue."""
 
     containers: list[Container] = []
     init_containers: list[Container] | None = None
     overhead: dict[str, str] | None = None
     resources: ResourceRequirements | None = None
     node_name: str = ""
+    scheduling_gates: list[SchedulingGate] | None = None
+    priority: int | None = None
+    node_selector: msgspec.Raw = msgspec.Raw(b"null")
+    affinity: msgspec.Raw = msgspec.Raw(b"null")
+    tolerations: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Waiting(_Wire, frozen=True, gc=False):
@@ -120,6 +176,68 @@ class PodStatus(_Wire, frozen=True, gc=False):
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+
+
+class TemplateOfPods(_Wire, frozen=True, gc=False):
+    """What a workload makes pods from."""
+
+    spec: PodSpec
+
+
+class BatchJobSpec(_Wire, frozen=True, gc=False):
+    """A Job's spec."""
+
+    template: TemplateOfPods
+    parallelism: int | None = None
+    completions: int | None = None
+    suspend: bool | None = None
+
+
+class BatchJobStatus(_Wire, frozen=True, gc=False):
+    """A Job's status, or a JobSet's."""
+
+    conditions: list[Condition] | None = None
+    succeeded: int | None = None
+
+
+_UNSEEN = BatchJobStatus()
+
+
+class BatchJob(_Wire, frozen=True, gc=False):
+    """A Job."""
+
+    metadata: Metadata
+    spec: BatchJobSpec
+    status: BatchJobStatus = _UNSEEN
+
+
+class JobTemplate(_Wire, frozen=True, gc=False):
+    """What a JobSet makes Jobs from."""
+
+    spec: BatchJobSpec
+
+
+class ReplicatedJob(_Wire, frozen=True, gc=False):
+    """Equal Jobs of a JobSet."""
+
+    name: str
+    template: JobTemplate
+    replicas: int | None = None
+
+
+class JobSetSpec(_Wire, frozen=True, gc=False):
+    """A JobSet's spec."""
+
+    replicated_jobs: list[ReplicatedJob] = []
+    suspend: bool | None = None
+
+
+class JobSet(_Wire, frozen=True, gc=False):
+    """A JobSet."""
+
+    metadata: Metadata
+    spec: JobSetSpec
+    status: BatchJobStatus = _UNSEEN
 
 
 _NEW = PodStatus()

@@ -162,6 +162,28 @@ async def merge_patch(
     )
 
 
+async def strategic_patch(
+    client: KubeClient,
+    resource: Resource,
+    *,
+    name: str,
+    body: Mapping[str, Any],
+    namespace: str | None = None,
+) -> Written:
+    """Change an object of a built-in kind; lists are merged by the keys of their kind.
+
+    A `metadata.uid` in the body makes the patch conditional on it.
+
+    Raises:
+        Conflict: It is another object of this name.
+        KubeError: Anything else.
+    """
+    path = resource.path(namespace=namespace, name=name)
+    return await _send(
+        client, Verb.PATCH, resource, path=path, body=_encode(body), content_type=_STRATEGIC_PATCH
+    )
+
+
 async def add_owner(
     client: KubeClient,
     resource: Resource,
@@ -178,11 +200,8 @@ async def add_owner(
         NotFound: It is gone, perhaps with its last owner.
         KubeError: Anything else.
     """
-    path = resource.path(namespace=namespace, name=name)
-    body = _encode({"metadata": {"ownerReferences": [owner]}})
-    return await _send(
-        client, Verb.PATCH, resource, path=path, body=body, content_type=_STRATEGIC_PATCH
-    )
+    body = {"metadata": {"ownerReferences": [owner]}}
+    return await strategic_patch(client, resource, name=name, body=body, namespace=namespace)
 
 
 async def bind(client: KubeClient, pod: str, *, uid: str, namespace: str, node: str) -> None:

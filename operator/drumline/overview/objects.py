@@ -198,6 +198,16 @@ class UsedOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     foreign_gpus: int = 0
 
 
+class WaitingOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.waitingWorkloads of a queue."""
+
+    workload: str = ""
+    gpus: int = 0
+    position: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
 class BudgetOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
     """spec.budget of a queue."""
 
@@ -239,6 +249,8 @@ class QueueStatus(ObjectPart, frozen=True, rename="camel", gc=False):
     """What a queue holds and held, as the operator last wrote it."""
 
     usage: list[UsedOfPool] | None = None
+    pending_workloads: int = 0
+    waiting_workloads: list[WaitingOfQueue] | None = None
     share_seconds: int | None = None
     share_seconds_at: str | None = None
     budget: SpentOfBudget | None = None

@@ -9,7 +9,7 @@ from itertools import pairwise
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
-from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow
+from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
 from drumline_trainer.contract import plain
 
 
@@ -35,6 +35,8 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 admitted_jobs=admitted[name],
                 waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
                 waiting=_line(waiting, name, now=cluster.as_of),
+                workloads=known[name].status.pending_workloads if name in known else 0,
+                waiting_workloads=_workloads(known.get(name)),
                 budget=budget_row(known.get(name), quotas, now=cluster.as_of),
                 stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
             )
@@ -117,6 +119,20 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
 def _line(waiting: Lines, queue: str, *, now: float) -> tuple[JobRow, ...]:
     jobs = waiting.get(queue, ())
     return tuple(job_row(job, now=now, position=place) for place, job in enumerate(jobs, start=1))
+
+
+def _workloads(queue: QueueObject | None) -> tuple[WorkloadRow, ...]:
+    """What else waits for a queue, as the operator last wrote it."""
+    return tuple(
+        WorkloadRow(
+            workload=plain(each.workload),
+            gpus=each.gpus,
+            position=each.position,
+            reason=plain(each.reason),
+            message=plain(each.message),
+        )
+        for each in (queue.status.waiting_workloads if queue else None) or ()
+    )
 
 
 def _had(queue: QueueObject) -> float:

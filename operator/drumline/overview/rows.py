@@ -158,6 +158,24 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
     back_at: float | None = None
 
 
+class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
+    """Pods, a Job or a JobSet that wait for a queue and are no TrainingJob.
+
+    Attributes:
+        workload: `namespace/pods/name`, or the plural of another kind.
+        gpus: GPUs that it waits for.
+        position: its place in the line of the queue, jobs included; absent: in none yet.
+        reason: why it waits, from a closed list.
+        message: the reason with figures and names.
+    """
+
+    workload: str
+    gpus: int
+    position: int | None = None
+    reason: str = ""
+    message: str = ""
+
+
 class QueueRow(OverviewRow, frozen=True, kw_only=True):
     """One queue and its line.
 
@@ -167,6 +185,8 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         admitted_jobs: jobs that hold GPUs.
         waiting_gpus: GPUs that its waiting jobs ask for.
         waiting: its waiting jobs, the next first.
+        workloads: how many other workloads wait for it.
+        waiting_workloads: the first of them.
         budget: its budget; absent: it has none.
         stop_policy: None, Hold (nothing more of it starts) or HoldAndDrain (what runs leaves, too).
     """
@@ -176,6 +196,8 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     admitted_jobs: int
     waiting_gpus: int
     waiting: tuple[JobRow, ...]
+    workloads: int = 0
+    waiting_workloads: tuple[WorkloadRow, ...] = ()
     budget: BudgetRow | None = None
     stop_policy: str = "None"
 

@@ -277,6 +277,8 @@ class Admission:
     def _preempt(self, *, gang: Gang, rejected: RejectedByPools) -> Preemption | None:
         """Step 4."""
         session = self._session
+        if gang.is_foreign:
+            return None
         preemption = session.preemptor.preempt(
             gang=gang, queue=session.queues[gang.queue], rejections=rejected.rejections
         )

@@ -216,7 +216,7 @@ def with_node_needs(
 
 def _may_ask(gang: Gang) -> bool:
     """Whether nodes are asked for a gang; not for one whose victims leave, nor for a group."""
-    return not (gang.group or gang.nominated)
+    return not (gang.group or gang.nominated or gang.is_foreign)
 
 
 def _needs(

@@ -193,6 +193,80 @@ def test_a_pod_gets_no_gpus_after_its_creation(kubectl: Kubectl, namespace: str)
     kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
 
 
+def test_the_gate_and_the_mark_of_a_pod_are_the_operator_s(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    """Others neither open a gate, nor mark a pod as let go, nor go past the gate with GPUs."""
+    values = ("foreignPods.enabled", "foreignPods.admission.enabled")
+    required = "foreignPods.admission.required"
+    with in_force(helm, kubectl, namespace, *values, required, names=POLICIES):
+        user = Submitter(kubectl, namespace)
+        assert "needs the scheduling gate" in user.wait_for_refusal(notebook(queue="research"))
+        assert user.refusal(notebook(gpus=None)) == ""
+        marked = json.loads(notebook(gpus=None))
+        marked["metadata"]["annotations"] = {"drumline.dev/admitted": "{}"}
+        assert "written by the operator" in user.refusal(json.dumps(marked))
+        bound = json.loads(gated_notebook())
+        bound["spec"]["nodeName"] = "nowhere"
+        assert "until all schedulingGates" in user.refusal(json.dumps(bound))  # by the API server
+
+        kubectl("create", "-n", namespace, "-f", "-", stdin=gated_notebook())
+        patch = ("patch", "pod", "notebook", "-n", namespace)
+        pods = f"/api/v1/namespaces/{namespace}/pods/notebook/binding"
+        with pytest.raises(AssertionError, match="schedulingGates"):
+            kubectl("create", "--raw", pods, "-f", "-", stdin=binding())
+        for body, refusal in (
+            ({"spec": {"schedulingGates": None}}, "opened by the operator"),
+            ({"metadata": {"annotations": {"drumline.dev/admitted": "{}"}}}, "by the operator"),
+        ):
+            with pytest.raises(AssertionError, match=refusal):
+                kubectl(*patch, "--type=merge", "-p", json.dumps(body))
+        kubectl("label", "pod", "notebook", "-n", namespace, "other=label")
+        account = f"elsewhere:{namespace}-drumline-operator"
+        operator = f"--as=system:serviceaccount:{account}"
+        admin = ("create", "clusterrolebinding", namespace, "--clusterrole=cluster-admin")
+        kubectl(*admin, f"--serviceaccount={account}")
+        try:
+            body = {"spec": {"schedulingGates": None}}
+            kubectl(*patch, operator, "--type=merge", "-p", json.dumps(body))
+        finally:
+            kubectl("delete", "clusterrolebinding", namespace)
+        kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+
+
+def test_jobs_that_wait_are_the_operator_s_to_resume(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    values = ("foreignPods.enabled", "foreignPods.admission.enabled")
+    with in_force(helm, kubectl, namespace, *values, names=("-workloads",)):
+        user = Submitter(kubectl, namespace)
+        waits = json.loads(workload("Job", queue="research"))
+        waits["metadata"]["labels"] = {QUEUE: "other"}
+        assert "names it in the labels of its pods" in user.wait_for_refusal(json.dumps(waits))
+        waits["metadata"]["labels"] = {QUEUE: "research"}
+        marked = {**waits["metadata"], "annotations": {"drumline.dev/admitted": "{}"}}
+        refused = user.refusal(json.dumps({**waits, "metadata": marked}))
+        assert "written by the operator" in refused
+        assert user.refusal(workload("Job", queue="research")) == ""  # its pods pay as any other
+
+        kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(waits))
+        patch = ("patch", "job", "any", "-n", namespace, "--type=merge", "-p")
+        for body, refusal in (
+            ({"spec": {"suspend": False}}, "resumed by the operator"),
+            ({"metadata": {"labels": {QUEUE: "other"}}}, "stays as it is"),
+        ):
+            with pytest.raises(AssertionError, match=refusal):
+                kubectl(*patch, json.dumps(body))
+        kubectl(*patch, json.dumps({"spec": {"parallelism": 2}}))
+        kubectl("delete", "job", "any", "-n", namespace, "--wait=false")
+
+
+def gated_notebook() -> str:
+    pod = json.loads(notebook(queue="research"))
+    pod["spec"]["schedulingGates"] = [{"name": QUEUE}]
+    return json.dumps(pod)
+
+
 def binding(**metadata: Json) -> str:
     """What a scheduler sends that places the pod."""
     return json.dumps(

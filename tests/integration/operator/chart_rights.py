@@ -29,6 +29,25 @@ PATHS = {
 
 
 @contextmanager
+def operator_policy(api: Kube, *settings: str) -> Iterator[None]:
+    """The policy by which the API server compares what the chart's operator changes of pods."""
+    chart = _chart(settings, release="drumline", namespace=NAMESPACE)
+    made = [
+        each
+        for each in chart
+        if each["kind"].startswith("ValidatingAdmissionPolicy")
+        and each["metadata"]["name"] == "drumline-operator-pods"
+    ]
+    for manifest in made:
+        api.ensure(manifest)
+    try:
+        yield
+    finally:
+        for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
+            api.delete(plural, "drumline-operator-pods")
+
+
+@contextmanager
 def token_of(
     api: Kube,
     account: str,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drumline.cli.overview import tables
+from drumline.cli.ui import pages
 from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import BudgetRow
@@ -36,6 +37,28 @@ def test_a_queue_has_its_quota_its_jobs_and_its_line() -> None:
     assert (nowhere.quotas, len(nowhere.waiting)) == ((), 1)
     assert [row.queue for row in queue_rows(cluster, only="idle")] == ["idle"]
     assert queue_rows(cluster, only="none") == ()
+
+
+def test_what_waits_beside_jobs_has_its_place_and_its_reason_on_the_page_and_in_the_terminal() -> (
+    None
+):
+    waits = {"gpus": 4, "reason": "QuotaExhausted", "message": "needs <4>"}
+    status = {
+        "pendingWorkloads": 17,
+        "waitingWorkloads": [
+            {"workload": "team/pods/notebook", "position": 2, **waits},
+            {"workload": "team/pods/crew", **waits},
+        ],
+    }
+    (row,) = queue_rows(a_cluster(a_queue("research", status=status)))
+    assert (row.workloads, [each.position for each in row.waiting_workloads]) == (17, [2, None])
+    text = tables.queues([row], now=NOW)
+    lines = [line.split() for line in text.splitlines()]
+    assert ["2", "team/pods/notebook", "4", "QuotaExhausted", "needs", "<4>"] in lines
+    assert "  15 more" in text
+    page = pages.overview(a_cluster(a_queue("research", status=status)))
+    assert "17 other workloads in line of queue research" in page
+    assert "needs &lt;4&gt;" in page
 
 
 @pytest.mark.parametrize(

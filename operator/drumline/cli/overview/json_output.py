@@ -30,6 +30,7 @@ from drumline.overview.rows import (
     StayRow,
     UsageRow,
     WhyCard,
+    WorkloadRow,
 )
 
 FILE: Final = Path("docs/cli-output.schema.json")
@@ -46,7 +47,16 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
 """By command: what its rows are."""
 _DESCRIBED: Final = {
     kind.__name__: kind
-    for kind in (*KINDS.values(), StayRow, QuotaRow, BudgetRow, BudgetDay, HolderRow, GanttBar)
+    for kind in (
+        *KINDS.values(),
+        StayRow,
+        QuotaRow,
+        WorkloadRow,
+        BudgetRow,
+        BudgetDay,
+        HolderRow,
+        GanttBar,
+    )
 }
 _ATTRIBUTE: Final = re.compile(r"^(\w+): (.*(?:\n    .*)*)", re.MULTILINE)
 

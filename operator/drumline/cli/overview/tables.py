@@ -86,7 +86,9 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
     """Each queue with its line."""
     if not rows:
         return "no queues\n"
-    return "\n".join(f"{_queue_head(row)}\n{_line(row.waiting, now=now)}" for row in rows)
+    return "\n".join(
+        f"{_queue_head(row)}\n{_line(row.waiting, now=now)}{_workloads(row)}" for row in rows
+    )
 
 
 def _queue_head(row: QueueRow) -> str:
@@ -140,6 +142,25 @@ def quota_sentence(quota: QuotaRow) -> str:
     """What of a quota is held."""
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
     return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held{foreign}"
+
+
+def _workloads(row: QueueRow) -> str:
+    """What waits beside jobs: their places are counted in one line."""
+    if not row.workloads:
+        return ""
+    heads = ("  #", "NO JOBS", "GPUS", "REASON", "DETAIL")
+    cells = [
+        (
+            f"  {each.position or _NOTHING}",
+            each.workload,
+            str(each.gpus),
+            each.reason,
+            each.message,
+        )
+        for each in row.waiting_workloads
+    ]
+    left = row.workloads - len(cells)
+    return _text([heads, *cells], left=(1, 3, 4)) + (f"  {left} more\n" if left > 0 else "")
 
 
 def _line(waiting: Sequence[JobRow], *, now: float) -> str:

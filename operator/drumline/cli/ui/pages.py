@@ -119,8 +119,9 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     ]
     running = element("small", f"{many(row.admitted_jobs, 'job')} running")
     head = element("h3", row.queue, running, *(element("small", link) for link in more))
+    workloads = _workloads(row)
     if not row.waiting:
-        return joined(head, quotas)
+        return joined(head, quotas, workloads)
     cells = (
         (
             str(each.position),
@@ -136,7 +137,24 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     more = element("p", f"{many(left, 'job')} more: drumline queue {row.queue}", class_="soft")
     heads = ("#", "job", "GPUs", "waits", "starts", "why")
     line = table(f"Line of queue {row.queue}", heads, cells)
-    return joined(head, quotas, line, more if left > 0 else "")
+    return joined(head, quotas, line, more if left > 0 else "", workloads)
+
+
+def _workloads(row: QueueRow) -> Markup:
+    """What waits for the queue beside jobs: their places are counted in one line."""
+    if not row.workloads:
+        return joined()
+    cells = (
+        (
+            str(each.position or NOTHING),
+            each.workload,
+            str(each.gpus),
+            joined(element("strong", each.reason), " ", each.message),
+        )
+        for each in row.waiting_workloads
+    )
+    title = f"{many(row.workloads, 'other workload')} in line of queue {row.queue}"
+    return table(title, ("#", "workload", "GPUs", "why"), cells)
 
 
 def _quota(quota: QuotaRow) -> Markup:

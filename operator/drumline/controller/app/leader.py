@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
+from drumline.controller.app.components import check_announcements, pod_settings_of
 from drumline.controller.app.warm_caches import Listener, WarmCaches
-from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.queues import policy_of
 from drumline.controller.reconciler.device_binder import DeviceBinder
@@ -35,15 +35,16 @@ from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.controller.scheduler.workload_admission import WorkloadAdmission
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.usage_reporter import UsageReporter
+from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import GPU_POOLS, Resource
 from drumline.kube.views import Key, PodView
-from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.scheduling.model import Policy
 from drumline.settings import Settings
@@ -54,8 +55,6 @@ WORKERS = 32
 BURST_SECONDS = 0.1
 """A gang of hundreds is reconciled ten times a second, not once for each event of a pod."""
 CATCH_UP_SECONDS = 5.0
-ANNOUNCEMENT_SECONDS = 5.0
-"""At least this often announced disruptions are judged again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +119,7 @@ class LeaderComponents:
         self._queue = queue
         self._watch = agents.watch
         self._wake = asyncio.Event()
-        self._pods = _pod_settings(settings)
+        self._pods = pod_settings_of(settings)
         self._caches = caches
         self._state = caches.state
         self._informers = caches.informers
@@ -182,12 +181,10 @@ class LeaderComponents:
             captures=self.captures,
             node_requests=node_requests,
             guard=guard,
+            admission=self._start_admission(group),
             enqueue=self._queue.add,
         )
-        for _ in range(WORKERS):
-            group.create_task(
-                work(queue=self._queue, reconciler=self._reconciler, metrics=self._term.metrics)
-            )
+        self._start_workers(group)
         group.create_task(scheduler.run())
         group.create_task(self._look_at_all(after=scheduler.first_cycle_over))
         group.create_task(node_requests.run())
@@ -195,7 +192,7 @@ class LeaderComponents:
         group.create_task(messages.run())
         group.create_task(forecasts.run())
         group.create_task(
-            _check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
+            check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
         )
         self._reporter = self._wire_reporter(usage, node_requests)
         group.create_task(self._reporter.run())
@@ -213,6 +210,12 @@ class LeaderComponents:
                 progress=self._watch.progress,
             )
         )
+
+    def _start_workers(self, group: asyncio.TaskGroup) -> None:
+        for _ in range(WORKERS):
+            group.create_task(
+                work(queue=self._queue, reconciler=self._reconciler, metrics=self._term.metrics)
+            )
 
     def _restore_statuses(self, policy: Policy) -> QueueUsageHistory:
         """What is known against nodes, and what queues have used lately: it is in statuses."""
@@ -332,6 +335,20 @@ class LeaderComponents:
             wake_scheduler=self._wake.set,
         )
 
+    def _start_admission(self, group: asyncio.TaskGroup) -> WorkloadAdmission | None:
+        if self._state.workloads is None:
+            return None
+        admission = WorkloadAdmission(
+            client=self._term.client,
+            state=self._state,
+            workloads=self._state.workloads,
+            events=WorkloadEvents(self._recorder),
+            seen=self._informers.wait_version,
+            wake_scheduler=self._wake.set,
+        )
+        group.create_task(admission.run())
+        return admission
+
     def _pods_of_ours(self) -> Iterable[PodView]:
         """The pods in namespaces whose jobs are this installation's."""
         pods = self._informers.pods.values()
@@ -365,30 +382,3 @@ class LeaderComponents:
             autoscaling=node_requests.status_fields,
             clock=self._clocks.wall,
         )
-
-
-async def _check_announcements(
-    state: ClusterCache, *, enqueue: Callable[[str], None], wake: asyncio.Event
-) -> None:
-    """A disruption that is announced for a stated time comes near without an event of its node."""
-    while True:
-        await asyncio.sleep(ANNOUNCEMENT_SECONDS)
-        for change in state.nodes.check_announcements():
-            if change.schedulable:
-                wake.set()
-            for key in change.jobs:
-                enqueue(key)
-
-
-def _pod_settings(settings: Settings) -> PodSettings:
-    return PodSettings(
-        trainer_image=settings.trainer_image,
-        join_image=settings.operator_image,
-        agent_image=settings.agent_image or None,
-        priority_class=settings.priority_class,
-        user=settings.training_user,
-        operator_namespace=settings.namespace,
-        trainer_pod=settings.trainer_pod,
-        max_grace_seconds=int(settings.preemption_seconds),
-        metrics_from=settings.metrics_from,
-    )

@@ -71,6 +71,8 @@ class WarmCaches:
         metrics: Metrics,
         wall: Callable[[], float],
     ) -> None:
+        self._client = client
+        self._admits_workloads = settings.admit_workloads
         self.scope = InstallationScope.of(settings)
         self.informers = Informers.of(
             client,
@@ -87,11 +89,14 @@ class WarmCaches:
             progress=self._progress,
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
             scope=self.scope,
+            admits_workloads=settings.admit_workloads,
             judge_later=self._judge.add,
         )
 
     async def fill(self, group: asyncio.TaskGroup) -> None:
         """Start the informers in `group`; returns when every cache holds a whole list."""
+        if self._admits_workloads:
+            self.informers = await self.informers.with_workloads(self._client, scope=self.scope)
         EventHandlers(
             self.state,
             enqueue=self._enqueue,

@@ -21,8 +21,16 @@ from drumline.controller.cache.pods import JobPods
 from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
+from drumline.controller.cache.workloads import Workloads
 from drumline.controller.conversion.nodes import pool_of
-from drumline.kube.views import ObjectView, PodView, PriorityClassView, TrainingJobView
+from drumline.kube.kinds import Resource
+from drumline.kube.views import (
+    ObjectView,
+    PodView,
+    PriorityClassView,
+    TrainingJobView,
+    WorkloadView,
+)
 from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
@@ -40,6 +48,7 @@ class ClusterCache:
         progress: the progress that a job's agents reported last, by the job's uid.
         platform_tolerations: what the platform adds to pods of the bundled trainer.
         scope: of this installation.
+        admits_workloads: whether workloads that are no TrainingJobs wait here for quota.
         judge_later: takes a job whose verdict is to be given to `jobs.settle`; None: jobs are
             judged at once.
     """
@@ -51,6 +60,7 @@ class ClusterCache:
         progress: Callable[[str], Progress | None] = lambda _: None,
         platform_tolerations: tuple[Toleration, ...] = (),
         scope: InstallationScope = EVERYWHERE,
+        admits_workloads: bool = False,
         judge_later: Callable[[Job], None] | None = None,
     ) -> None:
         self.nodes = nodes
@@ -68,6 +78,11 @@ class ClusterCache:
         self.budgets = QueueBudgets(self.queues, price_of=self._price_of)
         self.interruptions = Interruptions()
         self._priorities = PriorityCache()
+        self.workloads = (
+            Workloads(queues=self.queues, pools=self.pools, scope=scope)
+            if admits_workloads
+            else None
+        )
         self.scheduling = SnapshotBuilder(
             Sources(
                 jobs=self.jobs,
@@ -80,6 +95,7 @@ class ClusterCache:
                 budgets=self.budgets,
                 interruptions=self.interruptions,
                 priorities=self._priorities,
+                workloads=self.workloads,
             ),
             progress=progress,
             platform_tolerations=platform_tolerations,
@@ -90,12 +106,24 @@ class ClusterCache:
         """Take in an event of a TrainingJob; returns why it cannot be read, if that is news."""
         return self.jobs.on_job(old, new)
 
-    def on_pod(self, old: PodView | None, new: PodView | None) -> None:
-        """Take in an event of a pod: of ours by job, of any owner by node."""
+    def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
+        """Take in an event of a pod: of ours by job, of any owner by node.
+
+        Returns:
+            Whether it waits for quota, or did.
+        """
         self.nodes.on_pod(old, new)
         self.pods.on_pod(old, new)
         if old is None and new is not None:
             self.scheduling.learn_requests(new)
+        return self.workloads is not None and self.workloads.on_pod(old, new)
+
+    def on_workload(
+        self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
+    ) -> None:
+        """Take in an event of a Job or JobSet that names a queue."""
+        if self.workloads is not None:
+            self.workloads.on_workload(resource, old, new)
 
     def on_pool(self, old: ObjectView | None, new: ObjectView | None) -> str | None:
         """Take in an event of a GpuPool; returns why it cannot be read, if so."""

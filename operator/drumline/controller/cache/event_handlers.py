@@ -10,6 +10,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.scheduled_state import scheduled_state
 from drumline.kube.device_views import DeviceSliceView, ResourceClaimView
+from drumline.kube.informer import Informer
 from drumline.kube.store import Change, Event
 from drumline.kube.views import (
     NamespaceView,
@@ -18,6 +19,7 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
     TrainingJobView,
+    WorkloadView,
 )
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
@@ -62,6 +64,8 @@ class EventHandlers:
         informers.pools.subscribe(self._on_pool)
         informers.queues.subscribe(self._on_queue)
         informers.priority_classes.subscribe(self._on_priority_class)
+        for workloads in informers.workloads:
+            self.follow(workloads)
         informers.namespaces.subscribe(self._on_namespace)
         if informers.devices is not None:
             slices, claims = informers.devices
@@ -86,15 +90,24 @@ class EventHandlers:
 
     def _on_pod(self, event: Event[PodView]) -> None:
         old, new = _sides(event)
-        self._state.on_pod(old, new)
+        waits = self._state.on_pod(old, new)
         job = event.view.labels.get(LABEL_JOB) if self._covers(event.view.namespace) else None
         if job is not None:
             self._enqueue_soon(f"{event.view.namespace}/{job}")
         placed = any(
             pod is not None and self._state.nodes.may_be_pooled(pod.node_name) for pod in (old, new)
         )
-        if placed and _capacity_changed(old, new, foreign=job is None):
+        if waits or (placed and _capacity_changed(old, new, foreign=job is None)):
             self._wake_scheduler()
+
+    def follow(self, workloads: Informer[WorkloadView]) -> None:
+        """Receive every later event of Jobs or JobSets that name a queue."""
+
+        def on_workload(event: Event[WorkloadView]) -> None:
+            self._state.on_workload(workloads.resource, *_sides(event))
+            self._wake_scheduler()
+
+        workloads.subscribe(on_workload)
 
     def _on_node(self, event: Event[NodeView]) -> None:
         change = self._state.nodes.on_node(*_sides(event))

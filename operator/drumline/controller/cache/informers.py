@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
-from drumline.kube import codec, device_codec
+from drumline.api.base import LABEL_QUEUE
+from drumline.kube import codec, device_codec, reads, workloads
 from drumline.kube.client import KubeClient
 from drumline.kube.device_views import DeviceSliceView, ResourceClaimView
-from drumline.kube.errors import Unreadable
+from drumline.kube.errors import Forbidden, KubeError, NotFound, Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
     GPU_POOLS,
+    JOB_SETS,
+    JOBS,
     NAMESPACES,
     NODES,
     PODS,
@@ -24,15 +27,18 @@ from drumline.kube.kinds import (
     RESOURCE_SLICES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
+    Resource,
 )
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
 from drumline.kube.views import (
+    Key,
     NamespaceView,
     NodeView,
     ObjectView,
     PodView,
     PriorityClassView,
     TrainingJobView,
+    WorkloadView,
 )
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
@@ -56,6 +62,9 @@ class Informers:
     namespaces: Informer[NamespaceView]
     devices: tuple[Informer[DeviceSliceView], Informer[ResourceClaimView]] | None = None
     """Slices and claims; None: Dynamic Resource Allocation is not looked at."""
+    workloads: tuple[Informer[WorkloadView], ...] = ()
+    """Jobs and JobSets that name a queue, where they wait for it; one for each kind and namespace
+    of the scope."""
 
     @classmethod
     def of(
@@ -130,6 +139,26 @@ class Informers:
             self.priority_classes,
             self.namespaces,
             *(self.devices or ()),
+            *self.workloads,
+        )
+
+    async def with_workloads(self, client: KubeClient, *, scope: InstallationScope) -> Informers:
+        """With Jobs, and with JobSets where there are any now, that name a queue."""
+        decoders = {JOBS: workloads.batch_job}
+        if await _is_served(client, JOB_SETS, namespace=scope.reads[0]):
+            decoders[JOB_SETS] = workloads.job_set
+        return replace(
+            self,
+            workloads=tuple(
+                Informer(
+                    client,
+                    resource,
+                    decode=decode,
+                    selection=Selection(namespace=namespace, label_selector=LABEL_QUEUE),
+                )
+                for resource, decode in decoders.items()
+                for namespace in scope.reads
+            ),
         )
 
     async def wait_synced(self) -> None:
@@ -139,6 +168,12 @@ class Informers:
     async def catch_up(self) -> None:
         """Return when all that was written before this call is part of every cache."""
         await asyncio.gather(*(informer.catch_up() for informer in self.all()))
+
+    async def wait_version(self, resource: Resource, key: Key, *, version: str) -> None:
+        """Return once this version of an object is seen; the caller bounds the wait."""
+        for each in self.all():
+            if each.resource == resource and each.get(key) is not None:
+                await each.wait_version(version)
 
     def silent_seconds(self, kind: str) -> float:
         """How long the most silent watch of this kind was not heard of; inf before the first."""
@@ -176,3 +211,16 @@ def _warn_of_dra(error: Unreadable) -> None:
 def _warn_of_selectors(error: Unreadable) -> None:
     """With rights of before: queues are open to the namespaces alone that they name."""
     log.warning("namespace_labels_unreadable", why=error.message)
+
+
+async def _is_served(client: KubeClient, resource: Resource, *, namespace: str | None) -> bool:
+    try:
+        await reads.newest_version(client, resource, namespace=namespace, query={})
+    except NotFound:
+        return False
+    except Forbidden as error:
+        log.warning("workloads_not_read", resource=resource.plural, error=error.message)
+        return False
+    except KubeError:  # the informer tries again
+        return True
+    return True

@@ -24,7 +24,7 @@ jobs wait then. Pods with GPUs whose label names no such queue are paid for by t
 
 Whoever may create pods may bind them to any node and ask for any number of GPUs, which its kubelet
 rejects. So a pod that no kubelet has accepted, or on a node that is not ready, is charged to no
-queue.
+queue; but for one that our gate held (`gated_pods`), which is charged from when it was let go.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 
-from drumline.api.base import LABEL_JOB, LABEL_QUEUE
+from drumline.api.base import ANNOTATION_ADMITTED, LABEL_JOB, LABEL_QUEUE
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.namespaces import NamespaceCache
@@ -66,6 +66,7 @@ class RemainingPods:
         namespaces: their labels, by which queues select them.
         scope: the namespaces whose pods may be charged: another installation's never are.
         positions_of: the members of a job that holds its assignment.
+        admits_workloads: whether this installation lets pods go that its gate holds.
     """
 
     def __init__(
@@ -77,7 +78,9 @@ class RemainingPods:
         namespaces: NamespaceCache,
         scope: InstallationScope,
         positions_of: Callable[[Job], MemberPositions],
+        admits_workloads: bool = False,
     ) -> None:
+        self._admits_workloads = admits_workloads
         self._jobs = jobs
         self._pods = pods
         self._queues = queues
@@ -133,9 +136,8 @@ class RemainingPods:
                 orphans[pod.owner_uid].append(pod)
         charged: list[ChargedPod] = []
         for pod in foreign:
-            pays = (
-                ready and _is_accepted(pod) and (LABEL_QUEUE in pod.labels or _may_have_gpus(pod))
-            )
+            claims = LABEL_QUEUE in pod.labels or _may_have_gpus(pod)
+            pays = ready and claims and (_is_accepted(pod) or self._was_let_go(pod))
             # a pod that stays is looked at again whenever its queue is: that may be closed or open
             if pod.terminating and not (pays and self.account(pod)):
                 terminating.append(pod)
@@ -183,6 +185,9 @@ class RemainingPods:
             queue=queue,
             gives_back=spec is not None and spec.foreign_pods.borrowed == "Evict",
         )
+
+    def _was_let_go(self, pod: PodView) -> bool:
+        return self._admits_workloads and ANNOTATION_ADMITTED in pod.annotations
 
     def _pays_for_unclaimed(self, pod: PodView) -> str:
         """The queue that pays for a pod whose own label names none that may; '' for no queue."""

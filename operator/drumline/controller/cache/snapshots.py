@@ -25,6 +25,7 @@ from drumline.controller.cache.pods import JobPods, is_owned
 from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import PriorityCache, SpecCache
+from drumline.controller.cache.workloads import Workloads
 from drumline.controller.conversion.admitted import (
     MemberPositions,
     admitted_of,
@@ -98,6 +99,7 @@ class Sources:
     budgets: QueueBudgets
     interruptions: Interruptions
     priorities: PriorityCache
+    workloads: Workloads | None
 
 
 class SnapshotBuilder:
@@ -134,6 +136,7 @@ class SnapshotBuilder:
             namespaces=sources.namespaces,
             scope=scope,
             positions_of=self._positions_of,
+            admits_workloads=sources.workloads is not None,
         )
         self._by_pods = HeldByPods(
             remaining=self._remaining, nodes=sources.nodes, pools=sources.pools
@@ -171,7 +174,11 @@ class SnapshotBuilder:
         )
 
     def pending(self) -> list[Gang]:
-        """Every job that waits for an assignment and can be scheduled."""
+        """Every job that waits for an assignment, and every other workload that waits."""
+        workloads = self._sources.workloads
+        return [*self._waiting_jobs(), *(workloads.pending() if workloads else ())]
+
+    def _waiting_jobs(self) -> list[Gang]:
         taken = {
             doubt.read.uid
             for doubt in self._sources.jobs.in_doubt()
@@ -313,7 +320,9 @@ class SnapshotBuilder:
         self._remaining.tidy()
         in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
         self._in_doubt = in_doubt
-        return [*self._by_pods.held(now=now), *in_doubt.values()]
+        workloads = self._sources.workloads
+        let_go = workloads.held() if workloads else ()
+        return [*self._by_pods.held(now=now), *in_doubt.values(), *let_go]
 
     def _held_in_doubt(self) -> Iterable[Admitted]:
         for doubt in self._sources.jobs.in_doubt():

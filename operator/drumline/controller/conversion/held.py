@@ -18,6 +18,9 @@ from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.resources import Resources
 
+FOREIGN_USER: Final = "foreign pods"
+"""Whose foreign pods are: no job has such a user, a name without spaces."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
@@ -70,7 +73,7 @@ def account_of_foreign(pod: ForeignPod, *, queue: str, gives_back: bool) -> Acco
         key=f"{pod.namespace}/{_FOREIGN}/{pod.name}",
         uid=f"{_FOREIGN}/{pod.uid}",
         queue=queue,
-        user="foreign pods",  # no user's: a user's name has no spaces
+        user=FOREIGN_USER,
         is_foreign=True,
         gives_back=gives_back,
     )

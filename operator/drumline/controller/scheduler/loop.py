@@ -25,6 +25,7 @@ from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
+from drumline.controller.scheduler.workload_admission import WorkloadAdmission
 from drumline.kube.errors import NotLeader
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
@@ -70,6 +71,7 @@ class SchedulerLoop:
         node_requests: what autoscalers are asked for.
         guard: keeps kube-scheduler off what gangs are promised.
         enqueue: wakes the reconciler for a job's key.
+        admission: lets workloads go that are no TrainingJobs; None: they do not wait here.
     """
 
     def __init__(
@@ -88,8 +90,10 @@ class SchedulerLoop:
         node_requests: NodeRequests,
         guard: Guard,
         enqueue: Callable[[str], None],
+        admission: WorkloadAdmission | None = None,
     ) -> None:
         self._enqueue = enqueue
+        self._admission = admission
         self._state = state
         self._committer = committer
         self._messages = messages
@@ -155,6 +159,8 @@ class SchedulerLoop:
         )
         decided = time.perf_counter()
         self._decided_in = decided - started
+        captured, admission = decisions, self._admission
+        decisions = admission.take(decisions, pending=pending) if admission else decisions
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         broken = (held.gang for held in snapshot.admitted if held.lost)
         await self._node_requests.take(may_be_done, waiting=(*pending, *broken), now=now)
@@ -173,17 +179,12 @@ class SchedulerLoop:
                 pending=pending,
                 policy=self._policy,
                 now=now,
-                decisions=decisions,
+                decisions=captured,
             )
         self._count(decisions)
         if may_be_done.placed:
-            log.info(
-                "cycle",
-                placed=len(may_be_done.placed),
-                blocked=len(decisions.blocked),
-                decide_ms=round((decided - gathered) * 1000, 2),
-                total_ms=round((time.perf_counter() - started) * 1000, 2),
-            )
+            took = time.perf_counter() - started
+            log_cycle(may_be_done, decide_seconds=decided - gathered, total_seconds=took)
         if not explains:
             return 0.0
         retry_in = None if decisions.retry_at is None else decisions.retry_at - now
@@ -223,6 +224,17 @@ class SchedulerLoop:
             reasons["" if job is None else job.spec.queue, str(blocked.reason)] += 1
         for (queue, reason), count in reasons.items():
             self._metrics.scheduling.pending_jobs.labels(queue=queue, reason=reason).set(count)
+
+
+def log_cycle(decisions: Decisions, *, decide_seconds: float, total_seconds: float) -> None:
+    """Say how much was decided, and how fast."""
+    log.info(
+        "cycle",
+        placed=len(decisions.placed),
+        blocked=len(decisions.blocked),
+        decide_ms=round(decide_seconds * 1000, 2),
+        total_ms=round(total_seconds * 1000, 2),
+    )
 
 
 def next_look(*, settled: bool, retry_in: float | None, waits: bool, took: float) -> float | None:

@@ -21,6 +21,8 @@ class EventAction(StrEnum):
     RECOVER = "Recover"
     FINISH = "Finish"
     WATCH = "Watch"
+    ADMIT = "Admit"
+    """A workload that is no job waits for its queue, or was let go."""
     JUDGE = "Judge"
     """A node, by its health."""
 

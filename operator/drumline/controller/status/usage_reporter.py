@@ -46,6 +46,8 @@ from drumline_trainer.contract import Progress
 log = logs.get("drumline.controller.status.usage_reporter")
 
 INTERVAL_SECONDS = 5.0
+MOST_WAITING = 16
+"""So many workloads that are no jobs are named in a queue's status."""
 PAUSE_FACTOR = 100
 """A pause of that many times the CPU time of the last look, if that is longer: 1 % of one core."""
 
@@ -287,9 +289,27 @@ class UsageReporter:
                 "admittedJobs": admitted[queue.name],
                 "pendingJobs": pending[queue.name],
                 "usage": usage,
+                **self._waiting_workloads(queue.name),
                 "gpus": f"{used[queue.name].total()}/{sum(queue.nominal.values())}",
             }
         return statuses
+
+    def _waiting_workloads(self, queue: str) -> Json:
+        """The workloads that are no jobs and wait for a queue; nothing where none does."""
+        workloads = self._state.workloads
+        waiting = (workloads and workloads.waiting_for(queue)) or ()
+        pools = self._state.pools.by_name
+        first = [
+            {
+                "workload": each.workload.key,
+                "gpus": each.workload.gpus(pools),
+                **({"position": each.position} if each.position else {}),
+                "reason": each.reason,
+                "message": each.message,
+            }
+            for each in waiting[:MOST_WAITING]
+        ]
+        return {"pendingWorkloads": len(waiting), "waitingWorkloads": first} if waiting else {}
 
     def _pool_figures(self, snapshot: Snapshot) -> dict[tuple[str, str], Json]:
         nodes: Counter[str] = Counter()

@@ -149,6 +149,9 @@ class Gang:
     nominated: tuple[str, ...] = ()
     """While its victims are being evicted: its nominated nodes, by pod index."""
     nominated_pool: str = ""
+    is_foreign: bool = False
+    """Pods that are no TrainingJob's and wait for quota: kube-scheduler places them. For them
+    nobody is preempted and no nodes are asked."""
 
     def __post_init__(self) -> None:
         """Reject what no admission may ever count: empty gangs and negative requests.

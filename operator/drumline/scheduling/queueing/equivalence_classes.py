@@ -62,4 +62,5 @@ def _key(gang: Gang) -> Hashable:
         gang.sweep_limit,
         gang.resizable,
         gang.may_share,
+        gang.is_foreign,
     )

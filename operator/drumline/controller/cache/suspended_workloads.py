@@ -1,0 +1,147 @@
+"""Jobs and JobSets that are suspended until their queue has room, and those that were let go.
+
+A workload waits with `spec.suspend: true` and the label `drumline.dev/queue`, which its pods have
+as well. The operator resumes it and writes the places that were found on it
+(`ANNOTATION_ADMITTED`); its pods then have the label `LABEL_WORKLOAD`. It is charged for as many
+pods as were let go until they are accepted by a kubelet, from when each is charged by its own
+label.
+
+Pods of such a workload that have our gate are let go by the workload's admission, as many as it has
+places for: a pod that only says it belongs to the workload takes the place of another.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from drumline.api.base import (
+    ANNOTATION_ADMITTED,
+    LABEL_QUEUE,
+    LABEL_WORKLOAD,
+    LABEL_WORKLOAD_PART,
+)
+from drumline.controller.conversion.workloads import ForeignWorkload, PlacesFound, Shape, places_in
+from drumline.kube.events import Regarding
+from drumline.kube.kinds import Resource
+from drumline.kube.views import PodPhase, PodView, WorkloadView
+from drumline.lifecycle.model.timestamps import parse_timestamp
+
+
+class Unbound(NamedTuple):
+    """Pods of a workload that were let go and that no kubelet has accepted yet."""
+
+    workload: ForeignWorkload
+    shape: Shape
+    places: PlacesFound
+    pods: int
+
+
+class SuspendedWorkloads:
+    """Jobs and JobSets that name a queue, and their pods. For one event loop."""
+
+    def __init__(self) -> None:
+        self._views: dict[str, WorkloadView] = {}
+        """By uid."""
+        self._workloads: dict[str, ForeignWorkload] = {}
+        self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
+        """By uid of the workload, then of the pod."""
+
+    def on_workload(
+        self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
+    ) -> None:
+        """Take in an event."""
+        if old is not None:
+            self._views.pop(old.uid, None)
+            self._workloads.pop(old.uid, None)
+        if new is not None and LABEL_QUEUE in new.labels and not (new.is_child or new.over):
+            self._views[new.uid] = new
+            self._workloads[new.uid] = _workload(resource, new)
+
+    def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
+        """Take in an event; returns whether it is about a pod of a workload."""
+        if old is not None and (uid := _owner(old)):
+            self._pods[uid].pop(old.uid, None)
+            if not self._pods[uid]:
+                del self._pods[uid]
+        if new is not None and (uid := _owner(new)):
+            self._pods[uid][new.uid] = new
+        return any(pod is not None and _owner(pod) for pod in (old, new))
+
+    def waiting(self) -> list[ForeignWorkload]:
+        """Those that are suspended."""
+        return [workload for uid, workload in self._workloads.items() if self._views[uid].suspended]
+
+    def unbound(self) -> Iterable[Unbound]:
+        """What was let go and runs nowhere yet."""
+        for uid, places in self._admitted():
+            workload = self._workloads[uid]
+            for shape in workload.shapes:
+                of_shape = places.get(shape.name)
+                if of_shape is None:
+                    continue
+                running = sum(map(_is_accepted, self._pods_of(uid, shape.name)))
+                pods = min(shape.pods, sum(of_shape.nodes.values())) - running
+                if pods > 0:
+                    yield Unbound(workload, shape, of_shape, pods)
+
+    def entitled(self) -> list[PodView]:
+        """Pods with our gate that their workload has places for."""
+        return [
+            pod
+            for uid, places in self._admitted()
+            for shape in self._workloads[uid].shapes
+            for pod in self._entitled_to(uid, shape, places.get(shape.name))
+        ]
+
+    def _entitled_to(self, uid: str, shape: Shape, places: PlacesFound | None) -> list[PodView]:
+        pods = self._pods_of(uid, shape.name)
+        gated = sorted((pod for pod in pods if pod.gate), key=lambda pod: pod.name)
+        most = shape.pods
+        if shape.has_devices:
+            most = min(most, sum(places.nodes.values()) if places else 0)
+        return gated[: max(0, most - (len(pods) - len(gated)))]
+
+    def _admitted(self) -> Iterable[tuple[str, dict[str, PlacesFound]]]:
+        for uid, view in self._views.items():
+            text = view.annotations.get(ANNOTATION_ADMITTED)
+            if text is not None and not view.suspended:
+                yield uid, places_in(text)
+
+    def _pods_of(self, uid: str, part: str) -> list[PodView]:
+        pods = self._pods.get(uid, {}).values()
+        view = self._views[uid]
+        return [
+            pod
+            for pod in pods
+            if pod.labels.get(LABEL_WORKLOAD_PART, "") == part
+            and pod.namespace == view.namespace
+            and pod.labels.get(LABEL_QUEUE) == view.labels[LABEL_QUEUE]
+        ]
+
+
+def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
+    return ForeignWorkload(
+        key=f"{view.namespace}/{resource.plural}/{view.name}",
+        uid=view.uid,
+        queue=view.labels[LABEL_QUEUE],
+        queued_at=parse_timestamp(view.creation_time) if view.creation_time else 0.0,
+        shapes=tuple(
+            Shape(name=each.name, pods=each.pods, requests=each.requests, placement=each.placement)
+            for each in view.shapes
+            if each.pods > 0
+        ),
+        regarding=Regarding(
+            resource=resource, namespace=view.namespace, name=view.name, uid=view.uid
+        ),
+    )
+
+
+def _owner(pod: PodView) -> str:
+    """The workload that a pod counts for; '' for none."""
+    return "" if pod.finished or pod.terminating else pod.labels.get(LABEL_WORKLOAD, "")
+
+
+def _is_accepted(pod: PodView) -> bool:
+    return pod.phase is PodPhase.RUNNING or bool(pod.containers or pod.init_containers)

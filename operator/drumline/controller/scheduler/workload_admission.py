@@ -1,0 +1,217 @@
+"""Lets workloads go that are no TrainingJobs once a cycle found places for them.
+
+Writing goes at a pace of its own, so that no cycle waits for it: what a cycle decided is assumed by
+`Workloads` until the watch shows what was written. A pod loses our gate and gets the pool's node
+selector, so that it runs where it is charged. Of a group every pod is marked first (`gated_pods`).
+
+What cannot be written is decided anew after `RETRY_SECONDS`; its places are kept for it until then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+
+from drumline.api.base import ANNOTATION_ADMITTED
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.gated_pods import POD
+from drumline.controller.cache.workloads import LetGo, Workloads
+from drumline.controller.conversion.resumed import resumed
+from drumline.controller.conversion.workloads import PlacesFound, places_in, places_text
+from drumline.controller.status.workload_events import WorkloadEvents
+from drumline.kube import reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.kube.kinds import PODS
+from drumline.kube.placement import QUEUE_GATE
+from drumline.kube.views import Key, PodView
+from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.model import Gang
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.scheduler.workload_admission")
+
+RETRY_SECONDS: Final = 5.0
+SEEN_SECONDS: Final = 30.0
+"""So long an event of a written pod is waited for."""
+
+
+class WorkloadAdmission:
+    """Carries out what cycles decided about workloads.
+
+    Args:
+        client: fenced writes to the API server.
+        state: the caches.
+        workloads: what waits.
+        events: what users read.
+        seen: returns when a version of an object of a kind is part of the caches.
+        wake_scheduler: has the scheduler decide.
+    """
+
+    def __init__(
+        self,
+        *,
+        client: KubeClient,
+        state: ClusterCache,
+        workloads: Workloads,
+        events: WorkloadEvents,
+        seen: Callable[..., Awaitable[None]],
+        wake_scheduler: Callable[[], None],
+    ) -> None:
+        self._client = client
+        self._state = state
+        self._workloads = workloads
+        self._events = events
+        self._seen = seen
+        self._wake_scheduler = wake_scheduler
+        self._due: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
+        self._busy: set[str] = set()
+        """Uids of workloads and pods that are being let go without having been decided about."""
+
+    def take(self, decisions: Decisions, *, pending: Iterable[Gang]) -> Decisions:
+        """Take over what is decided about workloads; returns what is about jobs."""
+        is_ours = self._workloads.is_waiting
+        let_go = self._workloads.let_go(each for each in decisions.placed if is_ours(each.uid))
+        for workload in (*let_go, *self._that_need_nothing()):
+            self._due.put_nowait(self._let_go(workload))
+        for pod in self._workloads.unreleased():
+            if pod.uid not in self._busy:
+                self._busy.add(pod.uid)
+                self._due.put_nowait(self._release_alone(pod))
+        queues = {gang.uid: gang.queue for gang in pending}
+        waiting = self._workloads.explain(decisions.blocked, queues=queues)
+        for each in waiting:
+            self._events.waits(each)
+        self._events.keep_only({each.workload.uid for each in waiting})
+        return replace(
+            decisions,
+            placed=tuple(each for each in decisions.placed if not is_ours(each.uid)),
+            blocked=tuple(each for each in decisions.blocked if not is_ours(each.uid)),
+        )
+
+    async def run(self) -> None:
+        """Write what is due; never returns.
+
+        Raises:
+            NotLeader: this process may not write any more.
+        """
+        async with asyncio.TaskGroup() as group:
+            while True:
+                group.create_task(await self._due.get())
+
+    def _that_need_nothing(self) -> Iterable[LetGo]:
+        for each in self._workloads.without_devices():
+            if each.workload.uid not in self._busy:
+                self._busy.add(each.workload.uid)
+                yield each
+
+    async def _release_alone(self, pod: PodView) -> None:
+        """A pod whose group or workload was let go before, by this leader or an earlier one."""
+        text = pod.annotations.get(ANNOTATION_ADMITTED)
+        places = None if text is None else places_in(text).get(POD)
+        if not await self._attempt(self._release(pod, places)):
+            await asyncio.sleep(RETRY_SECONDS)
+        self._busy.discard(pod.uid)
+        self._wake_scheduler()
+
+    async def _let_go(self, let_go: LetGo) -> None:
+        if not await self._write(let_go):
+            await asyncio.sleep(RETRY_SECONDS)
+        self._workloads.settle(let_go.workload)
+        self._busy.discard(let_go.workload.uid)
+        self._wake_scheduler()
+
+    async def _write(self, let_go: LetGo) -> bool:
+        """Whether all of it was let go, and the caches show it."""
+        if let_go.is_object:
+            return await self._attempt(self._resume(let_go))
+        pods = [
+            (pod, places)
+            for name, alike in let_go.pods.items()
+            for pod, places in _with_places(alike, let_go.places.get(name))
+        ]
+        if len(pods) > 1 and not let_go.workload.has_started:
+            marks = [self._attempt(self._patch(pod, places)) for pod, places in pods]
+            if not all(await asyncio.gather(*marks)):
+                return False
+        releases = [self._attempt(self._release(pod, places)) for pod, places in pods]
+        if not all(await asyncio.gather(*releases)):
+            return False
+        self._note(let_go, pods=len(pods))
+        return True
+
+    def _note(self, let_go: LetGo, *, pods: int) -> None:
+        workload = let_go.workload
+        pool = next((each.pool for each in let_go.places.values()), "")
+        self._events.admitted(workload, pool=pool)
+        log.info("workload_let_go", workload=workload.key, gpu_pool=pool, pods=pods)
+
+    async def _resume(self, let_go: LetGo) -> None:
+        """Resume a Job or JobSet, if it is as the cycle saw it."""
+        about = let_go.workload.regarding
+        stored = await reads.get(
+            self._client, about.resource, name=about.name, namespace=about.namespace
+        )
+        body = resumed(
+            msgspec.json.decode(stored), places=let_go.places, pools=self._state.pools.by_name
+        )
+        if body is None or body["metadata"]["uid"] != about.uid:
+            return
+        written = await writes.replace(
+            self._client, about.resource, name=about.name, namespace=about.namespace, body=body
+        )
+        async with asyncio.timeout(SEEN_SECONDS):
+            key = Key(about.namespace, about.name)
+            await self._seen(about.resource, key, version=written.resource_version)
+        self._note(let_go, pods=sum(shape.pods for shape in let_go.workload.shapes))
+
+    async def _release(self, pod: PodView, places: PlacesFound | None) -> None:
+        """Take our gate away; the pod is charged in the pool, so it has to run there."""
+        spec: dict[str, Any] = {"schedulingGates": [{"$patch": "delete", "name": QUEUE_GATE}]}
+        pool = self._state.pools.get(places.pool) if places else None
+        if pool is not None:
+            spec["nodeSelector"] = dict(pool.node_selector)
+        written = await self._patch(pod, places, spec=spec)
+        async with asyncio.timeout(SEEN_SECONDS):
+            key = Key(pod.namespace, pod.name)
+            await self._seen(PODS, key, version=written.resource_version)
+
+    async def _patch(
+        self, pod: PodView, places: PlacesFound | None, **changes: Any
+    ) -> writes.Written:
+        text = places_text({} if places is None else {POD: places})
+        metadata = {"uid": pod.uid, "annotations": {ANNOTATION_ADMITTED: text}}
+        return await writes.strategic_patch(
+            self._client,
+            PODS,
+            name=pod.name,
+            namespace=pod.namespace,
+            body={"metadata": metadata, **changes},
+        )
+
+    async def _attempt(self, write: Awaitable[object]) -> bool:
+        """Whether it was written, or is not needed any more."""
+        try:
+            await write
+        except NotLeader:
+            raise
+        except (NotFound, Conflict):  # the pod is gone, perhaps with a successor of its name
+            return True
+        except (KubeError, TimeoutError) as error:
+            log.warning("workload_not_let_go", error=str(error))
+            return False
+        return True
+
+
+def _with_places(
+    pods: Iterable[PodView], places: PlacesFound | None
+) -> Iterable[tuple[PodView, PlacesFound | None]]:
+    """Each pod with one of the places."""
+    names = iter(places.node_names() if places else ())
+    for pod in pods:
+        name = next(names, None)
+        yield pod, PlacesFound(pool=places.pool, nodes={name: 1}) if places and name else None

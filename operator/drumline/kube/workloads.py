@@ -1,0 +1,113 @@
+"""From the API server's JSON to Jobs and JobSets, as far as quota is asked for their pods."""
+
+from __future__ import annotations
+
+import sys
+from typing import Final
+
+import msgspec
+from msgspec import structs
+
+from drumline.kube import wire
+from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
+from drumline.kube.placement import placement_of
+from drumline.kube.pod_requests import pod_requests
+from drumline.kube.views import ShapeView, WorkloadView
+
+_job_decoder: Final = msgspec.json.Decoder(wire.BatchJob)
+_job_set_decoder: Final = msgspec.json.Decoder(wire.JobSet)
+_ENDS: Final = frozenset({"Complete", "Completed", "Failed"})
+"""Conditions of a Job or JobSet that has ended."""
+
+
+def batch_job(raw: bytes | msgspec.Raw) -> WorkloadView:
+    """One Job.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    job = decoded(_job_decoder, raw)
+    try:
+        shape = _shape("", job.spec, times=1, succeeded=job.status.succeeded or 0)
+    except ValueError as error:
+        raise Undecodable(str(error)) from error
+    return _view(job, shapes=(shape,))
+
+
+def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
+    """One JobSet.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    stored = decoded(_job_set_decoder, raw)
+    try:
+        shapes = tuple(
+            _shape(each.name, each.template.spec, times=_or_one(each.replicas))
+            for each in stored.spec.replicated_jobs
+        )
+    except ValueError as error:
+        raise Undecodable(str(error)) from error
+    return _view(stored, shapes=shapes)
+
+
+def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0) -> ShapeView:
+    """The pods that so many Jobs of this spec run at a time, without those that succeeded."""
+    pods = _or_one(spec.parallelism)
+    if spec.completions is not None:
+        pods = min(pods, max(0, spec.completions - succeeded))
+    template = spec.template.spec
+    return ShapeView(
+        name=name,
+        pods=pods * times,
+        requests=pod_requests(_defaulted(template)),
+        placement=placement_of(template),
+    )
+
+
+def _defaulted(spec: wire.PodSpec) -> wire.PodSpec:
+    """The spec as its pods will have it: who asks for nothing else asks for its limits.
+
+    The API server writes that into pods, not into templates (SetDefaults_Pod in
+    pkg/apis/core/v1/defaults.go).
+    """
+    return structs.replace(
+        spec,
+        containers=list(map(_container, spec.containers)),
+        init_containers=list(map(_container, spec.init_containers or ())),
+    )
+
+
+def _container(container: wire.Container) -> wire.Container:
+    asked = container.resources
+    requests = {**(asked.limits or {}), **(asked.requests or {})}
+    return structs.replace(container, resources=wire.ResourceRequirements(requests=requests))
+
+
+def _view(stored: wire.BatchJob | wire.JobSet, *, shapes: tuple[ShapeView, ...]) -> WorkloadView:
+    metadata = stored.metadata
+    ended = any(
+        each.type in _ENDS and each.status == "True" for each in stored.status.conditions or ()
+    )
+    owners = metadata.owner_references or ()
+    return WorkloadView(
+        namespace=sys.intern(metadata.namespace),
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        creation_time=metadata.creation_timestamp or "",
+        labels=_ours(metadata.labels),
+        annotations=_ours(metadata.annotations),
+        is_child=any(each.controller and each.kind == "JobSet" for each in owners),
+        suspended=bool(stored.spec.suspend),
+        over=ended or bool(metadata.deletion_timestamp),
+        shapes=shapes,
+    )
+
+
+def _ours(texts: dict[str, str] | None) -> dict[str, str]:
+    return {name: text for name, text in (texts or {}).items() if name.startswith(OUR_PREFIX)}
+
+
+def _or_one(number: int | None) -> int:
+    return 1 if number is None else number

@@ -1,0 +1,252 @@
+"""Pods at our gate: what waits as a gang, what is charged once it was let go, crashes between."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from drumline.api.base import ANNOTATION_ADMITTED
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.cache.workloads import Workloads
+from drumline.kube.views import GateView, PlacementView, PodView, TolerationView
+from drumline.scheduling.cycle import decide
+from drumline.scheduling.decisions import BlockReason, Decisions
+from drumline.scheduling.invariants import violations
+from drumline.scheduling.model import Policy, PreemptionRule, WithinQueue
+from tests.unit.controller.views import (
+    foreign_pod,
+    job_view,
+    node_view,
+    pool_view,
+    queue_view,
+)
+
+NOW = 1_800_000_000.0
+LABELS = {"drumline.dev/queue": "research"}
+GROUP = {**LABELS, "drumline.dev/pod-group": "crew"}
+MARK = {ANNOTATION_ADMITTED: '{"":{"pool":"h100","nodes":{"node-1":1}}}'}
+
+
+@pytest.fixture
+def state() -> ClusterCache:
+    """Two nodes of eight GPUs, a queue of twelve."""
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view(gpus=12))
+    for name in ("node-0", "node-1"):
+        state.nodes.on_node(None, node_view(name))
+    return state
+
+
+def workloads(state: ClusterCache) -> Workloads:
+    assert state.workloads is not None
+    return state.workloads
+
+
+def gated(
+    name: str,
+    *,
+    gpus: int = 4,
+    created: str = "2027-01-01T00:00:00Z",
+    is_last: bool = True,
+    placement: PlacementView | None = None,
+    **rest: Any,
+) -> PodView:
+    """A pod that our gate holds."""
+    gate = GateView(created_time=created, is_last=is_last, placement=placement or PlacementView())
+    return foreign_pod(name, node="", gpus=gpus, gate=gate, **{"labels": LABELS, **rest})
+
+
+def grouped(name: str, *, size: str = "3", gpus: int = 4, mark: bool = False) -> PodView:
+    annotations = {"drumline.dev/pod-group-size": size, **(MARK if mark else {})}
+    return gated(name, gpus=gpus, labels=GROUP, annotations=annotations)
+
+
+def released(pod: PodView, *, node: str = "") -> PodView:
+    """The pod as the operator left it: without the gate, marked."""
+    annotations = {**pod.annotations, **MARK}
+    return structs.replace(pod, gate=None, annotations=annotations, node_name=node)
+
+
+def cycle(state: ClusterCache) -> Decisions:
+    snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
+    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
+    return decisions
+
+
+def held_gpus(state: ClusterCache) -> int:
+    """GPUs that the queue pays for."""
+    admitted = state.scheduling.snapshot(now=NOW).admitted
+    return sum(held.gpus for held in admitted if held.gang.queue == "research")
+
+
+def waits_for(state: ClusterCache) -> list[str]:
+    waiting = workloads(state).explain((), queues={})
+    return [each.message for each in waiting]
+
+
+def test_a_pod_waits_in_one_line_with_the_jobs_and_holds_quota_from_its_admission(
+    state: ClusterCache,
+) -> None:
+    pod = gated("notebook", gpus=4)
+    assert state.on_pod(None, pod)
+    decisions = cycle(state)
+    (let_go,) = workloads(state).let_go(decisions.placed)
+    assert let_go.workload.key == "other/pods/notebook"
+    assert [pod.name for pods in let_go.pods.values() for pod in pods] == ["notebook"]
+    assert (state.scheduling.pending(), held_gpus(state)) == ([], 4)
+
+    unbound = released(pod)
+    state.on_pod(pod, unbound)
+    assert held_gpus(state) == 4  # once, although it is assumed and seen
+    workloads(state).settle(let_go.workload)
+    assert held_gpus(state) == 4
+    bound = released(pod, node="node-1")
+    state.on_pod(unbound, bound)
+    assert held_gpus(state) == 4  # before a kubelet has accepted it
+    state.on_pod(bound, None)
+    assert held_gpus(state) == 0
+
+
+def test_a_write_that_failed_puts_the_pod_back_in_line(state: ClusterCache) -> None:
+    state.on_pod(None, gated("notebook"))
+    before = state.scheduling.pending()
+    (let_go,) = workloads(state).let_go(cycle(state).placed)
+    workloads(state).settle(let_go.workload)
+    assert state.scheduling.pending()[0] is before[0]
+    assert held_gpus(state) == 0
+
+
+def test_a_mark_charges_nobody_where_the_operator_does_not_write_it() -> None:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    state.on_pool(None, pool_view())
+    state.on_queue(None, queue_view())
+    state.nodes.on_node(None, node_view("node-1"))
+    assert not state.on_pod(None, released(gated("forged")))
+    state.on_pod(None, released(gated("bound"), node="node-1"))
+    assert (state.scheduling.pending(), held_gpus(state)) == ([], 0)
+
+
+def test_nobody_is_preempted_for_a_pod(state: ClusterCache) -> None:
+    """Its priority is higher, and its queue lets jobs preempt by priority."""
+    state.on_pod(None, gated("urgent", gpus=12, placement=PlacementView(priority=100)))
+    state.on_job(None, job_view())
+    snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
+    assert [gang.priority for gang in pending] == [0, 100]
+    rule = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)
+    queues = tuple(replace(queue, preemption=rule) for queue in snapshot.queues)
+    first = decide(
+        snapshot=replace(snapshot, queues=queues),
+        pending=pending,
+        policy=Policy(),
+        now=NOW,
+    )
+    assert [each.key for each in first.placed] == ["team/llama"]
+    assert first.preemptions == ()
+    (blocked,) = first.blocked
+    assert blocked.key == "other/pods/urgent"
+
+
+def test_pods_go_where_their_spec_lets_them(state: ClusterCache) -> None:
+    """To nodes with these labels, past taints that they tolerate, and with no other gate."""
+    elsewhere = PlacementView(node_selector={"disk": "large"})
+    state.on_pod(None, gated("picky", placement=elsewhere))
+    state.on_pod(None, gated("held", is_last=False))
+    tolerant = PlacementView(tolerations=(TolerationView(operator="Exists"),))
+    state.on_pod(None, gated("tolerant", placement=tolerant))
+    decisions = cycle(state)
+    assert [each.key for each in decisions.placed] == ["other/pods/tolerant"]
+    assert [each.key for each in decisions.blocked] == ["other/pods/picky"]
+    assert waits_for(state) == ["another scheduling gate holds it"]
+
+
+def test_a_group_waits_until_all_of_it_is_there_and_has_room(state: ClusterCache) -> None:
+    """Two shapes: a gang of two pods and a gang of one, which start together."""
+    for name in ("a", "b"):
+        state.on_pod(None, grouped(name))
+    assert state.scheduling.pending() == []
+    assert waits_for(state) == ["2 of 3 pods are there"]
+    small = grouped("c", gpus=1)
+    state.on_pod(None, small)
+    gangs = state.scheduling.pending()
+    assert sorted((gang.nodes, gang.per_pod.gpus) for gang in gangs) == [(1, 1), (2, 4)]
+    (let_go,) = workloads(state).let_go(cycle(state).placed)
+    assert sorted(pod.name for pods in let_go.pods.values() for pod in pods) == ["a", "b", "c"]
+    workloads(state).settle(let_go.workload)
+    state.on_pod(small, grouped("c", gpus=5))
+    assert {each.reason for each in cycle(state).blocked} <= {
+        BlockReason.EXCEEDS_QUOTA,
+        BlockReason.QUOTA_EXHAUSTED,
+        BlockReason.WAITING_FOR_GROUP,
+    }
+    assert cycle(state).placed == ()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "pending", "unreleased", "held"),
+    [
+        ("gated", "gated", 2, 0, 0),
+        ("marked", "gated", 2, 0, 0),
+        ("marked", "marked", 0, 2, 8),
+        ("released", "marked", 0, 1, 8),
+        ("released", "gated", 1, 0, 4),
+    ],
+)
+def test_after_a_crash_a_group_is_let_go_as_a_whole_or_not_at_all(
+    state: ClusterCache, *, first: str, second: str, pending: int, unreleased: int, held: int
+) -> None:
+    pods = {
+        "gated": lambda name: grouped(name, size="2"),
+        "marked": lambda name: grouped(name, size="2", mark=True),
+        "released": lambda name: released(grouped(name, size="2")),
+    }
+    state.on_pod(None, pods[first]("a"))
+    state.on_pod(None, pods[second]("b"))
+    assert sum(gang.nodes for gang in state.scheduling.pending()) == pending
+    assert len(workloads(state).unreleased()) == unreleased
+    assert held_gpus(state) == held
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [(("2", "3"), "agree on"), (("many", "many"), "agree on"), (("", ""), "agree on")],
+)
+def test_pods_of_a_group_have_to_agree_on_its_size(
+    state: ClusterCache, *, sizes: tuple[str, str], message: str
+) -> None:
+    for name, size in zip("ab", sizes, strict=True):
+        state.on_pod(None, grouped(name, size=size))
+    assert state.scheduling.pending() == []
+    assert message in waits_for(state)[0]
+
+
+def test_a_pod_without_devices_needs_no_room(state: ClusterCache) -> None:
+    plain = structs.replace(gated("driver"), requests={"cpu": 1000})
+    state.on_pod(None, plain)
+    assert state.scheduling.pending() == []
+    (let_go,) = workloads(state).without_devices()
+    assert (let_go.workload.key, let_go.places) == ("other/pods/driver", {})
+    state.on_pod(plain, structs.replace(plain, terminating=True))
+    assert workloads(state).without_devices() == []
+
+
+def test_a_place_in_line_counts_jobs_too(state: ClusterCache) -> None:
+    state.on_job(None, job_view())
+    state.on_pod(None, gated("full", gpus=16))
+    state.on_pod(None, gated("later", gpus=16, created="2027-01-02T00:00:00Z"))
+    state.on_job(None, job_view("second", uid="second"))
+    snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
+    blocked = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW).blocked
+    queues = {gang.uid: gang.queue for gang in pending}
+    waiting = workloads(state).explain(blocked, queues=queues)
+    order = [each.key for each in blocked]
+    assert {each.workload.key: each.position for each in waiting} == {
+        key: place for place, key in enumerate(order, start=1) if "/pods/" in key
+    }
+    assert workloads(state).waiting_for("research") == waiting
+    assert workloads(state).waiting_for("other") == ()
