@@ -145,7 +145,7 @@ def _samples(path: Path, *, begin: int) -> Iterator[_Sample]:
     """Of one tar, whose first byte is at `begin`. Raises ConfigError."""
     try:
         with tarfile.open(path, "r:") as tar:
-            files = (member for member in tar if member.isreg())
+            files = (member for member in tar if member.isreg() and not _is_hidden(member.name))
             for key, members in groupby(files, key=lambda member: _key(member.name)):
                 yield _sample(tar, key, list(members), path=path, begin=begin)
     except (tarfile.TarError, OSError, EOFError) as error:
@@ -154,10 +154,15 @@ def _samples(path: Path, *, begin: int) -> Iterator[_Sample]:
         ) from error
 
 
+def _is_hidden(name: str) -> bool:
+    """As what macOS writes beside every file, `._0001.jpg`."""
+    return PurePosixPath(name).name.startswith(".")
+
+
 def _key(name: str) -> str:
     """The path without what follows the first dot of its last part."""
     path = PurePosixPath(name)
-    return str(path.with_name(path.name.partition(".")[0] or "."))
+    return str(path.with_name(path.name.partition(".")[0]))
 
 
 def _sample(

@@ -224,6 +224,13 @@ def test_a_tar_of_other_things_is_refused(
     assert sentence in refused(DataConfig(source=str(tmp_path / "one.tar")))
 
 
+def test_what_macos_writes_beside_files_is_left_alone(tmp_path: Path) -> None:
+    members = [("a/._7.png", b"Mac OS X"), ("a/7.png", encoded(7)), ("a/7.cls", b"1")]
+    tar(tmp_path / "one.tar", members)
+    dataset = images(DataConfig(source=str(tmp_path / "one.tar")))
+    assert dataset.batch(range(1)).targets.tolist() == [1]
+
+
 def test_a_tar_that_is_cut_short_or_compressed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.tar"
     tar(path, [("7.cls", b"1"), ("7.png", encoded(7) + bytes(4096))])
