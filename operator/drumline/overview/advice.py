@@ -80,8 +80,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "PoolNotFound": "Fix spec.gpuPool, or the queue's quotas.",
     "NoQuotaInPool": "Fix spec.gpuPool, or add a quota to the queue.",
     "QueueHeld": "Wait for the queue's owner, or use another queue.",
-    "BudgetSpent": "Wait until enough has flowed back, use another queue, or raise the queue's"
-    " budget.gpuHours.",
+    "BudgetSpent": "Wait until enough has flowed back, use another queue, or raise what the"
+    " message names of the queue's budget.",
     "CapacityTypeNotAccepted": "Use a queue with quota in such pools, or change spot of the queue"
     " or the job.",
     "PriceTooHigh": "Wait for a lower price, or raise maxPricePerGpuHour of the queue or the job.",

@@ -129,9 +129,9 @@ class NodeGuard:
     def secured(self, *, now: float) -> frozenset[str]:
         """The nodes on which kube-scheduler binds nothing any more, or that cannot be guarded."""
         guarded = {node for node, since in self._seen.items() if now - since >= SETTLE_SECONDS}
-        return frozenset(guarded.union(self.hopeless(now=now)))
+        return frozenset(guarded.union(self.not_guardable(now=now)))
 
-    def hopeless(self, *, now: float) -> frozenset[str]:
+    def not_guardable(self, *, now: float) -> frozenset[str]:
         """The nodes that could not be tainted in time."""
         return frozenset(
             node

@@ -105,4 +105,4 @@ def test_a_node_that_cannot_be_tainted_holds_up_no_gang_for_ever() -> None:
         assert guard.changes(tainted=(), promised=(), now=float(second)).add == {"n1"}
         assert not guard.secured(now=float(second))
     assert guard.secured(now=GIVE_UP_SECONDS) == {"n1"}
-    assert guard.hopeless(now=GIVE_UP_SECONDS) == {"n1"}
+    assert guard.not_guardable(now=GIVE_UP_SECONDS) == {"n1"}

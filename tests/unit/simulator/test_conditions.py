@@ -7,8 +7,8 @@ from itertools import pairwise
 import pytest
 
 from drumline.simulator.cluster import Cluster, PoolTerms
+from drumline.simulator.conditions.node_faults import NodeFaults, draw_node_faults
 from drumline.simulator.conditions.rates import FailureRates, SpotRates
-from drumline.simulator.conditions.weather import Weather, weather
 from drumline.simulator.results.cost import HourlyPrices
 from drumline.simulator.results.leases import Lease
 from drumline.simulator.workload import Outage
@@ -19,8 +19,8 @@ FAILURES = FailureRates(gpu_hours=80, process_share=0.3, hang_share=0.2, repair_
 SPOT = {"p": SpotRates(node_hours=10, notice_seconds=120, away_seconds=600)}
 
 
-def drawn(cluster: Cluster | None = None, *, seed: int = 1, days: float = 100) -> Weather:
-    return weather(
+def drawn(cluster: Cluster | None = None, *, seed: int = 1, days: float = 100) -> NodeFaults:
+    return draw_node_faults(
         cluster or a_cluster(nodes=4),
         failures=FAILURES,
         spot=SPOT,
@@ -69,8 +69,10 @@ def _is_away(outages: list[Outage], at: float) -> bool:
 
 
 def test_without_rates_nothing_happens() -> None:
-    calm = weather(a_cluster(nodes=4), failures=FailureRates(), spot={}, seconds=100 * DAY, seed=1)
-    assert calm == Weather()
+    calm = draw_node_faults(
+        a_cluster(nodes=4), failures=FailureRates(), spot={}, seconds=100 * DAY, seed=1
+    )
+    assert calm == NodeFaults()
 
 
 def test_impossible_rates_are_rejected() -> None:

@@ -62,7 +62,7 @@ class ClusterInput:
     unreadable: tuple[str, ...] = ()
     """Objects that cannot be read, by file, line and field."""
     remarks: tuple[str, ...] = ()
-    """Waiting jobs that no cycle considers, with the reason."""
+    """Waiting jobs that no cycle considers, with the reason; what is not known here."""
 
 
 def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
@@ -144,7 +144,7 @@ def _remarks(state: ClusterCache) -> list[str]:
         if job.status.assignment is None and not job.finished and not job.unreadable
         if (refusal := refusal_of(job)) is not None
     ]
-    return sorted([*classless, *refused, *_unselected(state)])
+    return sorted([*classless, *refused, *_unselected(state), *_uncounted(state)])
 
 
 def _unselected(state: ClusterCache) -> list[str]:
@@ -155,6 +155,16 @@ def _unselected(state: ClusterCache) -> list[str]:
         f"queue {name}: its namespaceSelector means none: no Namespace is among the objects"
         for name, spec in state.queues.by_name.items()
         if spec.namespace_selector is not None
+    ]
+
+
+def _uncounted(state: ClusterCache) -> list[str]:
+    """Pools whose GPUs are in objects that are not read here: they look empty."""
+    return [
+        f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), which only the operator"
+        " counts: here it has none, so do not go by what is said of jobs there"
+        for name, spec in state.pools.by_name.items()
+        if spec.devices is not None
     ]
 
 

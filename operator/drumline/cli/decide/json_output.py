@@ -17,7 +17,7 @@ class DecidedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         as_of: when the newest of the files was written (seconds since the epoch).
         verdicts: a row for each job that the cycle concerns.
         unreadable: objects that could not be read, by file, line and field.
-        remarks: waiting jobs that no cycle considers, with the reason.
+        remarks: waiting jobs that no cycle considers, with the reason; what is not known here.
     """
 
     as_of: float

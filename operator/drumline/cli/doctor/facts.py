@@ -164,6 +164,8 @@ class OperatorFact:
     trainer_image: str
     training_user: int | None
     """Of training pods; None: whom the namespace assigns."""
+    guarded_pools: frozenset[str] = frozenset()
+    """GpuPools whose nodes are tainted before a gang is promised places there."""
     lease: Fact[LeaseFact | None]
 
 

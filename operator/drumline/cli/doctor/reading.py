@@ -212,6 +212,7 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     variables = {entry["name"]: entry.get("value", "") for entry in container["env"]}
     user = variables.get("DRUMLINE_TRAINING_USER", str(Settings().training_user))
+    guarded = variables.get("DRUMLINE_GUARDED_POOLS", "")
     return OperatorFact(
         namespace=namespace,
         replicas=deployment["spec"]["replicas"],
@@ -219,6 +220,7 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
         priority_class=plain(variables["DRUMLINE_PRIORITY_CLASS"]),
         trainer_image=variables["DRUMLINE_TRAINER_IMAGE"],
         training_user=None if user == "assigned" else int(user),
+        guarded_pools=frozenset(filter(None, guarded.split(","))),
         lease=await _attempt(_lease(client, namespace), what=f"lease {namespace}/{LEASE}"),
     )
 

@@ -65,6 +65,9 @@ CHECKS: Final[dict[str, Callable[[ClusterFacts], Results]]] = {
     "Topology": lambda facts: _of(hardware.topology, facts.pools, facts.nodes),
     "Clocks": lambda facts: _of(hardware.clocks, facts.clocks),
     "Queues": lambda facts: _of(tenants.queues, facts.queues, facts.pools, facts.nodes),
+    "Guarded pools": lambda facts: _of(
+        tenants.guarded_pools, facts.operator, facts.pools, facts.queues
+    ),
     "Pod Security": lambda facts: _of(
         tenants.pod_security, facts.namespaces, facts.queues, facts.pools, facts.jobs
     ),

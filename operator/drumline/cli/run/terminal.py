@@ -15,6 +15,7 @@ from typing import Any, Final, NoReturn
 
 from drumline.cli.cluster_access import cluster_client, find_credentials
 from drumline.cli.errors import BadInput
+from drumline.cli.formatting import many
 from drumline.cli.job_yaml import job_yaml
 from drumline.cli.jobs.command import random_letters, say
 from drumline.cli.jobs.follow import read_job
@@ -73,8 +74,8 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             manifest["spec"]["queue"] = queue or await only_queue(client)
             await create_job(client, manifest, (), namespace=namespace, say=say)
             say(
-                f"trainingjob {namespace}/{request.name}: {request.gpus} GPUs; it ends with its"
-                f" shell. Come back: drumline shell {request.name} -n {namespace}"
+                f"trainingjob {namespace}/{request.name}: {many(request.gpus, 'GPU')}; it ends with"
+                f" its shell. Come back: drumline shell {request.name} -n {namespace}"
             )
             raw = await read_job(client, job=request.name, namespace=namespace)
             return await wait_for_terminal(client, raw, say=say)

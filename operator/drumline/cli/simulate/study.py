@@ -14,7 +14,7 @@ from drumline.cli.simulate.html import page
 from drumline.cli.simulate.progress_bar import ProgressBar
 from drumline.cli.simulate.text import table
 from drumline.simulator.comparison import CONFIGURED, ComparedPolicy, compared_policies
-from drumline.simulator.conditions.weather import weather
+from drumline.simulator.conditions.node_faults import draw_node_faults
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
 from drumline.simulator.input import cluster_file, synthetic, trace
@@ -134,7 +134,7 @@ def _run(
 ) -> PolicyRun:
     setup, recorder, every_hours = compared.setup, None, request.starts_every_hours
     last = max(job.gang.queued_at for job in arrivals)
-    drawn = weather(
+    drawn = draw_node_faults(
         setup.cluster,
         failures=setup.failures,
         spot=setup.spot,

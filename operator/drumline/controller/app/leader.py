@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from drumline.controller.agents.client import AgentClient
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.agents.watch import AgentWatch
-from drumline.controller.app.components import check_announcements, pod_settings_of
+from drumline.controller.app.announcements import check_announcements
+from drumline.controller.app.pod_settings import pod_settings_of
 from drumline.controller.app.warm_caches import Listener, WarmCaches
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.conversion.queues import policy_of

@@ -267,6 +267,7 @@ class NodeCache:
             count = self.devices.usable(view.name, driver=spec.devices.driver)
             amounts = {**view.allocatable, spec.gpu_resource: count}
             view = msgspec.structs.replace(view, allocatable=amounts)
+            hidden = not self.devices.drivers(view.name)  # nobody watches slices, or none are there
         elif not view.allocatable.get(spec.gpu_resource):
             hidden = bool(self.devices.drivers(view.name))
         return node_of(

@@ -145,10 +145,10 @@ class Guard:
                 *(self._write(name, tainted=True) for name in add),
                 *(self._write(name, tainted=False) for name in changes.lift),
             )
-        hopeless = self._nodes.hopeless(now=now)
-        if hopeless - self._given_up:
-            log.warning("promises_not_guarded", nodes=sorted(hopeless)[:MAX_NAMED])
-        self._given_up = hopeless
+        not_guardable = self._nodes.not_guardable(now=now)
+        if not_guardable - self._given_up:
+            log.warning("promises_not_guarded", nodes=sorted(not_guardable)[:MAX_NAMED])
+        self._given_up = not_guardable
         left = self._waited_for - self._nodes.secured(now=self._clock())
         if left != self._waited_for:
             self._waited_for = left

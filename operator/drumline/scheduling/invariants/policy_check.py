@@ -1,4 +1,4 @@
-"""The law of `quota.preemption_policy` and its potential, read from their definitions.
+"""The policy of `quota.preemption_policy` and its potential, read from their definitions.
 
 `policy_violations` judges a whole set of victims. `potential` is what every preemption lowers: by
 depth of the queue tree what each branch there has borrowed and has had, for its weight, largest

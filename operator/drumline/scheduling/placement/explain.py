@@ -103,12 +103,13 @@ def never_fits(search: Search, *, helped: bool = True) -> Rejection | None:
         tail = f"{name or 'it'} cannot hold {_all_but(search)} even when empty"
     else:
         tail = f"no node there can hold such a pod ({_pod_text(search.gang)}), even when empty"
+    advice = "ask for less or add nodes"
     if hidden := sum(node.hides_gpus for node in search.view.tree.nodes):
-        tail += f"; GPUs of {counted(hidden, 'node')} exist only as DRA devices"
+        advice = f"GPUs of {counted(hidden, 'node')} exist only as DRA devices, which do not count"
     return _reject(
         search=search,
         reason=BlockReason.EXCEEDS_CLUSTER,
-        tail=f"{tail}: ask for less or add nodes",
+        tail=f"{tail}{';' if hidden else ':'} {advice}",
         room=room,
         helped=helped,
     )

@@ -285,7 +285,7 @@ def _rejection(
     spender, budget_words = f"queue {account.queue}", "its budget"
     if account.user is not None:
         spender = f"user {account.user!r} of queue {account.queue}"
-        budget_words, then = "his budget", then.replace("its jobs", "his jobs")
+        budget_words, then = "their budget", then.replace("its jobs", "their jobs")
     return Rejection(
         reason=BlockReason.BUDGET_SPENT,
         message=f"{spender} has spent {percent} % of {budget_words} of {account.bound.text}"

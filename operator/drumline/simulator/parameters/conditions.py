@@ -10,7 +10,7 @@ from drumline.simulator.parameters.model import Condition, Figure, Source
 
 _RSC: Final = Source(
     text="Revisiting Reliability in Large-Scale Machine Learning Research Clusters: a job of"
-    " 1,024 GPUs fails every 7.9 h",
+    " 1,024 GPUs fails every 7.9 h; its projection for 16,384 GPUs, 3.6 times fewer, is not taken",
     url="https://arxiv.org/abs/2410.21680",
 )
 _LLAMA: Final = Source(
@@ -22,8 +22,8 @@ _BYTEROBUST: Final = Source(
     url="https://arxiv.org/abs/2509.16293",
 )
 _PREEMPTIBLE: Final = Source(
-    text="Modeling The Temporally Constrained Preemptions of Transient Cloud VMs: a preemptible VM"
-    " lives 24 h at most",
+    text="assumed: Modeling The Temporally Constrained Preemptions of Transient Cloud VMs has 24 h"
+    " as the longest life of a preemptible VM",
     url="https://arxiv.org/abs/1911.05160",
 )
 _NOTICE: Final = Source(
@@ -115,7 +115,7 @@ _BOOT_SPREAD: Final = 0.4
 
 
 def failure_rates(*, scale: float = 1.0) -> FailureRates:
-    """As published; `scale` times as many."""
+    """As assumed; `scale` times as many."""
     return FailureRates(
         gpu_hours=GPU_HOURS_PER_FAILURE.figure.value / scale if scale else float("inf"),
         process_share=PROCESS_SHARE.figure.value,
@@ -125,7 +125,7 @@ def failure_rates(*, scale: float = 1.0) -> FailureRates:
 
 
 def spot_rates(*, scale: float = 1.0) -> SpotRates:
-    """As published; taken back `scale` times as often, above 0."""
+    """As assumed; taken back `scale` times as often, above 0."""
     return SpotRates(
         node_hours=SPOT_HOURS.figure.value / scale,
         notice_seconds=SPOT_NOTICE.figure.value,

@@ -17,7 +17,7 @@ from drumline.scheduling import (
     WithinQueue,
 )
 from drumline.simulator.cluster import Cluster, PoolTerms
-from drumline.simulator.conditions.weather import Weather, weather
+from drumline.simulator.conditions.node_faults import NodeFaults, draw_node_faults
 from drumline.simulator.parameters import conditions
 
 WEEK_SECONDS: Final = 7 * 86_400.0
@@ -47,9 +47,9 @@ class Setting:
     seconds: float = WEEK_SECONDS
     seed: int = 1
     failures: float = 1.0
-    """How many times as often things fail as published."""
+    """How many times as often things fail as assumed."""
     reclaims: float = 1.0
-    """How many times as often spot nodes are taken back as published, above 0."""
+    """How many times as often spot nodes are taken back as assumed, above 0."""
 
     def __post_init__(self) -> None:
         """Reject a cluster without both kinds of nodes.
@@ -95,9 +95,9 @@ class Setting:
             del nominal[SPOT]
         return Queue(name=name, parent=_COHORT, nominal=nominal, preemption=_RULE)
 
-    def weather(self) -> Weather:
+    def node_faults(self) -> NodeFaults:
         """Failures and reclaims."""
-        return weather(
+        return draw_node_faults(
             self.cluster(),
             failures=conditions.failure_rates(scale=self.failures),
             spot={SPOT: conditions.spot_rates(scale=self.reclaims)},

@@ -66,14 +66,14 @@ def run_week(
         decider: instead of the side's own, to watch it.
         watch: called with the progress.
     """
-    weather = setting.weather()
+    faults = setting.node_faults()
     return simulate(
         cluster=setting.cluster(),
         arrivals=arrivals(setting) if jobs is None else jobs,
         policy=side.policy,
         execution=side.execution,
-        outages=weather.outages,
-        faults=weather.faults,
+        outages=faults.outages,
+        faults=faults.faults,
         seed=setting.seed,
         until=setting.seconds,
         decider=decider or side.decider,

@@ -315,6 +315,18 @@ def test_jobs_that_no_cycle_looks_at_are_listed_below(
     ]
 
 
+def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = a_pool()
+    pool["spec"]["devices"] = {"driver": "gpu.example.com", "deviceClass": "gpu.example.com"}
+    file = written(tmp_path, a_node("n1"), pool, a_queue(), a_job("first"))
+    text = run(capsys, "decide", "-f", file)[1]
+    assert text.splitlines()[-1].startswith("pool h100: its GPUs are devices of gpu.example.com")
+    assert "exist only as DRA devices" in text
+    assert "add nodes" not in text
+
+
 @pytest.mark.parametrize(
     ("objects", "said"),
     [

@@ -122,6 +122,16 @@ def test_a_pool_of_devices_counts_them_and_another_says_that_they_are_hidden() -
     assert (node.allocatable.gpus, node.hides_gpus) == (2, False)
 
 
+def test_a_pool_of_devices_that_nobody_publishes_says_that_they_are_not_counted() -> None:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    state.nodes.on_node(None, node_view())
+    by_claims = pool_view()
+    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    state.on_pool(None, by_claims)
+    (node,) = state.scheduling.snapshot(now=0.0).nodes
+    assert (node.allocatable.gpus, node.hides_gpus) == (0, True)
+
+
 def test_a_driver_that_wants_pods_off_a_device_announces_a_disruption_of_its_node() -> None:
     nodes = NodeCache(clock=lambda: 0.0)
     nodes.on_node(None, node_view())

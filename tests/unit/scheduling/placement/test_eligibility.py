@@ -149,3 +149,4 @@ def test_gpus_that_no_resource_counts_are_named_where_nothing_fits() -> None:
     (blocked,) = run(cluster(*bare), gang("a")).blocked
     assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
     assert "GPUs of 2 nodes exist only as DRA devices" in blocked.message
+    assert "add nodes" not in blocked.message

@@ -374,8 +374,8 @@ def test_a_user_who_had_his_part_waits_and_others_start() -> None:
     assert [placed.key for placed in decisions.placed] == ["training/of-bob", "training/of-cid"]
     (blocked,) = decisions.blocked
     assert blocked.message.startswith(
-        "user 'ann' of queue research has spent 100 % of his budget of 4 GPU-hours in 2 days: his"
-        " jobs start once"
+        "user 'ann' of queue research has spent 100 % of their budget of 4 GPU-hours in 2 days:"
+        " their jobs start once"
     )
     asked = {"snapshot": snapshot, "pending": [ann, bob, new], "now": NOON}
     assert violations(decisions=decisions, **asked) == ()

@@ -8,7 +8,14 @@ from typing import Final
 from drumline.api.podprofile import PodProfile
 from drumline.cli.doctor.checks.hardware import members_of
 from drumline.cli.doctor.checks.wording import some
-from drumline.cli.doctor.facts import JobFact, NamespaceFact, NodeFact, PoolFact, QueueFact
+from drumline.cli.doctor.facts import (
+    JobFact,
+    NamespaceFact,
+    NodeFact,
+    OperatorFact,
+    PoolFact,
+    QueueFact,
+)
 from drumline.cli.doctor.results import CheckFailed, Passed, Result, Warned
 from drumline.cli.formatting import many
 
@@ -72,6 +79,32 @@ def queues(
         )
     elif sound:
         yield Passed(message=f"{many(len(queues), 'queue')} with pools and namespaces of their own")
+
+
+def guarded_pools(
+    operator: OperatorFact | None, pools: tuple[PoolFact, ...], queues: tuple[QueueFact, ...]
+) -> Iterator[Result]:
+    """Whether pools that are to be guarded exist, and pods that give back can do so."""
+    guarded = frozenset[str]() if operator is None else operator.guarded_pools
+    names = {pool.name for pool in pools}
+    sound = True
+    if absent := guarded - names:
+        sound = False
+        yield Warned(
+            message=f"guardedPools names {some(absent)}: no such GpuPool, so no node is guarded",
+            fix="correct guardedPools of the chart, or create the pool",
+        )
+    for queue in queues if operator is not None else ():
+        quotas = {quota.gpu_pool for quota in queue.spec.quotas} & names
+        if queue.spec.foreign_pods.borrowed == "Evict" and (open_pools := quotas - guarded):
+            sound = False
+            yield Warned(
+                message=f"{queue.name}: foreignPods.borrowed is Evict, which works in guarded pools"
+                f" alone: its pods stay in {some(open_pools)}",
+                fix="name it in guardedPools of the chart, or write borrowed: Keep",
+            )
+    if sound:
+        yield Passed(message=f"{many(len(guarded), 'guarded pool')}, and all that are needed")
 
 
 def pod_security(

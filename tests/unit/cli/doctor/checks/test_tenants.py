@@ -1,15 +1,22 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from drumline.api.load import parse
 from drumline.api.podprofile import PodProfile
-from drumline.cli.doctor.checks.tenants import ENFORCED, level_of, pod_security, queues
+from drumline.cli.doctor.checks.tenants import (
+    ENFORCED,
+    guarded_pools,
+    level_of,
+    pod_security,
+    queues,
+)
 from drumline.cli.doctor.facts import JobFact, NamespaceFact
 from drumline.cli.doctor.results import CheckFailed, Passed, Warned
-from tests.unit.cli.doctor.facts import a_node, a_pool, a_queue
+from tests.unit.cli.doctor.facts import a_node, a_pool, a_queue, an_operator
 
 HOST = {
     "volumes": [{"name": "ib", "hostPath": {"path": "/dev/infiniband"}}],
@@ -41,6 +48,32 @@ def test_a_queue_for_everybody_is_said() -> None:
     assert "every namespace may use open" in result.message
     (none,) = queues((), (a_pool(),), ())
     assert isinstance(none, Warned)
+
+
+def test_pods_give_back_in_guarded_pools_alone() -> None:
+    quotas = [{"gpuPool": name, "nominalGpus": 8} for name in ("h100", "b200")]
+    serving = a_queue("serving", quotas=quotas, foreignPods={"borrowed": "Evict"})
+    pools = (a_pool(), a_pool("b200"))
+    (open_pool,) = guarded_pools(an_operator(), pools, (a_queue(), serving))
+    assert isinstance(open_pool, Warned)
+    assert open_pool.message.startswith("serving: foreignPods.borrowed is Evict")
+    assert open_pool.message.endswith("its pods stay in b200, h100")
+    guarding = replace(an_operator(), guarded_pools=frozenset({"h100", "b200"}))
+    (result,) = guarded_pools(guarding, pools, (a_queue(), serving))
+    assert isinstance(result, Passed)
+
+
+def test_a_guarded_pool_that_does_not_exist_is_said() -> None:
+    guarding = replace(an_operator(), guarded_pools=frozenset({"h100", "h10"}))
+    (result,) = guarded_pools(guarding, (a_pool(),), (a_queue(),))
+    assert isinstance(result, Warned)
+    assert "guardedPools names h10: no such GpuPool" in result.message
+
+
+def test_without_an_operator_nobody_guards_and_nothing_is_wrong_with_that() -> None:
+    serving = a_queue("serving", foreignPods={"borrowed": "Evict"})
+    (result,) = guarded_pools(None, (a_pool(),), (serving,))
+    assert isinstance(result, Passed)
 
 
 @pytest.mark.parametrize(

@@ -19,21 +19,21 @@ _HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Weather:
+class NodeFaults:
     """What happens to the nodes, in the order of time."""
 
     outages: tuple[Outage, ...] = ()
     faults: tuple[ProcessFault, ...] = ()
 
 
-def weather(
+def draw_node_faults(
     cluster: Cluster,
     *,
     failures: FailureRates,
     spot: Mapping[str, SpotRates],
     seconds: float,
     seed: int,
-) -> Weather:
+) -> NodeFaults:
     """Draw what happens.
 
     Args:
@@ -53,7 +53,7 @@ def weather(
             draw=Random(f"{seed}/{node.name}"),  # noqa: S311 - simulated failures
         )
     events.sort(key=lambda event: (event.at, event.node))
-    return Weather(
+    return NodeFaults(
         outages=tuple(event for event in events if isinstance(event, Outage)),
         faults=tuple(event for event in events if isinstance(event, ProcessFault)),
     )
