@@ -94,7 +94,7 @@ PARTS = (
     # side by side as they follow: integration's waits would end late beside eight ranks
     Part(
         name="integration",
-        budget_minutes=12,
+        budget_minutes=16,
         paths=(
             "tests/integration",
             "tests/browser",

@@ -37,6 +37,8 @@ ANY_TIME: dict[str, Json] = {
     "recovery's patience": {"recovery": {"hangTimeoutSeconds": 60, "lostAfterSeconds": 2}},
     "sweep": {"sweep": {"name": "lr", "maxParallel": 4}},
     "whenIdle": {"whenIdle": "Keep"},
+    "spot": {"spot": "Never"},
+    "maxPricePerGpuHour": {"maxPricePerGpuHour": "1.20"},
     "startDeadlineSeconds": {"startDeadlineSeconds": 9},
     "activeDeadlineSeconds": {"activeDeadlineSeconds": 9},
     "ttlSecondsAfterFinished": {"ttlSecondsAfterFinished": 9},
