@@ -3,9 +3,12 @@
 A node's usable devices of a driver are those of complete pools in their newest generation that are
 whole, are not tainted and are had by no claim that somebody else allocated. Claims that stand for
 extended resources (KEP-5004) belong to pods that request these, so the pods' requests count them.
+Any claim can say that it is one. So of the devices that claims of a pod have, no more are believed
+to be counted by its requests than it requests; the others are had by somebody else.
 
     node n, 8 devices, 1 tainted, 2 had by a claim of a notebook's, 4 by pods of ours
     usable: 5, of which the requests of our pods take 4
+    the notebook's claim says that it stands for an extended resource: still 5
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ class DeviceCache:
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
         """By claim: allocations that were written and not seen yet."""
+        self._allocated: dict[Key, tuple[str, int]] = {}
+        """By claim: the member's pod for which this process allocated it, and how many devices."""
 
     def on_slice(self, old: DeviceSliceView | None, new: DeviceSliceView | None) -> set[str]:
         """Take in an event of a ResourceSlice; returns the nodes whose devices it is about."""
@@ -66,6 +71,8 @@ class DeviceCache:
             self._holders |= dict.fromkeys(new.devices, new)
         if new is None or new.devices:
             self._assumed.pop(key, None)
+        if new is None:
+            self._allocated.pop(key, None)
         named = {device for each in (old, new) if each is not None for device in each.devices}
         known = (self._nodes.get((device.driver, device.pool), set()) for device in named)
         return {node for nodes in known for node in nodes if node}
@@ -78,14 +85,25 @@ class DeviceCache:
         """The drivers that publish whole devices of a node."""
         return {each.name.driver for each in self._published(node) if each.view.kind in _WHOLE}
 
-    def usable(self, node: str, *, driver: str) -> int:
-        """How many devices pods of extended resources may have there, or have."""
-        return sum(
-            holder is None or holder.is_extended
-            for holder in (
-                self._holders.get(device) for device in self._untainted(node, driver=driver)
-            )
-        )
+    def usable(self, node: str, *, driver: str, requests: Mapping[str, int]) -> int:
+        """How many devices pods of extended resources may have there, or have.
+
+        Args:
+            node: its name.
+            driver: of the devices.
+            requests: how many each pod there requests, by uid. Members that are not bound yet need
+                not be among them.
+        """
+        counted = {**dict(self._allocated.values()), **requests}
+        usable = 0
+        for device in self._untainted(node, driver=driver):
+            holder = self._holders.get(device)
+            if holder is None:
+                usable += 1
+            elif holder.is_extended and counted.get(holder.owner_uid, 0) > 0:
+                counted[holder.owner_uid] -= 1
+                usable += 1
+        return usable
 
     def free(self, node: str, *, driver: str) -> list[DeviceName]:
         """The devices that nobody has, by name."""
@@ -102,9 +120,13 @@ class DeviceCache:
         }
         return named.values()
 
-    def assume(self, key: Key, devices: tuple[DeviceName, ...]) -> None:
-        """An allocation is being written: nobody else gets these until the watch shows it."""
+    def assume(self, key: Key, devices: tuple[DeviceName, ...], *, pod_uid: str) -> None:
+        """An allocation is being written for a member's pod.
+
+        Nobody else gets these devices until the watch shows it.
+        """
         self._assumed[key] = devices
+        self._allocated[key] = (pod_uid, len(devices))
 
     def is_assumed(self, key: Key) -> bool:
         """Whether an allocation of this claim was written and not seen yet."""
@@ -113,6 +135,7 @@ class DeviceCache:
     def forget(self, key: Key) -> None:
         """It was not written after all."""
         self._assumed.pop(key, None)
+        self._allocated.pop(key, None)
 
     def _untainted(self, node: str, *, driver: str) -> list[DeviceName]:
         return [

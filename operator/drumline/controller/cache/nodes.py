@@ -264,7 +264,9 @@ class NodeCache:
         units = GpuUnits.of(spec)
         hidden = False
         if spec.devices is not None:
-            count = self.devices.usable(view.name, driver=spec.devices.driver)
+            requests = {pod.uid: pod.requests.get(spec.gpu_resource, 0) for pod in pods}
+            driver = spec.devices.driver
+            count = self.devices.usable(view.name, driver=driver, requests=requests)
             amounts = {**view.allocatable, spec.gpu_resource: count}
             view = msgspec.structs.replace(view, allocatable=amounts)
             hidden = not self.devices.drivers(view.name)  # nobody watches slices, or none are there

@@ -16,17 +16,21 @@ from drumline.api.base import ANNOTATION_NODE, LABEL_JOB
 from drumline.api.gpupool import GpuDevices
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.pods import is_owned
+from drumline.controller.conversion.admitted import MemberPositions, holds_assignment, positions_of
 from drumline.controller.conversion.devices import (
     allocation,
     claim_manifest,
     claim_name,
     claim_status_of_pod,
 )
+from drumline.controller.conversion.pods import facts_of
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotLeader
 from drumline.kube.kinds import PODS, RESOURCE_CLAIMS
 from drumline.kube.views import Key, PodView
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.roles import gpus_of
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.reconciler.device_binder")
@@ -61,6 +65,8 @@ class DeviceBinder:
         self._state = state
         self._devices = state.nodes.devices
         self._pods = pods
+        self._positions: dict[tuple[str, str], MemberPositions] = {}
+        """By uid and version of a job: as this look has read them."""
 
     async def run(self) -> None:
         """Bind what is unbound, again and again; never returns.
@@ -74,6 +80,7 @@ class DeviceBinder:
 
     async def look(self) -> None:
         """Bring every unbound pod as far as it can go now. O(pods)."""
+        self._positions.clear()
         for pod in [pod for pod in self._pods() if _is_unbound(pod)]:
             pool = self._pool_of(pod)
             if pool is None:
@@ -86,17 +93,33 @@ class DeviceBinder:
                 log.warning("devices_not_allocated", pod=pod.name, why=str(error))
 
     def _pool_of(self, pod: PodView) -> _PoolOfDevices | None:
-        """The pool of a member's pod; None: it is nobody's, or its place is gone."""
+        """The pool of a member's pod; None: it is no member's, or its place is gone.
+
+        Anybody who may create pods can write one with the labels, the owner and the node of a
+        member. It is served where it stands for one, with no more GPUs than that one has.
+        """
         job = self._state.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
         if job is None or job.uid != pod.owner_uid or not is_owned(pod):
             return None
-        assignment = job.status.assignment
-        if assignment is None or pod.annotations[ANNOTATION_NODE] not in assignment.node_names():
+        facts, assignment = facts_of(pod), job.status.assignment
+        if facts is None or assignment is None or not holds_assignment(job):
             return None
         spec = self._state.pools.get(assignment.gpu_pool)
         if spec is None or spec.devices is None:
             return None
+        gpus = gpus_of(job.spec, (facts.index,))
+        if pod.requests.get(spec.gpu_resource, 0) != gpus:
+            return None
+        if not self._positions_of(job).has_member(facts):
+            return None
         return _PoolOfDevices(resource=spec.gpu_resource, devices=spec.devices)
+
+    def _positions_of(self, job: Job) -> MemberPositions:
+        """O(members) once for each version of the job in a look."""
+        key = (job.uid, job.resource_version)
+        if key not in self._positions:
+            self._positions[key] = positions_of(job)
+        return self._positions[key]
 
     async def _bind(self, pod: PodView, pool: _PoolOfDevices) -> None:
         node, count = pod.annotations[ANNOTATION_NODE], pod.requests.get(pool.resource, 0)
@@ -133,7 +156,7 @@ class DeviceBinder:
         if claim is None:
             return False
         chosen = tuple(free[:count])
-        self._devices.assume(key, chosen)
+        self._devices.assume(key, chosen, pod_uid=pod.uid)
         try:
             await writes.replace_status(
                 self._client,

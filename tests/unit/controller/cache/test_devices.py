@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from drumline.api.conditions import DisruptionKind
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.devices import DeviceCache
@@ -13,7 +15,7 @@ from drumline.disruption.model import Confidence
 from drumline.kube import device_codec
 from drumline.kube.device_views import DeviceName, DeviceSliceView, ResourceClaimView
 from drumline.kube.views import Key
-from tests.unit.controller.views import node_view, pool_view
+from tests.unit.controller.views import foreign_pod, node_view, pool_view
 
 DRIVER = "gpu.nvidia.com"
 XID = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoExecute"}
@@ -37,14 +39,21 @@ def slice_of(document: dict[str, Any]) -> DeviceSliceView:
     return device_codec.device_slice(json.dumps(document).encode())
 
 
-def a_claim(name: str, *devices: str, extended: bool = True, **result: Any) -> ResourceClaimView:
+def a_claim(
+    name: str, *devices: str, extended: bool = True, owner: str = "", **result: Any
+) -> ResourceClaimView:
     results = [
         {"request": "r", "driver": DRIVER, "pool": "node-0", "device": each, **result}
         for each in devices
     ]
     annotations = {device_codec.EXTENDED_CLAIM: "true"} if extended else {}
     document = {
-        "metadata": {"namespace": "team", "name": name, "annotations": annotations},
+        "metadata": {
+            "namespace": "team",
+            "name": name,
+            "annotations": annotations,
+            "ownerReferences": [{"uid": owner, "controller": True}] if owner else [],
+        },
         "status": {"allocation": {"devices": {"results": results}}} if results else {},
     }
     return device_codec.resource_claim(json.dumps(document).encode())
@@ -57,6 +66,11 @@ def filled(*slices: DeviceSliceView) -> DeviceCache:
     return cache
 
 
+def usable(cache: DeviceCache, **requests: int) -> int:
+    """By pods that request so many."""
+    return cache.usable("node-0", driver=DRIVER, requests=requests)
+
+
 def free(cache: DeviceCache) -> list[str]:
     return [each.device for each in cache.free("node-0", driver=DRIVER)]
 
@@ -66,9 +80,10 @@ def test_tainted_shared_and_partial_devices_are_not_usable() -> None:
     cache = filled(
         a_slice(a={}, b={"taints": [XID]}, c=mig, d={"allowMultipleAllocations": True}, e={})
     )
-    assert cache.usable("node-0", driver=DRIVER) == 2
+    assert usable(cache) == 2
     assert free(cache) == ["a", "e"]
-    assert cache.usable("node-0", driver="other") == cache.usable("node-1", driver=DRIVER) == 0
+    assert cache.usable("node-0", driver="other", requests={}) == 0
+    assert cache.usable("node-1", driver=DRIVER, requests={}) == 0
 
 
 def test_only_the_newest_generation_counts_and_only_whole() -> None:
@@ -84,19 +99,66 @@ def test_only_the_newest_generation_counts_and_only_whole() -> None:
 
 def test_devices_of_others_are_not_there_and_those_of_our_pods_are_used() -> None:
     cache = filled(a_slice(a={}, b={}, c={}, d={}))
-    foreign, ours = a_claim("notebook", "a", extended=False), a_claim("pod-gpus", "b")
+    foreign, ours = a_claim("notebook", "a", extended=False), a_claim("pod-gpus", "b", owner="ours")
     assert cache.on_claim(None, foreign) == {"node-0"}
     cache.on_claim(None, ours)
     cache.on_claim(None, a_claim("admin", "c", adminAccess=True))
-    assert cache.usable("node-0", driver=DRIVER) == 3
+    assert usable(cache, ours=1) == 3
     assert free(cache) == ["c", "d"]
     assert cache.on_claim(foreign, None) == {"node-0"}
     assert free(cache) == ["a", "c", "d"]
 
 
+@pytest.mark.parametrize(
+    ("owner", "requests", "there"),
+    [
+        ("", {"notebook": 1}, 2),
+        ("unknown", {"notebook": 1}, 2),
+        ("notebook", {"notebook": 0}, 2),
+        ("notebook", {"notebook": 1}, 3),
+        ("notebook", {"notebook": 8}, 4),
+    ],
+)
+def test_a_claim_hides_no_more_devices_than_its_pod_requests(
+    owner: str, requests: dict[str, int], there: int
+) -> None:
+    """Anybody may write the annotation, and name a pod as the claim's owner."""
+    cache = filled(a_slice(a={}, b={}, c={}, d={}))
+    cache.on_claim(None, a_claim("forged", "a", "b", owner=owner))
+    assert usable(cache, **requests) == there
+
+
+def test_devices_of_a_member_that_is_not_bound_yet_are_its_place_s() -> None:
+    cache, key = filled(a_slice(a={}, b={}, c={}, d={})), Key("team", "pod-gpus")
+    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),), pod_uid="ours")
+    claim = a_claim("pod-gpus", "a", owner="ours")
+    cache.on_claim(a_claim("pod-gpus"), claim)
+    forged = a_claim("forged", "b", "c", owner="ours")
+    cache.on_claim(None, forged)
+    assert usable(cache) == usable(cache, ours=1) == 2
+    cache.on_claim(forged, None)
+    cache.on_claim(claim, None)
+    assert usable(cache) == 4
+    cache.on_claim(None, claim)
+    assert usable(cache) == 3
+
+
+def test_a_node_counts_the_devices_that_a_pod_has_beside_its_requests() -> None:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    state.nodes.on_node(None, node_view())
+    by_claims = pool_view()
+    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    state.on_pool(None, by_claims)
+    state.nodes.devices.on_slice(None, a_slice(a={}, b={}, c={}, d={}))
+    state.nodes.devices.on_claim(None, a_claim("own", "a", "b", owner="notebook"))
+    state.on_pod(None, foreign_pod("notebook", gpus=1))
+    (node,) = state.scheduling.snapshot(now=0.0).nodes
+    assert (node.allocatable.gpus, node.used.gpus) == (3, 1)
+
+
 def test_what_was_written_and_not_seen_is_given_to_nobody_else() -> None:
     cache, key = filled(a_slice(a={}, b={})), Key("team", "pod-gpus")
-    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),))
+    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),), pod_uid="ours")
     assert free(cache) == ["b"]
     cache.on_claim(None, a_claim("pod-gpus"))  # made, not allocated: an earlier version
     assert free(cache) == ["b"]

@@ -1,0 +1,87 @@
+"""Whose claims are made: those of members, with as many GPUs as these have, and nobody else's."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.reconciler.device_binder import DeviceBinder
+from drumline.kube import device_codec
+from drumline.kube.client import KubeClient
+from drumline.kube.views import PodPhase, PodView
+from tests.unit.controller.app.fake_api import FakeApi
+from tests.unit.controller.views import assignment, job_view, node_view, pod_view, pool_view
+
+DRIVER = "gpu.nvidia.com"
+PODS = "/api/v1/namespaces/team/pods"
+CLAIMS = "/apis/resource.k8s.io/v1/namespaces/team/resourceclaims"
+
+
+def unbound(index: int = 0, *, node: str = "node-0", gpus: int = 2, generation: int = 1) -> PodView:
+    """A pod that waits for its devices."""
+    return pod_view(
+        index=index,
+        generation=generation,
+        gpus=gpus,
+        node_name="",
+        phase=PodPhase.PENDING,
+        annotations={"drumline.dev/node": node},
+    )
+
+
+def four_devices() -> bytes:
+    spec = {
+        "driver": DRIVER,
+        "nodeName": "node-0",
+        "pool": {"name": "node-0"},
+        "devices": [{"name": f"gpu-{number}"} for number in range(4)],
+    }
+    return msgspec.json.encode({"metadata": {"name": "s"}, "spec": spec})
+
+
+async def writes_for(pod: PodView, *, nodes: int = 2) -> list[str]:
+    """What the binder writes for this pod of a job with a member on node-0 and one on node-1."""
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    state.nodes.on_node(None, node_view())
+    pool = pool_view()
+    pool.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    state.on_pool(None, pool)
+    state.nodes.devices.on_slice(None, device_codec.device_slice(four_devices()))
+    state.on_job(None, job_view(nodes=nodes, status=assignment("node-0", "node-1")))
+    state.on_pod(None, pod)
+    api = FakeApi()
+    api.put("pods", {"metadata": {"namespace": "team", "name": pod.name, "uid": pod.uid}})
+    async with api.serving() as credentials, KubeClient(credentials) as client:
+        await DeviceBinder(client=client, state=state, pods=lambda: [pod]).look()
+    return api.requests
+
+
+async def test_a_member_gets_its_devices_and_is_bound() -> None:
+    assert await writes_for(unbound()) == [
+        f"POST {CLAIMS}",
+        f"PATCH {CLAIMS}/llama-0-g1-gpus/status",
+        f"PATCH {PODS}/llama-0-g1/status",
+        f"POST {PODS}/llama-0-g1/binding",
+    ]
+
+
+@pytest.mark.parametrize(
+    "pod",
+    [
+        pytest.param(unbound(7), id="no member has its index"),
+        pytest.param(unbound(generation=2), id="of another generation"),
+        pytest.param(unbound(1), id="on the node of another member"),
+        pytest.param(unbound(gpus=4), id="more GPUs than the member has"),
+        pytest.param(
+            msgspec.structs.replace(unbound(), name="by-hand"), id="of another name than members'"
+        ),
+    ],
+)
+async def test_a_pod_that_looks_like_a_member_gets_no_claim(pod: PodView) -> None:
+    assert await writes_for(pod) == []
+
+
+async def test_a_pod_of_a_job_that_gives_its_places_back_gets_no_claim() -> None:
+    assert await writes_for(unbound(), nodes=1) == []
