@@ -1,7 +1,10 @@
-"""Nobody is preempted too often, and priority is honoured in the end, after a bounded time."""
+"""Nobody is preempted too often by his own queue, priority is honoured after a bounded time, and
+quota at once.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -44,6 +47,29 @@ def test_an_important_job_waits_for_less_than_the_window(seed: int) -> None:
         now = decisions.retry_at
         decisions = run(snapshot, urgent, policy=policy, now=now)
     asked = {"snapshot": snapshot, "pending": [urgent], "policy": policy, "now": now}
+    assert violations(decisions=decisions, **asked) == ()
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_owns_quota_waits_for_nobody_s_past(seed: int) -> None:
+    chance = Random(seed)
+    now = 10 * HOUR
+    limit = PreemptionLimit(times=chance.randint(1, 4), seconds=chance.uniform(60, HOUR))
+    policy = Policy(preemption_limit=limit)
+    crowd = crowded(chance, now=now)
+    count = len(crowd.admitted)
+    owned = chance.randint(1, count)
+    queues = (
+        queue("all"),
+        queue("research", count - owned, parent="all"),
+        queue("owner", owned, parent="all"),
+    )
+    snapshot = replace(crowd, queues=queues)
+    claim = gang("claim", gpus=owned, queue="owner")
+    decisions = run(snapshot, claim, policy=policy, now=now)
+    (preemption,) = decisions.preemptions
+    assert len(preemption.victims) == owned
+    asked = {"snapshot": snapshot, "pending": [claim], "policy": policy, "now": now}
     assert violations(decisions=decisions, **asked) == ()
 
 

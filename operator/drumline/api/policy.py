@@ -30,9 +30,10 @@ class PreemptionLimitPolicy(ApiModel):
     model_config = ConfigDict(extra="forbid")
 
     times: Annotated[int, Field(ge=1, le=16)] = 3
-    """A job that was preempted so often within windowSeconds is nobody's victim. Default: 3."""
+    """A job that was preempted so often within windowSeconds is no victim of its own queue's jobs,
+    and is not moved; what it borrows other queues reclaim. Default: 3."""
     window_seconds: Annotated[float, Field(ge=1, le=604_800)] = 3600.0
-    """By so much a job of any priority is held up by it at most. Default: 3600."""
+    """By so much a job of the same queue is held up by it at most. Default: 3600."""
 
 
 class SchedulingPolicy(ApiModel):

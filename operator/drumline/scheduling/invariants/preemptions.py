@@ -16,6 +16,9 @@ from drumline.scheduling.invariants.policy_check import RunningGang, policy_viol
 from drumline.scheduling.invariants.quota import QueueShares, past_gpus, shares_of
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 
+_SPARED_FROM = frozenset({VictimReason.LOWER_PRIORITY, VictimReason.MOVED})
+"""What a gang is spared that was preempted often; what it borrows is reclaimed all the same."""
+
 
 def preemption_violations(
     *,
@@ -34,7 +37,8 @@ def preemption_violations(
         for victim in preemption.victims:
             violations += _bad_victim(preemption, victim, held=running[victim.uid], uids=answer)
             violations += _hurried(preemption.key, running[victim.uid], snapshot=snapshot, now=now)
-            violations += _hounded(preemption.key, running[victim.uid], policy=policy, now=now)
+            if victim.why in _SPARED_FROM:
+                violations += _hounded(preemption.key, running[victim.uid], policy=policy, now=now)
             answer.add(victim.uid)
         gang = gangs[preemption.uid] if preemption.uid in gangs else running[preemption.uid].gang
         before = _before(

@@ -56,10 +56,11 @@ class PreemptionLimit:
             raise ValueError(f"at least 1 preemption in more than 0 seconds, not {self}")
 
     def spared_until(self, preempted_at: Sequence[float]) -> float | None:
-        """Until when a gang is nobody's victim that was preempted at these times; None: it may be.
+        """Until when a gang is spared that was preempted at these times; None: it is not.
 
-        So it is preempted at most `times` times in any time as long as `seconds`, and whoever needs
-        its places waits for less than `seconds` longer.
+        So it leaves at most `times` times in any time as long as `seconds` for gangs of its own
+        queue and for moves, and who needs its places waits for less than `seconds` longer. What it
+        borrows is reclaimed all the same.
 
         Example: 3 in 3600 s, preempted at 0, 600, 1200 and 1500. It is spared until 600 + 3600: by
         then two of the last 3600 s are left, those at 1200 and at 1500.
@@ -90,7 +91,7 @@ class Policy:
     repairs_preempt: bool = False
     """Whether the repair of a broken gang may preempt as a waiting gang may."""
     preemption_limit: PreemptionLimit | None = None
-    """Who was preempted so often is spared for a while; None: nobody is."""
+    """Who was preempted so often is spared for a while by its own queue; None: nobody is."""
     moves: MoveBudget | None = None
     """Bounds for moves of running gangs, for waiting gangs and for free racks; None: no moves."""
     move_back: bool = False

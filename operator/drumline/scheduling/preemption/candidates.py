@@ -10,8 +10,9 @@ Example, with 60 seconds for each: candidates of priorities 0, 0 and 1000 have t
 A gang of 8 GPUs with priority 1000 and 100 GPU-seconds at risk costs 100 + 8 x (60 + 60) = 1060.
 
 No candidate is a gang that is leaving already, is not preemptible, has not run for its queue's
-minimum runtime, was preempted as often as may be in a time (`PreemptionLimit`), or was placed,
-moved or evicted in this cycle.
+minimum runtime, or was placed, moved or evicted in this cycle. Who was preempted as often as may be
+in a time (`PreemptionLimit`) is spared by gangs of its own queue and from moves, not from reclaim:
+its owner could else have it preempted by gangs of its own and keep what belongs to others.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class Candidates:
                 reclaims = why is not None and why is not VictimReason.LOWER_PRIORITY
                 reasons[key] = None if reclaims and rule.reclaim is Reclaim.NEVER else why
             why = reasons[key]
-            if why is not None and self._is_spared(held):
+            if why is VictimReason.LOWER_PRIORITY and self._is_spared(held):
                 self._spared[gang.key] = held
             elif why is not None and not self._is_protected(held):
                 allowed.append((held, gpus, why))

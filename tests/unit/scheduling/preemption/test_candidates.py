@@ -9,8 +9,10 @@ from drumline.scheduling import (
     PreemptionLimit,
     PreemptionRule,
     Reclaim,
+    VictimReason,
     WithinQueue,
 )
+from drumline.scheduling.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, queue, racks, run
 
 LOWER, NEVER = WithinQueue.LOWER_PRIORITY, WithinQueue.NEVER
@@ -85,3 +87,22 @@ def test_another_victim_is_taken_while_one_is_spared_and_none_is_said_to_be() ->
     assert waits.blocked[0].message.endswith("; not preempted again so soon: training/tired")
     assert waits.retry_at == 110.0
     assert run(snapshot, both, policy=policy, now=110.0).preemptions
+
+
+def test_what_a_gang_borrows_is_reclaimed_however_often_it_was_preempted() -> None:
+    """Its own queue could else have it spared, at the price of some restarts."""
+    policy = Policy(preemption_limit=PreemptionLimit(times=2, seconds=100.0))
+    queues = (queue("all", 0), queue("research", 2, parent="all"), queue("other", 2, parent="all"))
+    tired = [
+        admitted(gang(name, gpus=2, nodes=1), host, preempted_at=(10.0, 20.0))
+        for name, host in (("a", "n0"), ("b", "n1"))
+    ]
+    snapshot = cluster(*racks(count=1), running=tired, queues=queues)
+    owner = gang("owner", gpus=2, queue="other")
+    decisions = run(snapshot, owner, policy=policy, now=30.0)
+    (preemption,) = decisions.preemptions
+    assert [victim.why for victim in preemption.victims] == [VictimReason.BORROWED]
+    asked = {"snapshot": snapshot, "pending": [owner], "policy": policy, "now": 30.0}
+    assert violations(decisions=decisions, **asked) == ()
+    own = gang("own", gpus=2, priority=5)
+    assert run(snapshot, own, policy=policy, now=30.0).preemptions == ()
