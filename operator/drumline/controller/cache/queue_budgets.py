@@ -28,13 +28,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.cache.budget_tally import Amount, Tally, budget_document, tally_of
+from drumline.controller.cache.budget_tally import (
+    KEPT_DAYS,
+    Amount,
+    Tally,
+    budget_document,
+    tally_of,
+)
 from drumline.controller.cache.gpu_seconds_rates import JobUse
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.queues import budget_of
 from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.model import HOUR_SECONDS, GpuHourBudget
+from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, GpuHourBudget
 from drumline.scheduling.quota.budgets import spent_percent, window_gpu_seconds
 
 WRITE_SECONDS: Final = 600.0
@@ -184,12 +190,22 @@ class QueueBudgets:
             tally.gpus.rate, tally.gpus.foreign_rate = look.gpus[name], foreign[name]
             tally.priced.rate = look.priced[name]
             tally.priced.foreign_rate = foreign_priced[name]
-            users = {user for of, user in (*look.had_by_user, *look.gpus_by_user) if of == name}
-            for user in {*users, *tally.users} if self._limits_users(name) else ():
-                amount = tally.users.setdefault(user, Amount())
-                amount.charge(look.had_by_user[name, user], since=since, until=second)
-                amount.rate = look.gpus_by_user[name, user]
+            if self._limits_users(name):
+                self._take_users(name, look, second=second)
             tally.at = max(since, second)
+
+    def _take_users(self, name: str, look: _Look, *, second: int) -> None:
+        """Keep those who had or hold something that counts: jobs may name any number of users."""
+        tally, budget = self._tallies[name], self.budgets()[name]
+        # Of a window nothing older counts; a refill carries what was overdrawn from the first day.
+        first = second // DAY_SECONDS - KEPT_DAYS if budget.refill is None else 0
+        users = {user for of, user in (*look.had_by_user, *look.gpus_by_user) if of == name}
+        for user in {*users, *tally.users}:
+            amount = tally.users.setdefault(user, Amount())
+            amount.charge(look.had_by_user[name, user], since=tally.at, until=second)
+            amount.rate = look.gpus_by_user[name, user]
+            if not amount.rate and max(amount.days, default=-1) < first:
+                del tally.users[user]
 
     def _limits_users(self, name: str) -> bool:
         budget = self.budgets().get(name)

@@ -314,6 +314,22 @@ def test_the_cost_is_in_the_status_and_with_the_next_leader() -> None:
     assert cost(after, NOON + 7200) == 20.0
 
 
+@pytest.mark.parametrize("refill", [None, "Monthly"])
+def test_of_users_those_are_kept_who_had_something_that_counts(refill: str | None) -> None:
+    """Jobs that only wait, each with another user, fill no memory."""
+    monthly = {"gpuHours": 100, "refill": refill, "userGpuHours": 5}
+    budget = monthly if refill else BY_USER
+    leader = Leader(a_queue(budget=budget))
+    waits = [job_view(f"j-{number}", uid=f"j-{number}", user=f"u-{number}") for number in range(9)]
+    leader.look(NOON, runs(since=NOON), *waits)
+    assert set(leader.budgets.spent_by_user(NOON)["research"]) == {""}
+    leader.look(NOON + 60, ended(at=NOON + 60, had=240))
+    assert leader.budgets.spent_by_user(NOON + 60)["research"] == {"": {TODAY: 240}}
+    for days, kept in ((91, {""}), (93, {""} if refill else set[str]())):
+        leader.look(NOON + days * DAY)
+        assert set(leader.budgets.spent_by_user(NOON + days * DAY)["research"]) == kept, days
+
+
 def test_users_are_told_apart_also_by_the_next_leader() -> None:
     leader = Leader(a_queue(budget=BY_USER))
     jobs = [
