@@ -7,6 +7,7 @@ So where none can do either, both worlds are answered alike: only the reason dif
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import date, timedelta
 from random import Random
 
 import pytest
@@ -21,6 +22,7 @@ from drumline.scheduling import (
     decide,
 )
 from drumline.scheduling.invariants import violations
+from drumline.scheduling.quota.budgets import window_gpu_seconds
 from tests.property.scheduling_worlds import NOW, Feature, World, world
 
 STILL = frozenset({Feature.ELASTIC, Feature.PREEMPTION, Feature.MIN_RUNTIME})
@@ -152,3 +154,59 @@ def test_every_kind_of_budget_keeps_its_word_and_a_cache_changes_nothing(seed: i
     for _ in range(2):
         assert decide(snapshot=snapshot, cache=cache, **asked) == decisions
     assert violations(snapshot=snapshot, decisions=decisions, **asked) == ()
+
+
+HOUR, DAY, MONDAY = 3600, 86_400, 19_996
+EPOCH = date(1970, 1, 1)
+
+
+def period_of(day: int, refill: Refill) -> tuple[int, int]:
+    """The week or month of a day."""
+    moment = EPOCH + timedelta(days=day)
+    year, week, _ = moment.isocalendar()
+    return (year, week) if refill is Refill.WEEKLY else (moment.year, moment.month)
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_only_the_week_or_month_before_is_paid_for_and_a_whole_budget_at_most(seed: int) -> None:
+    """What was had still earlier, under whatever settings, spends nobody's budget."""
+    chance = Random(seed)
+    budget = GpuHourBudget(
+        gpu_hours=chance.randint(1, 60),
+        refill=chance.choice(list(Refill)),
+        credit_gpu_hours=chance.choice([0, 0, 5, 40]),
+    )
+    assert budget.refill is not None
+    today = 20_000 + seed
+    days = {
+        today - chance.randint(0, 120): chance.randint(0, 30) * HOUR
+        for _ in range(chance.randint(1, 40))
+    }
+    present = period_of(today, budget.refill)
+    first = next(
+        day for day in range(today, today - 40, -1) if period_of(day - 1, budget.refill) != present
+    )
+    before = period_of(first - 1, budget.refill)
+    had = sum(each for day, each in days.items() if day >= first)
+    had_before = sum(each for day, each in days.items() if period_of(day, budget.refill) == before)
+    whole, credit = budget.gpu_hours * HOUR, budget.credit_gpu_hours * HOUR
+    carried = window_gpu_seconds(days, budget=budget, now=today * DAY + 1.0) - had
+    overdrawn = min(whole, max(0, had_before - whole))
+    assert overdrawn <= carried <= min(whole, max(overdrawn, credit))
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_who_starts_only_what_is_left_has_no_more_than_the_budget_over_the_years(seed: int) -> None:
+    chance = Random(seed)
+    hours = chance.randint(1, 20)
+    budget = GpuHourBudget(
+        gpu_hours=hours, refill=Refill.WEEKLY, credit_gpu_hours=chance.randint(0, hours)
+    )
+    bound = (budget.gpu_hours + budget.credit_gpu_hours) * HOUR
+    days: dict[int, int] = {}
+    for week in range(12):
+        now = float((MONDAY + 7 * week) * DAY)
+        left = max(0, bound - window_gpu_seconds(days, budget=budget, now=now))
+        days[MONDAY + 7 * week] = chance.choice([left, chance.randint(0, left)])
+        allowed = (week + 1) * budget.gpu_hours + budget.credit_gpu_hours
+        assert sum(days.values()) <= allowed * HOUR

@@ -2,7 +2,8 @@
 
 The operator's tally (`status.budget.days`) has GPU-seconds by day. The window is the last days
 (UTC), today included, so what was had on a day flows back at a midnight; or the calendar refills
-it, but for what was had beyond it in the week or month before. What is expected is by
+it, but for what was had beyond it in the week or month before, as the scheduler carries it over
+(`scheduling/quota/budgets`). What is expected is by
 what the queue holds now, and nothing else: no job ends, none starts.
 
 Example: 100 GPU-hours in 2 days; 60 on Monday, 30 on Tuesday until noon, 2 GPUs held. On Tuesday at
@@ -80,13 +81,19 @@ class _SpentDays:
         today = int(moment // _DAY)
         if self._budget.refill not in _REFILL_DAYS:
             return self._had(today - self._budget.window_days + 1, moment)
-        start, beyond = _refill_before(min((*self._days, today)), self._budget.refill), 0.0
+        start, debt = _refill_before(min((*self._days, today)), self._budget.refill), 0.0
         while True:
             end = _refill_after(start, self._budget.refill)
-            had = beyond + self._had(start, min(moment, end * _DAY))
+            had = self._had(start, min(moment, end * _DAY))
             if end > today:
-                return had
-            start, beyond = end, max(0.0, had - self._budget.gpu_hours * _HOUR)
+                return had + debt
+            start, debt = end, self._carried(had, debt)
+
+    def _carried(self, had: float, debt: float) -> float:
+        """What of a week or month is taken from the next, where so much was taken from it."""
+        whole, credit = self._budget.gpu_hours * _HOUR, self._budget.credit_gpu_hours * _HOUR
+        unpaid = min(credit, had + debt - whole)
+        return max(0.0, min(whole, max(had - whole, unpaid)))
 
     def _had(self, first: int, until: float) -> float:
         """What was or will be had from a day on until a moment."""

@@ -1,8 +1,9 @@
 """A simulated cluster for the forecast: decisions take effect at once, gangs end at drawn times.
 
 It has no pods: the slots of running gangs are reserved, so a gang that ends leaves nothing behind,
-and pods that are being deleted at the beginning are gone. An evicted gang is gone after
-`LEAVING_SECONDS` and is pending again with its remaining work. Nothing fails, and no job is added.
+and pods that are being deleted at the beginning are gone. A gang that is evicted, for another or
+for its own queue's sake, is gone after `LEAVING_SECONDS` and is pending again with its remaining
+work. Nothing fails, and no job is added.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class ForecastCluster:
             self._resize(resized)
         for preemption in decisions.preemptions:
             self._preempt(preemption)
+        for eviction in decisions.evictions:
+            self._hold(replace(self._told_to_leave(eviction.uid), departs=True))
 
     def go_on(self, *, until: float | None) -> bool:
         """Move to the next end, or to a moment before it; False if nothing happens any more."""
@@ -186,17 +189,20 @@ class ForecastCluster:
 
     def _preempt(self, preemption: Preemption) -> None:
         for victim in preemption.victims:
-            held = self._running[victim.uid]
-            if self._end_of.get(victim.uid, inf) > self.now + LEAVING_SECONDS:
-                self._end(uid=victim.uid, after=LEAVING_SECONDS)
-                if not held.is_foreign:  # what its owner makes instead asks another scheduler
-                    self._comes_back.add(victim.uid)
-            self._hold(replace(held, leaving=True))
+            self._hold(self._told_to_leave(victim.uid))
         gang = self._pending.get(preemption.uid)
         if gang is not None:
             self._pending[gang.uid] = replace(
                 gang, nominated=preemption.assignment, nominated_pool=preemption.pool
             )
+
+    def _told_to_leave(self, uid: str) -> Admitted:
+        held = self._running[uid]
+        if self._end_of.get(uid, inf) > self.now + LEAVING_SECONDS:
+            self._end(uid=uid, after=LEAVING_SECONDS)
+            if not held.is_foreign:  # what its owner makes instead asks another scheduler
+                self._comes_back.add(uid)
+        return replace(held, leaving=True)
 
     def _hold(self, held: Admitted) -> None:
         whole = frozenset(range(len(held.assignment))) - held.lost

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
+from typing import Any
 
-from drumline.scheduling import Admitted, GpuHourBudget, Policy, Queue, Snapshot
+import pytest
+
+from drumline.scheduling import Admitted, GpuHourBudget, Policy, Queue, Snapshot, WhenSpent
 from drumline.scheduling.forecast import expected_starts
+from drumline.scheduling.forecast_cluster import LEAVING_SECONDS
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 DAY = 86_400
@@ -78,3 +83,28 @@ def test_what_is_held_after_midnight_is_the_next_days() -> None:
     daily = replace(RESEARCH, budget=GpuHourBudget(gpu_hours=10, window_days=1))
     full = world(runs(hours=18), hours={}, nodes=1)
     assert start_in_days(replace(full, queues=(daily,))) == 2.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "hours"),
+    [
+        ({"held": True, "drained": True}, 0.0),
+        ({"budget": replace(RESEARCH.budget, when_spent=WhenSpent.EXPIRE)}, 1.0),
+    ],
+)
+def test_what_its_own_queue_has_leave_is_gone_and_comes_back(
+    changes: dict[str, Any], hours: float
+) -> None:
+    """It leaves at once, or when the two GPU-hours that are left are had; another queue waits."""
+    held = admitted(gang("runs", gpus=2, max_runtime_seconds=1000 * HOUR), "n0", admitted_at=NOON)
+    full = world(held, hours={0: 46}, nodes=1)
+    queues = (replace(RESEARCH, **changes), Queue(name="other", nominal={"h100": 100}))
+    waits = gang("waits", gpus=2, queue="other", max_runtime_seconds=HOUR)
+    behind = gang("behind", gpus=2, at=1.0)
+    asked = {"policy": Policy(), "now": NOON, "samples": 3}
+    starts = expected_starts(
+        snapshot=replace(full, queues=queues), pending=[waits, behind], **asked
+    )
+    at = {start.key: start.p50_at for start in starts}
+    assert at["training/waits"] == NOON + hours * HOUR + LEAVING_SECONDS
+    assert (at["training/behind"] or inf) > NOON + 7 * DAY, "what has left comes back before it"

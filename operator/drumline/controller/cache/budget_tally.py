@@ -17,6 +17,8 @@ from drumline.scheduling.quota.budgets import window_amount, window_gpu_seconds
 
 KEPT_DAYS: Final = 92
 """As many as the longest window; a shorter one may be made longer."""
+KEPT_USERS: Final = 512
+"""Of those who hold nothing, beside all who hold anything."""
 
 Json = Mapping[str, Any]
 
@@ -38,8 +40,9 @@ class Amount:
         if had:
             for day, part in _by_day(had, since=since, until=until):
                 self.days[day] = self.days.get(day, 0) + part
-            for day in sorted(self.days)[:-KEPT_DAYS]:
-                del self.days[day]
+        first = max(since, until) // DAY_SECONDS - KEPT_DAYS + 1
+        if self.days and min(self.days) < first:  # what was had then counts no more
+            self.days = {day: part for day, part in self.days.items() if day >= first}
 
     def spent(self, *, since: int, until: int) -> Mapping[int, int]:
         """By day, if the same is held until then."""
@@ -63,6 +66,16 @@ class Tally:
     users: dict[str, Amount] = field(default_factory=dict[str, Amount])
     """GPU-seconds by user, where the budget limits each of them."""
 
+    def drop_users(self, budget: GpuHourBudget, *, now: float) -> None:
+        """Forget who had nothing, and of too many who hold nothing those with least. O(users)."""
+        idle = {user: had for user, had in self.users.items() if not had.rate}
+        kept = {user: had for user, had in idle.items() if had.days}
+        if len(kept) > KEPT_USERS:
+            most = _most(kept, count=KEPT_USERS, budget=budget, now=now)
+            kept = {user: kept[user] for user in most}
+        for user in idle.keys() - kept.keys():
+            del self.users[user]
+
 
 def budget_document(tally: Tally, *, budget: GpuHourBudget, now: float) -> dict[str, Any]:
     """`status.budget`."""
@@ -83,24 +96,37 @@ def budget_document(tally: Tally, *, budget: GpuHourBudget, now: float) -> dict[
             if had := tally.priced.days.get(_day_of(entry["day"]), 0):
                 entry["cost"] = exact_text(had // HOUR_SECONDS)
     if budget.user_gpu_hours is not None:
-        document["users"] = _user_documents(tally)
+        document["users"] = _user_documents(tally, budget=budget, now=now)
     return document
 
 
-def _user_documents(tally: Tally) -> list[dict[str, Any]]:
+def _user_documents(tally: Tally, *, budget: GpuHourBudget, now: float) -> list[dict[str, Any]]:
     """Of those with most."""
-    most = sorted(tally.users, key=lambda user: (-sum(tally.users[user].days.values()), user))
+    users = {user: had for user, had in tally.users.items() if had.days}
     return [
         {
             "user": user,
             "days": [
                 {"day": _date(day).isoformat(), "gpuSeconds": had}
-                for day, had in sorted(tally.users[user].days.items())
+                for day, had in sorted(users[user].days.items())
             ],
         }
-        for user in sorted(most[:MAX_USERS])
-        if tally.users[user].days
+        for user in sorted(_most(users, count=MAX_USERS, budget=budget, now=now))
     ]
+
+
+def _most(
+    users: Mapping[str, Amount], *, count: int, budget: GpuHourBudget, now: float
+) -> list[str]:
+    """Those with most of what counts now, and of several with as much those with most of all."""
+    whole = (budget.user_gpu_hours or 0) * HOUR_SECONDS
+
+    def rank(user: str) -> tuple[int, int, str]:
+        days = users[user].days
+        counted = window_amount(days, whole=whole, budget=budget, now=now)
+        return -counted, -sum(days.values()), user
+
+    return sorted(users, key=rank)[:count]
 
 
 def _by_day(gpu_seconds: int, *, since: int, until: int) -> Iterable[tuple[int, int]]:

@@ -17,8 +17,9 @@ A job that was deleted counts up to the look that misses it: its pods take secon
 
 What is had costs what its pool costs at the look before: a price that changes counts from the next
 look on. What came and left between two looks costs what the dearest of its queue's pools does. Of
-users with a limit each, the status keeps the MAX_USERS that had most: under the next leader the
-others begin anew.
+users with a limit each, the status keeps the MAX_USERS that had most of what counts: under the next
+leader the others begin anew. So does, under any, who holds nothing and had less than KEPT_USERS
+others.
 """
 
 from __future__ import annotations
@@ -28,19 +29,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from drumline.api.trainingqueue import TrainingQueueSpec
-from drumline.controller.cache.budget_tally import (
-    KEPT_DAYS,
-    Amount,
-    Tally,
-    budget_document,
-    tally_of,
-)
+from drumline.controller.cache.budget_tally import Amount, Tally, budget_document, tally_of
 from drumline.controller.cache.gpu_seconds_rates import JobUse
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.queues import budget_of
 from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, GpuHourBudget
+from drumline.scheduling.model import HOUR_SECONDS, GpuHourBudget
 from drumline.scheduling.quota.budgets import spent_percent, window_gpu_seconds
 
 WRITE_SECONDS: Final = 600.0
@@ -55,8 +50,9 @@ class _Charged(NamedTuple):
 
     queue: str
     user: str
-    price: int
-    """Of its pool when it was last looked at; 0: none is known."""
+    price: int | None
+    """Of its pool when it was last looked at, 0 where that has none; None: no look has seen it at
+    its places yet."""
     rate: GpuSecondsRate | None
     gpu_seconds: int
     """In its life."""
@@ -77,14 +73,14 @@ class _Look:
         """A job had so much."""
         if gpu_seconds > 0:
             self.had[known.queue] += gpu_seconds
-            self.had_priced[known.queue] += gpu_seconds * known.price
+            self.had_priced[known.queue] += gpu_seconds * (known.price or 0)
             self.had_by_user[known.queue, known.user] += gpu_seconds
 
     def hold(self, known: _Charged) -> None:
         """A job goes on to hold what it holds."""
         gpus = 0 if known.rate is None else known.rate.gpus
         self.gpus[known.queue] += gpus
-        self.priced[known.queue] += gpus * known.price
+        self.priced[known.queue] += gpus * (known.price or 0)
         self.gpus_by_user[known.queue, known.user] += gpus
 
 
@@ -140,12 +136,13 @@ class QueueBudgets:
             if known is None:
                 at = self._tallies[job.spec.queue].at
                 charged = _charged_by(at, rate, created_at=job.created_at)
-                known = self._as_seen(job, rate, gpu_seconds=charged, price=0)
+                known = self._as_seen(job, rate, gpu_seconds=charged, price=None)
             had = max(total, known.gpu_seconds)
             seen = self._as_seen(job, rate, gpu_seconds=had, price=known.price)
-            if not known.price and had > known.gpu_seconds:
+            if known.price is None and had > known.gpu_seconds:
                 # It came to its places since the last look; if it has left again, nobody saw them.
-                known = known._replace(price=seen.price or self._dearest(known.queue))
+                price = self._dearest(known.queue) if seen.price is None else seen.price
+                known = known._replace(price=price)
             look.charge(known, had - known.gpu_seconds)
             if job.spec.queue in self._tallies:
                 self._charged[job.uid] = seen
@@ -156,7 +153,7 @@ class QueueBudgets:
         self._take(look, foreign_gpus=foreign_gpus, second=second)
 
     def _as_seen(
-        self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int, price: int
+        self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int, price: int | None
     ) -> _Charged:
         """What is charged for a job from now on; without places, at the price that it had last."""
         places = job.status.assignment
@@ -197,15 +194,12 @@ class QueueBudgets:
     def _take_users(self, name: str, look: _Look, *, second: int) -> None:
         """Keep those who had or hold something that counts: jobs may name any number of users."""
         tally, budget = self._tallies[name], self.budgets()[name]
-        # Of a window nothing older counts; a refill carries what was overdrawn from the first day.
-        first = second // DAY_SECONDS - KEPT_DAYS if budget.refill is None else 0
         users = {user for of, user in (*look.had_by_user, *look.gpus_by_user) if of == name}
         for user in {*users, *tally.users}:
             amount = tally.users.setdefault(user, Amount())
             amount.charge(look.had_by_user[name, user], since=tally.at, until=second)
             amount.rate = look.gpus_by_user[name, user]
-            if not amount.rate and max(amount.days, default=-1) < first:
-                del tally.users[user]
+        tally.drop_users(budget, now=second)
 
     def _limits_users(self, name: str) -> bool:
         budget = self.budgets().get(name)

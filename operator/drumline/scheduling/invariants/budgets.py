@@ -68,13 +68,13 @@ def spends_too_much(gang: Gang, snapshot: Snapshot, *, now: float) -> WhenSpent 
         bounds.append((of_user, budget.user_gpu_hours, 0))
     for days, bound, credit in bounds:
         had = {day: Fraction(each, 3600) for day, each in days.items()}
-        if _counted(had, bound=bound, budget=budget, now=now) >= bound + credit:
+        if _counted(had, bound=bound, credit=credit, budget=budget, now=now) >= bound + credit:
             return budget.when_spent
     return None
 
 
 def _counted(
-    had: Mapping[int, Fraction], *, bound: int, budget: GpuHourBudget, now: float
+    had: Mapping[int, Fraction], *, bound: int, credit: int, budget: GpuHourBudget, now: float
 ) -> Fraction:
     """What of it counts against a bound."""
     if budget.refill is None:
@@ -85,10 +85,13 @@ def _counted(
     for day, amount in had.items():
         period = min(today, _period_of(day, budget))
         by_period[period] = by_period.get(period, Fraction()) + amount
-    beyond = Fraction()
+    debt = Fraction()
     for period in range(min(by_period, default=today), today):
-        beyond = max(Fraction(), beyond + by_period.get(period, Fraction()) - bound)
-    return beyond + by_period.get(today, Fraction())
+        beyond = by_period.get(period, Fraction()) - bound
+        if beyond + debt > credit:
+            debt = max(Fraction(), credit - beyond)
+        debt = min(Fraction(bound), max(Fraction(), beyond + debt))
+    return debt + by_period.get(today, Fraction())
 
 
 def _period_of(day: int, budget: GpuHourBudget) -> int:

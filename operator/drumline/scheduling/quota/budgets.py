@@ -5,7 +5,9 @@ once. It is a queue's own: what its members of the cohort have does not count, a
 count as all others. The time is the last days (UTC), today included, so what was had on a day flows
 back at a midnight. Or it is a week or a month of the calendar: all is there again with the next,
 but for what was had beyond the budget in the one before, which is taken from it. A queue may have
-credit then: so much of the next it may take before.
+credit then: so much of the next it may take before. No more is taken than a whole budget, and of
+what was had still earlier nothing but credit that was never paid back: where the budget is lowered,
+or a window becomes a calendar, nobody pays for a time in which he could not know.
 
 It bounds the GPU-hours of all of its gangs, may bound what these cost by the prices of their pools
 at the time, and may bound the GPU-hours of each user. Whatever is spent first counts.
@@ -18,7 +20,7 @@ anybody.
 
 Example: 100 GPU-hours in 2 days; 60 on Monday, 50 on Tuesday. On Tuesday 110 are spent, and gangs
 wait. At midnight Monday's flow back: 50 are spent on Wednesday, and they start. Of 100 a week, with
-110 had in one, 90 are left of the next.
+110 had in one, 90 are left of the next; with 350, nothing of the next, and all of the one after.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ from drumline.scheduling.rejections import Rejection, counted
 
 _TIME: Final = Remedy(kind=RemedyKind.WAIT)
 COST: Final = "cost"
-_MOST_PERIODS: Final = 1000
+_LONGEST_DEBT: Final = 3
+"""Ends of periods until nothing is carried on, if nothing more is had: of the present one, of one
+that pays for it, and of one that a leader whose clock was ahead has begun."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,15 +127,19 @@ class Budgets:
 
 def window_gpu_seconds(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> int:
     """GPU-seconds that count against a budget. O(days)."""
-    return window_amount(days, whole=_hours(budget).whole, budget=budget, now=now)
+    bound = _hours(budget)
+    return window_amount(days, whole=bound.whole, credit=bound.credit, budget=budget, now=now)
 
 
-def window_amount(days: Mapping[int, int], *, whole: int, budget: GpuHourBudget, now: float) -> int:
-    """What counts against a bound in the time of a budget. O(days).
+def window_amount(
+    days: Mapping[int, int], *, whole: int, credit: int = 0, budget: GpuHourBudget, now: float
+) -> int:
+    """What counts against a bound in the time of a budget. O(days log days).
 
     Args:
         days: what was had, by day.
         whole: the bound, in the same unit.
+        credit: what may be had beyond it, of the next refill.
         budget: whose time it is.
         now: seconds since the epoch.
     """
@@ -139,18 +147,39 @@ def window_amount(days: Mapping[int, int], *, whole: int, budget: GpuHourBudget,
     if budget.refill is None:
         first = today - budget.window_days + 1
         return sum(had for day, had in days.items() if day >= first)
-    start = min((_period(day, budget.refill)[0] for day in days), default=today)
-    beyond = 0
-    while True:
-        start, end = _period(start, budget.refill)
-        # The clock of another leader may be ahead: what it counted is of the last period.
-        is_last = end > today
-        had = beyond + sum(
-            amount for day, amount in days.items() if start <= day and (is_last or day < end)
-        )
-        if is_last:
-            return had
-        beyond, start = max(0, had - whole), end
+    # The clock of another leader may be ahead: what it counted is of the last period.
+    had = _by_period(days, refill=budget.refill, today=today)
+    present, debt, due = _period(today, budget.refill)[0], 0, 0
+    for start, amount in had.items():
+        if start < present:
+            debt = debt if start == due else 0  # a period in which nothing is had pays all
+            debt = _carried(amount, debt=debt, whole=whole, credit=credit)
+            due = _period(start, budget.refill)[1]
+    return had[present] + (debt if present == due else 0)
+
+
+def _by_period(days: Mapping[int, int], *, refill: Refill, today: int) -> Counter[int]:
+    """What was had, by the first day of each week or month, in their order."""
+    had: Counter[int] = Counter()
+    start = end = 0
+    for day, amount in sorted(days.items()):
+        if not start <= day < end:
+            start, end = _period(min(day, today), refill)
+        had[start] += amount
+    return had
+
+
+def _carried(had: int, *, debt: int, whole: int, credit: int) -> int:
+    """What of a week or month is taken from the next.
+
+    Args:
+        had: in it.
+        debt: what was taken from it.
+        whole: what may be had in each.
+        credit: of the next.
+    """
+    unpaid = min(credit, had + debt - whole)
+    return max(0, min(whole, max(had - whole, unpaid)))
 
 
 def is_spent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> bool:
@@ -189,9 +218,8 @@ def asked_again_at(
     moments = [float((_day(now) + 1) * DAY_SECONDS)]
     for account in _accounts(queue, budget=budget, snapshot=snapshot):
         rate = priced if account.bound.field == COST else gpus[account.user]
-        whole = account.bound.whole
-        had = window_amount(account.days, whole=whole, budget=budget, now=now)
-        left = whole + account.bound.credit - had
+        bound = account.bound
+        left = bound.whole + bound.credit - _counted(account, budget=budget, now=now)
         if rate and left > 0:
             moments.append(now + left / rate)
     return min(moments)
@@ -229,24 +257,34 @@ def _of_hours(days: Mapping[int, int], budget: GpuHourBudget) -> _Account:
 
 
 def _is_reached(account: _Account, *, budget: GpuHourBudget, now: float) -> bool:
-    whole = account.bound.whole
-    had = window_amount(account.days, whole=whole, budget=budget, now=now)
-    return had >= whole + account.bound.credit
+    had = _counted(account, budget=budget, now=now)
+    return had >= account.bound.whole + account.bound.credit
 
 
 def _percent(account: _Account, *, budget: GpuHourBudget, now: float) -> int:
-    whole = account.bound.whole
-    return 100 * window_amount(account.days, whole=whole, budget=budget, now=now) // whole
+    return 100 * _counted(account, budget=budget, now=now) // account.bound.whole
+
+
+def _counted(account: _Account, *, budget: GpuHourBudget, now: float) -> int:
+    bound = account.bound
+    return window_amount(
+        account.days, whole=bound.whole, credit=bound.credit, budget=budget, now=now
+    )
 
 
 def _flows_back_at(account: _Account, *, budget: GpuHourBudget, now: float) -> float:
+    """O(days log days)."""
     today = _day(now)
     if budget.refill is None:
-        last = max((today, *account.days)) + budget.window_days  # a clock may have been ahead
-        midnights = [float(DAY_SECONDS * day) for day in range(today + 1, last + 1)]
-        return next(at for at in midnights if not _is_reached(account, budget=budget, now=at))
+        had, midnight = 0, today + 1
+        for day, amount in sorted(account.days.items(), reverse=True):
+            had += amount
+            if had >= account.bound.whole:  # with this day it is too much: it has to flow back
+                midnight = max(midnight, day + budget.window_days)
+                break
+        return float(DAY_SECONDS * midnight)
     end = today
-    for _ in range(_MOST_PERIODS):
+    for _ in range(_LONGEST_DEBT):
         _, end = _period(end, budget.refill)
         if not _is_reached(account, budget=budget, now=float(DAY_SECONDS * end)):
             break

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from drumline.api.queuebudget import MAX_USERS
 from drumline.api.trainingqueue import TrainingQueueSpec
+from drumline.controller.cache.budget_tally import KEPT_USERS
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
 from drumline.controller.cache.jobs import JobCache
 from drumline.controller.cache.queue_budgets import WRITE_SECONDS, QueueBudgets
@@ -302,6 +304,22 @@ def test_what_is_had_costs_what_its_pool_costs_then() -> None:
     assert cost(leader, NOON + 99_999) == 4 * 2.5 + 6 * 5 + 2 * 5
 
 
+def test_what_has_no_price_costs_nothing_whatever_others_of_its_queue_cost() -> None:
+    pools = [{"gpuPool": name, "nominalGpus": 64} for name in ("h100", "dear")]
+    leader = Leader(a_queue(budget=IN_MONEY, quotas=pools))
+    leader.prices.clear()
+    leader.prices["dear"] = 9_000_000
+    waits = job_view("unseen", uid="unseen")
+    leader.look(NOON, job_view("llama", uid="llama"), waits)
+    for hours in (1, 2, 3):
+        leader.look(NOON + 3600 * hours, runs(since=NOON), waits)
+    llama = ended(at=NOON + 14_000, had=56_000)
+    assert leader.look(NOON + 14_400, llama, waits) == {0: 56_000}
+    assert cost(leader, NOON + 14_400) == 0
+    leader.look(NOON + 14_500, llama, ended("unseen", at=NOON + 14_450, had=3600))
+    assert cost(leader, NOON + 14_500) == 9.0, "no look saw where it was"
+
+
 def test_the_cost_is_in_the_status_and_with_the_next_leader() -> None:
     leader = Leader(a_queue(budget=IN_MONEY))
     leader.look(NOON, runs(since=NOON))
@@ -325,7 +343,7 @@ def test_of_users_those_are_kept_who_had_something_that_counts(refill: str | Non
     assert set(leader.budgets.spent_by_user(NOON)["research"]) == {""}
     leader.look(NOON + 60, ended(at=NOON + 60, had=240))
     assert leader.budgets.spent_by_user(NOON + 60)["research"] == {"": {TODAY: 240}}
-    for days, kept in ((91, {""}), (93, {""} if refill else set[str]())):
+    for days, kept in ((91, {""}), (93, set[str]())):
         leader.look(NOON + days * DAY)
         assert set(leader.budgets.spent_by_user(NOON + days * DAY)["research"]) == kept, days
 
@@ -357,6 +375,64 @@ def test_users_are_told_apart_also_by_the_next_leader() -> None:
     after.look(NOON + 100, *jobs)
     assert after.budgets.spent_by_user(NOON + 200)["research"]["ann"] == {TODAY: 1600}
     assert "users" not in Leader().status(NOON).get("budget", {})
+
+
+def had_by(leader: Leader, at: float, **had: int) -> None:
+    """A job of each of these users had so many GPU-seconds by then, and is over."""
+    jobs = {user: {"name": f"{user}-{at:.0f}", "uid": f"{user}-{at}", "user": user} for user in had}
+    leader.look(at - 1, *(job_view(**jobs[user]) for user in had))
+    ends = {
+        user: {
+            "finishedAt": timestamp(at),
+            "gpuSeconds": {"until": timestamp(at), "starting": gpu_seconds},
+        }
+        for user, gpu_seconds in had.items()
+    }
+    leader.look(at, *(job_view(**jobs[user], status=ends[user]) for user in had))
+
+
+def all_users(leader: Leader, now: float) -> set[str]:
+    return set(leader.budgets.spent_by_user(now)["research"])
+
+
+def written_users(leader: Leader, now: float) -> list[str]:
+    return [entry["user"] for entry in leader.status(now)["budget"]["users"]]
+
+
+def test_a_user_of_whose_days_none_counts_any_more_is_forgotten() -> None:
+    leader = Leader(a_queue(budget=BY_USER))
+    had_by(leader, NOON, ann=3600)
+    had_by(leader, NOON + DAY, bob=3600)
+    leader.look(NOON + 91 * DAY)
+    assert all_users(leader, NOON + 91 * DAY) == {"ann", "bob"}
+    leader.look(NOON + 92 * DAY, job_view("waits", uid="waits", user="cid"))
+    assert all_users(leader, NOON + 92 * DAY) == {"bob"}
+    assert written_users(leader, NOON + 92 * DAY) == ["bob"]
+    assert list(leader.budgets.spent(NOON + 92 * DAY)["research"]) == [TODAY + 1]
+
+
+def test_the_users_are_bounded_and_who_had_least_of_what_counts_goes_first() -> None:
+    leader = Leader(a_queue(budget=BY_USER))
+    had_by(leader, NOON - 40 * DAY, early=10**9)
+    had = {f"u{number:03}": 3600 + number for number in range(KEPT_USERS + 50)}
+    had_by(leader, NOON, **had)
+    kept = set(sorted(had)[50:])
+    assert all_users(leader, NOON) == kept
+    holds = {
+        **assignment("node-0"),
+        "gpuSeconds": {"until": timestamp(NOON), "starting": 0},
+    }
+    leader.look(NOON, job_view("holds", uid="holds", user="holds", status=holds))
+    assert all_users(leader, NOON) == {*kept, "holds"}
+
+
+def test_the_status_names_the_users_with_most_of_what_counts() -> None:
+    leader = Leader(a_queue(budget=BY_USER))
+    had_by(leader, NOON - 40 * DAY, early=10**9)
+    had = {f"u{number:03}": 3600 + number for number in range(MAX_USERS)}
+    had_by(leader, NOON, **had)
+    assert all_users(leader, NOON) == {*had, "early"}
+    assert written_users(leader, NOON) == sorted(had)
 
 
 @pytest.mark.parametrize("seed", range(40))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from typing import Any
@@ -229,8 +229,9 @@ def at_noon(day: int) -> float:
     [
         ({MONDAY - 1: 9, MONDAY: 2, MONDAY + 6: 3}, MONDAY + 6, 5),
         ({MONDAY - 7: 4, MONDAY - 1: 9, MONDAY: 2}, MONDAY, 5),  # 3 beyond the week before
-        ({MONDAY - 14: 25, MONDAY: 2}, MONDAY, 7),  # 15 beyond, of which a week takes 10
-        ({MONDAY - 14: 35, MONDAY: 2}, MONDAY, 17),
+        ({MONDAY - 7: 35, MONDAY: 2}, MONDAY, 12),  # a whole budget at most
+        ({MONDAY - 14: 35, MONDAY: 2}, MONDAY, 2),  # the week before has paid for it
+        ({MONDAY - 14: 35, MONDAY - 7: 8, MONDAY: 2}, MONDAY, 2),
         ({MONDAY + 20: 4}, MONDAY, 4),  # of a leader whose clock was ahead
         ({}, MONDAY, 0),
     ],
@@ -267,8 +268,59 @@ def test_credit_is_had_before_the_refill_and_taken_from_it() -> None:
     assert is_spent(days, budget=WEEKLY, now=at_noon(MONDAY))
     assert is_spent({MONDAY: 15 * HOUR}, budget=budget, now=at_noon(MONDAY))
     assert window_gpu_seconds(days, budget=budget, now=at_noon(MONDAY + 7)) == 4 * HOUR
-    far = {MONDAY: 36 * HOUR}
-    assert flows_back_at(far, budget=budget, now=at_noon(MONDAY)) == (MONDAY + 21) * DAY
+    unpaid = {MONDAY: 14 * HOUR, MONDAY + 7: 9 * HOUR}
+    assert window_gpu_seconds(unpaid, budget=budget, now=at_noon(MONDAY + 14)) == 3 * HOUR
+
+
+@pytest.mark.parametrize(("hours", "weeks"), [(10, 1), (19, 1), (20, 2), (1000, 2)])
+def test_a_week_takes_from_the_next_and_from_no_other(hours: int, weeks: int) -> None:
+    spent = world(days={MONDAY: hours * HOUR}, budget=WEEKLY)
+    assert run(spent, gang("waits"), now=NOON).retry_at == (MONDAY + 7 * weeks) * DAY
+
+
+@pytest.mark.parametrize("before", [{"gpu_hours": 60}, {"refill": None, "window_days": 90}])
+def test_nobody_leaves_for_what_was_had_weeks_ago_when_the_budget_changes(
+    before: dict[str, Any],
+) -> None:
+    """50 a week for a quarter, 8 in the last: within 60 a week, and within 700 in 90 days."""
+    weekly = replace(WEEKLY, when_spent=WhenSpent.EXPIRE)
+    quarter = {MONDAY - 7 * week: 50 * HOUR for week in range(2, 13)}
+    days = {**quarter, MONDAY - 7: 8 * HOUR, MONDAY: 3 * HOUR}
+    known = replace(weekly, **{"gpu_hours": 700, **before})
+    for budget in (known, weekly):
+        snapshot = world(days=days, budget=budget, running=(RUNS,))
+        assert run(snapshot, now=NOON).evictions == ()
+
+
+class CountedDays(Mapping[int, int]):
+    """Days that count how often any of them is read."""
+
+    def __init__(self, days: Mapping[int, int]) -> None:
+        self._days = days
+        self.reads = 0
+
+    def __getitem__(self, day: int) -> int:
+        self.reads += 1
+        return self._days[day]
+
+    def __iter__(self) -> Iterator[int]:
+        for day in self._days:
+            self.reads += 1
+            yield day
+
+    def __len__(self) -> int:
+        return len(self._days)
+
+
+@pytest.mark.parametrize(
+    "budget", [WEEKLY, MONTHLY, GpuHourBudget(gpu_hours=10, window_days=92)], ids=str
+)
+def test_a_budget_is_overrun_a_millionfold_and_its_days_are_read_a_few_times(
+    budget: GpuHourBudget,
+) -> None:
+    days = CountedDays({MONDAY - ago: 10_000_000 * HOUR for ago in range(92)})
+    assert run(world(days=days, budget=budget), gang("waits"), now=NOON).retry_at is not None
+    assert days.reads <= 20 * len(days)
 
 
 @pytest.mark.parametrize(
