@@ -7,7 +7,7 @@ back at a midnight. Or it is a week or a month of the calendar: all is there aga
 but for what was had beyond the budget in the one before, which is taken from it. A queue may have
 credit then: so much of the next it may take before. No more is taken than a whole budget, and of
 what was had still earlier nothing but credit that was never paid back: where the budget is lowered,
-or a window becomes a calendar, nobody pays for a time in which he could not know.
+or a window becomes a calendar, nobody pays for a time to which it did not apply.
 
 It bounds the GPU-hours of all of its gangs, may bound what these cost by the prices of their pools
 at the time, and may bound the GPU-hours of each user. Whatever is spent first counts.
