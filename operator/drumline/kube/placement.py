@@ -5,12 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec import structs
 
 from drumline.kube import wire
 from drumline.kube.views import ExpressionView, GateView, PlacementView, TolerationView
 
 QUEUE_GATE: Final = "drumline.dev/queue"
 """The scheduling gate that holds a pod until its queue has room."""
+_MAX_NAME_CHARS: Final = 253
+_OPERATORS: Final = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
+_TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Gt", "Lt"})
+_EFFECTS: Final = frozenset({"", "NoSchedule", "PreferNoSchedule", "NoExecute"})
 _selector_decoder: Final = msgspec.json.Decoder(dict[str, str] | None)
 _affinity_decoder: Final = msgspec.json.Decoder(wire.Affinity | None)
 _tolerations_decoder: Final = msgspec.json.Decoder(list[wire.Toleration] | None)
@@ -20,7 +25,7 @@ def gate_of(metadata: wire.Metadata, spec: wire.PodSpec) -> GateView | None:
     """How our gate holds a pod; None: it does not.
 
     Raises:
-        msgspec.MsgspecError: What the spec says of nodes is not what it should be.
+        ValueError: What the spec says of nodes is not what it should be.
     """
     gates = {gate.name for gate in spec.scheduling_gates or ()}
     if QUEUE_GATE not in gates:
@@ -28,34 +33,56 @@ def gate_of(metadata: wire.Metadata, spec: wire.PodSpec) -> GateView | None:
     return GateView(
         created_time=metadata.creation_timestamp or "",
         is_last=len(gates) == 1,
-        placement=placement_of(spec),
+        placement=structs.replace(_placement(spec), priority=spec.priority or 0),
     )
 
 
-def placement_of(spec: wire.PodSpec) -> PlacementView:
-    """Where pods of this spec may run.
+def placement_of_template(spec: wire.PodSpec) -> PlacementView:
+    """Where pods of a template may run, whose `priority` nobody has checked against its class.
 
     Raises:
-        msgspec.MsgspecError: What it says of nodes is not what it should be.
+        ValueError: What it says of nodes is not what it should be.
+    """
+    name = (spec.priority_class_name or "")[:_MAX_NAME_CHARS]
+    return structs.replace(_placement(spec), priority_class=name)
+
+
+def _placement(spec: wire.PodSpec) -> PlacementView:
+    """Where pods of this spec may run, without their priority.
+
+    Raises:
+        ValueError: What it says of nodes is not what it should be.
     """
     affinity = _affinity_decoder.decode(spec.affinity)
     node = affinity.node_affinity if affinity else None
     terms = node.required.node_selector_terms if node and node.required else None
     return PlacementView(
-        priority=spec.priority or 0,
         node_selector=_selector_decoder.decode(spec.node_selector) or {},
         affinity=tuple(
             tuple(map(_expression, term.match_expressions or ())) for term in terms or ()
         ),
-        tolerations=tuple(
-            TolerationView(
-                key=each.key, operator=each.operator, value=each.value, effect=each.effect
-            )
-            for each in _tolerations_decoder.decode(spec.tolerations) or ()
-        ),
+        tolerations=tuple(map(_toleration, _tolerations_decoder.decode(spec.tolerations) or ())),
+    )
+
+
+def _toleration(toleration: wire.Toleration) -> TolerationView:
+    _check("operator of a toleration", toleration.operator, known=_TOLERATION_OPERATORS)
+    _check("effect of a toleration", toleration.effect, known=_EFFECTS)
+    return TolerationView(
+        key=toleration.key,
+        operator=toleration.operator,
+        value=toleration.value,
+        effect=toleration.effect,
     )
 
 
 def _expression(expression: wire.PodNodeExpression) -> ExpressionView:
+    _check("operator of a node affinity", expression.operator, known=_OPERATORS)
     values = tuple(expression.values or ())
     return ExpressionView(key=expression.key, operator=expression.operator, values=values)
+
+
+def _check(what: str, text: str, *, known: frozenset[str]) -> None:
+    """Of templates of custom resources no API server has checked it."""
+    if text not in known:
+        raise ValueError(f"{text[:64]!r} is no {what}")

@@ -9,10 +9,8 @@ kubelet has actuated yet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from drumline.kube.quantity import amount
-from drumline.kube.wire import Container, PodSpec
+from drumline.kube.wire import Container, PodSpec, Quantities
 
 Amounts = dict[str, int]
 
@@ -55,8 +53,8 @@ def _requests(container: Container) -> Amounts:
     return _parsed(container.resources.requests)
 
 
-def _parsed(texts: Mapping[str, str] | None) -> Amounts:
-    return {resource: amount(resource, text) for resource, text in (texts or {}).items()}
+def _parsed(quantities: Quantities | None) -> Amounts:
+    return {resource: amount(resource, str(each)) for resource, each in (quantities or {}).items()}
 
 
 def _add(total: Amounts, more: Amounts) -> None:

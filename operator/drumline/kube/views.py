@@ -104,13 +104,16 @@ class PlacementView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where pods may run, as their spec says.
 
     Attributes:
-        priority: The value of their priority class.
+        priority: The value of their priority class, as the API server wrote it into a pod.
+        priority_class: Of a template, whose values nobody checks: the class's name, empty for the
+            default; None: of a pod.
         node_selector: Labels that a node must have.
         affinity: Required node affinity: all expressions of at least one term; empty: any node.
         tolerations: Which taints they ignore.
     """
 
     priority: int = 0
+    priority_class: str | None = None
     node_selector: dict[str, str] = {}
     affinity: tuple[tuple[ExpressionView, ...], ...] = ()
     tolerations: tuple[TolerationView, ...] = ()

@@ -49,11 +49,15 @@ class Condition(_Wire, frozen=True, gc=False):
     last_transition_time: str | None = None
 
 
+Quantities = dict[str, str | int]
+"""By resource; as integers in templates of JobSets, which are stored as they were written."""
+
+
 class ResourceRequirements(_Wire, frozen=True, gc=False):
     """What a container, or a pod as a whole, asks for."""
 
-    requests: dict[str, str] | None = None
-    limits: dict[str, str] | None = None
+    requests: Quantities | None = None
+    limits: Quantities | None = None
 
 
 _NOTHING_ASKED = ResourceRequirements()
@@ -121,11 +125,12 @@ class PodSpec(_Wire, frozen=True, gc=False):
 
     containers: list[Container] = []
     init_containers: list[Container] | None = None
-    overhead: dict[str, str] | None = None
+    overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
     node_name: str = ""
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
+    priority_class_name: str | None = None
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")

@@ -10,12 +10,16 @@ from msgspec import structs
 
 from drumline.kube import wire
 from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
-from drumline.kube.placement import placement_of
+from drumline.kube.placement import placement_of_template
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.views import ShapeView, WorkloadView
 
 _job_decoder: Final = msgspec.json.Decoder(wire.BatchJob)
 _job_set_decoder: Final = msgspec.json.Decoder(wire.JobSet)
+MAX_PODS: Final = 10_000
+"""Of a workload at a time, as of a TrainingJob: more would exhaust who looks for places."""
+MAX_SHAPES: Final = 32
+"""Of a JobSet: each is a gang."""
 _ENDS: Final = frozenset({"Complete", "Completed", "Failed"})
 """Conditions of a Job or JobSet that has ended."""
 
@@ -42,27 +46,46 @@ def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
     """
     stored = decoded(_job_set_decoder, raw)
     try:
-        shapes = tuple(
-            _shape(each.name, each.template.spec, times=_or_one(each.replicas))
-            for each in stored.spec.replicated_jobs
-        )
+        shapes = _shapes(stored.spec.replicated_jobs)
     except ValueError as error:
         raise Undecodable(str(error)) from error
     return _view(stored, shapes=shapes)
 
 
-def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0) -> ShapeView:
-    """The pods that so many Jobs of this spec run at a time, without those that succeeded."""
-    pods = _or_one(spec.parallelism)
-    if spec.completions is not None:
-        pods = min(pods, max(0, spec.completions - succeeded))
-    template = spec.template.spec
-    return ShapeView(
-        name=name,
-        pods=pods * times,
-        requests=pod_requests(_defaulted(template)),
-        placement=placement_of(template),
+def _shapes(replicated: list[wire.ReplicatedJob]) -> tuple[ShapeView, ...]:
+    if len(replicated) > MAX_SHAPES:
+        raise ValueError(f"{len(replicated)} kinds of Jobs, and at most {MAX_SHAPES} can wait")
+    shapes = tuple(
+        _shape(each.name, each.template.spec, times=_or_one(each.replicas)) for each in replicated
     )
+    _check_pods(sum(shape.pods for shape in shapes))
+    return shapes
+
+
+def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0) -> ShapeView:
+    """The pods that so many Jobs of this spec run at a time, without those that succeeded.
+
+    Raises:
+        ValueError: Too many of them, or what no pod can ask for: nobody has checked the templates
+            of a JobSet.
+    """
+    parallel = _or_one(spec.parallelism)
+    pods = parallel * times
+    if spec.completions is not None:
+        pods = min(parallel, max(0, spec.completions - succeeded)) * times
+    _check_pods(pods if min(parallel, times) >= 0 else -1)
+    template = spec.template.spec
+    requests = pod_requests(_defaulted(template))
+    if min(requests.values(), default=0) < 0:
+        raise ValueError("it requests less than nothing")
+    return ShapeView(
+        name=name, pods=pods, requests=requests, placement=placement_of_template(template)
+    )
+
+
+def _check_pods(pods: int) -> None:
+    if not 0 <= pods <= MAX_PODS:
+        raise ValueError(f"{pods} pods, and at most {MAX_PODS} can wait")
 
 
 def _defaulted(spec: wire.PodSpec) -> wire.PodSpec:

@@ -72,6 +72,7 @@ class WarmCaches:
         wall: Callable[[], float],
     ) -> None:
         self._client = client
+        self._metrics = metrics
         self._admits_workloads = settings.admit_workloads
         self.scope = InstallationScope.of(settings)
         self.informers = Informers.of(
@@ -96,7 +97,9 @@ class WarmCaches:
     async def fill(self, group: asyncio.TaskGroup) -> None:
         """Start the informers in `group`; returns when every cache holds a whole list."""
         if self._admits_workloads:
-            self.informers = await self.informers.with_workloads(self._client, scope=self.scope)
+            self.informers = await self.informers.with_workloads(
+                self._client, metrics=self._metrics, scope=self.scope
+            )
         EventHandlers(
             self.state,
             enqueue=self._enqueue,

@@ -79,7 +79,13 @@ class ClusterCache:
         self.interruptions = Interruptions()
         self._priorities = PriorityCache()
         self.workloads = (
-            Workloads(queues=self.queues, pools=self.pools, scope=scope)
+            Workloads(
+                queues=self.queues,
+                pools=self.pools,
+                namespaces=self.namespaces,
+                priorities=self._priorities,
+                scope=scope,
+            )
             if admits_workloads
             else None
         )

@@ -13,6 +13,8 @@ go, or none has lost its gate, and the marks mean nothing:
     marked, marked, marked      let go
     released, marked, marked    let go
     released, released, gated   the last one came later: it waits alone
+
+Each pod pays by its own label, and all of a group name one queue, also those that come later.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class PodGroup:
         admitted: marked pods that are not bound, with their places.
         unreleased: marked pods that still have the gate although all of the group are marked.
         waits_for: what keeps a group from being looked at; empty: nothing.
-        queue: of the pods.
+        queue: of the first pod that waits, or else that was let go.
         regarding: the pod that hears what becomes of them.
     """
 
@@ -128,12 +130,13 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
     missing = "" if key.uid else _missing(pods)
     are_let_go = bool(released) or (not missing and all(pod.uid in marked for pod in gated))
     waiting = [pod for pod in gated if not (are_let_go and pod.uid in marked)]
-    named, queue = f"{key.namespace}/pods/{key.group}", pods[0].labels[LABEL_QUEUE]
+    named = f"{key.namespace}/pods/{key.group}"
     of_shapes = _by_shape(waiting)
-    waits_for = "" if released else missing
+    waits_for = _disagreement(pods) if released else missing
     if any(pod.gate is not None and not pod.gate.is_last for pod in waiting):
         waits_for = "another scheduling gate holds it"
     first = (waiting or pods)[0]
+    queue = first.labels[LABEL_QUEUE]
     regarding = Regarding(resource=PODS, namespace=first.namespace, name=first.name, uid=first.uid)
     return PodGroup(
         key=named,
@@ -164,15 +167,19 @@ def _group(key: GroupKey, pods: Sequence[PodView]) -> PodGroup:
 
 def _missing(pods: Sequence[PodView]) -> str:
     """What a group lacks; '' for a group that is complete."""
+    if disagreement := _disagreement(pods):
+        return disagreement
     sizes = {pod.annotations.get(ANNOTATION_POD_GROUP_SIZE, "") for pod in pods}
-    queues = {pod.labels[LABEL_QUEUE] for pod in pods}
-    if len(queues) > 1:
-        return f"its pods name several queues: {', '.join(sorted(queues)[:3])}"
     if len(sizes) > 1 or not all(size.isdecimal() for size in sizes):
         return f"its pods have to agree on the annotation {ANNOTATION_POD_GROUP_SIZE}"
     (size,) = sizes
     here = len(pods)
     return "" if here >= int(size[:9]) else f"{here} of {int(size[:9])} pods are there"
+
+
+def _disagreement(pods: Sequence[PodView]) -> str:
+    queues = sorted({pod.labels[LABEL_QUEUE] for pod in pods})
+    return f"its pods name several queues: {', '.join(queues[:3])}" if queues[1:] else ""
 
 
 def _by_shape(pods: Iterable[PodView]) -> dict[str, tuple[PodView, ...]]:

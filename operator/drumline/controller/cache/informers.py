@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -71,40 +71,14 @@ class Informers:
         cls, client: KubeClient, *, metrics: Metrics, scope: InstallationScope, devices: bool
     ) -> Informers:
         """Caches that have not started yet; undecodable objects are counted and left out."""
-
-        def quarantine(document: Quarantined) -> None:
-            metrics.controller.poisoned_objects.labels(resource=document.resource.plural).inc()
-            log.warning(
-                "object_left_out",
-                resource=document.resource.plural,
-                key="/".join(document.key) if document.key else None,
-                why=document.reason,
-            )
-
-        def informer(
-            resource: Any,
-            decode: Any,
-            *,
-            selection: Selection | None = None,
-            on_forbidden: Callable[[Unreadable], None] | None = None,
-            page_limit: int = 500,
-        ) -> Informer[Any]:
-            return Informer(
-                client,
-                resource,
-                decode=decode,
-                selection=selection,
-                on_quarantine=quarantine,
-                on_forbidden=on_forbidden,
-                page_limit=page_limit,
-            )
+        informer = partial(_informer, client, metrics)
 
         def jobs(namespace: str | None) -> Informer[TrainingJobView]:
             made = informer(
                 TRAINING_JOBS,
                 codec.training_job,
                 selection=Selection(namespace=namespace),
-                on_forbidden=None if namespace is None else partial(_warn, namespace),
+                on_forbidden=_warning_of(namespace),
                 page_limit=LARGE_OBJECTS_PAGE,
             )
             if namespace is not None:
@@ -123,9 +97,7 @@ class Informers:
             priority_classes=informer(PRIORITY_CLASSES, codec.priority_class),
             namespaces=informer(NAMESPACES, codec.namespace, on_forbidden=_warn_of_selectors),
         )
-        for kind in {each.resource.plural for each in made.all()}:
-            freshness = metrics.controller.informer_freshness_seconds.labels(resource=kind)
-            freshness.set_function(partial(made.silent_seconds, kind))
+        _measure_ages(made, metrics, kinds=made.all())
         return made
 
     def all(self) -> tuple[Informer[Any], ...]:
@@ -142,24 +114,31 @@ class Informers:
             *self.workloads,
         )
 
-    async def with_workloads(self, client: KubeClient, *, scope: InstallationScope) -> Informers:
+    async def with_workloads(
+        self, client: KubeClient, *, metrics: Metrics, scope: InstallationScope
+    ) -> Informers:
         """With Jobs, and with JobSets where there are any now, that name a queue."""
         decoders = {JOBS: workloads.batch_job}
-        if await _is_served(client, JOB_SETS, namespace=scope.reads[0]):
+        if await _is_served(client, JOB_SETS, namespaces=scope.reads):
             decoders[JOB_SETS] = workloads.job_set
-        return replace(
+        made = replace(
             self,
             workloads=tuple(
-                Informer(
+                _informer(
                     client,
+                    metrics,
                     resource,
-                    decode=decode,
+                    decode,
                     selection=Selection(namespace=namespace, label_selector=LABEL_QUEUE),
+                    on_forbidden=_warning_of(namespace),
+                    page_limit=LARGE_OBJECTS_PAGE,
                 )
                 for resource, decode in decoders.items()
                 for namespace in scope.reads
             ),
         )
+        _measure_ages(made, metrics, kinds=made.workloads)
+        return made
 
     async def wait_synced(self) -> None:
         """Return once every cache has taken in a whole list."""
@@ -188,6 +167,49 @@ class Informers:
         return next((silence for silence in silences if silence is not None), None)
 
 
+def _measure_ages(
+    informers: Informers, metrics: Metrics, *, kinds: Iterable[Informer[Any]]
+) -> None:
+    for kind in {each.resource.plural for each in kinds}:
+        freshness = metrics.controller.informer_freshness_seconds.labels(resource=kind)
+        freshness.set_function(partial(informers.silent_seconds, kind))
+
+
+def _informer(
+    client: KubeClient,
+    metrics: Metrics,
+    resource: Resource,
+    decode: Callable[[bytes], Any],
+    *,
+    selection: Selection | None = None,
+    on_forbidden: Callable[[Unreadable], None] | None = None,
+    page_limit: int = 500,
+) -> Informer[Any]:
+    def quarantine(document: Quarantined) -> None:
+        metrics.controller.poisoned_objects.labels(resource=document.resource.plural).inc()
+        log.warning(
+            "object_left_out",
+            resource=document.resource.plural,
+            key="/".join(document.key) if document.key else None,
+            why=document.reason,
+        )
+
+    return Informer(
+        client,
+        resource,
+        decode=decode,
+        selection=selection,
+        on_quarantine=quarantine,
+        on_forbidden=on_forbidden,
+        page_limit=page_limit,
+    )
+
+
+def _warning_of(namespace: str | None) -> Callable[[Unreadable], None] | None:
+    """For an informer of one namespace: it may come to be unreadable by itself."""
+    return None if namespace is None else partial(_warn, namespace)
+
+
 def _warn(namespace: str, error: Unreadable) -> None:
     """A namespace that was deleted took the operator's Role along; the others go on."""
     log.warning("namespace_unreadable", namespace=namespace, why=error.message)
@@ -213,14 +235,19 @@ def _warn_of_selectors(error: Unreadable) -> None:
     log.warning("namespace_labels_unreadable", why=error.message)
 
 
-async def _is_served(client: KubeClient, resource: Resource, *, namespace: str | None) -> bool:
-    try:
-        await reads.newest_version(client, resource, namespace=namespace, query={})
-    except NotFound:
-        return False
-    except Forbidden as error:
-        log.warning("workloads_not_read", resource=resource.plural, error=error.message)
-        return False
-    except KubeError:  # the informer tries again
+async def _is_served(
+    client: KubeClient, resource: Resource, *, namespaces: Iterable[str | None]
+) -> bool:
+    """Whether there is this kind, as far as any of the namespaces may be read."""
+    for namespace in namespaces:
+        try:
+            await reads.newest_version(client, resource, namespace=namespace, query={})
+        except NotFound:
+            return False
+        except Forbidden as error:
+            log.warning("workloads_not_read", resource=resource.plural, error=error.message)
+            continue
+        except KubeError:  # the informer tries again
+            return True
         return True
-    return True
+    return False

@@ -7,13 +7,15 @@ pods as were let go until they are accepted by a kubelet, from when each is char
 label.
 
 Pods of such a workload that have our gate are let go by the workload's admission, as many as it has
-places for: a pod that only says it belongs to the workload takes the place of another.
+places for: a pod that only says it belongs to the workload takes the place of another. It is none
+of the workload's without its controller (of a JobSet that is a Job, which is not seen here) or with
+fewer devices, and with other devices its gate stays: they would be used before they are counted.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from drumline.api.base import (
@@ -22,11 +24,20 @@ from drumline.api.base import (
     LABEL_WORKLOAD,
     LABEL_WORKLOAD_PART,
 )
-from drumline.controller.conversion.workloads import ForeignWorkload, PlacesFound, Shape, places_in
+from drumline.controller.conversion.workloads import (
+    ForeignWorkload,
+    PlacesFound,
+    Shape,
+    devices_of,
+    places_in,
+)
 from drumline.kube.events import Regarding
-from drumline.kube.kinds import Resource
+from drumline.kube.kinds import JOBS, Resource
 from drumline.kube.views import PodPhase, PodView, WorkloadView
 from drumline.lifecycle.model.timestamps import parse_timestamp
+
+IsOpen = Callable[[ForeignWorkload], bool]
+"""Whether the queue of a workload is open to its namespace."""
 
 
 class Unbound(NamedTuple):
@@ -73,51 +84,58 @@ class SuspendedWorkloads:
         """Those that are suspended."""
         return [workload for uid, workload in self._workloads.items() if self._views[uid].suspended]
 
-    def unbound(self) -> Iterable[Unbound]:
+    def unbound(self, *, is_open: IsOpen) -> Iterable[Unbound]:
         """What was let go and runs nowhere yet."""
-        for uid, places in self._admitted():
-            workload = self._workloads[uid]
+        for workload, places in self._admitted(is_open):
             for shape in workload.shapes:
                 of_shape = places.get(shape.name)
                 if of_shape is None:
                     continue
-                running = sum(map(_is_accepted, self._pods_of(uid, shape.name)))
+                running = sum(map(_is_accepted, self._pods_of(workload, shape)))
                 pods = min(shape.pods, sum(of_shape.nodes.values())) - running
                 if pods > 0:
                     yield Unbound(workload, shape, of_shape, pods)
 
-    def entitled(self) -> list[PodView]:
+    def entitled(self, *, is_open: IsOpen) -> list[PodView]:
         """Pods with our gate that their workload has places for."""
         return [
             pod
-            for uid, places in self._admitted()
-            for shape in self._workloads[uid].shapes
-            for pod in self._entitled_to(uid, shape, places.get(shape.name))
+            for workload, places in self._admitted(is_open)
+            for shape in workload.shapes
+            for pod in self._entitled_to(workload, shape, places.get(shape.name))
         ]
 
-    def _entitled_to(self, uid: str, shape: Shape, places: PlacesFound | None) -> list[PodView]:
-        pods = self._pods_of(uid, shape.name)
-        gated = sorted((pod for pod in pods if pod.gate), key=lambda pod: pod.name)
+    def _entitled_to(
+        self, workload: ForeignWorkload, shape: Shape, places: PlacesFound | None
+    ) -> list[PodView]:
+        pods = self._pods_of(workload, shape)
         most = shape.pods
         if shape.has_devices:
             most = min(most, sum(places.nodes.values()) if places else 0)
-        return gated[: max(0, most - (len(pods) - len(gated)))]
+        devices = devices_of(shape.requests)
+        gated = [pod for pod in pods if pod.gate and devices_of(pod.requests) == devices]
+        gated.sort(key=lambda pod: pod.name)
+        return gated[: max(0, most - sum(pod.gate is None for pod in pods))]
 
-    def _admitted(self) -> Iterable[tuple[str, dict[str, PlacesFound]]]:
+    def _admitted(
+        self, is_open: IsOpen
+    ) -> Iterable[tuple[ForeignWorkload, dict[str, PlacesFound]]]:
         for uid, view in self._views.items():
             text = view.annotations.get(ANNOTATION_ADMITTED)
-            if text is not None and not view.suspended:
-                yield uid, places_in(text)
+            workload = self._workloads[uid]
+            if text is not None and not view.suspended and is_open(workload):
+                yield workload, places_in(text)
 
-    def _pods_of(self, uid: str, part: str) -> list[PodView]:
-        pods = self._pods.get(uid, {}).values()
-        view = self._views[uid]
+    def _pods_of(self, workload: ForeignWorkload, shape: Shape) -> list[PodView]:
+        devices = devices_of(shape.requests)
         return [
             pod
-            for pod in pods
-            if pod.labels.get(LABEL_WORKLOAD_PART, "") == part
-            and pod.namespace == view.namespace
-            and pod.labels.get(LABEL_QUEUE) == view.labels[LABEL_QUEUE]
+            for pod in self._pods.get(workload.uid, {}).values()
+            if pod.labels.get(LABEL_WORKLOAD_PART, "") == shape.name
+            and pod.namespace == workload.regarding.namespace
+            and pod.labels.get(LABEL_QUEUE) == workload.queue
+            and _may_control(workload, pod)
+            and all(pod.requests.get(name, 0) >= amount for name, amount in devices.items())
         ]
 
 
@@ -141,6 +159,12 @@ def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
 def _owner(pod: PodView) -> str:
     """The workload that a pod counts for; '' for none."""
     return "" if pod.finished or pod.terminating else pod.labels.get(LABEL_WORKLOAD, "")
+
+
+def _may_control(workload: ForeignWorkload, pod: PodView) -> bool:
+    if workload.regarding.resource == JOBS:
+        return pod.owner_uid == workload.uid
+    return bool(pod.owner_uid)  # a Job of the JobSet, whose uid is not known here
 
 
 def _is_accepted(pod: PodView) -> bool:

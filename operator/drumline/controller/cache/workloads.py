@@ -11,26 +11,31 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from drumline.api.base import LABEL_QUEUE
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.gated_pods import GatedPods, PodGroup
-from drumline.controller.cache.specs import SpecCache
+from drumline.controller.cache.namespaces import NamespaceCache
+from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.cache.suspended_workloads import SuspendedWorkloads
 from drumline.controller.conversion.held import unchanged
 from drumline.controller.conversion.workloads import (
     ForeignWorkload,
     PlacesFound,
     Shape,
+    UnknownPriorityClassError,
     gangs_of,
     held_places,
 )
 from drumline.kube.kinds import PODS, Resource
 from drumline.kube.views import PlacementView, PodView, WorkloadView
+from drumline.lifecycle.plan.acceptance import refusal_for
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scope import InstallationScope
 
 INCOMPLETE: Final = str(BlockReason.WAITING_FOR_GROUP)
+NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,6 +91,8 @@ class Workloads:
     Args:
         queues: the queues.
         pools: the pools.
+        namespaces: their labels, by which queues select them.
+        priorities: the values of the PriorityClasses that templates name.
         scope: the namespaces whose workloads are this installation's.
     """
 
@@ -94,15 +101,21 @@ class Workloads:
         *,
         queues: SpecCache[TrainingQueueSpec],
         pools: SpecCache[GpuPoolSpec],
+        namespaces: NamespaceCache,
+        priorities: PriorityCache,
         scope: InstallationScope,
     ) -> None:
         self._queues = queues
         self._pools = pools
+        self._namespaces = namespaces
+        self._priorities = priorities
         self._scope = scope
         self._gated = GatedPods()
         self._suspended = SuspendedWorkloads()
         self._parts: dict[str, _Part] = {}
         """By uid of the gang, as of the last look."""
+        self._refused: dict[str, WorkloadInLine] = {}
+        """By uid: workloads that are no gangs as they are written, as of the last look."""
         self._assumed: dict[str, tuple[_Part, PlacesFound]] = {}
         """By uid of the gang: decided, and not shown by the watch yet."""
         self._held: dict[str, Admitted] = {}
@@ -127,6 +140,7 @@ class Workloads:
     def pending(self) -> list[Gang]:
         """The gangs of what waits; the same objects while nothing changes."""
         before, parts = self._parts, dict[str, _Part]()
+        self._refused = {}
         for workload, pods in self._waiting_workloads():
             for part in self._parts_of(workload, pods):
                 known = before.get(part.gang.uid)
@@ -138,7 +152,6 @@ class Workloads:
 
     def held(self) -> Iterable[Admitted]:
         """What was let go and is not bound: charged, and counted where it was found places."""
-        pools = self._pools.by_name
         assumed = {
             pod.uid
             for part, _ in self._assumed.values()
@@ -146,18 +159,18 @@ class Workloads:
         }
         resumed = {part.workload.uid for part, _ in self._assumed.values()}
         holds = [
-            _of_pod(group, pod, places=places, pools=pools)
+            self._held_by_pod(group, pod, places=places)
             for group in self._gated.groups()
             for pod, places in group.admitted
             if pod.uid not in assumed
         ]
         holds += [
-            _unbound(part.workload, part.shape, places, pods=part.shape.pods, pools=pools)
+            self._unbound(part.workload, part.shape, places, pods=part.shape.pods)
             for part, places in self._assumed.values()
         ]
         holds += [
-            _unbound(each.workload, each.shape, each.places, pods=each.pods, pools=pools)
-            for each in self._suspended.unbound()
+            self._unbound(each.workload, each.shape, each.places, pods=each.pods)
+            for each in self._suspended.unbound(is_open=self._is_open)
             if each.workload.uid not in resumed
         ]
         self._held = unchanged([each for each in holds if each is not None], before=self._held)
@@ -201,7 +214,7 @@ class Workloads:
     def unreleased(self) -> list[PodView]:
         """Pods of groups and workloads that were let go which still have the gate."""
         assumed = {part.workload.uid for part, _ in self._assumed.values()}
-        return self._suspended.entitled() + [
+        return self._suspended.entitled(is_open=self._is_open) + [
             pod
             for group in self._gated.groups()
             if group.uid not in assumed
@@ -239,7 +252,7 @@ class Workloads:
             for group in self._gated.groups()
             if group.waits_for
         )
-        self._waiting = (*reasons.values(), *held_back)
+        self._waiting = (*reasons.values(), *self._refused.values(), *held_back)
         return self._waiting
 
     def _waiting_workloads(
@@ -255,12 +268,40 @@ class Workloads:
     def _parts_of(
         self, workload: ForeignWorkload, pods: Mapping[str, tuple[PodView, ...]]
     ) -> Iterable[_Part]:
-        queue = self._queues.get(workload.queue)
-        gangs = gangs_of(workload, queue=queue, pools=self._pools.by_name)
+        try:
+            gangs = gangs_of(
+                workload,
+                queue=self._queues.get(workload.queue),
+                pools=self._pools.by_name,
+                class_value=self._priorities.value_of,
+            )
+        except Exception as error:  # noqa: BLE001 - one bad workload must not stop the cycle
+            self._refused[workload.uid] = _refused(workload, error)
+            return
         for shape in workload.shapes:
             if shape.name in gangs:
                 gang = gangs[shape.name]
                 yield _Part(workload=workload, shape=shape, gang=gang, pods=pods)
+
+    def _held_by_pod(
+        self, group: PodGroup, pod: PodView, *, places: PlacesFound
+    ) -> Admitted | None:
+        placement = pod.gate.placement if pod.gate else PlacementView()
+        shape = Shape(name=pod.name, pods=1, requests=pod.requests, placement=placement)
+        workload = replace(_nothing_of(group), queue=pod.labels[LABEL_QUEUE])
+        return self._unbound(workload, shape, places, pods=1)
+
+    def _unbound(
+        self, workload: ForeignWorkload, shape: Shape, places: PlacesFound, *, pods: int
+    ) -> Admitted | None:
+        pool = self._pools.get(places.pool)
+        if pool is None or not self._is_open(workload):
+            return None
+        return held_places(workload, shape, places=places, pool=pool, pods=pods)
+
+    def _is_open(self, workload: ForeignWorkload) -> bool:
+        queue = self._queues.get(workload.queue)
+        return queue is not None and self._namespaces.is_open(queue, workload.regarding.namespace)
 
 
 def _let_go(parts: list[tuple[_Part, PlacesFound]]) -> LetGo:
@@ -275,26 +316,13 @@ def _let_go(parts: list[tuple[_Part, PlacesFound]]) -> LetGo:
     )
 
 
-def _unbound(
-    workload: ForeignWorkload,
-    shape: Shape,
-    places: PlacesFound,
-    *,
-    pods: int,
-    pools: Mapping[str, GpuPoolSpec],
-) -> Admitted | None:
-    pool = pools.get(places.pool)
-    if pool is None:
-        return None
-    return held_places(workload, shape, places=places, pool=pool, pods=pods)
-
-
-def _of_pod(
-    group: PodGroup, pod: PodView, *, places: PlacesFound, pools: Mapping[str, GpuPoolSpec]
-) -> Admitted | None:
-    placement = pod.gate.placement if pod.gate else PlacementView()
-    shape = Shape(name=pod.name, pods=1, requests=pod.requests, placement=placement)
-    return _unbound(_nothing_of(group), shape, places, pods=1, pools=pools)
+def _refused(workload: ForeignWorkload, error: Exception) -> WorkloadInLine:
+    is_unknown = isinstance(error, UnknownPriorityClassError)
+    return WorkloadInLine(
+        workload=workload,
+        reason=NO_PRIORITY_CLASS if is_unknown else str(refusal_for(error).reason),
+        message=refusal_for(error).message,
+    )
 
 
 def _nothing_of(group: PodGroup) -> ForeignWorkload:

@@ -9,8 +9,10 @@ counted until the pods are bound. Which nodes of the pool they get is kube-sched
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
+from typing import Annotated
 
 import msgspec
 
@@ -20,6 +22,7 @@ from drumline.controller.conversion.held import FOREIGN_USER
 from drumline.controller.conversion.nodes import ANY_GPUS, GpuUnits, resources_of
 from drumline.kube.events import Regarding
 from drumline.kube.views import ExpressionView, PlacementView, TolerationView
+from drumline.kube.workloads import MAX_PODS
 from drumline.scheduling.model import (
     Admitted,
     Gang,
@@ -32,6 +35,10 @@ from drumline.scheduling.model import (
 
 _COMPARED = frozenset({"", *map(str, TolerationOperator)})
 """Operators of tolerations that the scheduler knows; others tolerate nothing here."""
+
+
+class UnknownPriorityClassError(ValueError):
+    """Pods of a template name a PriorityClass that does not exist."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +54,8 @@ class Shape:
 
     @property
     def has_devices(self) -> bool:
-        """Whether it may need GPUs: devices have names with a domain."""
-        return any("/" in resource for resource in self.requests)
+        """Whether it may need GPUs."""
+        return bool(devices_of(self.requests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,11 +96,12 @@ class PlacesFound(msgspec.Struct, frozen=True):
     """
 
     pool: str
-    nodes: dict[str, int]
+    nodes: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MAX_PODS)]]
 
-    def node_names(self) -> tuple[str, ...]:
-        """A node for each pod."""
-        return tuple(name for name, pods in sorted(self.nodes.items()) for _ in range(pods))
+    def node_names(self, *, most: int) -> tuple[str, ...]:
+        """A node for each pod, for so many pods at most."""
+        each = (repeat(name, pods) for name, pods in sorted(self.nodes.items()))
+        return tuple(islice(chain.from_iterable(each), most))
 
 
 _places_decoder = msgspec.json.Decoder(dict[str, PlacesFound])
@@ -104,6 +112,7 @@ def gangs_of(
     *,
     queue: TrainingQueueSpec | None,
     pools: Mapping[str, GpuPoolSpec],
+    class_value: Callable[[str | None], int | None],
 ) -> dict[str, Gang]:
     """The gangs of a workload by the name of the shape; none of a shape that needs no device.
 
@@ -111,6 +120,11 @@ def gangs_of(
         workload: what waits.
         queue: its queue; None: there is none of that name.
         pools: all pools.
+        class_value: the value of a PriorityClass, of the default one without a name; None: there
+            is none of that name.
+
+    Raises:
+        ValueError: It cannot be scheduled as it is written.
     """
     shapes = [shape for shape in workload.shapes if shape.has_devices]
     alone = len(shapes) == 1
@@ -118,6 +132,7 @@ def gangs_of(
         shape.name: _gang(
             workload,
             shape,
+            priority=_priority(shape.placement, class_value=class_value),
             suffix="" if alone else f"[{number}]",
             group="" if alone or workload.has_started else workload.key,
             shapes=len(shapes),
@@ -139,7 +154,7 @@ def held_places(
         pool: of these places.
         pods: how many are not bound.
     """
-    nodes = places.node_names()[:pods]
+    nodes = places.node_names(most=pods)
     if not nodes:
         return None
     return Admitted(
@@ -174,6 +189,11 @@ def places_in(text: str) -> dict[str, PlacesFound]:
         return {}
 
 
+def devices_of(requests: Mapping[str, int]) -> dict[str, int]:
+    """What is asked for of devices of any kind: those have names with a domain."""
+    return {name: amount for name, amount in requests.items() if "/" in name and amount}
+
+
 def _pools_with(
     shape: Shape, *, queue: TrainingQueueSpec | None, pools: Mapping[str, GpuPoolSpec]
 ) -> dict[str, GpuPoolSpec]:
@@ -190,6 +210,7 @@ def _gang(
     workload: ForeignWorkload,
     shape: Shape,
     *,
+    priority: int,
     suffix: str,
     group: str,
     shapes: int,
@@ -204,7 +225,7 @@ def _gang(
         nodes=shape.pods,
         per_pod=resources_of(shape.requests, units=units, pods=1),
         queued_at=workload.queued_at,
-        priority=placement.priority,
+        priority=priority,
         # of pools whose GPUs have other names the first ones count: a pod asks for one kind
         pools=tuple(name for name, spec in pools.items() if GpuUnits.of(spec) == units),
         selector=dict(placement.node_selector),
@@ -217,6 +238,15 @@ def _gang(
         group_gangs=shapes if group else 1,
         is_foreign=True,
     )
+
+
+def _priority(placement: PlacementView, *, class_value: Callable[[str | None], int | None]) -> int:
+    if placement.priority_class is None:
+        return placement.priority
+    value = class_value(placement.priority_class or None)
+    if value is None:
+        raise UnknownPriorityClassError(f"PriorityClass {placement.priority_class} does not exist")
+    return value
 
 
 def _requirement(expression: ExpressionView) -> NodeRequirement:

@@ -10,7 +10,7 @@ What cannot be written is decided anew after `RETRY_SECONDS`; its places are kep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -208,10 +208,10 @@ class WorkloadAdmission:
 
 
 def _with_places(
-    pods: Iterable[PodView], places: PlacesFound | None
+    pods: Sequence[PodView], places: PlacesFound | None
 ) -> Iterable[tuple[PodView, PlacesFound | None]]:
     """Each pod with one of the places."""
-    names = iter(places.node_names() if places else ())
+    names = iter(places.node_names(most=len(pods)) if places else ())
     for pod in pods:
         name = next(names, None)
         yield pod, PlacesFound(pool=places.pool, nodes={name: 1}) if places and name else None

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
+from aiohttp import web
+from aiohttp.test_utils import TestServer
+
 from drumline.controller.cache.informers import Informers
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
+from drumline.kube.errors import Forbidden
 from drumline.scope import InstallationScope
 from drumline.telemetry.metrics import Metrics
 
@@ -35,3 +41,36 @@ def test_each_namespace_of_the_scope_says_whether_it_may_be_read() -> None:
     name = "drumline_namespace_unreadable"
     values = [metrics.registry.get_sample_value(name, {"namespace": n}) for n in scope.namespaces]
     assert values == [0, 1]
+
+
+async def test_a_namespace_that_is_gone_stops_no_look_at_jobs_and_job_sets() -> None:
+    """Not whether there are JobSets, and nobody waits for it for ever."""
+
+    async def handle(request: web.Request) -> web.Response:
+        if "/namespaces/gone/" in request.path:
+            return web.json_response({"code": 403, "message": "no"}, status=403)
+        return web.json_response({"metadata": {"resourceVersion": "7"}, "items": []})
+
+    metrics = Metrics()
+    scope = InstallationScope(namespaces=("gone", "here"))
+    app = web.Application()
+    app.router.add_get("/{path:.*}", handle)
+    async with TestServer(app) as server:
+        credentials = Credentials(server=str(server.make_url("")), token=Token(lambda: None))
+        async with KubeClient(credentials) as client:
+            informers = Informers.of(client, metrics=metrics, scope=scope, devices=False)
+            informers = await informers.with_workloads(client, metrics=metrics, scope=scope)
+    kinds = [each.resource.plural for each in informers.workloads]
+    assert kinds == ["jobs", "jobs", "jobsets", "jobsets"]
+    for each in informers.workloads[::2]:
+        error = Forbidden(code=403, reason="Forbidden", message="no")
+        each._forbidden_since = time.monotonic() - 3600
+        each._note_forbidden(error)
+        assert each.has_synced, "taken for empty"
+    for each in informers.workloads[1::2]:
+        each._decoder.items([b"{}"])
+    for kind in ("jobs", "jobsets"):
+        name = "drumline_poisoned_objects_total"
+        assert metrics.registry.get_sample_value(name, {"resource": kind}) == 1
+        name = "drumline_informer_freshness_seconds"
+        assert metrics.registry.get_sample_value(name, {"resource": kind}) is not None

@@ -6,21 +6,34 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
+from drumline.api.base import ANNOTATION_ADMITTED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.workloads import LetGo, Workloads
 from drumline.controller.conversion.resumed import resumed
+from drumline.controller.conversion.workloads import PlacesFound
+from drumline.kube.codec import Undecodable
 from drumline.kube.kinds import JOB_SETS, JOBS
-from drumline.kube.views import GateView, PlacementView, PodPhase, PodView, WorkloadView
-from drumline.kube.workloads import batch_job, job_set
+from drumline.kube.views import (
+    ExpressionView,
+    GateView,
+    PlacementView,
+    PodPhase,
+    PodView,
+    WorkloadView,
+)
+from drumline.kube.workloads import MAX_PODS, MAX_SHAPES, batch_job, job_set
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Policy
-from tests.unit.controller.views import node_view, pool_view, queue_view
+from tests.unit.controller.views import node_view, pool_view, priority_view, queue_view
 
+GATE = GateView(created_time="", is_last=True, placement=PlacementView())
 NOW = 1_800_000_000.0
 QUEUE = {"drumline.dev/queue": "research"}
+MARK = '{"":{"pool":"h100","nodes":{"node-0":1}}}'
 POOLS = {"h100": GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})}
 
 
@@ -41,6 +54,12 @@ def template(gpus: int) -> dict[str, Any]:
     return {"metadata": {"labels": QUEUE}, "spec": {"containers": [container]}}
 
 
+def required(expression: dict[str, Any]) -> dict[str, Any]:
+    """An affinity that insists on this."""
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
 def a_job(*, gpus: int = 4, **spec: Any) -> dict[str, Any]:
     return {
         "metadata": {"name": "train", "namespace": "team", "uid": "j", "labels": dict(QUEUE)},
@@ -57,6 +76,22 @@ def a_job_set(*, replicas: int = 2) -> dict[str, Any]:
     ]
     metadata = {"name": "set", "namespace": "team", "uid": "s", "labels": dict(QUEUE)}
     return {"metadata": metadata, "spec": {"suspend": True, "replicatedJobs": parts}}
+
+
+def job_set_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """A JobSet of Jobs of one pod with four GPUs each, as far as the parts say nothing else."""
+    body = a_job_set()
+    body["spec"]["replicatedJobs"] = [
+        {
+            "name": f"part-{number}",
+            "replicas": part.get("replicas"),
+            "template": {"spec": {"template": template(4), **part.get("spec", {})}},
+        }
+        for number, part in enumerate(parts)
+    ]
+    for made, part in zip(body["spec"]["replicatedJobs"], parts, strict=True):
+        made["template"]["spec"]["template"]["spec"] |= part.get("pod", {})
+    return body
 
 
 def view(body: dict[str, Any]) -> WorkloadView:
@@ -84,13 +119,15 @@ def held_gpus(state: ClusterCache) -> int:
 def pod(name: str, *, accepted: bool = True, **rest: Any) -> PodView:
     """A pod of the Job, on a node."""
     labels = {**QUEUE, "drumline.dev/workload": "j", **rest.pop("labels", {})}
+    gpus = rest.pop("gpus", 4)
     return PodView(
         namespace="team",
         name=name,
         uid=name,
         resource_version="1",
+        owner_uid=rest.pop("owner_uid", "j"),
         labels=labels,
-        requests={"nvidia.com/gpu": 4},
+        requests={"nvidia.com/gpu": gpus} if gpus else {"cpu": 1000},
         phase=PodPhase.RUNNING if accepted else PodPhase.PENDING,
         **rest,
     )
@@ -180,9 +217,8 @@ def test_gates_of_its_pods_open_as_far_as_the_job_has_places(state: ClusterCache
     body = a_job(parallelism=2)
     waits = view(body)
     state.on_workload(JOBS, None, waits)
-    gate = GateView(created_time="", is_last=True, placement=PlacementView())
     for name in ("a", "b", "forged"):
-        state.on_pod(None, pod(name, accepted=False, gate=gate))
+        state.on_pod(None, pod(name, accepted=False, gate=GATE))
     assert [gang.key for gang in state.scheduling.pending()] == ["team/jobs/train"]
     assert workloads(state).unreleased() == []
     (going,) = let_go(state)
@@ -191,9 +227,166 @@ def test_gates_of_its_pods_open_as_far_as_the_job_has_places(state: ClusterCache
     state.on_workload(JOBS, waits, view(after))
     workloads(state).settle(going.workload)
     assert [each.name for each in workloads(state).unreleased()] == ["a", "b"]
-    state.on_pod(pod("a", gate=gate), pod("a", node_name="node-0"))
-    state.on_pod(pod("b", gate=gate), pod("b", node_name="node-0"))
+    state.on_pod(pod("a", gate=GATE), pod("a", node_name="node-0"))
+    state.on_pod(pod("b", gate=GATE), pod("b", node_name="node-0"))
     assert workloads(state).unreleased() == []
+
+
+def admitted(body: dict[str, Any], *, mark: str) -> WorkloadView:
+    """The workload resumed, with this written as its places."""
+    body["spec"]["suspend"] = False
+    body["metadata"]["annotations"] = {ANNOTATION_ADMITTED: mark}
+    return view(body)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "gate_opens"),
+    [
+        ({"gpus": 4}, True),
+        ({"gpus": 8}, False),
+        ({"gpus": 1}, False),
+        ({"gpus": 0}, False),
+        ({"owner_uid": ""}, False),
+        ({"owner_uid": "another"}, False),
+    ],
+)
+def test_a_gate_opens_for_the_devices_that_were_asked_for_and_for_the_job_s_own_pods(
+    state: ClusterCache, gpus: dict[str, Any], gate_opens: bool
+) -> None:
+    state.on_workload(JOBS, None, admitted(a_job(), mark=MARK))
+    state.on_pod(None, pod("any", accepted=False, gate=GATE, **gpus))
+    assert bool(workloads(state).unreleased()) == gate_opens
+
+
+def test_no_gate_of_a_pod_with_gpus_opens_for_a_job_without(state: ClusterCache) -> None:
+    state.on_workload(JOBS, None, admitted(a_job(gpus=0), mark="{}"))
+    state.on_pod(None, pod("gpus", accepted=False, gate=GATE))
+    state.on_pod(None, pod("plain", accepted=False, gate=GATE, gpus=0))
+    assert [each.name for each in workloads(state).unreleased()] == ["plain"]
+
+
+def test_pods_of_a_job_set_have_the_devices_of_their_part_and_a_controller(
+    state: ClusterCache,
+) -> None:
+    mark = '{"workers":{"pool":"h100","nodes":{"node-0":2,"node-1":2}}}'
+    state.on_workload(JOB_SETS, None, admitted(a_job_set(), mark=mark))
+    for name, part, owner in (
+        ("worker", "workers", "job-of-set"),
+        ("driver-with-gpus", "driver", "job-of-set"),
+        ("alone", "workers", ""),
+    ):
+        labels = {"drumline.dev/workload": "s", "drumline.dev/workload-part": part}
+        state.on_pod(None, pod(name, accepted=False, gate=GATE, labels=labels, owner_uid=owner))
+    assert [each.name for each in workloads(state).unreleased()] == ["worker"]
+
+
+@pytest.mark.parametrize("other", [{"gpus": 0}, {"owner_uid": "another"}])
+def test_another_pod_takes_no_charge_from_what_was_let_go(
+    state: ClusterCache, other: dict[str, Any]
+) -> None:
+    state.on_workload(JOBS, None, admitted(a_job(), mark=MARK))
+    state.on_pod(None, pod("forged", **other))
+    assert held_gpus(state) == 4
+
+
+def test_a_queue_that_is_closed_pays_for_no_mark_and_opens_no_gate(state: ClusterCache) -> None:
+    state.on_workload(JOBS, None, admitted(a_job(parallelism=2), mark=MARK))
+    state.on_pod(None, pod("a", accepted=False, gate=GATE))
+    assert (held_gpus(state), len(workloads(state).unreleased())) == (4, 1)
+    before = queue_view(gpus=16)
+    closed = structs.replace(before, spec={**before.spec, "namespaces": ["another"]})
+    state.on_queue(before, closed)
+    assert (held_gpus(state), workloads(state).unreleased()) == (0, [])
+
+
+def test_a_mark_counts_for_no_more_pods_than_the_job_has(state: ClusterCache) -> None:
+    def held_with(pods: int) -> int:
+        mark = json.dumps({"": {"pool": "h100", "nodes": {"node-0": pods}}})
+        state.on_workload(JOBS, None, admitted(a_job(parallelism=2), mark=mark))
+        return held_gpus(state)
+
+    assert held_with(1) == 4
+    assert held_with(MAX_PODS) == 8
+    assert held_with(1_000_000_000_000) == 0
+    assert held_with(-1) == 0
+
+
+def test_as_many_places_are_named_as_are_asked_for() -> None:
+    places = PlacesFound(pool="h100", nodes={"a": 1, "b": 1_000_000_000_000})
+    assert places.node_names(most=3) == ("a", "b", "b")
+
+
+@pytest.mark.parametrize(
+    "spec", [{"parallelism": MAX_PODS + 1}, {"parallelism": 2_147_483_647, "completions": 20_000}]
+)
+def test_a_job_of_more_pods_than_a_training_job_may_have_is_not_looked_at(
+    spec: dict[str, Any],
+) -> None:
+    with pytest.raises(Undecodable, match="at most 10000 can wait"):
+        view(a_job(**spec))
+    assert view(a_job(parallelism=MAX_PODS)).shapes[0].pods == MAX_PODS
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([{"replicas": 10_001}], "10001 pods"),
+        ([{"replicas": 101, "spec": {"parallelism": 100}}], "10100 pods"),
+        ([{"replicas": 5_001}, {"replicas": 5_000}], "10001 pods"),
+        ([{"replicas": -5, "spec": {"parallelism": -5}}], "-1 pods"),
+        ([{}] * (MAX_SHAPES + 1), "kinds of Jobs"),
+        ([{"spec": {"template": template(-4)}}], "less than nothing"),
+        ([{"pod": {"tolerations": [{"effect": "Foo"}]}}], "effect"),
+        ([{"pod": {"tolerations": [{"operator": "Foo"}]}}], "operator of a toleration"),
+        ([{"pod": {"affinity": required({"key": "k", "operator": "Foo"})}}], "node affinity"),
+    ],
+)
+def test_a_job_set_that_no_pods_can_be_made_of_is_not_looked_at(
+    parts: list[dict[str, Any]], message: str
+) -> None:
+    with pytest.raises(Undecodable, match=message):
+        view(job_set_of(parts))
+
+
+def test_quantities_of_a_job_set_may_be_integers() -> None:
+    container = {"resources": {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": 2}}}
+    (shape,) = view(job_set_of([{"pod": {"containers": [container]}}])).shapes
+    assert shape.requests == {"nvidia.com/gpu": 4, "cpu": 2000}
+
+
+def test_a_workload_waits_with_the_value_of_its_class_and_not_with_what_it_says(
+    state: ClusterCache,
+) -> None:
+    state.on_priority_class(None, priority_view("high", 7))
+    state.on_priority_class(None, priority_view("usual", 3, default=True))
+    for uid, pod_spec in (
+        ("said", {"priority": 2_000_000_000}),
+        ("named", {"priority": 2_000_000_000, "priorityClassName": "high"}),
+        ("unknown", {"priorityClassName": "absent"}),
+    ):
+        body = job_set_of([{"pod": pod_spec}])
+        body["metadata"] |= {"uid": uid, "name": uid}
+        state.on_workload(JOB_SETS, None, view(body))
+    gangs = {gang.key: gang.priority for gang in state.scheduling.pending()}
+    assert gangs == {"team/jobsets/said": 3, "team/jobsets/named": 7}
+    (refused,) = workloads(state).explain((), queues={})
+    assert (refused.workload.uid, refused.reason) == ("unknown", "PriorityClassNotFound")
+    assert "absent does not exist" in refused.message
+
+
+def test_a_workload_that_cannot_be_scheduled_stops_no_other(state: ClusterCache) -> None:
+    good = view(a_job())
+    (shape,) = good.shapes
+    wants = ExpressionView(key="disk", operator="Foo")
+    placement = structs.replace(shape.placement, affinity=((wants,),))
+    shapes = (structs.replace(shape, placement=placement),)
+    bad = structs.replace(good, name="bad", uid="bad", shapes=shapes)
+    for each in (bad, good):
+        state.on_workload(JOBS, None, each)
+    assert [gang.key for gang in state.scheduling.pending()] == ["team/jobs/train"]
+    (refused,) = workloads(state).explain((), queues={})
+    assert (refused.workload.key, refused.reason) == ("team/jobs/bad", "ConfigRefused")
+    assert workloads(state).waiting_for("research") == (refused,)
 
 
 def test_a_job_that_is_suspended_again_waits_again(state: ClusterCache) -> None:

@@ -212,6 +212,22 @@ def test_after_a_crash_a_group_is_let_go_as_a_whole_or_not_at_all(
     assert held_gpus(state) == held
 
 
+def test_a_late_pod_of_a_group_that_names_another_queue_waits_in_no_line(
+    state: ClusterCache,
+) -> None:
+    state.on_queue(None, queue_view("theirs", gpus=12))
+    for name in ("b", "c"):
+        state.on_pod(None, released(grouped(name, size="2")))
+    late = structs.replace(grouped("a", size="2"), labels={**GROUP, "drumline.dev/queue": "theirs"})
+    state.on_pod(None, late)
+    assert state.scheduling.pending() == []
+    assert waits_for(state) == ["its pods name several queues: research, theirs"]
+    admitted = state.scheduling.snapshot(now=NOW).admitted
+    assert {held.gang.queue for held in admitted} == {"research"}
+    state.on_pod(late, grouped("a", size="2"))
+    assert [gang.queue for gang in state.scheduling.pending()] == ["research"]
+
+
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [(("2", "3"), "agree on"), (("many", "many"), "agree on"), (("", ""), "agree on")],
