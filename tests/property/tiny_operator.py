@@ -260,7 +260,12 @@ class _Operator:
             signing_key=KEYS.current_id,
             foreseen=reconciler.foreseen,
             announce=reconciler.announce,
-            foreign=ForeignEvictions(client=self.api, pools=(), stays=lambda _uid, _until: None),
+            foreign=ForeignEvictions(
+                client=self.api,
+                pools=(),
+                is_tainted=lambda _: False,
+                stays=lambda _uid, _until: None,
+            ),
         )
         await committer.withdraw(self.cache.jobs.all(), now=NOW)
         snapshot = self.cache.scheduling.snapshot(now=NOW)

@@ -64,14 +64,14 @@ def hold_back(
         node
         for each in (*decisions.placed, *decisions.resized, *decisions.preemptions)
         if each.pool in pools
-        for node in _new_nodes(each)
+        for node in new_nodes(each)
     )
     unready = wanted.difference(secured)
     if not unready:
         return Guarded(decisions=decisions, nodes=wanted)
 
     def may_go(each: Placed | Resized | Preemption) -> bool:
-        return each.pool not in pools or unready.isdisjoint(_new_nodes(each))
+        return each.pool not in pools or unready.isdisjoint(new_nodes(each))
 
     held = {groups.get(each.uid, "") for each in decisions.placed if not may_go(each)} - {""}
     allowed = replace(
@@ -87,7 +87,7 @@ def hold_back(
     return Guarded(decisions=allowed, nodes=wanted)
 
 
-def _new_nodes(decision: Placed | Resized | Preemption) -> Iterable[str]:
+def new_nodes(decision: Placed | Resized | Preemption) -> Iterable[str]:
     """The nodes that a gang does not have yet; a place that it keeps needs no promise."""
     if isinstance(decision, Resized):
         return decision.added

@@ -121,6 +121,7 @@ def demands_after(
     *,
     needs: Iterable[NeedsNodes],
     started: Collection[str],
+    held_back: Collection[str] = (),
     bound: Collection[str],
     timeouts: Mapping[str, float],
     now: float,
@@ -131,6 +132,7 @@ def demands_after(
         before: what was asked for before it.
         needs: what it says that gangs need.
         started: uids of the gangs that it started, or repaired.
+        held_back: uids of those that it would have, but their nodes are not guarded yet.
         bound: uids of gangs all of whose pods are there.
         timeouts: by pool, seconds after which a demand is withdrawn.
         now: seconds on the clock of `asked_at`.
@@ -141,10 +143,9 @@ def demands_after(
     for demand in before.open:
         if demand.started_at is None and demand.uid in started:
             demand = replace(demand, started_at=now)  # noqa: PLW2901 - the same demand, later
-        end = _end(
-            demand, need=needed.pop(demand.uid, None), bound=bound, timeouts=timeouts, now=now
-        )
-        if end is None:
+        need = needed.pop(demand.uid, None)
+        end = _end(demand, need=need, bound=bound, timeouts=timeouts, now=now)
+        if end is None or (demand.started_at is None and demand.uid in held_back):
             kept.append(demand)
         else:
             ended.append((demand, end))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
 from drumline.scheduling.guarded_nodes import (
     FORGET_SECONDS,
-    GIVE_UP_SECONDS,
     SETTLE_SECONDS,
     NodeGuard,
     TaintChanges,
@@ -96,13 +95,3 @@ def test_a_node_that_a_decision_names_meanwhile_is_kept() -> None:
     assert guard.changes(tainted={"n1"}, promised=(), now=later + SETTLE_SECONDS).lift == {"n1"}
     guard.changes(tainted=(), promised=(), now=later + 2)
     assert guard.is_idle
-
-
-def test_a_node_that_cannot_be_tainted_holds_up_no_gang_for_ever() -> None:
-    guard = NodeGuard()
-    for second in range(int(GIVE_UP_SECONDS)):
-        guard.want(["n1"], now=float(second))
-        assert guard.changes(tainted=(), promised=(), now=float(second)).add == {"n1"}
-        assert not guard.secured(now=float(second))
-    assert guard.secured(now=GIVE_UP_SECONDS) == {"n1"}
-    assert guard.not_guardable(now=GIVE_UP_SECONDS) == {"n1"}

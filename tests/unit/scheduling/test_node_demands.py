@@ -39,10 +39,17 @@ def step(
     *needs: NeedsNodes,
     now: float,
     started: Collection[str] = (),
+    held_back: Collection[str] = (),
     bound: Collection[str] = (),
 ) -> DemandsAfter:
     return demands_after(
-        before, needs=needs, started=started, bound=bound, timeouts=TIMEOUTS, now=now
+        before,
+        needs=needs,
+        started=started,
+        held_back=held_back,
+        bound=bound,
+        timeouts=TIMEOUTS,
+        now=now,
     )
 
 
@@ -66,6 +73,16 @@ def test_a_demand_outlives_the_start_until_the_pods_are_there() -> None:
     assert ends(step(starts.demands, now=31, bound={"uid-a"})) == [("uid-a", DemandEnd.STARTED)]
     never = step(starts.demands, now=30 + STARTED_SECONDS)
     assert ends(never) == [("uid-a", DemandEnd.STARTED)]
+
+
+def test_a_start_that_is_held_back_is_no_start_and_needs_its_nodes() -> None:
+    asked = step(EMPTY, need(), now=0).demands
+    held = step(asked, now=30, held_back={"uid-a"})
+    assert (held.demands, held.ended) == (asked, ())
+    late = step(asked, now=600, held_back={"uid-a"})  # they are there: none is refused
+    assert (late.demands, late.ended) == (asked, ())
+    starts = step(held.demands, now=32, started={"uid-a"})
+    assert [demand.started_at for demand in starts.demands.open] == [32]
 
 
 def test_what_nobody_would_start_with_is_withdrawn_at_once_and_may_be_asked_again() -> None:

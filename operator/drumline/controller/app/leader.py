@@ -289,6 +289,7 @@ class LeaderComponents:
             foreign=ForeignEvictions(
                 client=self._term.client,
                 pools=frozenset(self._term.settings.guarded_pools),
+                is_tainted=self._state.nodes.promised.__contains__,
                 stays=lambda uid, until: self._state.scheduling.foreign_pod_stays(uid, until=until),
             ),
             pods=self._pods,

@@ -6,8 +6,9 @@ pod that stays is no victim for a while, and the next cycle looks for others. Th
 time for one job: a budget that lets one pod go and not the next would otherwise cost its owner a
 pod each minute, for nothing.
 
-Only in guarded pools: elsewhere kube-scheduler would give what a pod leaves to the one that its
-owner makes instead, and that would be evicted in turn.
+Only in guarded pools, and only once the job's nodes there have their taints: elsewhere
+kube-scheduler would give what a pod leaves to the one that its owner makes instead, and that would
+be evicted in turn.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.scheduling.decisions import Preemption
+from drumline.scheduling.guarded_nodes import new_nodes
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.foreign_evictions")
@@ -37,6 +39,7 @@ class ForeignEvictions:
     Args:
         client: fenced writes to the API server.
         pools: the guarded ones.
+        is_tainted: whether kube-scheduler is kept off a node.
         stays: takes the uid of a pod that is no victim until a time.
     """
 
@@ -45,10 +48,12 @@ class ForeignEvictions:
         *,
         client: KubeClient,
         pools: Collection[str],
+        is_tainted: Callable[[str], bool],
         stays: Callable[[str, float], None],
     ) -> None:
         self._client = client
         self._pools = pools
+        self._is_tainted = is_tainted
         self._stays = stays
         self._refusals: dict[str, int] = {}
         """By uid of the job for which pods were to leave: how often in a row one stayed."""
@@ -60,7 +65,10 @@ class ForeignEvictions:
         preemption that a budget forbids. What was evicted by then is decided on anew.
         """
         pods = _foreign_pods(preemption)
-        gone = await asyncio.gather(*(self._evict(pod, preemption=preemption) for pod in pods))
+        why_not = self._why_not(preemption)
+        gone = await asyncio.gather(
+            *(self._evict(pod, preemption=preemption, why=why_not) for pod in pods)
+        )
         refusals = self._refusals.pop(preemption.uid, 0)
         if all(gone):
             return True
@@ -73,11 +81,16 @@ class ForeignEvictions:
                 self._stays(pod.uid, now + pause)
         return False
 
-    async def _evict(self, pod: ForeignPod, *, preemption: Preemption) -> bool:
-        pod_key, why = f"{pod.namespace}/{pod.name}", ""
+    def _why_not(self, preemption: Preemption) -> str:
+        """Why no pod is evicted for it; '' if they are."""
         if preemption.pool not in self._pools:
-            why = f"pool {preemption.pool} is not guarded"
-        else:
+            return f"pool {preemption.pool} is not guarded"
+        open_nodes = sorted(node for node in new_nodes(preemption) if not self._is_tainted(node))
+        return f"node {open_nodes[0]} could not be tainted" if open_nodes else ""
+
+    async def _evict(self, pod: ForeignPod, *, preemption: Preemption, why: str) -> bool:
+        pod_key = f"{pod.namespace}/{pod.name}"
+        if not why:
             try:
                 await writes.evict(
                     self._client, name=pod.name, namespace=pod.namespace, uid=pod.uid

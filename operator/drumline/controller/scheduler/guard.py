@@ -114,7 +114,7 @@ class Guard:
             NotLeader: this process may not write any more.
         """
         while self._pools:
-            wrote = await self._settle()
+            wrote = await self.settle()
             if wrote is False:
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
@@ -125,9 +125,17 @@ class Guard:
                     await self._wake.wait()
             self._wake.clear()
 
-    async def _settle(self) -> bool | None:
-        """Make the taints those that are needed; whether all was written, None: nothing was due."""
+    async def settle(self) -> bool | None:
+        """Make the taints those that are needed; whether all was written, None: nothing was due.
+
+        What waits for nodes wants them until it is decided anew, which may be a minute later: the
+        scheduler is woken once they are guarded, or cannot be.
+
+        Raises:
+            NotLeader: this process may not write any more.
+        """
         now = self._clock()
+        self._nodes.want(self._waited_for, now=now)
         changes = self._nodes.changes(
             tainted=self._state.nodes.promised,
             promised=frozenset(self._promised()),
@@ -161,7 +169,10 @@ class Guard:
             nominated = job.status.nominated
             if nominated is not None and nominated.gpu_pool in self._pools and not job.finished:
                 yield from nominated.node_names()
-            if job.status.assignment is not None and job.status.phase is not Phase.RUNNING:
+            assignment = job.status.assignment
+            if assignment is not None and (
+                job.status.phase is not Phase.RUNNING or assignment.joining
+            ):
                 yield from self._empty_places(job)
 
     def _empty_places(self, job: Job) -> Iterable[str]:
@@ -169,7 +180,9 @@ class Guard:
         if assignment is None or assignment.gpu_pool not in self._pools or job.finished:
             return ()
         pods = self._state.pods.of(job.namespace, job.uid)
-        there = Counter(pod.node for pod in pods if pod.holds_node and not pod.terminating)
+        there = Counter(
+            pod.node for pod in pods if pod.holds_node and not (pod.terminating or pod.unbound)
+        )
         lost = frozenset(assignment.lost or ())
         places = zip(assignment.indices(), assignment.node_names(), strict=True)
         return (Counter(node for index, node in places if index not in lost) - there).keys()

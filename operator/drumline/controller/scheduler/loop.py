@@ -163,7 +163,13 @@ class SchedulerLoop:
         decisions = admission.take(decisions, pending=pending) if admission else decisions
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         broken = (held.gang for held in snapshot.admitted if held.lost)
-        await self._node_requests.take(may_be_done, waiting=(*pending, *broken), now=now)
+        starting = {placed.uid for placed in may_be_done.placed}
+        await self._node_requests.take(
+            may_be_done,
+            held_back={placed.uid for placed in decisions.placed} - starting,
+            waiting=(*pending, *broken),
+            now=now,
+        )
         if explains:
             self._forecasts.look_at_line(
                 decisions.blocked, snapshot=snapshot, pending=pending, now=now

@@ -12,7 +12,7 @@ how long the last nodes of the pool took.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -100,8 +100,17 @@ class NodeRequests:
             return snapshot
         return self._demands.shown_to(snapshot, offers=offers, now=now)
 
-    async def take(self, decisions: Decisions, *, waiting: Iterable[Gang], now: float) -> None:
+    async def take(
+        self,
+        decisions: Decisions,
+        *,
+        held_back: Collection[str] = (),
+        waiting: Iterable[Gang],
+        now: float,
+    ) -> None:
         """Take in what a cycle has decided about the gangs that wait, broken ones among them.
+
+        For a gang that would start and is held back it is asked on, as long as that takes.
 
         Nothing is asked any more for a gang that starts when this returns, so before its first pod
         is bound: beside the pods an autoscaler would see placeholders that fit nowhere.
@@ -118,6 +127,7 @@ class NodeRequests:
             before,
             needs=decisions.needs_nodes,
             started={placed.uid for placed in decisions.placed},
+            held_back=held_back,
             bound={each.uid for each in before.open if self._is_bound(each)},
             timeouts=timeouts_of(self._state.pools.by_name),
             now=now,

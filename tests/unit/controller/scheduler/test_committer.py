@@ -140,7 +140,12 @@ async def site() -> AsyncIterator[Site]:
                 clock=time.monotonic,
                 wall=lambda: NOW,
             ),
-            foreign=ForeignEvictions(client=client, pools=(), stays=lambda _uid, _until: None),
+            foreign=ForeignEvictions(
+                client=client,
+                pools=(),
+                is_tainted=lambda _: False,
+                stays=lambda _uid, _until: None,
+            ),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),
             epoch=EPOCH,
             signing_key="a1b2c3d4",

@@ -32,6 +32,7 @@ class Site:
     """By pod: the code where it is not 201."""
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     stay: dict[str, float] = field(default_factory=dict[str, float])
+    tainted: set[str] = field(default_factory=lambda: {"n"})
 
 
 @pytest.fixture
@@ -53,8 +54,14 @@ async def site() -> AsyncIterator[Site]:
         credentials = Credentials(server=server, token=Token(lambda: None))
         client = await stack.enter_async_context(KubeClient(credentials))
         stay: dict[str, float] = {}
-        evictions = ForeignEvictions(client=client, pools={"shared"}, stays=stay.__setitem__)
-        made = Site(evictions, stay=stay)
+        tainted = {"n"}
+        evictions = ForeignEvictions(
+            client=client,
+            pools={"shared"},
+            is_tainted=tainted.__contains__,
+            stays=stay.__setitem__,
+        )
+        made = Site(evictions, stay=stay, tainted=tainted)
         yield made
 
 
@@ -111,3 +118,12 @@ async def test_a_pod_that_is_gone_needs_no_eviction(site: Site, code: int) -> No
 async def test_pods_of_pools_that_are_not_guarded_stay(site: Site) -> None:
     assert not await site.evictions.evict(preemption("chat-1", pool="open"), now=NOW)
     assert (site.asked, list(site.stay)) == ([], ["uid-chat-1"])
+
+
+async def test_pods_stay_while_kube_scheduler_may_give_their_places_away(site: Site) -> None:
+    """A guarded node that could not be tainted is used as one that nobody guards."""
+    site.tainted.clear()
+    assert not await site.evictions.evict(preemption("chat-1"), now=NOW)
+    assert (site.asked, list(site.stay)) == ([], ["uid-chat-1"])
+    site.tainted.add("n")
+    assert await site.evictions.evict(preemption("chat-1"), now=NOW)

@@ -21,11 +21,13 @@ from drumline.controller.scheduler.loop import (
     next_look,
 )
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.scheduling.guarded_nodes import GIVE_UP_SECONDS
 from drumline.scheduling.model import Policy, Snapshot
 from drumline.telemetry.metrics import Metrics
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
+from tests.unit.controller.views import node_view
 
-MakeLoop = Callable[[AsyncMock, Mock, asyncio.Event], SchedulerLoop]
+MakeLoop = Callable[..., SchedulerLoop]
 
 
 @pytest.mark.parametrize(
@@ -66,8 +68,8 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
-    return lambda committer, messages, wake: SchedulerLoop(
-        state=a_full_node(),
+    return lambda committer, messages, wake, **parts: SchedulerLoop(
+        state=parts.get("state") or a_full_node(),
         committer=committer,
         messages=messages,
         metrics=metrics,
@@ -77,8 +79,8 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
         usage=QueueUsageHistory(half_life=3600.0),
         forecasts=Mock(),
         captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
-        node_requests=nobody_offers_nodes(),
-        guard=no_pool_is_guarded(),
+        node_requests=parts.get("node_requests") or nobody_offers_nodes(),
+        guard=parts.get("guard") or no_pool_is_guarded(),
         enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
     )
 
@@ -95,6 +97,31 @@ async def test_the_first_cycle_of_a_term_explains_nothing_and_the_second_follows
     assert await loop.cycle() == LOOK_SECONDS
     assert messages.set.call_args.args[0].name == "waits"
     assert committer.carry_out.call_count == 2
+
+
+async def test_nodes_are_asked_for_on_while_a_start_waits_for_its_node_to_be_guarded(
+    make_loop: MakeLoop,
+) -> None:
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    requests, state, clock = nobody_offers_nodes(), a_full_node(), Mock(return_value=0.0)
+    state.nodes.on_node(None, node_view("node-1"))
+    guard = Guard(
+        client=Mock(),
+        state=state,
+        pools=frozenset({"h100"}),
+        clock=clock,
+        wake_scheduler=Mock(),
+    )
+    loop = make_loop(
+        committer, Mock(), asyncio.Event(), state=state, node_requests=requests, guard=guard
+    )
+    await loop.cycle()
+    assert requests.take.call_args.args[0].placed == ()
+    assert requests.take.call_args.kwargs["held_back"] == {"2"}
+    clock.return_value = GIVE_UP_SECONDS
+    await loop.cycle()
+    assert [placed.uid for placed in requests.take.call_args.args[0].placed] == ["2"]
+    assert requests.take.call_args.kwargs["held_back"] == set()
 
 
 async def test_waiting_jobs_are_counted_by_queue_and_reason(
