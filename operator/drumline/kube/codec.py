@@ -268,6 +268,7 @@ def _node_view(wire_node: wire.Node) -> NodeView:
         },
         ready=any(map(_is_true, ready)),
         terminating=bool(metadata.deletion_timestamp),
+        creation_time=metadata.creation_timestamp or "",
     )
 
 

@@ -262,6 +262,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         allocatable: What pods may take of it, by resource name.
         ready: Its Ready condition.
         terminating: Whether the Node object is being deleted.
+        creation_time: RFC 3339.
     """
 
     name: str
@@ -276,6 +277,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     allocatable: dict[str, int] = {}
     ready: bool = False
     terminating: bool = False
+    creation_time: str = ""
 
 
 class NamespaceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import Decisions, NeedsNodes, Placed, Preemption
@@ -92,6 +92,20 @@ class GrownCluster:
         )
         return GangStart(placed=placed, need=need)
 
+    def left_on(self, names: Collection[str]) -> dict[str, Resources]:
+        """What nobody has of these nodes, once pods that are being deleted are gone."""
+        left = {
+            node.name: node.allocatable - node.used
+            for node in self._snapshot.nodes
+            if node.name in names
+        }
+        for held in self._snapshot.admitted:
+            for position in held.reserved - held.lost:
+                name = held.assignment[position]
+                if name in left:
+                    left[name] -= held.gang.request_of(position)
+        return left
+
     def _placed(self, gang: Gang, *, more: Sequence[Node]) -> Placed | None:
         """The places of a gang if there were more nodes."""
         broken = self._broken.get(gang.uid)
@@ -150,7 +164,8 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
     """The cluster after a cycle, with nobody left to preempt, to repair or to move.
 
     Victims keep what they hold beside what their preemptors will have: that is too little capacity
-    for a minute, never too much. What pods hold that are being deleted is free.
+    for a minute, never too much. What pods hold that are being deleted is free, if it should not
+    have been long ago.
     """
     held = {each.gang.uid: _with_nominated(each) for each in snapshot.admitted}
     for placed in decisions.placed:
@@ -180,7 +195,14 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
 def _without_terminating(node: Node) -> Node:
     if node.terminating == NOTHING:
         return node
-    return replace(node, used=node.used - node.terminating, terminating=NOTHING)
+    return replace(node, used=node.used - ending(node), terminating=NOTHING, overdue=NOTHING)
+
+
+def ending(node: Node) -> Resources:
+    """What pods hold there whose end is near."""
+    if node.overdue == NOTHING:
+        return node.terminating
+    return node.terminating - node.overdue
 
 
 def _nominated(

@@ -22,8 +22,9 @@ Example: a pool of 0 nodes, limit 6, nodes of 8 GPUs. A (4 pods of 8) needs 4 no
 A node that is still being set up is one of those that are to come: no place yet, and not counted
 beside those that are asked for.
 
-A gang that needs places of pods that are being deleted asks once they are gone: an autoscaler that
-still sees them would add nodes for these places too.
+A gang that does not fit beside pods that are being deleted asks once they are gone: an autoscaler
+that still sees them would add nodes for these places too. Pods that should have been gone a while
+ago (`Node.overdue`) are like any other.
 
 Gangs of a group ask for no nodes, nor does the growth of elastic gangs.
 
@@ -46,7 +47,13 @@ from drumline.scheduling.decisions import (
     NeedsNodes,
     Placed,
 )
-from drumline.scheduling.grown_cluster import Decide, GrownCluster, new_positions, settled
+from drumline.scheduling.grown_cluster import (
+    Decide,
+    GrownCluster,
+    ending,
+    new_positions,
+    settled,
+)
 from drumline.scheduling.model import Admitted, AskedNodes, Gang, Node, NodeOffer, Policy, Snapshot
 from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.quota.pool_prices import turn_of
@@ -234,7 +241,7 @@ def _needs(
         sizes: of the pools; what is needed is added.
         world: where the gangs take their places.
     """
-    ending = {node.name for node in snapshot.nodes if node.terminating != NOTHING}
+    ends = {node.name: ending(node) for node in snapshot.nodes if node.terminating != NOTHING}
     for gang in waiting[:MAX_TRIED]:
         if world.takes_free_places(gang):
             continue
@@ -243,9 +250,28 @@ def _needs(
         start = next(filter(None, starts), None)
         if start is None or not start.need.nodes:
             continue
-        if not any(start.placed.assignment[i] in ending for i in new_positions(start.placed)):
+        if not _waits_for_pods(gang, start.placed, ends=ends, world=world):
             sizes.ask(start.need.pool, start.need.nodes)
             yield replace(start.need, pool_nodes=sizes.of(start.need.pool))
+
+
+def _waits_for_pods(
+    gang: Gang, placed: Placed, *, ends: Mapping[str, Resources], world: GrownCluster
+) -> bool:
+    """Whether a gang that has taken its places does not fit beside the pods that end there.
+
+    Args:
+        gang: the gang.
+        placed: its places.
+        ends: by node, what such pods hold.
+        world: where it has taken its places.
+    """
+    shares: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
+    for position in new_positions(placed):
+        if placed.assignment[position] in ends:
+            shares[placed.assignment[position]] += gang.request_of(position)
+    left = world.left_on(shares) if shares else {}
+    return any(not share.fits_in(left[name] + share - ends[name]) for name, share in shares.items())
 
 
 def _asked_before(

@@ -104,6 +104,23 @@ def test_places_of_pods_that_are_being_deleted_are_waited_for_and_not_asked_for(
     assert needs(run(growing(*gone, offers=(offer(),)), line[0])) == {"restarts": 1}
 
 
+def test_a_pod_that_is_being_deleted_beside_a_gang_keeps_it_from_nothing() -> None:
+    small = replace(pod(0), cpu_millis=100)
+    nodes = [node(f"n{i}", gpus=8, used=small, terminating=small) for i in range(2)]
+    snapshot = growing(*nodes, offers=(offer(),))
+    assert needs(run(snapshot, gang("big", nodes=3, gpus=8))) == {"big": 1}
+
+
+def test_pods_that_should_have_been_gone_are_waited_for_no_more() -> None:
+    stuck = node("n0", gpus=8, used=pod(8), terminating=pod(8), overdue=pod(8))
+    snapshot = growing(stuck, offers=(offer(),))
+    assert needs(run(snapshot, gang("big", nodes=2, gpus=8))) == {"big": 2}
+    half = node("n0", gpus=8, used=pod(4).times(2), terminating=pod(4).times(2), overdue=pod(4))
+    snapshot = growing(half, offers=(offer(),))
+    assert needs(run(snapshot, gang("big", nodes=3, gpus=4))) == {}
+    assert needs(run(snapshot, gang("big", nodes=2, gpus=8))) == {"big": 2}
+
+
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Final, Protocol
 
 import msgspec
@@ -25,6 +26,8 @@ from drumline.controller.conversion.nodes import (
     node_facts_of,
     node_of,
     resources_of,
+    seconds_of,
+    set_up_by,
 )
 from drumline.disruption.merge import AnnouncedDisruptions, keep_earliest_deadlines, merged
 from drumline.disruption.model import Confidence, Disruption
@@ -32,12 +35,13 @@ from drumline.disruption.node_scores import TRUSTED, NodeStanding
 from drumline.disruption.signals import announced_disruptions, out_of_service
 from drumline.kube.views import NodeView, PodView
 from drumline.lifecycle.model.observed import NodeDisruption
-from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Node
 from drumline.scheduling.resources import NOTHING, Resources
 
 LONGEST_GRACE_SECONDS: Final = 3600.0
 """What a pod holds that ends later than this is not expected back: others are preempted instead."""
+OVERDUE_SECONDS: Final = 60.0
+"""A pod that was to be gone so long ago is stuck: on a finalizer, or on a kubelet that is dead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,8 @@ class NodeCache:
         self._announced: dict[str, AnnouncedDisruptions] = {}
         self._verdicts: dict[str, Disruption] = {}
         self._values: dict[str, Node] = {}
+        self._recount_at: dict[str, float] = {}
+        """By node with a value: when time alone may change it."""
         self._contested: dict[str, tuple[str, ...]] = {}
         self._unpooled: set[str] = set()
         """Nodes that belonged to no pool when they were last looked at."""
@@ -201,6 +207,10 @@ class NodeCache:
             pools: specs by name; of several that match, a node belongs to the first.
             roles: the pods of a node by their role; where that changes, call `recount`.
         """
+        now = self._clock()
+        for name in [name for name, at in self._recount_at.items() if at <= now]:
+            del self._recount_at[name]
+            self._values.pop(name, None)
         for name, view in self._views.items():
             value = self._values.get(name)
             if value is None:
@@ -272,13 +282,20 @@ class NodeCache:
             hidden = not self.devices.drivers(view.name)  # nobody watches slices, or none are there
         elif not view.allocatable.get(spec.gpu_resource):
             hidden = bool(self.devices.drivers(view.name))
+        due = [set_up_by(view, spec), *map(_overdue_at, role.terminating)]
+        now = self._clock()
+        self._recount_at.pop(view.name, None)
+        if (at := min(filter(now.__lt__, due), default=inf)) < inf:
+            self._recount_at[view.name] = at
         return node_of(
             view,
+            is_set_up=due[0] <= now,
             hides_gpus=hidden,
             pool=pool,
             spec=spec,
             used=_use(pods, units=units),
             terminating=_use(filter(self._ends_soon, role.terminating), units=units),
+            overdue=_use((pod for pod in role.terminating if _overdue_at(pod) <= now), units=units),
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
             standing=self.standings.get(view.name, TRUSTED),
@@ -289,11 +306,8 @@ class NodeCache:
 
         A grace period of years is legal: capacity that nobody else may take meanwhile.
         """
-        try:
-            end = parse_timestamp(pod.deletion_time) if pod.deletion_time else 0.0
-        except ValueError:
-            return False
-        return end <= self._clock() + LONGEST_GRACE_SECONDS
+        end = seconds_of(pod.deletion_time) if pod.deletion_time else 0.0
+        return end is not None and end <= self._clock() + LONGEST_GRACE_SECONDS
 
     def _closed(self, name: str) -> str:
         verdict = self._verdicts.get(name)
@@ -343,6 +357,12 @@ class NodeCache:
             schedulable=changed,
             jobs=frozenset(jobs if self._job_relevant_state(name) != relevant else ()),
         )
+
+
+def _overdue_at(pod: PodView) -> float:
+    """When a pod that is being deleted counts as stuck."""
+    end = seconds_of(pod.deletion_time)
+    return inf if end is None else end + OVERDUE_SECONDS
 
 
 def _pools_of(view: NodeView, pools: Mapping[str, GpuPoolSpec]) -> tuple[str, ...]:

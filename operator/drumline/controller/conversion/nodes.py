@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Final
 
 from drumline.api.base import TAINT_PROMISED
@@ -130,7 +131,7 @@ def node_facts_of(view: NodeView, *, device_taints: Iterable[TaintView] = ()) ->
                 status=condition.status,
                 reason=condition.reason,
                 message=condition.message,
-                since=_seconds(condition.since_time),
+                since=seconds_of(condition.since_time),
             )
             for condition in view.conditions
         ),
@@ -164,6 +165,14 @@ def _is_avoided(view: NodeView) -> bool:
     return any(taint.effect == TaintEffect.PREFER_NO_SCHEDULE for taint in view.taints)
 
 
+def set_up_by(view: NodeView, spec: GpuPoolSpec) -> float:
+    """When a node has its GPUs, or its device plugin has died; in seconds since the epoch."""
+    created = seconds_of(view.creation_time)
+    if spec.autoscaling is None or created is None:
+        return inf
+    return created + spec.autoscaling.timeout_seconds
+
+
 def _waits_for_gpus(spec: GpuPoolSpec, allocatable: Resources, *, used: Resources) -> bool:
     """Whether an autoscaler's node has no GPUs yet: its device plugin has not registered them."""
     return spec.autoscaling is not None and not allocatable.gpus and not used.gpus
@@ -176,6 +185,8 @@ def node_of(
     spec: GpuPoolSpec,
     used: Resources,
     terminating: Resources = NOTHING,
+    overdue: Resources = NOTHING,
+    is_set_up: bool = False,
     distrusted: bool = False,
     closed: str = "",
     standing: NodeStanding = TRUSTED,
@@ -189,6 +200,8 @@ def node_of(
         spec: its pool.
         used: requests of all pods bound to it.
         terminating: the part of them whose pods are being deleted.
+        overdue: the part of these that should have been gone a while ago.
+        is_set_up: whether no more GPUs are expected (`set_up_by`).
         distrusted: whether its kubelet refused a pod that fitted.
         closed: why it takes no new pods although it runs.
         standing: what follows from what is known against it.
@@ -211,7 +224,8 @@ def node_of(
         ),
         unschedulable=view.unschedulable or view.terminating,
         ready=view.ready,
-        starting=is_starting_up(view) or _waits_for_gpus(spec, allocatable, used=used),
+        starting=is_starting_up(view)
+        or (not is_set_up and _waits_for_gpus(spec, allocatable, used=used)),
         distrusted=distrusted,
         closed=closed,
         shares_gpus=shares_gpus(view.labels),
@@ -219,6 +233,7 @@ def node_of(
         quarantined=standing.quarantined,
         suspicion=standing.suspicion + _is_avoided(view),
         terminating=terminating,
+        overdue=overdue,
     )
 
 
@@ -243,11 +258,11 @@ def _taint_fact(taint: TaintView) -> TaintFact:
         key=taint.key,
         effect=taint.effect,
         value=taint.value,
-        added_at=_seconds(taint.added_time),
+        added_at=seconds_of(taint.added_time),
     )
 
 
-def _seconds(text: str) -> float | None:
+def seconds_of(text: str) -> float | None:
     """A time as a component wrote it; None for none, or for what is no time."""
     try:
         return parse_timestamp(text) if text else None

@@ -91,6 +91,9 @@ class Node:
     """Several of its GPUs may be one, by time-slicing or MPS."""
     terminating: Resources = NOTHING
     """The part of `used` whose pods are being deleted: free later, not now."""
+    overdue: Resources = NOTHING
+    """The part of `terminating` that should have been free a while ago: no gang that an autoscaler
+    can help waits for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,13 @@ import pytest
 
 from drumline.api.conditions import DisruptionKind
 from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.cache.nodes import NodeCache, NodeChange
+from drumline.controller.cache.nodes import OVERDUE_SECONDS, NodeCache, NodeChange
 from drumline.controller.cache.pods import PodsByRole
 from drumline.kube.views import ConditionView, NodeView, PodView, TaintView
 from drumline.lifecycle.model.observed import NodeDisruption
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.model import Node
+from tests.unit.controller.conversion.test_autoscaling import a_spec
 from tests.unit.controller.views import foreign_pod, node_view, pod_view
 
 SPOT = "aws-node-termination-handler/spot-itn"
@@ -169,3 +171,32 @@ def test_a_node_that_several_pools_select_belongs_to_the_first(nodes: NodeCache)
     nodes.pools_changed()
     assert [node.pool for node in nodes.in_pools(POOLS, roles=members_only)] == ["h100"]
     assert nodes.contested() == {}
+
+
+def test_a_pod_that_should_have_been_gone_is_overdue_without_an_event(
+    nodes: NodeCache, clock: Clock
+) -> None:
+    ends = pod_view(terminating=True, deletion_time=timestamp(clock.now))
+    nodes.on_pod(pod_view(), ends)
+    assert (only(nodes).terminating.gpus, only(nodes).overdue.gpus) == (2, 0)
+    clock.now += OVERDUE_SECONDS
+    assert (only(nodes).terminating.gpus, only(nodes).overdue.gpus) == (2, 2)
+    nodes.on_pod(ends, None)
+    assert only(nodes).overdue.gpus == 0
+
+
+def test_a_node_whose_gpus_do_not_come_is_set_up_without_an_event(
+    nodes: NodeCache, clock: Clock
+) -> None:
+    created = timestamp(clock.now - 1)
+    node = node_view("new", allocatable={"cpu": 96_000, "pods": 110}, creation_time=created)
+    nodes.on_node(None, node)
+    pools = {"h100": a_spec(timeoutSeconds=60).model_copy(update={"node_selector": node.labels})}
+
+    def starting() -> set[str]:
+        seen = nodes.in_pools(pools, roles=members_only)
+        return {each.name for each in seen if each.starting}
+
+    assert starting() == {"new"}
+    clock.now += 60
+    assert starting() == set()

@@ -124,6 +124,7 @@ def test_a_node_of_an_autoscaler_is_set_up_once_its_gpus_are_allocatable() -> No
     assert node_of(view, pool="h100", spec=a_spec(), used=NOTHING).starting
     assert not node_of(view, pool="h100", spec=PLAIN, used=NOTHING).starting
     assert not node_of(node_view(), pool="h100", spec=a_spec(), used=NOTHING).starting
+    assert not node_of(view, pool="h100", spec=a_spec(), used=NOTHING, is_set_up=True).starting
 
 
 def test_what_a_pool_costs_is_counted_in_millionths() -> None:
