@@ -128,9 +128,9 @@ class DeviceCache:
         self._assumed[key] = devices
         self._allocated[key] = (pod_uid, len(devices))
 
-    def is_assumed(self, key: Key) -> bool:
-        """Whether an allocation of this claim was written and not seen yet."""
-        return key in self._assumed
+    def assumed(self, key: Key) -> tuple[DeviceName, ...]:
+        """What was allocated to this claim by a write that was not seen yet, if there is one."""
+        return self._assumed.get(key, ())
 
     def forget(self, key: Key) -> None:
         """It was not written after all."""

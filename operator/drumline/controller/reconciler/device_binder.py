@@ -9,7 +9,7 @@ those that end; the deadline of its job's start bounds that.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from drumline.api.base import ANNOTATION_NODE, LABEL_JOB
@@ -24,9 +24,12 @@ from drumline.controller.conversion.devices import (
     claim_status_of_pod,
 )
 from drumline.controller.conversion.pods import facts_of
-from drumline.kube import writes
+from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, KubeError, NotLeader
+from drumline.kube.codec import Undecodable
+from drumline.kube.device_codec import resource_claim
+from drumline.kube.device_views import DeviceName
+from drumline.kube.errors import AlreadyExists, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import PODS, RESOURCE_CLAIMS
 from drumline.kube.views import Key, PodView
 from drumline.lifecycle.model.job import Job
@@ -89,7 +92,7 @@ class DeviceBinder:
                 await self._bind(pod, pool)
             except NotLeader:
                 raise
-            except KubeError as error:
+            except (KubeError, Undecodable) as error:
                 log.warning("devices_not_allocated", pod=pod.name, why=str(error))
 
     def _pool_of(self, pod: PodView) -> _PoolOfDevices | None:
@@ -142,8 +145,10 @@ class DeviceBinder:
         known = self._devices.claim(key)
         if known is not None and known.owner_uid != pod.uid:
             return False  # of an earlier pod of this name, which is being deleted
-        if self._devices.is_assumed(key) or (known is not None and known.devices):
+        if known is not None and known.devices:
             return True
+        if assumed := self._devices.assumed(key):
+            return await self._allocate_again(pod, key, node=node, devices=assumed)
         free = self._devices.free(node, driver=pool.devices.driver)
         if len(free) < count:
             log.info("devices_awaited", pod=pod.name, node=node, free=len(free), wanted=count)
@@ -158,20 +163,48 @@ class DeviceBinder:
         chosen = tuple(free[:count])
         self._devices.assume(key, chosen, pod_uid=pod.uid)
         try:
-            await writes.replace_status(
-                self._client,
-                RESOURCE_CLAIMS,
-                name=key.name,
-                namespace=pod.namespace,
-                uid=claim.uid,
-                resource_version=claim.resource_version,
-                status=allocation(pod, node=node, devices=chosen),
-            )
+            await self._write(pod, claim, node=node, devices=chosen)
         except KubeError as error:
             if not error.maybe_done:
                 self._devices.forget(key)
             raise
         return True
+
+    async def _allocate_again(
+        self, pod: PodView, key: Key, *, node: str, devices: Sequence[DeviceName]
+    ) -> bool:
+        """Whether a claim has the devices of a write that was not seen: the API server knows.
+
+        Where its answer was lost it may be on its way yet. So the same devices are written: which
+        of the two comes second finds another version of the claim.
+        """
+        try:
+            raw = await reads.get(
+                self._client, RESOURCE_CLAIMS, name=key.name, namespace=key.namespace
+            )
+        except NotFound:
+            self._devices.forget(key)
+            return False
+        claim = resource_claim(raw)
+        if claim.owner_uid != pod.uid:
+            return False
+        if not claim.devices:
+            version = writes.Written(claim.uid, claim.resource_version)
+            await self._write(pod, version, node=node, devices=devices)
+        return True
+
+    async def _write(
+        self, pod: PodView, claim: writes.Written, *, node: str, devices: Sequence[DeviceName]
+    ) -> None:
+        await writes.replace_status(
+            self._client,
+            RESOURCE_CLAIMS,
+            name=claim_name(pod),
+            namespace=pod.namespace,
+            uid=claim.uid,
+            resource_version=claim.resource_version,
+            status=allocation(pod, node=node, devices=devices),
+        )
 
     async def _create(
         self, pod: PodView, pool: _PoolOfDevices, *, count: int

@@ -163,7 +163,7 @@ def test_what_was_written_and_not_seen_is_given_to_nobody_else() -> None:
     cache.on_claim(None, a_claim("pod-gpus"))  # made, not allocated: an earlier version
     assert free(cache) == ["b"]
     cache.on_claim(a_claim("pod-gpus"), a_claim("pod-gpus", "a"))
-    assert not cache.is_assumed(key)
+    assert cache.assumed(key) == ()
     assert free(cache) == ["b"]
 
 
