@@ -26,7 +26,8 @@ WRITE_SECONDS: Final = 600.0
 """At least this long between two writes that only say how time passes."""
 LONGEST_LOOK_SECONDS: Final = 600
 """A longer time without a look is none in which something was seen."""
-_MOST_NODES: Final = 256
+MOST_NODES: Final = 256
+"""So many are named in a status."""
 
 Json = Mapping[str, Any]
 
@@ -119,9 +120,16 @@ class Interruptions:
 def _is_fresh(known: object, history: _PoolHistory, *, now: float) -> bool:
     """Whether what is written still says enough."""
     written = _history_of(known)
-    if written is None or written.looked_at is None or written.counted != history.counted:
+    if written is None or written.looked_at is None:
+        return False
+    if sorted(written.counted) != _reclaiming(history):
         return False
     return now - written.looked_at < WRITE_SECONDS
+
+
+def _reclaiming(history: _PoolHistory) -> list[str]:
+    """The nodes that a status names."""
+    return sorted(history.counted)[:MOST_NODES]
 
 
 def _fields(history: _PoolHistory, *, now: float) -> dict[str, Any]:
@@ -130,7 +138,7 @@ def _fields(history: _PoolHistory, *, now: float) -> dict[str, Any]:
         gpu_hours=use.gpu_seconds // HOUR_SECONDS,
         reclaimed_nodes=use.reclaimed_nodes,
         lost_percent=use.lost_percent,
-        reclaiming=sorted(history.counted)[:_MOST_NODES] or None,
+        reclaiming=_reclaiming(history) or None,
         until=timestamp(now),
         days=[
             InterruptionDay(

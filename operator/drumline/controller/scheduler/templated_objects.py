@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from drumline.api.autoscaling import PoolAutoscaling
 from drumline.api.base import LABEL_NODE_DEMAND, LABEL_NODE_DEMAND_KIND
 from drumline.controller.conversion.autoscaling import demand_name, recorded_demand
 from drumline.controller.conversion.templated_demands import (
@@ -34,7 +33,6 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, NotFound, StatusError
 from drumline.kube.kinds import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
 from drumline.kube.views import ObjectView
-from drumline.scheduling.model import Gang
 from drumline.scheduling.node_demands import NodeDemand
 
 _ASKED: Final = LABEL_NODE_DEMAND
@@ -140,15 +138,21 @@ class TemplatedObjects:
 
     async def ask(self, asking: Asking) -> None:
         """Create what is missing, and anew what has expired."""
-        demand, autoscaling = asking.demand, asking.spec.autoscaling
+        demand = asking.demand
         mine = [each for each in self._there if each.name.startswith(demand_name(demand))]
         expired = [each for each in mine if is_true(each.status, "BookingExpired")]
         for each in expired:
             await self._delete(self._kind.resource, each)
-        if asking.gang is None or autoscaling is None or (mine and not expired):
+        there = {(POD_TEMPLATES, each.name) for each in self._templates}
+        there |= {(self._kind.resource, each.name) for each in mine if each not in expired}
+        missing = {_identity(each) for each in self._objects(asking, metadata={})} - there
+        if not missing:
             return
         try:
-            await self._create(asking, gang=asking.gang, autoscaling=autoscaling)
+            metadata = await self._metadata(demand)
+            for each in self._objects(asking, metadata=metadata):
+                if _identity(each) in missing:
+                    await self._create_once(each)
         except NotFound:
             kind = self._kind.resource
             self._refused[demand_name(demand)] = (
@@ -160,15 +164,21 @@ class TemplatedObjects:
         else:
             self._refused.pop(demand_name(demand), None)
 
-    async def _create(self, asking: Asking, *, gang: Gang, autoscaling: PoolAutoscaling) -> None:
-        demand = asking.demand
-        metadata = {
+    async def _metadata(self, demand: NodeDemand) -> dict[str, Any]:
+        """What all objects of a demand have."""
+        return {
             "namespace": self._settings.namespace,
             "labels": {_ASKED: demand.uid, _MODE: self._kind.resource.kind},
             "ownerReferences": [
                 owner_reference(demand.pool, uid=await pool_uid(self._client, demand.pool))
             ],
         }
+
+    def _objects(self, asking: Asking, *, metadata: dict[str, Any]) -> list[_Object]:
+        """All of a demand in the order in which they are made; none where it is not known whose."""
+        demand, gang, autoscaling = asking.demand, asking.gang, asking.spec.autoscaling
+        if gang is None or autoscaling is None:
+            return []
         templates = templates_of(
             demand,
             gang=gang,
@@ -180,15 +190,15 @@ class TemplatedObjects:
         bodies = self._kind.bodies(
             demand, counts=counts, autoscaling=autoscaling, metadata=metadata
         )
-        for body, _ in templates:
-            await self._create_once(POD_TEMPLATES, body)
-        for body in bodies:
-            await self._create_once(self._kind.resource, body)
+        return [
+            *(_Object(POD_TEMPLATES, body) for body, _ in templates),
+            *(_Object(self._kind.resource, body) for body in bodies),
+        ]
 
-    async def _create_once(self, resource: Resource, body: dict[str, Any]) -> None:
+    async def _create_once(self, made: _Object) -> None:
         try:
             await writes.create(
-                self._client, resource, body=body, namespace=self._settings.namespace
+                self._client, made.resource, body=made.body, namespace=self._settings.namespace
             )
         except AlreadyExists:
             return
@@ -198,3 +208,12 @@ class TemplatedObjects:
         name = demand_name(demand)
         answers = (answer_in(each.status) for each in self._there if each.name.startswith(name))
         return bounded_answer(self._refused.get(name) or next(filter(None, answers), ""))
+
+
+class _Object(NamedTuple):
+    resource: Resource
+    body: dict[str, Any]
+
+
+def _identity(made: _Object) -> tuple[Resource, str]:
+    return made.resource, made.body["metadata"]["name"]

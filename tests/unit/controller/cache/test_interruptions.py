@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from drumline.api.capacity import InterruptionsStatus
 from drumline.controller.cache.cluster import ClusterCache
+from drumline.controller.cache.interruptions import MOST_NODES
 from drumline.controller.cache.nodes import NodeCache
 from drumline.kube.views import NodeView, TaintView
 from drumline.lifecycle.model.timestamps import timestamp
@@ -147,3 +148,15 @@ def test_time_alone_is_written_rarely_and_a_reclaim_at_once() -> None:
     pool.announce(3)
     pool.look(after=5)
     assert pool.fields(before=again, changed=False)["reclaimedNodes"] == 1
+
+
+def test_a_status_that_names_as_many_nodes_as_it_may_is_fresh() -> None:
+    pool = SpotPool()
+    for number in range(4, MOST_NODES + 4):
+        pool.state.nodes.on_node(None, node_view(f"node-{number}"))
+    pool.announce(*range(MOST_NODES + 4))
+    pool.look()
+    written = pool.fields()
+    assert len(written["reclaiming"]) == MOST_NODES
+    pool.now += 1
+    assert pool.fields(before={"interruptions": written}, changed=False) == written
