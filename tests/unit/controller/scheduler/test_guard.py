@@ -123,8 +123,9 @@ async def test_places_of_pods_that_are_to_come_are_promised(
 async def test_the_places_by_which_a_running_gang_grows_are_promised(
     site: Site, guard: Guard
 ) -> None:
-    grows = {**assignment("node-0", "node-1"), "phase": "Running"}
-    grows["assignment"]["joining"] = [1]
+    held = assignment("node-0", "node-1")
+    held["assignment"]["joining"] = [1]
+    grows = {**held, "phase": "Running"}
     site.state.on_job(None, job_view("llama", status=grows))
     site.state.on_pod(None, pod_view("llama", 0))
     await guard.settle()

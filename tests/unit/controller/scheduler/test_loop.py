@@ -9,6 +9,7 @@ from unittest.mock import AsyncMock, Mock
 
 import pytest
 
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.forecasts import Forecasts
@@ -68,21 +69,32 @@ def metrics() -> Metrics:
 
 @pytest.fixture
 def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
-    return lambda committer, messages, wake, **parts: SchedulerLoop(
-        state=parts.get("state") or a_full_node(),
-        committer=committer,
-        messages=messages,
-        metrics=metrics,
-        clock=lambda: NOW,
-        wake=wake,
-        policy=Policy(),
-        usage=QueueUsageHistory(half_life=3600.0),
-        forecasts=Mock(),
-        captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
-        node_requests=parts.get("node_requests") or nobody_offers_nodes(),
-        guard=parts.get("guard") or no_pool_is_guarded(),
-        enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
-    )
+    def made(
+        committer: AsyncMock,
+        messages: Mock,
+        wake: asyncio.Event,
+        *,
+        state: ClusterCache | None = None,
+        node_requests: Mock | None = None,
+        guard: Guard | None = None,
+    ) -> SchedulerLoop:
+        return SchedulerLoop(
+            state=state or a_full_node(),
+            committer=committer,
+            messages=messages,
+            metrics=metrics,
+            clock=lambda: NOW,
+            wake=wake,
+            policy=Policy(),
+            usage=QueueUsageHistory(half_life=3600.0),
+            forecasts=Mock(),
+            captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
+            node_requests=node_requests or nobody_offers_nodes(),
+            guard=guard or no_pool_is_guarded(),
+            enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
+        )
+
+    return made
 
 
 async def test_the_first_cycle_of_a_term_explains_nothing_and_the_second_follows_at_once(
