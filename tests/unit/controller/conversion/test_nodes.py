@@ -164,7 +164,9 @@ def test_what_a_node_announces() -> None:
 
 
 def test_an_absurd_amount_is_capped_so_that_sums_stay_below_an_int64() -> None:
-    absurd: dict[str, int] = dict.fromkeys(("cpu", "memory", "ephemeral-storage", "g", "a/b"), 2**63 - 1)
+    absurd: dict[str, int] = dict.fromkeys(
+        ("cpu", "memory", "ephemeral-storage", "g", "a/b"), 2**63 - 1
+    )
     pod = resources_of(absurd, units=GpuUnits({"g": 1}), pods=1)
     assert {*pod.amounts().values()} == {2**48, 1}
     assert max(capped(pod.times(100)).amounts().values()) == 2**48
