@@ -249,10 +249,15 @@ def _frozen(held: Admitted) -> Admitted:
     return held
 
 
-def _shares(gang: Gang, placed: Placed) -> tuple[Resources, ...]:
+def shares_by_node(gang: Gang, placed: Placed) -> dict[str, Resources]:
     """What the new pods of a gang take of each of their nodes."""
     shares: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
     for position in new_positions(placed):
         shares[placed.assignment[position]] += gang.request_of(position)
+    return dict(shares)
+
+
+def _shares(gang: Gang, placed: Placed) -> tuple[Resources, ...]:
+    shares = shares_by_node(gang, placed)
     largest_first = sorted(shares.items(), key=lambda each: (-each[1].gpus, each[0]))
     return tuple(share for _, share in largest_first)

@@ -51,8 +51,8 @@ from drumline.scheduling.grown_cluster import (
     Decide,
     GrownCluster,
     ending,
-    new_positions,
     settled,
+    shares_by_node,
 )
 from drumline.scheduling.model import Admitted, AskedNodes, Gang, Node, NodeOffer, Policy, Snapshot
 from drumline.scheduling.quota.ordering import order_key
@@ -266,10 +266,8 @@ def _waits_for_pods(
         ends: by node, what such pods hold.
         world: where it has taken its places.
     """
-    shares: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
-    for position in new_positions(placed):
-        if placed.assignment[position] in ends:
-            shares[placed.assignment[position]] += gang.request_of(position)
+    taken = shares_by_node(gang, placed)
+    shares = {name: share for name, share in taken.items() if name in ends}
     left = world.left_on(shares) if shares else {}
     return any(not share.fits_in(left[name] + share - ends[name]) for name, share in shares.items())
 
@@ -319,8 +317,8 @@ def _promised_nodes(
     free: defaultdict[str, Resources] = defaultdict(lambda: NOTHING)
     gangs = {gang.uid: gang for gang in line}
     for uid, placed in places.items():
-        for position in new_positions(placed):
-            free[placed.assignment[position]] += gangs[uid].request_of(position)
+        for name, share in shares_by_node(gangs[uid], placed).items():
+            free[name] += share
     for node in coming:
         yield replace(node, used=node.allocatable, terminating=free[node.name])
 
