@@ -162,14 +162,9 @@ class SchedulerLoop:
         captured, admission = decisions, self._admission
         decisions = admission.take(decisions, pending=pending) if admission else decisions
         may_be_done = self._guard.hold_back(decisions, pending=pending)
-        broken = (held.gang for held in snapshot.admitted if held.lost)
-        starting = {placed.uid for placed in may_be_done.placed}
-        await self._node_requests.take(
-            may_be_done,
-            held_back={placed.uid for placed in decisions.placed} - starting,
-            waiting=(*pending, *broken),
-            now=now,
-        )
+        waiting = (*pending, *(held.gang for held in snapshot.admitted if held.lost))
+        held_back = _starting(decisions) - _starting(may_be_done)
+        await self._node_requests.take(may_be_done, held_back=held_back, waiting=waiting, now=now)
         if explains:
             self._forecasts.look_at_line(
                 decisions.blocked, snapshot=snapshot, pending=pending, now=now
@@ -230,6 +225,10 @@ class SchedulerLoop:
             reasons["" if job is None else job.spec.queue, str(blocked.reason)] += 1
         for (queue, reason), count in reasons.items():
             self._metrics.scheduling.pending_jobs.labels(queue=queue, reason=reason).set(count)
+
+
+def _starting(decisions: Decisions) -> set[str]:
+    return {placed.uid for placed in decisions.placed}
 
 
 def log_cycle(decisions: Decisions, *, decide_seconds: float, total_seconds: float) -> None:

@@ -174,7 +174,7 @@ class TemplatedObjects:
             ],
         }
 
-    def _objects(self, asking: Asking, *, metadata: dict[str, Any]) -> list[_Object]:
+    def _objects(self, asking: Asking, *, metadata: dict[str, Any]) -> list[_DemandObject]:
         """All of a demand in the order in which they are made; none where it is not known whose."""
         demand, gang, autoscaling = asking.demand, asking.gang, asking.spec.autoscaling
         if gang is None or autoscaling is None:
@@ -191,11 +191,11 @@ class TemplatedObjects:
             demand, counts=counts, autoscaling=autoscaling, metadata=metadata
         )
         return [
-            *(_Object(POD_TEMPLATES, body) for body, _ in templates),
-            *(_Object(self._kind.resource, body) for body in bodies),
+            *(_DemandObject(POD_TEMPLATES, body) for body, _ in templates),
+            *(_DemandObject(self._kind.resource, body) for body in bodies),
         ]
 
-    async def _create_once(self, made: _Object) -> None:
+    async def _create_once(self, made: _DemandObject) -> None:
         try:
             await writes.create(
                 self._client, made.resource, body=made.body, namespace=self._settings.namespace
@@ -210,10 +210,10 @@ class TemplatedObjects:
         return bounded_answer(self._refused.get(name) or next(filter(None, answers), ""))
 
 
-class _Object(NamedTuple):
+class _DemandObject(NamedTuple):
     resource: Resource
     body: dict[str, Any]
 
 
-def _identity(made: _Object) -> tuple[Resource, str]:
+def _identity(made: _DemandObject) -> tuple[Resource, str]:
     return made.resource, made.body["metadata"]["name"]
