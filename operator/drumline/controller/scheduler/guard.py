@@ -86,8 +86,10 @@ class Guard:
         self._wake_scheduler = wake_scheduler
         self._wake = asyncio.Event()
         self._nodes = NodeGuard()
-        self._waited_for: frozenset[str] = frozenset()
+        self._missed: frozenset[str] = frozenset()
         """Nodes without which a decision of the last cycle could not be carried out."""
+        self._waited_for: frozenset[str] = frozenset()
+        """Those of them that are still not guarded, nor given up."""
         self._given_up: frozenset[str] = frozenset()
 
     def hold_back(self, decisions: Decisions, *, pending: Iterable[Gang]) -> Decisions:
@@ -103,7 +105,7 @@ class Guard:
             groups={gang.uid: gang.group for gang in pending if gang.group},
         )
         self._nodes.want(guarded.nodes, now=now)
-        self._waited_for = guarded.nodes.difference(secured)
+        self._missed = self._waited_for = guarded.nodes.difference(secured)
         self._wake.set()
         return guarded.decisions
 
@@ -128,14 +130,14 @@ class Guard:
     async def settle(self) -> bool | None:
         """Make the taints those that are needed; whether all was written, None: nothing was due.
 
-        What waits for nodes wants them until it is decided anew, which may be a minute later: the
-        scheduler is woken once they are guarded, or cannot be.
+        What waits for nodes wants them until it is decided anew, however long writes and cycles
+        take. The scheduler is woken for that once they are guarded, or cannot be.
 
         Raises:
             NotLeader: this process may not write any more.
         """
         now = self._clock()
-        self._nodes.want(self._waited_for, now=now)
+        self._nodes.want(self._missed, now=now)
         changes = self._nodes.changes(
             tainted=self._state.nodes.promised,
             promised=frozenset(self._promised()),
