@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -132,7 +133,7 @@ def test_the_scheduler_counts_sidecars_as_kubernetes_does(
     job = admitted(a_job(nodes=nodes, template=template, resources=resources))
     gpus = PoolGpus(resource="nvidia.com/gpu")
     spec = pod_manifest(job, index=0, gpus=gpus, settings=SETTINGS)["spec"]
-    counted = pod_requests(msgspec.convert(spec, PodSpec))
+    counted = pod_requests(msgspec.json.decode(json.dumps(spec), type=PodSpec))
     per_pod = gang_of(job, priority=0).per_pod
     assert (per_pod.cpu_millis, per_pod.memory_bytes) == (counted["cpu"], counted["memory"])
 
