@@ -50,7 +50,7 @@ class HostileAgent:
 
     async def until_asked(self, times: int) -> None:
         """Return once so many requests have come."""
-        async with asyncio.timeout(20), self._changed:
+        async with asyncio.timeout(120), self._changed:
             await self._changed.wait_for(lambda: self.requests >= times)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -171,7 +171,7 @@ class Kube:
         namespace: str | None,
         until: Callable[[Json | None], bool],
         *,
-        seconds: float = 60,
+        seconds: float = 120,
     ) -> Json | None:
         """Return the object once `until(object or None)` holds, watching it change."""
         field = f"metadata.name={name}"
@@ -192,7 +192,7 @@ class Kube:
         *,
         labels: str = "",
         fields: str = "",
-        seconds: float = 60,
+        seconds: float = 120,
     ) -> list[Json]:
         """Return the objects of a kind once `until(objects)` holds, watching them change.
 
@@ -239,16 +239,25 @@ class Kube:
     ) -> list[tuple[str, Json]]:
         """The first events of a kind since then, in order, of those that `of(type, object)` takes.
 
-        Types are ADDED, MODIFIED, DELETED. Fewer, where no more come for a while.
+        Types are ADDED, MODIFIED, DELETED.
+
+        Raises:
+            TimeoutError: there are not so many.
         """
-        query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+        deadline = time.monotonic() + 120
         events: list[tuple[str, Json]] = []
-        for event in self._watch(f"{path_of(plural)}?{urlencode(query)}"):
-            if of(event["type"], event["object"]):
-                events.append((event["type"], event["object"]))
-            if len(events) == count:
-                break
-        return events
+        while time.monotonic() < deadline:
+            query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": WATCH_SECONDS}
+            for event in self._watch(f"{path_of(plural)}?{urlencode(query)}"):
+                kind, item = event["type"], event["object"]
+                assert kind != "ERROR", item
+                version = item["metadata"]["resourceVersion"]
+                if of(kind, item):
+                    events.append((kind, item))
+                if len(events) == count:
+                    return events
+        shown = [(kind, item["metadata"]["name"]) for kind, item in events]
+        raise TimeoutError(f"{len(events)} of {count} events of {plural}: {shown}")
 
     def _watch(self, path: str) -> Iterable[Json]:
         with Api(self.kubeconfig, user=self._user) as api:
@@ -281,6 +290,13 @@ def phase_is(phase: str) -> Callable[[Json | None], bool]:
 def reason_is(reason: str) -> Callable[[Json | None], bool]:
     """Whether a TrainingJob's reason is this one."""
     return lambda item: item is not None and item.get("status", {}).get("reason") == reason
+
+
+def left_because(reason: str) -> Callable[[Json | None], bool]:
+    """Whether a TrainingJob has no places any more, for this reason."""
+    return lambda item: (
+        reason_is(reason)(item) and "assignment" not in (item or {}).get("status", {})
+    )
 
 
 def generation_is(generation: int) -> Callable[[Json | None], bool]:

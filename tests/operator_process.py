@@ -59,6 +59,8 @@ class OperatorProcess:
     log_level: str = "debug"
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     """Further DRUMLINE_ variables."""
+    program: tuple[str, ...] = ("drumline",)
+    """The module that runs it, and its arguments."""
     tree: Path = ROOT
     """The source tree that it is run from."""
     signing_keys: tuple[str, ...] = (SIGNING_KEY,)
@@ -81,7 +83,7 @@ class OperatorProcess:
         }
         with (self.folder / "operator.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "drumline"], env=environment, stdout=log, stderr=log
+                [sys.executable, "-m", *self.program], env=environment, stdout=log, stderr=log
             )
 
     def _mount_keys(self) -> Path:
@@ -104,7 +106,7 @@ class OperatorProcess:
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(number)
-        code = self.process.wait(timeout=30)
+        code = self.process.wait(timeout=120)
         self.process = None
         return code
 

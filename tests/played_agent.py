@@ -22,7 +22,7 @@ from drumline_client.wire import (
     encode,
 )
 
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 QUICK = Welcome(v=VERSION, report_seconds=0.05)
 Kind = TypeVar("Kind")
 

@@ -151,6 +151,9 @@ CATALOGUE: dict[str, Binary] = {
     )
 }
 
+MODULES: dict[str, tuple[str, str]] = {"jobset": ("sigs.k8s.io/jobset", "0.11.0")}
+"""Go modules of which only files are needed (`module_source`), with their versions."""
+
 CONTROL_PLANE: tuple[str, ...] = (
     "etcd",
     "kube-apiserver",
@@ -295,5 +298,18 @@ def _build(go: str, binary: Binary) -> None:
         output.rename(target)
 
 
+def prepare(names: Iterable[str]) -> None:
+    """Build these binaries and download these modules: what needs them asks no network then.
+
+    Raises:
+        MissingToolError: as `ensure_binaries` and `module_source`.
+    """
+    wanted = list(names)
+    ensure_binaries((name for name in wanted if name not in MODULES), say=print)
+    for name in wanted:
+        if name in MODULES:
+            module_source(*MODULES[name])
+
+
 if __name__ == "__main__":
-    ensure_binaries(sys.argv[1:] or CATALOGUE, say=print)
+    prepare(sys.argv[1:] or [*CATALOGUE, *MODULES])

@@ -23,7 +23,6 @@ from tests.cluster.control_plane import SERVICE_ADDRESS
 from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.network import fabric_netns
 from tests.e2e.site import QUEUE, Site
-from tests.kube import phase_is
 
 SECONDS = 180.0
 API = f"https://{SERVICE_ADDRESS}:443"
@@ -116,19 +115,23 @@ def test_a_shell_outlives_its_connection_and_ends_with_exit(site: Site, folder: 
         first.wait_for("ready=42")
         first.lose()
     with terminal(site, folder, "mine") as again:
-        again.write("echo $word-here; false; exit")
+        again.write("echo $word-here")
         again.wait_for("kept-here")
+        again.write("false; exit")
         again.end()
     site.finish("mine")
     assert (site.checkpoints / "note").read_text() == "a file\n"
 
 
 def test_a_shell_that_nobody_uses_gives_its_gpus_back(site: Site, folder: Path) -> None:
-    options = ("-q", QUEUE, "-G1", "--image", TRAINER_IMAGE, "--name", "idle", "--idle", "5")
+    """Its time is shortened once its user is there: however late that is."""
+    options = ("-q", QUEUE, "-G1", "--image", TRAINER_IMAGE, "--name", "idle", "--idle", "3000")
     with terminal(site, folder, *options) as forgotten:
-        forgotten.wait_for("timed out waiting for input")
+        forgotten.wait_for("it ends with its shell")
+        forgotten.write("echo limit=$TMOUT; TMOUT=1")
+        forgotten.wait_for("limit=3000")
         forgotten.end()
-    site.wait("idle", phase_is("Succeeded"))
+    site.finish("idle")
     with terminal(site, folder, "idle", "--delete") as last:
         last.wait_for("is deleted")
         last.end()

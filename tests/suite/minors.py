@@ -32,7 +32,8 @@ def main(arguments: Sequence[str]) -> int:
 def _run(minor: str, of_pytest: Sequence[str]) -> int:
     environment = {**os.environ, "KUBERNETES_MINOR": minor}
     print(f"Kubernetes {KUBERNETES_VERSIONS[minor]}", flush=True)
-    build = [sys.executable, "-m", "tests.cluster.binaries", *CONTROL_PLANE, "kwok", "helm"]
+    names = (*CONTROL_PLANE, "kwok", "helm", "jobset")
+    build = [sys.executable, "-m", "tests.cluster.binaries", *names]
     built = subprocess.run(build, env=environment, check=False).returncode
     if built:
         return built

@@ -81,6 +81,7 @@ trainer and matrix too. The deadline is also in integration."""
 BINARIES = (
     *("helm", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
     *("kubectl", "kwok", "kubelet", "helm-unittest", "kubeconform"),
+    "jobset",
 )
 PARTS = (
     # instant where the cache has them; otherwise about 9 min for all of two cores

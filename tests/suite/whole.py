@@ -113,7 +113,7 @@ WHOLES = {
         summary="a Deployment that scales, on the real kube-scheduler, against a preempting gang: "
         "100 rounds, 10 min",
         command=(*PYTEST, "-rP", "--timeout=3600", RACE),
-        environment={"DRUMLINE_RACE_ROUNDS": "100"},
+        environment={"DRUMLINE_RACE_ROUNDS": "100", "DRUMLINE_RACE_SETTLE_SECONDS": "1"},
     ),
     "crash": Whole(
         summary="the operator ends at every write of every life of a job, in four ways; 40 min, a "

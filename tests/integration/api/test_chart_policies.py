@@ -96,10 +96,22 @@ class Submitter:
 
     def wait_for_refusal(self, text: str) -> str:
         """The same once the policy is in force: the API server does not say when that is."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while not (refusal := self.refusal(text)):
             assert time.monotonic() < deadline, "the policy has no effect"
         return refusal
+
+
+def wait_for_right(kubectl: Kubectl, namespace: str, who: str, verb: str, kind: str) -> None:
+    """Until the API server knows of a role that was just bound: it does not say when that is."""
+    deadline = time.monotonic() + 120
+    while True:
+        try:
+            kubectl("auth", "can-i", verb, kind, "-n", namespace, f"--as={who}")
+        except AssertionError:
+            assert time.monotonic() < deadline, f"{who} may not {verb} {kind}"
+        else:
+            return
 
 
 @contextmanager
@@ -223,12 +235,13 @@ def test_the_gate_and_the_mark_of_a_pod_are_the_operator_s(
                 kubectl(*patch, "--type=merge", "-p", json.dumps(body))
         kubectl("label", "pod", "notebook", "-n", namespace, "other=label")
         account = f"elsewhere:{namespace}-drumline-operator"
-        operator = f"--as=system:serviceaccount:{account}"
+        operator = f"system:serviceaccount:{account}"
         admin = ("create", "clusterrolebinding", namespace, "--clusterrole=cluster-admin")
         kubectl(*admin, f"--serviceaccount={account}")
         try:
+            wait_for_right(kubectl, namespace, operator, "patch", "pods")
             body = {"spec": {"schedulingGates": None}}
-            kubectl(*patch, operator, "--type=merge", "-p", json.dumps(body))
+            kubectl(*patch, f"--as={operator}", "--type=merge", "-p", json.dumps(body))
         finally:
             kubectl("delete", "clusterrolebinding", namespace)
         kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
@@ -373,6 +386,8 @@ def test_who_writes_a_template_needs_the_right_to_the_queue_and_its_controller_n
     kubectl("apply", "-n", namespace, "-f", "-", stdin=roles)
     values = ("queueRights.enabled", "foreignPods.enabled")
     with in_force(helm, kubectl, namespace, *values, names=("-template-rights",)):
+        wait_for_right(kubectl, namespace, "jane", "create", "pods")
+        wait_for_right(kubectl, namespace, "jane", "use", "trainingqueues/research")
         jane = Submitter(kubectl, namespace, "--as=jane")
         refused = jane.wait_for_refusal(notebook(queue="other"))
         assert f"jane may not use TrainingQueue other from namespace {namespace}" in refused

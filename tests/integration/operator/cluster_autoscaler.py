@@ -19,12 +19,14 @@ Shapes are played by GPUs alone. Real pods of other owners cannot be moved, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
 
 from tests.cluster.kwok import fake_node
+from tests.cluster.rest import ApiStatusError
 from tests.kube import Json, Kube
 
 NAMESPACE = "drumline-system"
@@ -76,10 +78,10 @@ class ClusterAutoscaler:
         """The pods that it would add nodes for."""
         return [pod for pod in self.kube.list("pods", NAMESPACE) if self._asks(pod)]
 
-    def wait_placeholders(self, count: int, *, seconds: float = 60) -> list[Json]:
+    def wait_placeholders(self, count: int) -> list[Json]:
         """Until so many pods ask for nodes."""
         return self.kube.wait_all(
-            "pods", NAMESPACE, lambda pods: sum(map(self._asks, pods)) == count, seconds=seconds
+            "pods", NAMESPACE, lambda pods: sum(map(self._asks, pods)) == count
         )
 
     def advance(self, seconds: float) -> int:
@@ -168,8 +170,10 @@ class ClusterAutoscaler:
             self._tell(request, "Provisioned", "False", "CapacityIsNotFound")
 
     def _gpus_of_template(self, name: str) -> int:
-        """What a pod of it requests; 0 where it is for other nodes."""
-        spec = self.kube.get("podtemplates", name, NAMESPACE)["template"]["spec"]
+        """What a pod of it requests; 0 where it is for other nodes, or withdrawn meanwhile."""
+        spec: Json = {"nodeSelector": {}}
+        with _unless_gone():
+            spec = self.kube.get("podtemplates", name, NAMESPACE)["template"]["spec"]
         return gpus_of({"spec": spec}) if spec["nodeSelector"].items() >= self.labels.items() else 0
 
     def _tell(self, request: Json, kind: str, status: str, reason: str) -> None:
@@ -180,8 +184,9 @@ class ClusterAutoscaler:
             "message": "as the double says",
             "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         }
-        name = request["metadata"]["name"]
-        self.kube.patch_status("provisioningrequests", name, {"conditions": [condition]}, NAMESPACE)
+        name, body = request["metadata"]["name"], {"conditions": [condition]}
+        with _unless_gone():
+            self.kube.patch_status("provisioningrequests", name, body, NAMESPACE)
 
     def _scale_down(self, needed: set[str]) -> None:
         for name in self.nodes:
@@ -265,6 +270,16 @@ class ClusterAutoscaler:
                 for each in conditions
             )
         )
+
+
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    """The operator withdraws its objects while a scan looks at them."""
+    try:
+        yield
+    except ApiStatusError as error:
+        if error.code != 404:
+            raise
 
 
 def _missing(pods: list[int], free: dict[str, int]) -> int:

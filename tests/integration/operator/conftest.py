@@ -95,7 +95,7 @@ def release_lease(kube: Kube) -> None:
 
 def once_allowed(write: Callable[[], object]) -> None:
     """Write what the API server takes once it has heard of other rules."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             write()
@@ -135,7 +135,7 @@ class Site:
         """Read a job."""
         return self.kube.get("trainingjobs", name, self.namespace)
 
-    def wait(self, name: str, until: Any, *, seconds: float = 30) -> dict[str, Any]:
+    def wait(self, name: str, until: Any, *, seconds: float = 120) -> dict[str, Any]:
         """Wait for a job."""
         job = self.kube.wait("trainingjobs", name, self.namespace, until, seconds=seconds)
         assert job is not None

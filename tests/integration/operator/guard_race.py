@@ -43,14 +43,20 @@ class BoundPods:
     _held: dict[str, tuple[str, int, str]] = field(default_factory=dict[str, tuple[str, int, str]])
     """By uid: node, GPUs and name."""
 
-    def take(self, event: Json) -> None:
+    def begin(self, pods: list[Json]) -> None:
+        """All pods that there are."""
+        self._held.clear()
+        for pod in pods:
+            self.take("ADDED", pod)
+
+    def take(self, kind: str, pod: Json) -> None:
         """One event of the watch."""
-        pod, uid = event["object"], event["object"]["metadata"]["uid"]
+        uid = pod["metadata"]["uid"]
         node = pod["spec"].get("nodeName", "")
         status = pod.get("status", {})
         if status.get("reason", "").startswith("OutOf"):
             self.refused.append(pod["metadata"]["name"])
-        if event["type"] == "DELETED" or status.get("phase") in ("Succeeded", "Failed"):
+        if kind == "DELETED" or status.get("phase") in ("Succeeded", "Failed"):
             self._held.pop(uid, None)
         elif node in self.nodes:
             self._held[uid] = (node, _gpus(pod), pod["metadata"]["name"])
@@ -72,10 +78,15 @@ def _gpus(pod: Json) -> int:
 def watching(site: Site) -> Generator[BoundPods]:
     """Follow all pods of the site's namespace, from now on until the end."""
     bound = BoundPods(nodes=frozenset(site.nodes))
-    with Api(site.kube.kubeconfig) as first:
-        path = path_of("pods", site.namespace)
-        version = first.request("GET", path)["metadata"]["resourceVersion"]
-    over, api = threading.Event(), Api(site.kube.kubeconfig)
+    over, api, path = threading.Event(), Api(site.kube.kubeconfig), path_of("pods", site.namespace)
+
+    def begin() -> str:
+        with Api(site.kube.kubeconfig) as other:
+            answer = other.request("GET", path)
+        bound.begin(answer["items"])
+        return answer["metadata"]["resourceVersion"]
+
+    version = begin()
 
     def follow() -> None:
         nonlocal version
@@ -84,9 +95,12 @@ def watching(site: Site) -> Generator[BoundPods]:
             try:
                 for line in api.stream(f"{path}?{query}&allowWatchBookmarks=true"):
                     event = json.loads(line)
+                    if event["type"] == "ERROR":  # the version is gone: list again
+                        version = begin()
+                        break
                     version = event["object"]["metadata"]["resourceVersion"]
                     if event["type"] != "BOOKMARK":
-                        bound.take(event)
+                        bound.take(event["type"], event["object"])
             except ApiStatusError as error:
                 if error.code != TOO_MANY_REQUESTS:
                     raise

@@ -263,7 +263,7 @@ def test_a_budget_that_is_nearly_spent_is_a_message_about_its_queue(
     def is_counted(queue: Json | None) -> bool:
         return "budget" in (queue or {}).get("status", {})
 
-    queue = site.kube.wait("trainingqueues", site.queue, None, is_counted, seconds=60)
+    queue = site.kube.wait("trainingqueues", site.queue, None, is_counted)
     assert queue is not None
     status = queue["status"]
     status["budget"]["spentGpuHours"] = 80

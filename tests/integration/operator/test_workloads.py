@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cluster.binaries import module_source
+from tests.cluster.binaries import MODULES, module_source
 from tests.integration.operator.chart_rights import operator_policy, token_of
 from tests.integration.operator.conftest import LOG_LINES, Site, a_site
 from tests.integration.operator.proxy import Proxy
 from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess, is_established
 
-JOB_SET_VERSION = "0.11.0"
 GATE = {"name": "drumline.dev/queue"}
 VALUES = ("foreignPods.enabled=true", "foreignPods.admission.enabled=true")
 
@@ -31,7 +30,7 @@ def admitting(
     request: pytest.FixtureRequest,
 ) -> Iterator[Proxy]:
     """An operator that opens gates, with the chart's rights, behind a proxy; JobSets are there."""
-    crds = module_source("sigs.k8s.io/jobset", JOB_SET_VERSION) / "config/components/crd/bases"
+    crds = module_source(*MODULES["jobset"]) / "config/components/crd/bases"
     api.ensure(yaml.safe_load((crds / "jobset.x-k8s.io_jobsets.yaml").read_text()))
     api.wait("customresourcedefinitions", "jobsets.jobset.x-k8s.io", None, is_established)
     if session_operator.process is not None:
@@ -99,7 +98,7 @@ def foreign_gpus(queue: Json | None) -> int:
 
 
 def wait_open(site: Site, name: str) -> Json:
-    pod = site.kube.wait("pods", name, site.namespace, is_open, seconds=60)
+    pod = site.kube.wait("pods", name, site.namespace, is_open)
     assert pod is not None
     return pod
 
@@ -110,16 +109,14 @@ def wait_for_event(site: Site, name: str, reason: str) -> str:
     def about(event: Json) -> bool:
         return event["involvedObject"]["name"] == name and event["reason"] == reason
 
-    events = site.kube.wait_all(
-        "events", site.namespace, lambda events: any(map(about, events)), seconds=60
-    )
+    events = site.kube.wait_all("events", site.namespace, lambda events: any(map(about, events)))
     return next(event["message"] for event in events if about(event))
 
 
 def test_a_pod_waits_at_the_gate_and_is_charged_from_when_it_opens(site: Site) -> None:
     limit_queue(site, 8)
     site.submit("first", gpusPerNode=8)
-    site.wait("first", phase_is("Running"), seconds=60)
+    site.wait("first", phase_is("Running"))
     gated(site, "notebook")
     why = wait_for_event(site, "notebook", "QuotaExhausted")
     assert f"{site.namespace}/first (8)" in why
@@ -129,17 +126,17 @@ def test_a_pod_waits_at_the_gate_and_is_charged_from_when_it_opens(site: Site) -
     pod = wait_open(site, "notebook")
     assert pod["spec"]["nodeSelector"] == {"drumline.test/site": site.namespace}
     site.submit("second", gpusPerNode=8)
-    second = site.wait("second", reason_is("QuotaExhausted"), seconds=60)
+    second = site.wait("second", reason_is("QuotaExhausted"))
     assert f"held by {site.namespace}/pods/notebook (2)" in second["status"]["message"]
     site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 2)
     site.kube.delete("pods", "notebook", site.namespace, grace=0)
-    site.wait("second", phase_is("Running"), seconds=60)
+    site.wait("second", phase_is("Running"))
 
 
 def test_a_group_of_pods_is_let_go_as_a_whole_or_not_at_all(site: Site) -> None:
     """Two sizes of pods; the first two wait for the third, then all of them for a job."""
     site.submit("job", nodes=3, gpusPerNode=8)
-    site.wait("job", phase_is("Running"), seconds=60)
+    site.wait("job", phase_is("Running"))
     for name in ("a", "b"):
         gated(site, name, gpus=4, size=3)
     assert "of 3 pods are there" in wait_for_event(site, "a", "WaitingForGroup")
@@ -183,7 +180,7 @@ def test_a_suspended_job_is_resumed_whole_and_charged(api: Kube, admitting: Prox
         assert "24" in wait_for_event(site, "work", "ExceedsQuota")
         assert not is_resumed(site.kube.get("jobs", "work", site.namespace))
         limit_queue(site, 32)
-        job = site.kube.wait("jobs", "work", site.namespace, is_resumed, seconds=60)
+        job = site.kube.wait("jobs", "work", site.namespace, is_resumed)
         assert job is not None
         pods = site.kube.wait_all(
             "pods", site.namespace, lambda pods: len(pods) == 3, labels="job-name=work"
@@ -193,7 +190,7 @@ def test_a_suspended_job_is_resumed_whole_and_charged(api: Kube, admitting: Prox
             assert pod["spec"]["nodeSelector"] == {"drumline.test/site": site.namespace}
         site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 24)
         site.submit("next", nodes=2, gpusPerNode=8)
-        next_job = site.wait("next", reason_is("QuotaExhausted"), seconds=60)
+        next_job = site.wait("next", reason_is("QuotaExhausted"))
         assert "held by" in next_job["status"]["message"]
         site.kube.delete("jobs", "work", site.namespace)
     assert admitting.refused == []
@@ -210,7 +207,7 @@ def test_a_suspended_job_set_is_resumed_whole_and_charged(site: Site) -> None:
     suspended(site, "JobSet", "jobset.x-k8s.io/v1alpha2", replicatedJobs=parts)
     assert "32" in wait_for_event(site, "work", "ExceedsQuota")
     limit_queue(site, 32)
-    work = site.kube.wait("jobsets", "work", site.namespace, is_resumed, seconds=60)
+    work = site.kube.wait("jobsets", "work", site.namespace, is_resumed)
     assert work is not None
     driver, made = (each["template"]["spec"]["template"] for each in work["spec"]["replicatedJobs"])
     assert "nodeSelector" not in driver["spec"]

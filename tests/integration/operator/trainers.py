@@ -96,7 +96,7 @@ class Trainers:
         agent.saves = self.saves
         self.agents[metadata["name"]] = agent
 
-    def running(self, generation: int, *, seconds: float = 60) -> Json:
+    def running(self, generation: int, *, seconds: float = 120) -> Json:
         """The job once all members of this generation train."""
 
         def runs(job: Json | None) -> bool:

@@ -250,7 +250,7 @@ def test_an_agent_that_sends_no_messages_is_left_alone(
 ) -> None:
     run = Run(agent.path, place=PLACE)
     agent.say_bytes(b"{" * 5000)
-    while agent.heard.get(timeout=20) is not None:
+    while agent.heard.get(timeout=120) is not None:
         pass
     run.saved(1, "/c")
     assert "is lost" in caplog.text

@@ -21,6 +21,7 @@ from tests.integration.operator.growing_pools import (
 )
 from tests.integration.operator.karpenter.program import ensure_karpenter, said, start_karpenter
 from tests.kube import Json, Kube
+from tests.operator_process import is_established
 
 BOOT_SECONDS = 5
 ZONES = ("zone-a", "zone-b")
@@ -154,11 +155,6 @@ def karpenter(control_plane: Cluster, api: Kube) -> Path:
         types=TYPES,
     )
     return control_plane.folder
-
-
-def is_established(crd: Json | None) -> bool:
-    conditions: list[Json] = (crd or {}).get("status", {}).get("conditions") or []
-    return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
 
 
 def is_ready(pool: Json | None) -> bool:

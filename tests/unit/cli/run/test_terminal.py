@@ -116,8 +116,10 @@ def test_the_shell_reads_the_users_file_and_ends_well_whatever_its_last_command_
 def test_a_prompt_without_input_ends_the_shell_and_a_running_command_does_not(
     tmp_path: Path,
 ) -> None:
-    terminal = Terminal(tmp_path, idle="2")
-    terminal.write("sleep 3; echo finished=$?")  # longer than a prompt may be idle
+    terminal = Terminal(tmp_path, idle="3600")
+    terminal.write(
+        "TMOUT=1; sleep 2; echo finished=$?"
+    )  # longer than a prompt may be idle from now
     terminal.wait_for("finished=0")
     terminal.wait_for("timed out waiting for input")
     assert terminal.end() == 0
