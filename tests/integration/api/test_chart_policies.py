@@ -102,14 +102,14 @@ class Submitter:
         return refusal
 
 
-def wait_for_right(kubectl: Kubectl, namespace: str, who: str, verb: str, kind: str) -> None:
+def wait_for_right(kubectl: Kubectl, namespace: str, user: str, verb: str, kind: str) -> None:
     """Until the API server knows of a role that was just bound: it does not say when that is."""
     deadline = time.monotonic() + 120
     while True:
         try:
-            kubectl("auth", "can-i", verb, kind, "-n", namespace, f"--as={who}")
+            kubectl("auth", "can-i", verb, kind, "-n", namespace, f"--as={user}")
         except AssertionError:
-            assert time.monotonic() < deadline, f"{who} may not {verb} {kind}"
+            assert time.monotonic() < deadline, f"{user} may not {verb} {kind}"
         else:
             return
 
