@@ -122,7 +122,7 @@ def driven(site: Site) -> Iterator[tuple[Site, Path]]:
                 "spec": {
                     "nodeSelector": {"example.com/vendor": "dra"},
                     "gpuResource": "example.com/gpu",
-                    "devices": {"driver": DRIVER, "deviceClass": DRIVER},
+                    "devices": {"driver": DRIVER, "deviceClassName": DRIVER},
                 },
             },
         ):

@@ -97,7 +97,7 @@ def an_autoscaler(chance: Random) -> TinyAutoscaler:
     if chance.random() < 0.2:
         pause = {"zone": zones[0] if zones else "", "poolNodes": chance.randint(4, 6)}
         until = timestamp(NOW + chance.choice((-60, 60)))
-        status = {"autoscaling": {"pauses": [{**pause, "until": until, "refusals": 1}]}}
+        status = {"autoscaling": {"pauses": [{**pause, "until": until, "timeouts": 1}]}}
     return TinyAutoscaler(most=most, zones=zones, status=status)
 
 

@@ -50,14 +50,15 @@ class NewNode(ApiModel):
 class PoolAutoscaling(ApiModel):
     """Nodes that are asked for when jobs wait that their queues would let start."""
 
-    mode: Literal["Placeholders", "ProvisioningRequest", "CapacityBuffer"]
+    mode: Literal["Placeholders", "ProvisioningRequest", "CapacityBuffer"] = "Placeholders"
     """How the autoscaler is asked. Placeholders: pods of the operator's own namespace that are
     never bound, one for each node that a waiting job would use. Karpenter and cluster-autoscaler
     need no setting for it. ProvisioningRequest: one object for all nodes of a job, which
     cluster-autoscaler grants as a whole or not at all. CapacityBuffer: room for so many pods, which
     Karpenter and cluster-autoscaler keep. The last two are alpha or beta there, must be served by
-    the cluster, and allowed to the operator (chart: rbac.autoscalingModes)."""
-    provisioning_class: Annotated[str, Field(min_length=1, max_length=253)] | None = None
+    the cluster, and allowed to the operator (chart: rbac.autoscalingModes). Default:
+    Placeholders."""
+    provisioning_class_name: Annotated[str, Field(min_length=1, max_length=253)] | None = None
     """provisioningClassName of ProvisioningRequests: a class of your cloud that adds nodes, such as
     queued-provisioning.gke.io. Absent: best-effort-atomic-scale-up.autoscaling.x-k8s.io."""
     max_nodes: Annotated[int, Field(ge=1, le=100_000)]
@@ -84,11 +85,11 @@ class PoolAutoscaling(ApiModel):
             field_path=".node.labels",
         ),
         Rule(
-            rule="!has(self.provisioningClass) || (self.mode == 'ProvisioningRequest' &&"
-            f" self.provisioningClass != '{CHECK_CAPACITY}')",
-            message="provisioningClass is for mode ProvisioningRequest and a class that adds nodes,"
-            " which check-capacity does not; remove it",
-            field_path=".provisioningClass",
+            rule="!has(self.provisioningClassName) || (self.mode == 'ProvisioningRequest' &&"
+            f" self.provisioningClassName != '{CHECK_CAPACITY}')",
+            message="provisioningClassName is for mode ProvisioningRequest and a class that adds"
+            " nodes, which check-capacity does not; remove it",
+            field_path=".provisioningClassName",
         ),
     )
 
@@ -103,7 +104,7 @@ class ZonePauseStatus(ApiModel):
     are."""
     until: Timestamp
     """When the pause is over; it is remembered, as the next one is twice as long."""
-    refusals: Annotated[int, Field(ge=1, le=1_000_000)]
+    timeouts: Annotated[int, Field(ge=1, le=1_000_000)]
     """How many timeouts there were since a job last started on new nodes."""
 
 

@@ -149,7 +149,7 @@ DEFINITIONS: Final = (
         columns=(
             Column(name="Nodes", path=".status.nodes", type="integer"),
             Column(name="GPUs", path=".status.gpus", description="GPUs held of GPUs there are"),
-            Column(name="Capacity", path=".spec.capacity.type"),
+            Column(name="Capacity type", path=".spec.capacity.type"),
             Column(
                 name="Price",
                 path=".spec.capacity.pricePerGpuHour",

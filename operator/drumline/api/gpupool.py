@@ -140,13 +140,23 @@ DriverName = Annotated[
     str, Field(min_length=1, max_length=63, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$")
 ]
 
+DeviceClassName = Annotated[
+    str,
+    Field(
+        min_length=1,
+        max_length=253,
+        pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+    ),
+]
+"""A DNS-1123 subdomain."""
+
 
 class GpuDevices(ApiModel):
     """GPUs that Drumline allocates by Dynamic Resource Allocation, where no device plugin runs."""
 
     driver: DriverName
     """Who publishes them in ResourceSlices, for instance gpu.nvidia.com."""
-    device_class: DriverName
+    device_class_name: DeviceClassName
     """DeviceClass that the claims name, for instance gpu.nvidia.com. What it says of devices is not
     read: it has to select every whole device of the driver."""
 
@@ -225,6 +235,13 @@ class GpuPoolSpec(ApiModel):
             field_path=".autoscaling",
         ),
         Rule(
+            rule="!has(self.partitions) || !has(self.capacity)"
+            " || !has(self.capacity.pricePerGpuHour)",
+            message="prices of partitioned pools are not supported yet; remove"
+            " capacity.pricePerGpuHour or partitions",
+            field_path=".capacity.pricePerGpuHour",
+        ),
+        Rule(
             rule="!has(self.topologyLevels) || self.topologyLevels.all(one,"
             " self.topologyLevels.exists_one(other, other.nodeLabel == one.nodeLabel))",
             message="topologyLevels: two levels have the same nodeLabel; give each its own",
@@ -265,7 +282,8 @@ class GpuPoolStatus(ApiModel):
     total_gpus: int | None = None
     """GPUs that these nodes can allocate."""
     used_gpus: int | None = None
-    """GPUs held by pods, foreign ones included."""
+    """GPUs held by pods, foreign ones included; in a pool with partitions parts of them, as
+    totalGpus."""
     step_time_percent: int | None = None
     """Step time of its running jobs over what the planner predicts for them, the median in percent:
     100 is as predicted. As last known; `drumline plan` reads it where it is given the pool."""

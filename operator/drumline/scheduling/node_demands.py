@@ -66,7 +66,7 @@ class NodeBackoff:
     zone: str
     pool_nodes: int
     until: float
-    refusals: int
+    timeouts: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,8 +200,8 @@ def _backoffs(
             backoffs.pop(place, None)
         if end is not DemandEnd.TIMED_OUT:
             continue
-        refusals = known[place].refusals + 1 if place in known else 1
-        doublings = min(refusals - 1, _DOUBLINGS)  # after weeks of refusals 2.0 ** n overflows
+        timeouts = known[place].timeouts + 1 if place in known else 1
+        doublings = min(timeouts - 1, _DOUBLINGS)  # after weeks of timeouts 2.0 ** n overflows
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0**doublings)
         current = backoffs.get(place)
         is_open = current is not None and now < current.until
@@ -211,6 +211,6 @@ def _backoffs(
             zone=demand.zone,
             pool_nodes=min(goals),
             until=now + pause,
-            refusals=refusals,
+            timeouts=timeouts,
         )
     return tuple(backoffs.values())

@@ -307,7 +307,7 @@ def test_the_unit_that_a_pools_quotas_count_never_changes(server: Server) -> Non
             (pool, {"partitions": None}, "never be added or removed"),
             (plain, {"partitions": partitions}, "never be added or removed"),
             (pool, {"partitions": more}, ""),
-            (plain, {"devices": {"driver": "a", "deviceClass": "b"}}, "create another GpuPool"),
+            (plain, {"devices": {"driver": "a", "deviceClassName": "b"}}, "create another GpuPool"),
         ):
             body = {**stored, "spec": laid_over(stored["spec"], change)}
             answer = server.replace(body, dry_run=True)

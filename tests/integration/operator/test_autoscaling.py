@@ -361,7 +361,7 @@ def test_all_nodes_come_in_one_zone_and_after_a_timeout_in_the_next(
         def says_where_none_came(pool: Json | None) -> bool:
             known = (pool or {}).get("status", {}).get("autoscaling", {})
             pauses = known.get("pauses", ())
-            return [(each["zone"], each["refusals"]) for each in pauses] == [("zone-a", 1)]
+            return [(each["zone"], each["timeouts"]) for each in pauses] == [("zone-a", 1)]
 
         api.wait("gpupools", name, None, says_where_none_came)
     finally:

@@ -49,7 +49,7 @@ def devices(site: Site, api: Kube, tmp_path: Path) -> Iterator[Site]:
             "metadata": {"name": name},
             "spec": {
                 "nodeSelector": {"drumline.test/site": name},
-                "devices": {"driver": DRIVER, "deviceClass": DRIVER},
+                "devices": {"driver": DRIVER, "deviceClassName": DRIVER},
             },
         },
     ]

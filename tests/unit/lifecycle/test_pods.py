@@ -395,7 +395,7 @@ def test_a_job_on_a_partition_asks_for_that_and_guesses_no_memory() -> None:
 
 
 def test_a_pod_that_gets_its_gpus_by_a_claim_is_not_bound_before() -> None:
-    devices = {"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"}
+    devices = {"driver": "gpu.nvidia.com", "deviceClassName": "gpu.nvidia.com"}
     pool = parse(GpuPoolSpec, {"nodeSelector": {"a": "b"}, "devices": devices}, at="spec")
     pod = pod_manifest(admitted(a_job()), index=1, gpus=PoolGpus.of(pool), settings=SETTINGS)
     assert "nodeName" not in pod["spec"]

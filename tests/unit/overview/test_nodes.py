@@ -51,7 +51,7 @@ def test_gpus_that_exist_as_devices_alone_are_said_or_counted() -> None:
     bare["status"]["conditions"] = [{"type": "Ready", "status": "True"}]
     assert only(bare, gpus).why == "its GPUs exist only as DRA devices"
     assert only(bare, a_slice("dra.net", "nic-0")).why == ""
-    pool = a_pool(devices={"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"})
+    pool = a_pool(devices={"driver": "gpu.nvidia.com", "deviceClassName": "gpu.nvidia.com"})
     (row,) = node_rows(a_cluster(pool, bare, gpus))
     assert (row.gpus, row.why) == (2, "")
 

@@ -125,7 +125,7 @@ def test_two_demands_that_end_together_are_one_refusal_of_the_smaller() -> None:
     pair = need("a", nodes=8), need("b", nodes=3)
     asked = step(EMPTY, *pair, now=0).demands
     (backoff,) = step(asked, *pair, now=600).demands.backoffs
-    assert (backoff.pool_nodes, backoff.refusals) == (3, 1)
+    assert (backoff.pool_nodes, backoff.timeouts) == (3, 1)
 
 
 def test_a_gang_that_now_needs_another_pool_is_asked_for_anew() -> None:

@@ -29,7 +29,7 @@ def claim_name(pod: PodView) -> str:
 def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
     """A pod's claim; it goes with the pod."""
     exactly = {
-        "deviceClassName": devices.device_class,
+        "deviceClassName": devices.device_class_name,
         "allocationMode": "ExactCount",
         "count": count,
     }

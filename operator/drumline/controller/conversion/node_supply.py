@@ -67,7 +67,7 @@ def _pauses(
             zone=backoff.zone,
             pool_nodes=backoff.pool_nodes,
             until=timestamp(backoff.until),
-            refusals=backoff.refusals,
+            timeouts=backoff.timeouts,
         )
         for backoff in backoffs
         if backoff.pool == pool and backoff.zone in zones
@@ -80,5 +80,5 @@ def _backoff(pool: str, pause: ZonePauseStatus) -> NodeBackoff:
         zone=pause.zone,
         pool_nodes=pause.pool_nodes,
         until=parse_timestamp(pause.until),
-        refusals=pause.refusals,
+        timeouts=pause.timeouts,
     )

@@ -99,12 +99,12 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
         lost_percent: how much of the work there is lost to reclaims.
     """
     capacity, partitions = spec.capacity or PoolCapacity(), spec.partitions
-    price, each_gpu = capacity.price_per_gpu_hour, partitions.parts_per_gpu if partitions else 1
+    price = capacity.price_per_gpu_hour
     return Pool(
         name=name,
         levels=tuple(level.name for level in spec.topology_levels or []),
         capacity=CapacityType(capacity.type),
-        price=None if price is None else millionths(price) // each_gpu,
+        price=None if price is None else millionths(price),
         partitions=tuple(
             sorted(each.resource for each in (partitions.resources if partitions else ()))
         ),

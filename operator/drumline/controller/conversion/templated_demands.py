@@ -81,7 +81,7 @@ def provisioning_request_of(
         metadata: namespace, labels and owners of all its objects.
     """
     name = demand_name(demand)
-    chosen = autoscaling.provisioning_class or BEST_EFFORT_ATOMIC
+    chosen = autoscaling.provisioning_class_name or BEST_EFFORT_ATOMIC
     # of the autoscaler's own: it ends too where nobody withdraws it
     limit = {"ValidUntilSeconds": str(autoscaling.timeout_seconds)}
     return [

@@ -511,7 +511,7 @@ def test_who_waits_for_nodes_is_told_how_many_of_what_and_when_they_probably_com
 def test_what_did_not_come_lately_is_not_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pause = {"zone": "", "poolNodes": 3, "until": "2100-01-01T00:00:00Z", "refusals": 1}
+    pause = {"zone": "", "poolNodes": 3, "until": "2100-01-01T00:00:00Z", "timeouts": 1}
     pool = a_growing_pool(autoscaling={"pauses": [pause]})
     job = a_job("big", nodes=3, gpuPool="h100")
     file = written(tmp_path, pool, a_queue(gpus=64), job)

@@ -178,7 +178,7 @@ def test_a_pool_of_devices_counts_them_and_another_says_that_they_are_hidden() -
     (node,) = state.scheduling.snapshot(now=0.0).nodes
     assert (node.allocatable.gpus, node.hides_gpus) == (0, True)
     by_claims = pool_view()
-    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
     state.on_pool(plain, by_claims)
     (node,) = state.scheduling.snapshot(now=0.0).nodes
     assert (node.allocatable.gpus, node.hides_gpus) == (2, False)

@@ -15,7 +15,7 @@ T0 = 1_700_000_000.0
 
 
 def backoff(zone: str) -> NodeBackoff:
-    return NodeBackoff(pool="h100", zone=zone, pool_nodes=5, until=T0, refusals=2)
+    return NodeBackoff(pool="h100", zone=zone, pool_nodes=5, until=T0, timeouts=2)
 
 
 def test_a_new_leader_knows_what_the_one_before_has_learned() -> None:
@@ -44,7 +44,7 @@ def test_a_pool_of_which_nothing_is_known_says_nothing(spec: GpuPoolSpec | None)
 
 
 def test_a_status_that_cannot_be_read_counts_as_none() -> None:
-    pause = {"zone": "", "poolNodes": 2, "until": timestamp(T0), "refusals": 1}
+    pause = {"zone": "", "poolNodes": 2, "until": timestamp(T0), "timeouts": 1}
     broken = [
         {"autoscaling": {"startSeconds": "soon"}},
         {"autoscaling": {"pauses": [{**pause, "until": "later"}]}},

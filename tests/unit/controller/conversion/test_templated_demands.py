@@ -51,7 +51,7 @@ def test_one_request_asks_for_all_and_ends_by_itself() -> None:
     known = recorded_demand(request["metadata"]["annotations"], uid=MIXED.uid)
     assert known is not None
     assert demand_name(known) == name
-    cloud = asking(mode="ProvisioningRequest", provisioningClass="queued-provisioning.gke.io")
+    cloud = asking(mode="ProvisioningRequest", provisioningClassName="queued-provisioning.gke.io")
     (queued,) = provisioning_request_of(MIXED, counts=[3], autoscaling=cloud, metadata=METADATA)
     assert queued["spec"]["provisioningClassName"] == "queued-provisioning.gke.io"
     assert queued["spec"]["parameters"] == {}
