@@ -35,15 +35,16 @@ def some_budget(chance: Random) -> GpuHourBudget:
 
 
 def budget_of_any_kind(chance: Random) -> GpuHourBudget:
-    refill = chance.choice([None, *Refill])
+    refill, user_gpu_hours = chance.choice([None, *Refill]), chance.choice([None, 3])
+    gpu_hours = None if user_gpu_hours and chance.randint(0, 1) else chance.randint(1, 9)
     return GpuHourBudget(
-        gpu_hours=chance.randint(1, 9),
+        gpu_hours=gpu_hours,
         window_days=0 if refill else chance.randint(1, 3),
         refill=refill,
-        credit_gpu_hours=chance.choice([0, 4]) if refill else 0,
+        credit_gpu_hours=chance.choice([0, 4]) if refill and gpu_hours else 0,
         when_spent=chance.choice(list(WhenSpent)),
         cost=chance.choice([None, 20]),
-        user_gpu_hours=chance.choice([None, 3]),
+        user_gpu_hours=user_gpu_hours,
     )
 
 
@@ -62,7 +63,7 @@ def budgeted(seed: int, features: frozenset[Feature]) -> World:
     )
     spent = {
         queue.name: {
-            int(NOW // 86_400) - ago: chance.randint(0, 2 * 3600 * queue.budget.gpu_hours)
+            int(NOW // 86_400) - ago: chance.randint(0, 2 * 3600 * (queue.budget.gpu_hours or 0))
             for ago in range(chance.randint(0, 4))
         }
         for queue in queues
@@ -82,7 +83,7 @@ def spent_queues(item: World) -> set[str]:
             item.snapshot.spent[queue.name].get(today - ago, 0)
             for ago in range(queue.budget.window_days)
         )
-        >= 3600 * queue.budget.gpu_hours
+        >= 3600 * (queue.budget.gpu_hours or 0)
     }
 
 

@@ -16,14 +16,15 @@ Money = Annotated[str, Field(pattern=r"^[0-9]{1,12}(\.[0-9]{1,6})?$", max_length
 class QueueBudget(ApiModel):
     """What the jobs of this queue may have in a time. Whatever of it is spent first counts."""
 
-    gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)]
-    """GPU-hours, over all pools: one GPU held for one hour is one, whatever it is used for."""
+    gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
+    """GPU-hours, over all pools: one GPU held for one hour is one, whatever it is used for. Absent:
+    any number."""
     cost: Money | None = None
-    """What these may cost in the same time, by capacity.pricePerGpuHour of their pools when they
-    were had; what has no price costs nothing. Absent: any amount."""
+    """What the GPU-hours of all its jobs may cost in the time, above 0, by capacity.pricePerGpuHour
+    of their pools when they were had; what has no price costs nothing. Absent: any amount."""
     user_gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """GPU-hours that the jobs of each user (spec.user of the job) may have in the same time.
-    Absent: all of them."""
+    """GPU-hours that the jobs of each user (spec.user of the job) may have in the same time, at
+    most gpuHours. Absent: all of them."""
     window_days: Annotated[int, Field(ge=1, le=92)] | None = None
     """Days (UTC) that count, today included: what was had earlier flows back, a day each
     midnight. Absent: refill says when."""
@@ -31,13 +32,36 @@ class QueueBudget(ApiModel):
     """Instead of windowDays: all is there again at the beginning of each week (Monday) or month, in
     UTC, but for what was had beyond the budget in the one before."""
     credit_gpu_hours: Annotated[int, Field(ge=1, le=1_000_000_000)] | None = None
-    """GPU-hours of the next refill that may be had before it. Needs refill. Absent: none."""
+    """GPU-hours of the next refill that may be had before it, at most gpuHours. Needs refill and
+    gpuHours. Absent: none."""
     when_spent: Literal["Refuse", "Warn", "Expire"] = "Refuse"
     """Refuse: no waiting job starts and none grows; those that run go on, and their hours count.
     Warn: nothing is kept from anybody; decide, drumline queue, alerts and messages say it. Expire:
     as Refuse, and those that run save, give their GPUs up and wait. Default: Refuse."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.gpuHours) || has(self.cost) || has(self.userGpuHours)",
+            message="a budget limits something; give one of gpuHours, cost, userGpuHours",
+        ),
+        Rule(
+            rule="!has(self.cost) || self.cost.matches('[1-9]')",
+            message="a budget of 0 is always spent; give a cost above 0, or use stopPolicy Hold",
+            field_path=".cost",
+        ),
+        Rule(
+            rule="!has(self.creditGpuHours)"
+            " || (has(self.gpuHours) && self.creditGpuHours <= self.gpuHours)",
+            message="creditGpuHours is taken from the next refill's gpuHours: at most as many; add"
+            " gpuHours, or lower it",
+            field_path=".creditGpuHours",
+        ),
+        Rule(
+            rule="!has(self.userGpuHours) || !has(self.gpuHours)"
+            " || self.userGpuHours <= self.gpuHours",
+            message="userGpuHours is each user's part of gpuHours: at most as many; lower it",
+            field_path=".userGpuHours",
+        ),
         Rule(
             rule="has(self.windowDays) != has(self.refill)",
             message="a budget has windowDays or refill, and not both; remove one or add one",

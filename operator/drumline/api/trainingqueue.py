@@ -28,16 +28,17 @@ class PoolQuota(ApiModel):
     gpu_pool: Name
     """Name of the GpuPool."""
     nominal_gpus: Annotated[int, Field(ge=0, le=10_000_000)]
-    """GPUs; 0 admits nothing to this pool, unless the queue borrows."""
+    """GPUs, in a pool with partitions parts of them; 0 admits nothing to this pool, unless the
+    queue borrows."""
     borrowing_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
-    """GPUs its jobs may hold beyond nominalGpus while other queues of its cohort leave them unused;
-    absent: no limit. Needs parent."""
+    """GPUs, in a pool with partitions parts of them, that its jobs may hold beyond nominalGpus
+    while other queues of its cohort leave them unused; absent: no limit. Needs parent."""
     lending_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
-    """GPUs of nominalGpus that other queues of its cohort may use while this one does not; absent:
-    all. Needs parent."""
+    """GPUs of nominalGpus, in a pool with partitions parts of them, that other queues of its cohort
+    may use while this one does not; absent: all. Needs parent."""
     user_limit_gpus: Annotated[int, Field(ge=0, le=10_000_000)] | None = None
-    """GPUs that the jobs of one user (spec.user of the job) may hold together in this queue;
-    absent: no limit."""
+    """GPUs, in a pool with partitions parts of them, that the jobs of one user (spec.user of the
+    job) may hold together in this queue; absent: no limit."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
         Rule(
@@ -116,8 +117,9 @@ class TrainingQueueSpec(ApiModel):
     """What the queue is due of what is shared, beside the weights of its siblings: it counts where
     the operator orders by fair share, and in reclaim by FairShare. Default: 1."""
     budget: QueueBudget | None = None
-    """GPU-hours that its jobs may have in a time, and what becomes of them once these are spent.
-    Counted from when it is set, with what foreign pods hold that it pays for; absent: no limit."""
+    """GPU-hours and money that its jobs may have in a time, and what becomes of them once these are
+    spent. Counted from when it is set, with what foreign pods hold that it pays for; absent: no
+    limit."""
     spot: SpotChoice | None = None
     """Whether its jobs use pools with capacity.type Spot. Prefer: before all others. Avoid: after
     all others. Only: no others. Never: only others. A job that names pools is tried in its own
@@ -158,9 +160,10 @@ class PoolUsage(ApiModel):
     gpu_pool: Annotated[str, Field(max_length=253)]
     """Name of the GpuPool."""
     nominal_gpus: int
-    """GPUs the quota allows."""
+    """GPUs the quota allows, in a pool with partitions parts of them."""
     used_gpus: int
-    """GPUs held by admitted jobs, and by foreign pods that the queue pays for."""
+    """GPUs held by admitted jobs, and by foreign pods that the queue pays for; in a pool with
+    partitions parts of them."""
     foreign_gpus: int | None = None
     """How many of them foreign pods hold, which are no TrainingJob's. Absent: none."""
 

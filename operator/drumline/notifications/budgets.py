@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
+from drumline.cost.money import amount, money_text
 from drumline.kube.codec import decoded
 from drumline.notifications.events import NewsKind, OutlookChange, change_id
 from drumline_trainer.contract import plain
 
 SHARE: Final = 0.8
 _THEN: Final = {
-    "Refuse": "Once they are spent none of its waiting jobs starts; what runs goes on.",
-    "Warn": "Once they are spent its jobs go on all the same.",
-    "Expire": "Once they are spent none of its waiting jobs starts, and what runs is saved and"
+    "Refuse": "Once all is spent none of its waiting jobs starts; what runs goes on.",
+    "Warn": "Once all is spent its jobs go on all the same.",
+    "Expire": "Once all is spent none of its waiting jobs starts, and what runs is saved and"
     " waits.",
 }
 _MOST_NAME_CHARACTERS: Final = 253
@@ -24,7 +25,8 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The view of the notifier's informer of TrainingQueues.
 
     Attributes:
-        gpu_hours: of its budget; 0: it has none.
+        gpu_hours: of its budget; 0: these have no bound.
+        cost: of its budget, in millionths; 0: it has no bound.
         until: up to when was counted (RFC 3339); empty: nothing was.
     """
 
@@ -37,12 +39,35 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     refill: str = ""
     when_spent: str = ""
     spent_gpu_hours: int = 0
+    cost: int = 0
+    spent_cost: int = 0
     until: str = ""
 
     @property
     def is_low(self) -> bool:
         """Whether its budget is nearly spent."""
-        return self.gpu_hours > 0 and self.spent_gpu_hours >= SHARE * self.gpu_hours
+        spent = _most_spent(self)
+        return spent is not None and spent.share >= SHARE
+
+
+class _Spent(NamedTuple):
+    """What is spent of one bound of a budget."""
+
+    share: float
+    bound: int
+    words: str
+
+
+def _most_spent(queue: NotifiableQueue) -> _Spent | None:
+    """The bound of which most is spent; None: there is none for all jobs of the queue."""
+    bounds: list[_Spent] = []
+    if queue.gpu_hours > 0:
+        words = f"{queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours"
+        bounds.append(_Spent(queue.spent_gpu_hours / queue.gpu_hours, queue.gpu_hours, words))
+    if queue.cost > 0:
+        words = f"{money_text(queue.spent_cost)} of {money_text(queue.cost)} in money"
+        bounds.append(_Spent(queue.spent_cost / queue.cost, queue.cost, words))
+    return max(bounds, key=lambda spent: spent.share, default=None)
 
 
 class _QueuePart(msgspec.Struct, frozen=True, rename="camel"):
@@ -57,6 +82,7 @@ class _QueueMetadata(_QueuePart, frozen=True, rename="camel"):
 
 class _SeenBudget(_QueuePart, frozen=True, rename="camel"):
     gpu_hours: int = 0
+    cost: str = ""
     window_days: int = 0
     refill: str = ""
     when_spent: str = ""
@@ -64,6 +90,7 @@ class _SeenBudget(_QueuePart, frozen=True, rename="camel"):
 
 class _SeenUse(_QueuePart, frozen=True, rename="camel"):
     spent_gpu_hours: int = 0
+    spent_cost: str = ""
     until: str = ""
 
 
@@ -101,27 +128,29 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
         refill=budget.refill,
         when_spent=budget.when_spent,
         spent_gpu_hours=use.spent_gpu_hours,
+        cost=_millionths(budget.cost),
+        spent_cost=_millionths(use.spent_cost),
         until=use.until,
     )
 
 
 def budget_change(queue: NotifiableQueue, *, now: float) -> OutlookChange:
-    """The message about a queue whose budget is low now.
+    """The message about a queue whose budget is low now, by the bound of which most is spent.
 
     Its id has the day up to which is counted: a budget comes there once a day at most, as what
     flows back does so at midnight.
     """
-    share = queue.spent_gpu_hours / queue.gpu_hours
+    spent = _most_spent(queue) or _Spent(0.0, 0, "nothing")
     return OutlookChange(
-        id=change_id(queue.uid, NewsKind.BUDGET, key=f"{queue.until[:10]}/{queue.gpu_hours}"),
+        id=change_id(queue.uid, NewsKind.BUDGET, key=f"{queue.until[:10]}/{spent.bound}"),
         kind=NewsKind.BUDGET,
         at=now,  # a budget that was lowered is low before anything is counted anew
         namespace="",
         name=queue.name,
         uid=queue.uid,
         queue=queue.name,
-        message=f"It has had {queue.spent_gpu_hours:,} of {queue.gpu_hours:,} GPU-hours"
-        f" {_time(queue)} ({share:.0%}). {_THEN.get(queue.when_spent, _THEN['Refuse'])}",
+        message=f"It has had {spent.words} {_time(queue)} ({spent.share:.0%})."
+        f" {_THEN.get(queue.when_spent, _THEN['Refuse'])}",
     )
 
 
@@ -133,3 +162,11 @@ def _time(queue: NotifiableQueue) -> str:
             return "of this month"
         case _:
             return f"in {queue.window_days} days"
+
+
+def _millionths(text: str) -> int:
+    """An amount of money; 0 where there is none that can be read."""
+    try:
+        return amount(text)
+    except ValueError:
+        return 0

@@ -54,7 +54,7 @@ def budget_row(
         spent_cost="" if spent is None else plain(spent.spent_cost),
     )
     days = _REFILL_DAYS.get(budget.refill, budget.window_days)
-    if spent is None or not 1 <= days <= _MOST_DAYS:
+    if spent is None or not budget.gpu_hours or not 1 <= days <= _MOST_DAYS:
         return row
     gpus = sum(quota.used_gpus for quota in quotas)
     tally = _SpentDays(spent, budget=budget, gpus=gpus, now=now)

@@ -128,7 +128,7 @@ class BudgetRow(OverviewRow, frozen=True, kw_only=True):
     """What the jobs of a queue may have in a time, and what they had.
 
     Attributes:
-        gpu_hours: GPU-hours that they may have.
+        gpu_hours: GPU-hours that they may have; 0: any number, and nothing is said of days.
         window_days: in so many days, today included; 0: it is refilled.
         refill: Weekly or Monthly, by the calendar (UTC); empty: what was had flows back.
         credit_gpu_hours: of the next refill, which they may have before it.

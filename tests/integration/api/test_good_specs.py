@@ -224,6 +224,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             "userGpuHours": 1,
         },
     ),
+    "a queue with a budget of money alone": manifest(
+        "TrainingQueue", budget={"cost": "0.000001", "windowDays": 1}
+    ),
+    "a queue with a budget for each user alone": manifest(
+        "TrainingQueue", budget={"userGpuHours": 1, "refill": "Weekly"}
+    ),
     "a queue with a budget": manifest(
         "TrainingQueue", budget={"gpuHours": 1_000_000_000, "windowDays": 92}
     ),
@@ -347,7 +353,6 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a pool that grows": manifest(
         "GpuPool",
         autoscaling={
-            "mode": "Placeholders",
             "maxNodes": 64,
             "timeoutSeconds": 600,
             "zones": ["a", "b"],
@@ -371,10 +376,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     ),
     "a pool of other GPUs": manifest("GpuPool", gpuResource="amd.com/gpu"),
     "a pool of devices": manifest(
-        "GpuPool", devices={"driver": "gpu.nvidia.com", "deviceClass": "gpu.nvidia.com"}
+        "GpuPool",
+        devices={"driver": "gpu.nvidia.com", "deviceClassName": ".".join(["a" * 62] * 4)},
     ),
     "a pool with partitions": manifest(
         "GpuPool",
+        capacity={"type": "Reserved"},
         partitions={
             "partsPerGpu": 7,
             "resources": [

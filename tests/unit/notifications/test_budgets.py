@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from drumline.kube.codec import Undecodable
 from drumline.kube.store import Change, Event
@@ -31,6 +32,17 @@ def a_queue(
     return notifiable_queue(json.dumps(raw).encode())
 
 
+def in_money(spent: str | None) -> NotifiableQueue:
+    """A queue whose budget is money alone."""
+    use = {"spentGpuHours": 900, "until": time("10:00:00"), "days": []}
+    raw = {
+        "metadata": {"name": "nlp", "uid": "q-1", "resourceVersion": "7"},
+        "spec": {"quotas": [], "budget": {"cost": "500", "refill": "Monthly"}},
+        "status": {"budget": use if spent is None else {**use, "spentCost": spent}},
+    }
+    return notifiable_queue(json.dumps(raw).encode())
+
+
 def seen(queue: NotifiableQueue, change: Change = Change.MODIFIED) -> Event[NotifiableQueue]:
     return Event(change=change, view=queue, previous=queue)
 
@@ -43,6 +55,10 @@ def seen(queue: NotifiableQueue, change: Change = Change.MODIFIED) -> Event[Noti
         (a_queue(1500), True),
         (a_queue(None), False),
         (a_queue(900, of=None), False),
+        (in_money("399.99"), False),
+        (in_money("400.00"), True),
+        (in_money(None), False),
+        (in_money("much"), False),
     ],
 )
 def test_four_fifths_are_low(queue: NotifiableQueue, is_low: bool) -> None:
@@ -66,6 +82,16 @@ def test_the_message_has_the_figures_and_is_the_same_all_day() -> None:
     later = budget_change(a_queue(990, until="20:00:00"), now=at("20:00:00"))
     assert later.id == change.id
     assert budget_change(a_queue(1620, of=2000), now=at("20:00:00")).id != change.id
+
+
+def test_the_message_says_the_bound_of_which_most_is_spent() -> None:
+    change = budget_change(in_money("450.50"), now=at("11:00:00"))
+    assert details(change)[0].startswith(
+        "It has had 450.50 of 500.00 in money of this month (90%)."
+    )
+    both = structs.replace(in_money("100"), gpu_hours=1000)
+    assert both.is_low
+    assert "900 of 1,000 GPU-hours" in details(budget_change(both, now=at("11:00:00")))[0]
 
 
 async def test_each_time_that_it_comes_there_is_one_message_also_over_restarts() -> None:

@@ -10,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drumline.cli.overview.tables import budget_text
+from drumline.cli.report.burn_down import burn_down
 from drumline.overview.queues import queue_rows
 from drumline.overview.rows import BudgetDay, BudgetRow
 from drumline.scheduling.model import GpuHourBudget, Refill
-from drumline.scheduling.quota.budgets import flows_back_at, window_gpu_seconds
+from drumline.scheduling.quota.budgets import window_gpu_seconds
 from tests.unit.overview.objects import NOW, a_cluster, a_queue, at
+from tests.unit.scheduling.builders import budgets
 
 DAY = 86_400.0
 HOUR = 3600
@@ -96,7 +98,7 @@ def test_the_midnight_is_the_one_that_the_scheduler_waits_for(
     had = window_gpu_seconds(days, budget=budget, now=NOW)
     assert row.left[-1].left_gpu_hours == pytest.approx(whole - had / HOUR, abs=0.1)
     if had >= whole * HOUR:
-        assert row.back_at == flows_back_at(days, budget=budget, now=NOW)
+        assert row.back_at == budgets(days, budget=budget, now=NOW).retry_at
 
 
 @given(
@@ -115,10 +117,9 @@ def test_the_calendar_is_the_schedulers(
     had = window_gpu_seconds(days, budget=budget, now=NOW)
     assert row.left[-1].left_gpu_hours == pytest.approx(whole - had / HOUR, abs=0.1)
     if had >= (whole + credit) * HOUR and row.back_at is not None:
-        assert row.back_at == flows_back_at(days, budget=budget, now=NOW)
-    assert (row.back_at is None) <= (
-        had < (whole + credit) * HOUR or flows_back_at(days, budget=budget, now=NOW) > NOW + 7 * DAY
-    )
+        assert row.back_at == budgets(days, budget=budget, now=NOW).retry_at
+    back = budgets(days, budget=budget, now=NOW).retry_at
+    assert (row.back_at is None) <= (back is None or back > NOW + 7 * DAY)
 
 
 def test_the_words_name_the_refill_and_the_credit() -> None:
@@ -134,3 +135,13 @@ def test_money_is_said_beside_the_hours() -> None:
     assert budget_text(row.budget) == (
         "7 of 100 GPU-hours of 30 days spent, and 17.50 of 500 in money"
     )
+
+
+def test_a_budget_without_gpu_hours_says_what_was_had_and_draws_nothing() -> None:
+    budget = {"windowDays": 30, "cost": "500"}
+    spent = {"spentGpuHours": 7, "spentCost": "17.50", "until": at(0), "days": [a_day(0, 7)]}
+    (row,) = queue_rows(a_cluster(a_queue("q", budget=budget, status={"budget": spent})))
+    assert row.budget is not None
+    assert (row.budget.gpu_hours, row.budget.left, row.budget.spent_at) == (0, (), None)
+    assert budget_text(row.budget) == "7 GPU-hours of 30 days had, and 17.50 of 500 in money"
+    assert not burn_down("q", row.budget)

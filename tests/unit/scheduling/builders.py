@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,6 +10,7 @@ from drumline.scheduling import (
     Admitted,
     Decisions,
     Gang,
+    GpuHourBudget,
     Node,
     Policy,
     Pool,
@@ -23,6 +24,7 @@ from drumline.scheduling import (
     WithinQueue,
     decide,
 )
+from drumline.scheduling.quota.budgets import Budgets
 
 BEST_EFFORT = Policy()
 STRICT = Policy(waiting=WaitingRule.STRICT)
@@ -85,6 +87,12 @@ def cluster(
         queues=queues or (Queue(name="research", nominal=dict.fromkeys(pools, 10_000)),),
         admitted=held,
     )
+
+
+def budgets(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> Budgets:
+    """Which budgets are spent where the only queue has this one and had this."""
+    owner = Queue(name="research", nominal={"h100": 10_000}, budget=budget)
+    return Budgets(replace(cluster(queues=(owner,)), spent={owner.name: days}), now=now)
 
 
 def bound(name: str, held: Iterable[Admitted]) -> Resources:

@@ -125,8 +125,10 @@ def budget_text(budget: BudgetRow | None) -> str:
     if budget is None:
         return ""
     time = _REFILLS.get(budget.refill) or f"of {many(budget.window_days, 'day')}"
-    whole = f"{many(budget.gpu_hours, 'GPU-hour')} {time}"
-    text = f"{budget.spent_gpu_hours} of {whole} spent"
+    text = f"{many(budget.spent_gpu_hours, 'GPU-hour')} {time} had"
+    if budget.gpu_hours:
+        whole = f"{many(budget.gpu_hours, 'GPU-hour')} {time}"
+        text = f"{budget.spent_gpu_hours} of {whole} spent"
     if budget.credit_gpu_hours:
         text = f"{text} ({budget.credit_gpu_hours} more on credit)"
     if budget.cost:

@@ -22,7 +22,9 @@ from drumline.controller.cache.queue_budgets import QueueBudgets
 from drumline.controller.cache.snapshots import SnapshotBuilder, Sources
 from drumline.controller.cache.specs import PriorityCache, SpecCache
 from drumline.controller.cache.workloads import Workloads
+from drumline.controller.conversion.autoscaling import offers_of
 from drumline.controller.conversion.nodes import pool_of
+from drumline.controller.conversion.queues import queue_of
 from drumline.kube.kinds import Resource
 from drumline.kube.views import (
     ObjectView,
@@ -72,8 +74,8 @@ class ClusterCache:
         )
         self.chains = Chains(self.jobs.get)
         self.pods = JobPods()
-        self.pools = SpecCache(GpuPoolSpec)
-        self.queues = SpecCache(TrainingQueueSpec)
+        self.pools = SpecCache(GpuPoolSpec, convert=_converted_pool)
+        self.queues = SpecCache(TrainingQueueSpec, convert=queue_of)
         self.namespaces = NamespaceCache()
         self.budgets = QueueBudgets(self.queues, price_of=self._price_of)
         self.interruptions = Interruptions()
@@ -186,3 +188,8 @@ class ClusterCache:
 
     def _job_forgotten(self, namespace: str, uid: str) -> None:
         self.scheduling.forget(namespace, uid)
+
+
+def _converted_pool(name: str, spec: GpuPoolSpec) -> object:
+    """All that cycles make of a pool's spec."""
+    return pool_of(name, spec), offers_of({name: spec})

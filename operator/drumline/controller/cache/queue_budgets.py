@@ -36,7 +36,7 @@ from drumline.controller.conversion.queues import budget_of
 from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import HOUR_SECONDS, GpuHourBudget
-from drumline.scheduling.quota.budgets import spent_percent, window_gpu_seconds
+from drumline.scheduling.quota.budgets import spent_percents, window_gpu_seconds
 
 WRITE_SECONDS: Final = 600.0
 """At least this long between two writes of a queue's status that only say how time passes, unless
@@ -264,7 +264,8 @@ class QueueBudgets:
         written = tally_of(before.get("budget"))
         if written is not None and not changed and now < written.at + WRITE_SECONDS:
             percents = {
-                spent_percent(each.gpus.days, budget=budget, now=now) for each in (tally, written)
+                spent_percents(each.gpus.days, prices=each.priced.days, budget=budget, now=now)
+                for each in (tally, written)
             }
             if len(percents) == 1:
                 return {"budget": before["budget"]}

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Generic, TypeVar
 
 from drumline.api.gpupool import GpuPoolSpec
-from drumline.api.load import ApiError, parse
+from drumline.api.load import parse
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.kube.views import ObjectView, PriorityClassView
 
@@ -18,10 +18,15 @@ class SpecCache(Generic[Spec]):
 
     Args:
         model: the model of the spec.
+        convert: makes of a name and a spec what the scheduler decides on. A spec of which it cannot
+            be made cannot be read: one stored object must not stop the cycle.
     """
 
-    def __init__(self, model: type[Spec]) -> None:
+    def __init__(
+        self, model: type[Spec], *, convert: Callable[[str, Spec], object] = lambda _, spec: spec
+    ) -> None:
         self._model = model
+        self._convert = convert
         self._specs: dict[str, Spec] = {}
         self._ages: dict[str, tuple[str, str]] = {}
         """By name: when the object was created, and its name."""
@@ -49,10 +54,12 @@ class SpecCache(Generic[Spec]):
                 self._problems.pop(old.name, None)
             return None
         try:
-            self._specs[new.name] = parse(self._model, new.spec, at="spec")
-        except ApiError as error:
+            spec = parse(self._model, new.spec, at="spec")
+            self._convert(new.name, spec)
+        except ValueError as error:
             self._problems[new.name] = str(error)
             return str(error)
+        self._specs[new.name] = spec
         self._ages[new.name] = (new.creation_time, new.name)
         self._specs = {name: self._specs[name] for name in sorted(self._specs, key=self._age)}
         self._problems.pop(new.name, None)

@@ -80,7 +80,10 @@ def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:
 
 
 def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
-    """The budget of a TrainingQueue; None: it has none."""
+    """The budget of a TrainingQueue; None: it has none.
+
+    A cost of 0 that was stored before it was refused is the least that there is: any use spends it.
+    """
     budget = spec.budget
     if budget is None:
         return None
@@ -90,7 +93,7 @@ def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
         refill=None if budget.refill is None else Refill(budget.refill),
         credit_gpu_hours=budget.credit_gpu_hours or 0,
         when_spent=WhenSpent(budget.when_spent),
-        cost=None if budget.cost is None else amount(budget.cost),
+        cost=None if budget.cost is None else max(1, amount(budget.cost)),
         user_gpu_hours=budget.user_gpu_hours,
     )
 

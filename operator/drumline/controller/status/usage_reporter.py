@@ -212,7 +212,8 @@ class UsageReporter:
         gauges.gpu_seconds.clear()
         gauges.spent_gpu_seconds.clear()
         for queue, budget in self._state.budgets.budgets().items():
-            gauges.gpu_seconds.labels(queue=queue).set(budget.gpu_hours * HOUR_SECONDS)
+            if budget.gpu_hours is not None:
+                gauges.gpu_seconds.labels(queue=queue).set(budget.gpu_hours * HOUR_SECONDS)
         for queue, spent in self._state.budgets.spent_gpu_hours(now).items():
             gauges.spent_gpu_seconds.labels(queue=queue).set(spent * HOUR_SECONDS)
 

@@ -61,7 +61,10 @@ def spends_too_much(gang: Gang, snapshot: Snapshot, *, now: float) -> WhenSpent 
         return None
     of_user = snapshot.spent_by_user.get(gang.queue, {}).get(gang.user, {})
     priced = snapshot.spent_prices.get(gang.queue, {})
-    bounds = [(snapshot.spent.get(gang.queue, {}), budget.gpu_hours, budget.credit_gpu_hours)]
+    bounds: list[tuple[Mapping[int, int], int, int]] = []
+    if budget.gpu_hours is not None:
+        had_by_all = snapshot.spent.get(gang.queue, {})
+        bounds.append((had_by_all, budget.gpu_hours, budget.credit_gpu_hours))
     if budget.cost is not None:
         bounds.append((priced, budget.cost, 0))
     if budget.user_gpu_hours is not None:

@@ -101,7 +101,7 @@ def _cap(*, asks: RunningGang, shares: QueueShares, victims: Sequence[RunningGan
     held = shares.users.get((gang.queue, gang.user), 0)
     if limit is None or not asks.gpus or held - freed + asks.gpus <= limit:
         return []
-    return [f"{gang.key}: user {gang.user!r} would hold more than the {limit} he may"]
+    return [f"{gang.key}: user {gang.user!r} would hold more than the {limit} they may"]
 
 
 def _not_below(*, case: _PreemptionCase, victim: RunningGang) -> list[str]:

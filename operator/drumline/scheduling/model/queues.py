@@ -62,7 +62,8 @@ class Refill(StrEnum):
 class GpuHourBudget:
     """How much the jobs of a queue may have in a time. What they had is `Snapshot.spent`."""
 
-    gpu_hours: int
+    gpu_hours: int | None = None
+    """None: any number."""
     window_days: int = 0
     """Days (UTC) that count, today included; 0 where it is refilled."""
     refill: Refill | None = None
@@ -75,17 +76,18 @@ class GpuHourBudget:
     """GPU-hours that the gangs of each user may have in the same time; None: all of them."""
 
     def __post_init__(self) -> None:
-        """Reject a budget that is always spent, a time without a day or two, and endless credit.
+        """Reject a budget of nothing or without a bound, a time that is none, and endless credit.
 
         Raises:
             ValueError: with the field.
         """
-        if self.gpu_hours < 1 or (self.refill is None) != (self.window_days >= 1):
-            raise ValueError(f"a budget has at least 1 GPU-hour in 1 day, or is refilled: {self}")
-        if self.credit_gpu_hours and self.refill is None:
+        if (self.refill is None) != (self.window_days >= 1):
+            raise ValueError(f"a budget is for at least 1 day, or is refilled: {self}")
+        if self.credit_gpu_hours and (self.refill is None or self.gpu_hours is None):
             raise ValueError(f"credit is taken from the next refill, which never comes: {self}")
-        if any(bound is not None and bound < 1 for bound in (self.cost, self.user_gpu_hours)):
-            raise ValueError(f"a bound lets something be had, or is None: {self}")
+        bounds = (self.gpu_hours, self.cost, self.user_gpu_hours)
+        if not any(bounds) or any(bound is not None and bound < 1 for bound in bounds):
+            raise ValueError(f"a budget has a bound, and each lets something be had: {self}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

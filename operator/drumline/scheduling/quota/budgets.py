@@ -9,8 +9,8 @@ credit then: so much of the next it may take before. No more is taken than a who
 what was had still earlier nothing but credit that was never paid back: where the budget is lowered,
 or a window becomes a calendar, nobody pays for a time to which it did not apply.
 
-It bounds the GPU-hours of all of its gangs, may bound what these cost by the prices of their pools
-at the time, and may bound the GPU-hours of each user. Whatever is spent first counts.
+It bounds the GPU-hours of all of its gangs, what these cost by the prices of their pools at the
+time, or the GPU-hours of each user, or several of these. Whatever is spent first counts.
 
 Once a budget is spent no pending gang of the queue starts or preempts, and no elastic one grows.
 Running gangs go on, lost positions are replaced, and what they hold counts: the overrun is what
@@ -127,18 +127,24 @@ class Budgets:
 
 def window_gpu_seconds(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> int:
     """GPU-seconds that count against a budget. O(days)."""
-    bound = _hours(budget)
-    return window_amount(days, whole=bound.whole, credit=bound.credit, budget=budget, now=now)
+    whole = None if budget.gpu_hours is None else budget.gpu_hours * HOUR_SECONDS
+    credit = budget.credit_gpu_hours * HOUR_SECONDS
+    return window_amount(days, whole=whole, credit=credit, budget=budget, now=now)
 
 
 def window_amount(
-    days: Mapping[int, int], *, whole: int, credit: int = 0, budget: GpuHourBudget, now: float
+    days: Mapping[int, int],
+    *,
+    whole: int | None,
+    credit: int = 0,
+    budget: GpuHourBudget,
+    now: float,
 ) -> int:
     """What counts against a bound in the time of a budget. O(days log days).
 
     Args:
         days: what was had, by day.
-        whole: the bound, in the same unit.
+        whole: the bound, in the same unit; None: there is none, and nothing is carried on.
         credit: what may be had beyond it, of the next refill.
         budget: whose time it is.
         now: seconds since the epoch.
@@ -151,7 +157,7 @@ def window_amount(
     had = _by_period(days, refill=budget.refill, today=today)
     present, debt, due = _period(today, budget.refill)[0], 0, 0
     for start, amount in had.items():
-        if start < present:
+        if start < present and whole is not None:
             debt = debt if start == due else 0  # a period in which nothing is had pays all
             debt = _carried(amount, debt=debt, whole=whole, credit=credit)
             due = _period(start, budget.refill)[1]
@@ -182,19 +188,21 @@ def _carried(had: int, *, debt: int, whole: int, credit: int) -> int:
     return max(0, min(whole, max(had - whole, unpaid)))
 
 
-def is_spent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> bool:
-    """Whether nothing of a budget's GPU-hours is left, nor of its credit."""
-    return _is_reached(_of_hours(days, budget), budget=budget, now=now)
+def spent_percents(
+    days: Mapping[int, int], *, prices: Mapping[int, int], budget: GpuHourBudget, now: float
+) -> tuple[int, ...]:
+    """How much of its GPU-hours and of its cost is spent, in whole percent; 101: it is overrun.
 
-
-def spent_percent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> int:
-    """How much of its GPU-hours is spent, in whole percent, above 100 if it is overrun."""
-    return _percent(_of_hours(days, budget), budget=budget, now=now)
-
-
-def flows_back_at(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> float:
-    """The first midnight after which spent GPU-hours are not spent, if nothing more is held."""
-    return _flows_back_at(_of_hours(days, budget), budget=budget, now=now)
+    Args:
+        days: GPU-seconds, by day.
+        prices: GPU-seconds times prices, by day.
+        budget: of a queue.
+        now: seconds since the epoch.
+    """
+    return tuple(
+        _percent(account, budget=budget, now=now)
+        for account in _accounts_of_all("", budget=budget, days=days, prices=prices)
+    )
 
 
 def asked_again_at(
@@ -227,12 +235,12 @@ def asked_again_at(
 
 def _accounts(queue: str, *, budget: GpuHourBudget, snapshot: Snapshot) -> Iterator[_Account]:
     """Those of all gangs of a queue first."""
-    days = snapshot.spent.get(queue, {})
-    yield _Account(queue=queue, user=None, days=days, bound=_hours(budget))
-    if budget.cost is not None:
-        bound = _Bound(whole=budget.cost * HOUR_SECONDS, text=money_text(budget.cost), field=COST)
-        days = snapshot.spent_prices.get(queue, {})
-        yield _Account(queue=queue, user=None, days=days, bound=bound)
+    yield from _accounts_of_all(
+        queue,
+        budget=budget,
+        days=snapshot.spent.get(queue, {}),
+        prices=snapshot.spent_prices.get(queue, {}),
+    )
     if budget.user_gpu_hours is not None:
         bound = _Bound(
             whole=budget.user_gpu_hours * HOUR_SECONDS,
@@ -243,17 +251,21 @@ def _accounts(queue: str, *, budget: GpuHourBudget, snapshot: Snapshot) -> Itera
             yield _Account(queue=queue, user=user, days=days, bound=bound)
 
 
-def _hours(budget: GpuHourBudget) -> _Bound:
-    return _Bound(
-        whole=budget.gpu_hours * HOUR_SECONDS,
-        credit=budget.credit_gpu_hours * HOUR_SECONDS,
-        text=counted(budget.gpu_hours, "GPU-hour"),
-        field="gpuHours",
-    )
-
-
-def _of_hours(days: Mapping[int, int], budget: GpuHourBudget) -> _Account:
-    return _Account(queue="", user=None, days=days, bound=_hours(budget))
+def _accounts_of_all(
+    queue: str, *, budget: GpuHourBudget, days: Mapping[int, int], prices: Mapping[int, int]
+) -> Iterator[_Account]:
+    """Those of all gangs of a queue together."""
+    if budget.gpu_hours is not None:
+        bound = _Bound(
+            whole=budget.gpu_hours * HOUR_SECONDS,
+            credit=budget.credit_gpu_hours * HOUR_SECONDS,
+            text=counted(budget.gpu_hours, "GPU-hour"),
+            field="gpuHours",
+        )
+        yield _Account(queue=queue, user=None, days=days, bound=bound)
+    if budget.cost is not None:
+        bound = _Bound(whole=budget.cost * HOUR_SECONDS, text=money_text(budget.cost), field=COST)
+        yield _Account(queue=queue, user=None, days=prices, bound=bound)
 
 
 def _is_reached(account: _Account, *, budget: GpuHourBudget, now: float) -> bool:

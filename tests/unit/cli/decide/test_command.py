@@ -319,7 +319,7 @@ def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pool = a_pool()
-    pool["spec"]["devices"] = {"driver": "gpu.example.com", "deviceClass": "gpu.example.com"}
+    pool["spec"]["devices"] = {"driver": "gpu.example.com", "deviceClassName": "gpu.example.com"}
     file = written(tmp_path, a_node("n1"), pool, a_queue(), a_job("first"))
     text = run(capsys, "decide", "-f", file)[1]
     assert text.splitlines()[-1].startswith("pool h100: its GPUs are devices of gpu.example.com")

@@ -196,6 +196,19 @@ def test_unreadable_pools_and_queues_are_named(state: ClusterCache) -> None:
     assert [queue.nominal for queue in state.scheduling.snapshot(now=NOW).queues] == [{"h100": 64}]
 
 
+def test_an_object_of_which_no_cycle_can_make_anything_is_left_out_and_no_cycle_fails(
+    state: ClusterCache,
+) -> None:
+    endless = replace_spec(queue_view(), {**queue_view().spec, "budget": {"gpuHours": 1}})
+    other = ObjectView(namespace="", name="new", uid="new", resource_version="1", spec=endless.spec)
+    assert "budget" in (state.on_queue(queue_view(), endless) or "")
+    assert "budget" in (state.on_queue(None, other) or "")
+    assert state.queues.problem("new")
+    state.observe_budgets(now=NOW)
+    (known,) = state.scheduling.snapshot(now=NOW).queues
+    assert (known.name, known.budget) == (queue_view().name, None), "as it was last known"
+
+
 def replace_spec(view: ObjectView, spec: dict[str, Any]) -> ObjectView:
     return ObjectView(
         namespace=view.namespace, name=view.name, uid=view.uid, resource_version="2", spec=spec

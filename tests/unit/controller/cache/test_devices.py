@@ -188,7 +188,7 @@ def test_a_pool_of_devices_that_nobody_publishes_says_that_they_are_not_counted(
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.nodes.on_node(None, node_view())
     by_claims = pool_view()
-    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
     state.on_pool(None, by_claims)
     (node,) = state.scheduling.snapshot(now=0.0).nodes
     assert (node.allocatable.gpus, node.hides_gpus) == (0, True)

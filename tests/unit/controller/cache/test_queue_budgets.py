@@ -348,6 +348,17 @@ def test_of_users_those_are_kept_who_had_something_that_counts(refill: str | Non
         assert set(leader.budgets.spent_by_user(NOON + days * DAY)["research"]) == kept, days
 
 
+def test_a_budget_in_money_alone_is_written_when_a_percent_of_it_is_spent() -> None:
+    leader, job = Leader(a_queue(budget={"cost": "10", "windowDays": 30})), runs(since=NOON)
+    leader.look(NOON, job)
+    before = leader.status(NOON, changed=False)
+    leader.look(NOON + 30, job)
+    assert leader.status(NOON + 30, before=before, changed=False) == before, "0.08 of 10"
+    leader.look(NOON + 60, job)
+    after = leader.status(NOON + 60, before=before, changed=False)["budget"]
+    assert (after["spentGpuHours"], after["spentCost"]) == (0, "0.166666")
+
+
 def test_users_are_told_apart_also_by_the_next_leader() -> None:
     leader = Leader(a_queue(budget=BY_USER))
     jobs = [

@@ -73,6 +73,16 @@ def test_a_queue_of_a_cohort() -> None:
     )
 
 
+def test_a_cost_of_nothing_that_was_stored_is_spent_by_any_use() -> None:
+    spec = TrainingQueueSpec.model_validate(
+        {
+            "quotas": [{"gpuPool": "h100", "nominalGpus": 16}],
+            "budget": {"cost": "0.00", "windowDays": 30},
+        }
+    )
+    assert queue_of("research", spec).budget == GpuHourBudget(cost=1, window_days=30)
+
+
 def test_the_owner_s_choices() -> None:
     assert policy_of(SchedulingPolicy()) == Policy()
     chosen = SchedulingPolicy(

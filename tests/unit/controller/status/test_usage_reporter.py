@@ -128,7 +128,11 @@ async def test_what_is_spent_of_a_budget_is_a_metric_while_the_queue_has_one() -
     await report()
     budget = "drumline_queue_budget_gpu_seconds", "drumline_queue_budget_spent_gpu_seconds"
     assert [gauge(metrics, name, queue="research") for name in budget] == [36_000, 3600]
-    state.on_queue(limited, plain)
+    in_money = replace(plain, spec={**plain.spec, "budget": {"cost": "9", "windowDays": 1}})
+    state.on_queue(limited, in_money)
+    await report()
+    assert [gauge(metrics, name, queue="research") for name in budget] == [None, 3600]
+    state.on_queue(in_money, plain)
     await report()
     assert [gauge(metrics, name, queue="research") for name in budget] == [None, None]
 

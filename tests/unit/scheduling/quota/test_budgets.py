@@ -27,14 +27,10 @@ from drumline.scheduling import (
     decide,
 )
 from drumline.scheduling.invariants import violations
-from drumline.scheduling.quota.budgets import (
-    flows_back_at,
-    is_spent,
-    spent_percent,
-    window_gpu_seconds,
-)
+from drumline.scheduling.quota.budgets import spent_percents, window_gpu_seconds
 from tests.unit.scheduling.builders import (
     admitted,
+    budgets,
     cluster,
     gang,
     node,
@@ -66,6 +62,14 @@ def world(
     return replace(cluster(*nodes_, queues=queues, running=running), spent={"research": days})
 
 
+def is_spent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> bool:
+    return bool(budgets(days, budget=budget, now=now).spent)
+
+
+def percents(days: Mapping[int, int]) -> tuple[int, ...]:
+    return spent_percents(days, prices={}, budget=TEN_IN_2, now=NOON)
+
+
 @pytest.mark.parametrize(
     ("days", "now", "hours"),
     [
@@ -83,9 +87,9 @@ def test_the_last_days_count_with_today(days: dict[int, int], now: float, hours:
 def test_a_budget_is_spent_with_its_last_second() -> None:
     almost = {MONDAY: 10 * HOUR - 1}
     assert not is_spent(almost, budget=TEN_IN_2, now=NOON)
-    assert spent_percent(almost, budget=TEN_IN_2, now=NOON) == 99
+    assert percents(almost) == (99,)
     assert is_spent({MONDAY: 10 * HOUR}, budget=TEN_IN_2, now=NOON)
-    assert spent_percent({MONDAY: 23 * HOUR}, budget=TEN_IN_2, now=NOON) == 230
+    assert percents({MONDAY: 23 * HOUR}) == (230,)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +102,7 @@ def test_a_budget_is_spent_with_its_last_second() -> None:
     ],
 )
 def test_enough_flows_back_at_a_midnight(days: dict[int, int], after: int) -> None:
-    at = flows_back_at(days, budget=TEN_IN_2, now=NOON)
+    at = budgets(days, budget=TEN_IN_2, now=NOON).retry_at
     assert at == (MONDAY + after) * DAY
     assert not is_spent(days, budget=TEN_IN_2, now=at)
     assert is_spent(days, budget=TEN_IN_2, now=at - 1.0)
@@ -210,12 +214,6 @@ def test_the_invariant_names_what_is_given_to_a_queue_whose_budget_is_spent() ->
     assert violations(snapshot=spent, pending=(waits,), decisions=decisions, now=tomorrow) == ()
 
 
-@pytest.mark.parametrize(("hours", "days"), [(0, 1), (1, 0)])
-def test_a_budget_of_nothing_is_refused(hours: int, days: int) -> None:
-    with pytest.raises(ValueError, match="at least 1 GPU-hour in 1 day"):
-        GpuHourBudget(gpu_hours=hours, window_days=days)
-
-
 WEEKLY = GpuHourBudget(gpu_hours=10, refill=Refill.WEEKLY)
 MONTHLY = GpuHourBudget(gpu_hours=10, refill=Refill.MONTHLY)
 
@@ -255,7 +253,8 @@ def test_a_week_begins_on_monday_and_pays_for_what_the_one_before_overdrew(
 def test_a_month_ends_with_its_last_day(day: str, first: str) -> None:
     today = date.fromisoformat(day).toordinal() - date(1970, 1, 1).toordinal()
     days = {today: 10 * HOUR}
-    back = flows_back_at(days, budget=MONTHLY, now=at_noon(today))
+    back = budgets(days, budget=MONTHLY, now=at_noon(today)).retry_at
+    assert back is not None
     assert datetime.fromtimestamp(back, UTC).date().isoformat() == first
     assert is_spent(days, budget=MONTHLY, now=back - 1)
     assert not is_spent(days, budget=MONTHLY, now=back)
@@ -329,11 +328,12 @@ def test_a_budget_is_overrun_a_millionfold_and_its_days_are_read_a_few_times(
         {"window_days": 1, "refill": Refill.WEEKLY},
         {},
         {"window_days": 1, "credit_gpu_hours": 1},
+        {"gpu_hours": None, "cost": 1, "refill": Refill.WEEKLY, "credit_gpu_hours": 1},
     ],
 )
 def test_a_time_is_a_window_or_a_refill_and_credit_needs_that(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"refill"):
-        GpuHourBudget(gpu_hours=1, **wrong)
+        GpuHourBudget(**{"gpu_hours": 1, **wrong})
 
 
 def test_a_warning_keeps_nothing_from_anybody_and_is_said_with_the_start() -> None:
@@ -414,7 +414,24 @@ def test_what_is_spent_in_money_is_said_so_whatever_is_left_of_the_hours() -> No
     assert run(cheaper, gang("starts"), now=NOON).placed
 
 
-def test_a_user_who_had_his_part_waits_and_others_start() -> None:
+@pytest.mark.parametrize("time", [{"window_days": 30}, {"refill": Refill.WEEKLY}])
+def test_a_budget_in_money_alone_lets_any_number_of_hours_be_had(time: dict[str, Any]) -> None:
+    budget = GpuHourBudget(cost=25_000_000, **time)
+    had = world(days={MONDAY - 8: 3 * HOUR, MONDAY: 4 * HOUR}, budget=budget)
+    starts = gang("starts")
+    decisions = run(had, starts, now=NOON)
+    assert decisions.placed
+    assert violations(snapshot=had, pending=[starts], decisions=decisions, now=NOON) == ()
+    hours = window_gpu_seconds(had.spent["research"], budget=budget, now=NOON) / HOUR
+    assert hours == (7 if budget.refill is None else 4), "nothing is beyond what has no bound"
+    dear = replace(had, spent_prices={"research": {MONDAY: 90_000_000_000}})
+    (blocked,) = run(dear, gang("waits"), now=NOON).blocked
+    assert "of its budget of 25.00" in blocked.message
+    days = {"prices": {MONDAY: 45_000_000_000}, "budget": budget, "now": NOON}
+    assert spent_percents({MONDAY: 4 * HOUR}, **days) == (50,)
+
+
+def test_a_user_who_had_their_part_waits_and_others_start() -> None:
     budget = replace(TEN_IN_2, gpu_hours=1000, user_gpu_hours=4)
     snapshot = replace(
         world(days={}, budget=budget),
@@ -439,7 +456,9 @@ def test_a_user_who_had_his_part_waits_and_others_start() -> None:
     assert [eviction.key for eviction in evictions] == ["training/runs-ann"]
 
 
-@pytest.mark.parametrize("bound", [{"cost": 0}, {"user_gpu_hours": 0}])
+@pytest.mark.parametrize(
+    "bound", [{"cost": 0}, {"user_gpu_hours": 0}, {"gpu_hours": 0}, {"gpu_hours": None}]
+)
 def test_a_bound_lets_something_be_had(bound: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="lets something be had"):
         replace(TEN_IN_2, **bound)
