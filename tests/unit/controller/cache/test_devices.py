@@ -147,7 +147,7 @@ def test_a_node_counts_the_devices_that_a_pod_has_beside_its_requests() -> None:
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.nodes.on_node(None, node_view())
     by_claims = pool_view()
-    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    by_claims.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
     state.on_pool(None, by_claims)
     state.nodes.devices.on_slice(None, a_slice(a={}, b={}, c={}, d={}))
     state.nodes.devices.on_claim(None, a_claim("own", "a", "b", owner="notebook"))

@@ -68,7 +68,7 @@ def a_node_with_two_devices() -> ClusterCache:
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.nodes.on_node(None, node_view())
     pool = pool_view()
-    pool.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    pool.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
     state.on_pool(None, pool)
     devices = [{"name": "gpu-0"}, {"name": "gpu-1"}]
     spec = {"driver": DRIVER, "nodeName": "node-0", "pool": {"name": "node-0"}, "devices": devices}

@@ -46,7 +46,7 @@ async def writes_for(pod: PodView, *, nodes: int = 2) -> list[str]:
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.nodes.on_node(None, node_view())
     pool = pool_view()
-    pool.spec["devices"] = {"driver": DRIVER, "deviceClass": DRIVER}
+    pool.spec["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
     state.on_pool(None, pool)
     state.nodes.devices.on_slice(None, device_codec.device_slice(four_devices()))
     state.on_job(None, job_view(nodes=nodes, status=assignment("node-0", "node-1")))
