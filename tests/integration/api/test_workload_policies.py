@@ -1,0 +1,174 @@
+"""What the chart asks of Jobs and JobSets that wait for a queue, in force on a real API server."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from tests.cluster.binaries import module_source
+from tests.integration.api.conftest import Helm, Kubectl, wait_until_established
+from tests.integration.api.manifests import Json
+from tests.integration.api.test_chart_policies import (
+    QUEUE,
+    Submitter,
+    gated_notebook,
+    in_force,
+    namespace,
+    notebook,
+    role,
+    workload,
+)
+
+__all__ = ["namespace"]  # a fixture
+
+JOB_SET_VERSION = "0.11.0"
+MARK = "drumline.dev/admitted"
+CONTROLLER = "system:serviceaccount:jobset-system:jobset-controller-manager"
+ADMISSION = ("foreignPods.enabled", "foreignPods.admission.enabled")
+ANY = {"apiGroups": ["", "batch", "jobset.x-k8s.io"], "resources": ["*"], "verbs": ["*"]}
+
+
+@pytest.fixture
+def job_sets(kubectl: Kubectl) -> None:
+    """JobSets are there, by the schema of their CRD."""
+    crds = module_source("sigs.k8s.io/jobset", JOB_SET_VERSION) / "config/components/crd/bases"
+    crd = crds / "jobset.x-k8s.io_jobsets.yaml"
+    kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crd}")
+    wait_until_established(kubectl)
+
+
+def waiting_job(**spec: object) -> Json:
+    """A suspended Job that names a queue."""
+    job = json.loads(workload("Job", queue="research"))
+    job["metadata"]["labels"] = {QUEUE: "research"}
+    job["spec"] |= spec
+    return job
+
+
+def waiting_job_set(*parts: tuple[int, int]) -> str:
+    """A suspended JobSet that names a queue, of so many Jobs of so many pods."""
+    pod = waiting_job()["spec"]["template"]
+    jobs = [
+        {
+            "name": f"part-{number}",
+            "replicas": replicas,
+            "template": {"spec": {"parallelism": pods, "template": pod}},
+        }
+        for number, (replicas, pods) in enumerate(parts)
+    ]
+    metadata = {"name": "set", "labels": {QUEUE: "research"}}
+    kind = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet", "metadata": metadata}
+    return json.dumps({**kind, "spec": {"suspend": True, "replicatedJobs": jobs}})
+
+
+@pytest.mark.usefixtures("job_sets")
+def test_what_waits_has_no_more_pods_than_a_training_job(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    with in_force(helm, kubectl, namespace, *ADMISSION, names=("-workloads",)):
+        user = Submitter(kubectl, namespace)
+        many = json.dumps(waiting_job(parallelism=2_147_483_647))
+        assert "at most 10000 pods" in user.wait_for_refusal(many)
+        assert user.refusal(json.dumps(waiting_job(parallelism=10_000))) == ""
+        free = waiting_job(parallelism=10_001)
+        del free["metadata"]["labels"]
+        assert user.refusal(json.dumps(free)) == ""
+        assert user.refusal(waiting_job_set((100, 99), (1, 100))) == ""
+        for parts in (((5_000, 1), (5_001, 1)), ((10_001, 1),), ((1, 1),) * 33):
+            assert "at most 10000 pods" in user.refusal(waiting_job_set(*parts))
+
+        kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(waiting_job()))
+        patch = ("patch", "job", "any", "-n", namespace, "--type=merge", "-p")
+        with pytest.raises(AssertionError, match="at most 10000 pods"):
+            kubectl(*patch, json.dumps({"spec": {"parallelism": 10_001}}))
+        for metadata, refusal in (
+            ({"annotations": {MARK: "{}"}}, "written by the operator"),
+            ({"labels": {QUEUE: "other"}}, "stays as it is"),
+        ):
+            change = json.dumps({"metadata": metadata})
+            with pytest.raises(AssertionError, match=refusal):
+                kubectl(*patch, change, "--subresource=status")
+        kubectl("delete", "job", "any", "-n", namespace, "--wait=false")
+
+
+@pytest.mark.usefixtures("job_sets")
+def test_a_job_set_that_a_job_only_names_as_its_owner_frees_it_of_no_rule(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    as_controller = role("controls", ANY)
+    as_controller[1]["subjects"][0]["name"] = CONTROLLER
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(as_controller))
+    with in_force(helm, kubectl, namespace, *ADMISSION, names=("-workloads",)):
+        user = Submitter(kubectl, namespace)
+        user.wait_for_refusal(json.dumps(waiting_job(parallelism=10_001)))
+        kubectl("create", "-n", namespace, "-f", "-", stdin=waiting_job_set((1, 1)))
+        uid = kubectl("get", "jobset", "set", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+        owner = {
+            "apiVersion": "jobset.x-k8s.io/v1alpha2",
+            "kind": "JobSet",
+            "name": "set",
+            "uid": uid,
+            "controller": True,
+        }
+        child = waiting_job()
+        child["metadata"]["ownerReferences"] = [owner]
+        alone = "from the controller of JobSets alone"
+        assert alone in user.refusal(json.dumps(child))
+        marked = {**child, "metadata": {**child["metadata"], "annotations": {MARK: "{}"}}}
+        controller = Submitter(kubectl, namespace, f"--as={CONTROLLER}")
+        for sender in (user, controller):
+            assert "written by the operator" in sender.refusal(json.dumps(marked))
+
+        creation = ("create", "-n", namespace, "-f", "-")
+        kubectl(*creation, f"--as={CONTROLLER}", stdin=json.dumps(child))
+        patch = ("patch", "job", "any", "-n", namespace, "--type=merge", "-p")
+        for metadata, refusal in (
+            ({"ownerReferences": None}, alone),
+            ({"annotations": {MARK: "{}"}}, "written by the operator"),
+        ):
+            with pytest.raises(AssertionError, match=refusal):
+                kubectl(*patch, json.dumps({"metadata": metadata}))
+        kubectl(*patch, json.dumps({"spec": {"suspend": False}}), f"--as={CONTROLLER}")
+        kubectl("delete", "job", "any", "-n", namespace, "--wait=false")
+        own = waiting_job()
+        own["metadata"]["name"] = "own"
+        kubectl(*creation, stdin=json.dumps(own))
+        patch = ("patch", "job", "own", "-n", namespace, "--type=merge", "-p")
+        with pytest.raises(AssertionError, match=alone):
+            kubectl(*patch, json.dumps({"metadata": {"ownerReferences": [owner]}}))
+        kubectl("delete", "jobset", "set", "-n", namespace, "--wait=false")
+
+
+def test_who_waits_by_a_priority_needs_the_right_to_it(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    queues = {"apiGroups": ["drumline.dev"], "resources": ["trainingqueues"]}
+    usual = {
+        "apiGroups": ["scheduling.k8s.io"],
+        "resources": ["priorityclasses"],
+        "resourceNames": ["system-node-critical"],
+    }
+    roles = yaml.safe_dump_all([*role("submits", ANY), *role("uses", queues, usual)])
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=roles)
+    values = (*ADMISSION, "queueRights.enabled")
+
+    def with_class(text: str, name: str) -> str:
+        body = json.loads(text)
+        spec = body["spec"]["template"]["spec"] if body["kind"] == "Job" else body["spec"]
+        spec["priorityClassName"] = name
+        return json.dumps(body)
+
+    with in_force(helm, kubectl, namespace, *values, names=("-template-rights",)):
+        jane = Submitter(kubectl, namespace, "--as=jane")
+        other = "system-cluster-critical"
+        refusal = f"may not use PriorityClass {other}"
+        waits = json.dumps(waiting_job())
+        assert refusal in jane.wait_for_refusal(with_class(waits, other))
+        assert refusal in jane.refusal(with_class(gated_notebook(), other))
+        for text in (waits, gated_notebook()):
+            assert jane.refusal(with_class(text, "system-node-critical")) == ""
+            assert jane.refusal(text) == ""
+        # in no line, so its class is kube-scheduler's matter
+        assert jane.refusal(with_class(notebook(queue="research"), other)) == ""
