@@ -15,7 +15,6 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.workloads import LetGo, Workloads
 from drumline.controller.conversion.resumed import resumed
 from drumline.controller.conversion.workloads import PlacesFound
-from drumline.kube.codec import Undecodable
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.views import (
     ExpressionView,
@@ -25,14 +24,14 @@ from drumline.kube.views import (
     PodView,
     WorkloadView,
 )
-from drumline.kube.workloads import MAX_PODS, MAX_SHAPES, batch_job, job_set
+from drumline.kube.workloads import MAX_PODS
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Policy
 from tests.unit.controller.views import node_view, pool_view, priority_view, queue_view
+from tests.unit.controller.workload_bodies import QUEUE, a_job, a_job_set, job_set_of, view
 
 GATE = GateView(created_time="", is_last=True, placement=PlacementView())
 NOW = 1_800_000_000.0
-QUEUE = {"drumline.dev/queue": "research"}
 MARK = '{"":{"pool":"h100","nodes":{"node-0":1}}}'
 POOLS = {"h100": GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})}
 
@@ -46,57 +45,6 @@ def state() -> ClusterCache:
     for name in ("node-0", "node-1"):
         state.nodes.on_node(None, node_view(name))
     return state
-
-
-def template(gpus: int) -> dict[str, Any]:
-    limits = {"nvidia.com/gpu": str(gpus)} if gpus else {"cpu": "1"}
-    container = {"name": "c", "resources": {"limits": limits}}
-    return {"metadata": {"labels": QUEUE}, "spec": {"containers": [container]}}
-
-
-def required(expression: dict[str, Any]) -> dict[str, Any]:
-    """An affinity that insists on this."""
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
-    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-
-
-def a_job(*, gpus: int = 4, **spec: Any) -> dict[str, Any]:
-    return {
-        "metadata": {"name": "train", "namespace": "team", "uid": "j", "labels": dict(QUEUE)},
-        "spec": {"suspend": True, "template": template(gpus), **spec},
-    }
-
-
-def a_job_set(*, replicas: int = 2) -> dict[str, Any]:
-    """A driver without GPUs, and Jobs of two workers each."""
-    workers = {"parallelism": 2, "completions": 2, "template": template(4)}
-    parts = [
-        {"name": "driver", "template": {"spec": {"template": template(0)}}},
-        {"name": "workers", "replicas": replicas, "template": {"spec": workers}},
-    ]
-    metadata = {"name": "set", "namespace": "team", "uid": "s", "labels": dict(QUEUE)}
-    return {"metadata": metadata, "spec": {"suspend": True, "replicatedJobs": parts}}
-
-
-def job_set_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
-    """A JobSet of Jobs of one pod with four GPUs each, as far as the parts say nothing else."""
-    body = a_job_set()
-    body["spec"]["replicatedJobs"] = [
-        {
-            "name": f"part-{number}",
-            "replicas": part.get("replicas"),
-            "template": {"spec": {"template": template(4), **part.get("spec", {})}},
-        }
-        for number, part in enumerate(parts)
-    ]
-    for made, part in zip(body["spec"]["replicatedJobs"], parts, strict=True):
-        made["template"]["spec"]["template"]["spec"] |= part.get("pod", {})
-    return body
-
-
-def view(body: dict[str, Any]) -> WorkloadView:
-    decode = job_set if "replicatedJobs" in body["spec"] else batch_job
-    return decode(json.dumps(body).encode())
 
 
 def workloads(state: ClusterCache) -> Workloads:
@@ -131,20 +79,6 @@ def pod(name: str, *, accepted: bool = True, **rest: Any) -> PodView:
         phase=PodPhase.RUNNING if accepted else PodPhase.PENDING,
         **rest,
     )
-
-
-@pytest.mark.parametrize(
-    ("spec", "pods"),
-    [
-        ({}, 1),
-        ({"parallelism": 3}, 3),
-        ({"parallelism": 3, "completions": 2}, 2),
-        ({"parallelism": 0}, 0),
-    ],
-)
-def test_a_job_asks_for_the_pods_that_it_runs_at_a_time(spec: dict[str, Any], pods: int) -> None:
-    (shape,) = view(a_job(**spec)).shapes
-    assert shape.pods == pods
 
 
 def test_a_job_is_let_go_whole_and_charged_until_each_of_its_pods_is(state: ClusterCache) -> None:
@@ -314,44 +248,6 @@ def test_a_mark_counts_for_no_more_pods_than_the_job_has(state: ClusterCache) ->
 def test_as_many_places_are_named_as_are_asked_for() -> None:
     places = PlacesFound(pool="h100", nodes={"a": 1, "b": 1_000_000_000_000})
     assert places.node_names(most=3) == ("a", "b", "b")
-
-
-@pytest.mark.parametrize(
-    "spec", [{"parallelism": MAX_PODS + 1}, {"parallelism": 2_147_483_647, "completions": 20_000}]
-)
-def test_a_job_of_more_pods_than_a_training_job_may_have_is_not_looked_at(
-    spec: dict[str, Any],
-) -> None:
-    with pytest.raises(Undecodable, match="at most 10000 can wait"):
-        view(a_job(**spec))
-    assert view(a_job(parallelism=MAX_PODS)).shapes[0].pods == MAX_PODS
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([{"replicas": 10_001}], "10001 pods"),
-        ([{"replicas": 101, "spec": {"parallelism": 100}}], "10100 pods"),
-        ([{"replicas": 5_001}, {"replicas": 5_000}], "10001 pods"),
-        ([{"replicas": -5, "spec": {"parallelism": -5}}], "-1 pods"),
-        ([{}] * (MAX_SHAPES + 1), "kinds of Jobs"),
-        ([{"spec": {"template": template(-4)}}], "less than nothing"),
-        ([{"pod": {"tolerations": [{"effect": "Foo"}]}}], "effect"),
-        ([{"pod": {"tolerations": [{"operator": "Foo"}]}}], "operator of a toleration"),
-        ([{"pod": {"affinity": required({"key": "k", "operator": "Foo"})}}], "node affinity"),
-    ],
-)
-def test_a_job_set_that_no_pods_can_be_made_of_is_not_looked_at(
-    parts: list[dict[str, Any]], message: str
-) -> None:
-    with pytest.raises(Undecodable, match=message):
-        view(job_set_of(parts))
-
-
-def test_quantities_of_a_job_set_may_be_integers() -> None:
-    container = {"resources": {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": 2}}}
-    (shape,) = view(job_set_of([{"pod": {"containers": [container]}}])).shapes
-    assert shape.requests == {"nvidia.com/gpu": 4, "cpu": 2000}
 
 
 def test_a_workload_waits_with_the_value_of_its_class_and_not_with_what_it_says(
