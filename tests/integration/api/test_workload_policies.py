@@ -130,7 +130,8 @@ def test_a_job_set_that_a_job_only_names_as_its_owner_frees_it_of_no_rule(
         ):
             with pytest.raises(AssertionError, match=refusal):
                 kubectl(*patch, json.dumps({"metadata": metadata}))
-        kubectl(*patch, json.dumps({"spec": {"suspend": False}}), f"--as={CONTROLLER}")
+        resume = json.dumps({"spec": {"suspend": False}})
+        kubectl(*patch, resume, f"--as={CONTROLLER}", "--dry-run=server")
         kubectl("delete", "job", "any", "-n", namespace, "--wait=false")
         own = waiting_job()
         own["metadata"]["name"] = "own"
