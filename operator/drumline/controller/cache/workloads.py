@@ -30,7 +30,7 @@ from drumline.controller.conversion.workloads import (
 from drumline.kube.kinds import PODS, Resource
 from drumline.kube.views import PlacementView, PodView, WorkloadView
 from drumline.lifecycle.plan.acceptance import refusal_for
-from drumline.scheduling.decisions import Blocked, BlockReason, Placed
+from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Placed
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scope import InstallationScope
 
@@ -321,7 +321,7 @@ def _refused(workload: ForeignWorkload, error: Exception) -> WorkloadInLine:
     return WorkloadInLine(
         workload=workload,
         reason=NO_PRIORITY_CLASS if is_unknown else str(refusal_for(error).reason),
-        message=refusal_for(error).message,
+        message=refusal_for(error).message[:MAX_MESSAGE_CHARS],
     )
 
 

@@ -19,7 +19,7 @@ import msgspec
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.held import FOREIGN_USER
-from drumline.controller.conversion.nodes import ANY_GPUS, GpuUnits, resources_of
+from drumline.controller.conversion.nodes import ANY_GPUS, MAX_AMOUNT, GpuUnits, resources_of
 from drumline.kube.events import Regarding
 from drumline.kube.views import ExpressionView, PlacementView, TolerationView
 from drumline.kube.workloads import MAX_PODS
@@ -74,17 +74,18 @@ class ForeignWorkload:
     """Whether other pods of it run: these ones start one by one."""
 
     def gpus(self, pools: Mapping[str, GpuPoolSpec]) -> int:
-        """GPUs, as pools count them, of all its pods."""
+        """GPUs, as pools count them, of all its pods; at most as many as are counted at all."""
         worth = {
             name: value
             for spec in pools.values()
             for name, value in GpuUnits.of(spec).worth.items()
         }
-        return sum(
+        asked = sum(
             shape.pods * amount * worth.get(name, 0)
             for shape in self.shapes
             for name, amount in shape.requests.items()
         )
+        return min(asked, MAX_AMOUNT)
 
 
 class PlacesFound(msgspec.Struct, frozen=True):

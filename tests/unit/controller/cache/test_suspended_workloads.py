@@ -285,6 +285,19 @@ def test_a_workload_that_cannot_be_scheduled_stops_no_other(state: ClusterCache)
     assert workloads(state).waiting_for("research") == (refused,)
 
 
+def test_gpus_beyond_all_measure_fit_into_the_status_of_a_queue(state: ClusterCache) -> None:
+    """No API server has checked how much a template of a JobSet asks for."""
+    container = {"resources": {"limits": {"nvidia.com/gpu": 9_000_000_000_000_000_000}}}
+    body = job_set_of([{"replicas": 10_000, "pod": {"containers": [container]}}])
+    state.on_workload(JOB_SETS, None, view(body))
+    (gang,) = state.scheduling.pending()
+    blocked = decide(
+        snapshot=state.scheduling.snapshot(now=NOW), pending=[gang], policy=Policy(), now=NOW
+    ).blocked
+    (waiting,) = workloads(state).explain(blocked, queues={gang.uid: gang.queue})
+    assert waiting.workload.gpus(POOLS) == 2**48
+
+
 def test_a_job_that_is_suspended_again_waits_again(state: ClusterCache) -> None:
     body = a_job()
     state.on_workload(JOBS, None, view(body))
