@@ -1063,4 +1063,4 @@ def test_foreign_pods_name_a_queue_where_the_owner_wants_that(
         assert "system:serviceaccount:" in policy["spec"]["matchConditions"][0]["expression"]
     variables = rendered["drumline-operator-foreign-pods"]["spec"]["variables"]
     expressions = {each["name"]: each["expression"] for each in variables}
-    assert '["amd.com/gpu"].exists(' in expressions["hasGpus"]
+    assert 'name in ["amd.com/gpu"]' in expressions["hasGpus"]

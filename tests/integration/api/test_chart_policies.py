@@ -29,8 +29,8 @@ def namespace(kubectl: Kubectl) -> Iterator[str]:
     kubectl("delete", "namespace", name, "--wait=false")
 
 
-def notebook(*, queue: str = "", gpus: int | None = 1) -> str:
-    limits = {} if gpus is None else {"nvidia.com/gpu": str(gpus)}
+def notebook(*, queue: str = "", gpus: int | None = 1, resource: str = "nvidia.com/gpu") -> str:
+    limits = {} if gpus is None else {resource: str(gpus)}
     labels = {"drumline.dev/queue": queue} if queue else {}
     pod = {
         "apiVersion": "v1",
@@ -119,7 +119,7 @@ def in_force(
     helm: Helm, kubectl: Kubectl, namespace: str, *values: str, names: tuple[str, ...]
 ) -> Iterator[None]:
     """What these values of the chart add, for one namespace alone."""
-    settings = [f"--set={value}=true" for value in values]
+    settings = [f"--set={value if '=' in value else f'{value}=true'}" for value in values]
     template = ("template", namespace, CHART, "-n", "elsewhere", *settings)
     policies = [
         each
@@ -188,6 +188,56 @@ def test_a_label_that_a_queue_was_named_by_stays_by_every_way_to_write_it(
             with pytest.raises(AssertionError, match="gives it no labels or annotations"):
                 kubectl("create", "--raw", pods, "-f", "-", stdin=binding(**{field: {QUEUE: "x"}}))
         kubectl("create", "--raw", pods, "-f", "-", stdin=binding(labels={"other": "label"}))
+        kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+
+
+def test_slices_of_gpus_are_gpus(helm: Helm, kubectl: Kubectl, namespace: str) -> None:
+    """By the prefix of their resources: nobody has to list the profiles of MIG."""
+    with in_force(helm, kubectl, namespace, "foreignPods.enabled", names=POLICIES):
+        user = Submitter(kubectl, namespace)
+        needs_label = "needs the label drumline.dev/queue"
+        assert needs_label in user.wait_for_refusal(notebook())
+        assert needs_label in user.refusal(notebook(resource="nvidia.com/mig-1g.10gb"))
+        assert user.refusal(notebook(resource="nvidia.com/mig-1g.10gb", gpus=0)) == ""
+        assert user.refusal(notebook(resource="example.com/nic")) == ""
+
+
+def test_no_toleration_and_no_node_of_its_own_gets_a_pod_to_promised_places(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    everything, promised = {"operator": "Exists"}, {"key": "drumline.dev/promised"}
+
+    def tolerating(*tolerations: Json, gpus: int | None = 1, **spec: Any) -> str:
+        pod = json.loads(notebook(queue="research", gpus=gpus))
+        pod["spec"] |= {"tolerations": tolerations, **spec}
+        return json.dumps(pod)
+
+    kubectl("create", "-n", namespace, "-f", "-", stdin=tolerating(everything))
+    values = ("foreignPods.enabled", "guardedPools={gpus}")
+    with in_force(helm, kubectl, namespace, *values, names=POLICIES):
+        user = Submitter(kubectl, namespace)
+        neither = "tolerates neither the taint drumline.dev/promised"
+        assert neither in user.wait_for_refusal(tolerating(everything))
+        for toleration in (
+            {**everything, "effect": "NoSchedule"},
+            {**everything, **promised},
+            {"operator": "Equal", "value": "x", **promised},
+        ):
+            assert neither in user.refusal(tolerating(toleration)), toleration
+        for toleration in (
+            {**everything, "effect": "NoExecute"},
+            {**everything, "key": "nvidia.com/gpu"},
+        ):
+            assert user.refusal(tolerating(toleration)) == "", toleration
+        assert user.refusal(tolerating(everything, gpus=None)) == ""
+        assert "names no node" in user.refusal(tolerating(nodeName="nowhere"))
+
+        kubectl("label", "pod", "notebook", "-n", namespace, "seen=before")  # it stays as it was
+        kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+        kubectl("create", "-n", namespace, "-f", "-", stdin=tolerating())
+        more = json.dumps({"spec": {"tolerations": [everything]}})
+        with pytest.raises(AssertionError, match=neither):
+            kubectl("patch", "pod", "notebook", "-n", namespace, "-p", more)
         kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
 
 
