@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -88,18 +88,28 @@ class Submitter:
 
     def refusal(self, text: str) -> str:
         """Why the API server would not take it; empty: it would."""
-        try:
-            self._create(text)
-        except AssertionError as error:
-            return str(error)
-        return ""
+        return refusal_of(lambda: self._create(text))
 
     def wait_for_refusal(self, text: str) -> str:
-        """The same once the policy is in force: the API server does not say when that is."""
-        deadline = time.monotonic() + 120
-        while not (refusal := self.refusal(text)):
-            assert time.monotonic() < deadline, "the policy has no effect"
-        return refusal
+        """The same once the policy is in force."""
+        return wait_until_refused(lambda: self._create(text))
+
+
+def refusal_of(attempt: Callable[[], object]) -> str:
+    """What kubectl says of a request that is refused; empty: it is not."""
+    try:
+        attempt()
+    except AssertionError as error:
+        return str(error)
+    return ""
+
+
+def wait_until_refused(attempt: Callable[[], object]) -> str:
+    """The same once a policy is in force: the API server does not say when that is."""
+    deadline = time.monotonic() + 120
+    while not (refusal := refusal_of(attempt)):
+        assert time.monotonic() < deadline, "the policy has no effect"
+    return refusal
 
 
 def wait_for_right(kubectl: Kubectl, namespace: str, user: str, verb: str, kind: str) -> None:
@@ -322,6 +332,43 @@ def test_jobs_that_wait_are_the_operator_s_to_resume(
                 kubectl(*patch, json.dumps(body))
         kubectl(*patch, json.dumps({"spec": {"parallelism": 2}}))
         kubectl("delete", "job", "any", "-n", namespace, "--wait=false")
+
+
+def test_of_jobs_the_operator_changes_what_resuming_them_takes_and_nothing_else(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    account = f"elsewhere:{namespace}-drumline-operator"
+    admin = ("create", "clusterrolebinding", namespace, "--clusterrole=cluster-admin")
+    kubectl(*admin, f"--serviceaccount={account}")
+    values = ("foreignPods.enabled", "foreignPods.admission.enabled")
+    try:
+        with in_force(helm, kubectl, namespace, *values, names=("-resumed",)):
+            job = json.loads(workload("Job", queue="research"))
+            for name, labels in (("other", {}), ("any", {QUEUE: "research"})):
+                job["metadata"] = {"name": name, "labels": labels}
+                kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(job))
+            operator = f"--as=system:serviceaccount:{account}"
+            patch = ("patch", "-n", namespace, operator, "--type=merge", "-p")
+            resume = {"spec": {"suspend": False}}
+            other = ("job", "other", "--dry-run=server")
+            refusal = wait_until_refused(lambda: kubectl(*patch, json.dumps(resume), *other))
+            assert "no Job or JobSet but those that wait" in refusal
+            for change in (
+                {"spec": {"parallelism": 0}},
+                {"spec": {"template": {"spec": {"tolerations": [{"operator": "Exists"}]}}}},
+                {"metadata": {"labels": {QUEUE: "other"}}},
+            ):
+                with pytest.raises(AssertionError, match="changes nothing of a Job or JobSet but"):
+                    kubectl(*patch, json.dumps(change), "job", "any")
+            pod = {"metadata": {"labels": {"a": "b"}}, "spec": {"nodeSelector": {"c": "d"}}}
+            metadata = {"annotations": {"drumline.dev/admitted": "{}"}}
+            whole = {"metadata": metadata, "spec": {"suspend": False, "template": pod}}
+            kubectl(*patch, json.dumps(whole), "job", "any")
+            with pytest.raises(AssertionError, match="no Job or JobSet but those that wait"):
+                kubectl(*patch, json.dumps({"spec": {"suspend": True}}), "job", "any")
+            kubectl("delete", "job", "any", "other", "-n", namespace, "--wait=false")
+    finally:
+        kubectl("delete", "clusterrolebinding", namespace)
 
 
 def gated_notebook() -> str:

@@ -30,21 +30,24 @@ PATHS = {
 
 @contextmanager
 def operator_policy(api: Kube, *settings: str) -> Iterator[None]:
-    """The policy by which the API server compares what the chart's operator changes of pods."""
+    """The policies by which the API server compares what the chart's operator changes of pods, and
+    of Jobs and JobSets."""
     chart = _chart(settings, release="drumline", namespace=NAMESPACE)
     made = [
         each
         for each in chart
         if each["kind"].startswith("ValidatingAdmissionPolicy")
-        and each["metadata"]["name"] == "drumline-operator-pods"
+        and each["metadata"]["name"] in ("drumline-operator-pods", "drumline-operator-resumed")
     ]
     for manifest in made:
         api.ensure(manifest)
     try:
         yield
     finally:
-        for plural in ("validatingadmissionpolicybindings", "validatingadmissionpolicies"):
-            api.delete(plural, "drumline-operator-pods")
+        for manifest in reversed(made):  # a binding before its policy
+            is_policy = manifest["kind"] == "ValidatingAdmissionPolicy"
+            plural = f"validatingadmission{'policies' if is_policy else 'policybindings'}"
+            api.delete(plural, manifest["metadata"]["name"])
 
 
 @contextmanager
