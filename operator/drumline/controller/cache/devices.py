@@ -44,8 +44,8 @@ class DeviceCache:
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
         """By claim: allocations that were written and not seen yet."""
-        self._allocated: dict[Key, tuple[str, int]] = {}
-        """By claim: the member's pod for which this process allocated it, and how many devices."""
+        self._allocated: set[Key] = set()
+        """Claims that this process allocated, for members alone."""
 
     def on_slice(self, old: DeviceSliceView | None, new: DeviceSliceView | None) -> set[str]:
         """Take in an event of a ResourceSlice; returns the nodes whose devices it is about."""
@@ -72,7 +72,7 @@ class DeviceCache:
         if new is None or new.devices:
             self._assumed.pop(key, None)
         if new is None:
-            self._allocated.pop(key, None)
+            self._allocated.discard(key)
         named = {device for each in (old, new) if each is not None for device in each.devices}
         known = (self._nodes.get((device.driver, device.pool), set()) for device in named)
         return {node for nodes in known for node in nodes if node}
@@ -94,14 +94,16 @@ class DeviceCache:
             requests: how many each pod there requests, by uid. Members that are not bound yet need
                 not be among them.
         """
-        counted = {**dict(self._allocated.values()), **requests}
+        left = dict(requests)
         usable = 0
         for device in self._untainted(node, driver=driver):
             holder = self._holders.get(device)
             if holder is None:
                 usable += 1
-            elif holder.is_extended and counted.get(holder.owner_uid, 0) > 0:
-                counted[holder.owner_uid] -= 1
+            elif holder.is_extended and holder.owner_uid in left:
+                usable += left[holder.owner_uid] > 0
+                left[holder.owner_uid] -= 1
+            elif Key(holder.namespace, holder.name) in self._allocated:
                 usable += 1
         return usable
 
@@ -120,13 +122,13 @@ class DeviceCache:
         }
         return named.values()
 
-    def assume(self, key: Key, devices: tuple[DeviceName, ...], *, pod_uid: str) -> None:
-        """An allocation is being written for a member's pod.
+    def assume(self, key: Key, devices: tuple[DeviceName, ...]) -> None:
+        """An allocation is being written for a member: nobody else gets these devices.
 
-        Nobody else gets these devices until the watch shows it.
+        Once the watch shows it they are the member's, whether its pod is bound or not.
         """
         self._assumed[key] = devices
-        self._allocated[key] = (pod_uid, len(devices))
+        self._allocated.add(key)
 
     def assumed(self, key: Key) -> tuple[DeviceName, ...]:
         """What was allocated to this claim by a write that was not seen yet, if there is one."""
@@ -135,7 +137,7 @@ class DeviceCache:
     def forget(self, key: Key) -> None:
         """It was not written after all."""
         self._assumed.pop(key, None)
-        self._allocated.pop(key, None)
+        self._allocated.discard(key)
 
     def _untainted(self, node: str, *, driver: str) -> list[DeviceName]:
         return [

@@ -161,7 +161,7 @@ class DeviceBinder:
         if claim is None:
             return False
         chosen = tuple(free[:count])
-        self._devices.assume(key, chosen, pod_uid=pod.uid)
+        self._devices.assume(key, chosen)
         try:
             await self._write(pod, claim, node=node, devices=chosen)
         except KubeError as error:

@@ -130,7 +130,7 @@ def test_a_claim_hides_no_more_devices_than_its_pod_requests(
 
 def test_devices_of_a_member_that_is_not_bound_yet_are_its_place_s() -> None:
     cache, key = filled(a_slice(a={}, b={}, c={}, d={})), Key("team", "pod-gpus")
-    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),), pod_uid="ours")
+    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),))
     claim = a_claim("pod-gpus", "a", owner="ours")
     cache.on_claim(a_claim("pod-gpus"), claim)
     forged = a_claim("forged", "b", "c", owner="ours")
@@ -158,7 +158,7 @@ def test_a_node_counts_the_devices_that_a_pod_has_beside_its_requests() -> None:
 
 def test_what_was_written_and_not_seen_is_given_to_nobody_else() -> None:
     cache, key = filled(a_slice(a={}, b={})), Key("team", "pod-gpus")
-    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),), pod_uid="ours")
+    cache.assume(key, (DeviceName(DRIVER, "node-0", "a"),))
     assert free(cache) == ["b"]
     cache.on_claim(None, a_claim("pod-gpus"))  # made, not allocated: an earlier version
     assert free(cache) == ["b"]
