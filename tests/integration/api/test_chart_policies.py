@@ -222,7 +222,9 @@ def test_no_toleration_and_no_node_of_its_own_gets_a_pod_to_promised_places(
         pod["spec"] |= {"tolerations": tolerations, **spec}
         return json.dumps(pod)
 
-    kubectl("create", "-n", namespace, "-f", "-", stdin=tolerating(everything))
+    before = json.loads(tolerating(everything))
+    before["metadata"]["name"] = "before"
+    kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(before))
     values = ("foreignPods.enabled", "guardedPools={gpus}")
     with in_force(helm, kubectl, namespace, *values, names=POLICIES):
         user = Submitter(kubectl, namespace)
@@ -242,13 +244,13 @@ def test_no_toleration_and_no_node_of_its_own_gets_a_pod_to_promised_places(
         assert user.refusal(tolerating(everything, gpus=None)) == ""
         assert "names no node" in user.refusal(tolerating(nodeName="nowhere"))
 
-        kubectl("label", "pod", "notebook", "-n", namespace, "seen=before")  # it stays as it was
-        kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+        kubectl("label", "pod", "before", "-n", namespace, "other=label")  # it stays as it was
         kubectl("create", "-n", namespace, "-f", "-", stdin=tolerating())
-        more = json.dumps({"spec": {"tolerations": [everything]}})
+        value = {**everything, **promised}
+        more = json.dumps([{"op": "add", "path": "/spec/tolerations/-", "value": value}])
         with pytest.raises(AssertionError, match=neither):
-            kubectl("patch", "pod", "notebook", "-n", namespace, "-p", more)
-        kubectl("delete", "pod", "notebook", "-n", namespace, "--force")
+            kubectl("patch", "pod", "notebook", "-n", namespace, "--type=json", "-p", more)
+        kubectl("delete", "pod", "before", "notebook", "-n", namespace, "--force")
 
 
 def test_a_pod_gets_no_gpus_after_its_creation(kubectl: Kubectl, namespace: str) -> None:
