@@ -346,7 +346,7 @@ def test_of_jobs_the_operator_changes_what_resuming_them_takes_and_nothing_else(
     try:
         with in_force(helm, kubectl, namespace, *values, names=("-resumed",)):
             job = json.loads(workload("Job", queue="research"))
-            for name, labels in (("other", {}), ("any", {QUEUE: "research"})):
+            for name, labels in (("other", {"app": "any"}), ("any", {QUEUE: "research"})):
                 job["metadata"] = {"name": name, "labels": labels}
                 kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(job))
             operator = f"--as=system:serviceaccount:{account}"
