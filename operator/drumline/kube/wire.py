@@ -198,11 +198,21 @@ class BatchJobSpec(_Wire, frozen=True, gc=False):
     suspend: bool | None = None
 
 
+class ReplicatedJobStatus(_Wire, frozen=True, gc=False):
+    """What has become of the Jobs of one kind in a JobSet."""
+
+    name: str
+    succeeded: int | None = None
+
+
 class BatchJobStatus(_Wire, frozen=True, gc=False):
     """A Job's status, or a JobSet's."""
 
     conditions: list[Condition] | None = None
     succeeded: int | None = None
+    """Pods of a Job."""
+    replicated_jobs_status: list[ReplicatedJobStatus] | None = None
+    """Of a JobSet."""
 
 
 _UNSEEN = BatchJobStatus()

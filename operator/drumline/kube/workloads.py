@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
@@ -46,33 +47,47 @@ def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
     """
     stored = decoded(_job_set_decoder, raw)
     try:
-        shapes = _shapes(stored.spec.replicated_jobs)
+        ended = {
+            each.name: each.succeeded or 0 for each in stored.status.replicated_jobs_status or ()
+        }
+        shapes = _shapes(stored.spec.replicated_jobs, ended=ended)
     except ValueError as error:
         raise Undecodable(str(error)) from error
     return _view(stored, shapes=shapes)
 
 
-def _shapes(replicated: list[wire.ReplicatedJob]) -> tuple[ShapeView, ...]:
+def _shapes(
+    replicated: list[wire.ReplicatedJob], *, ended: Mapping[str, int]
+) -> tuple[ShapeView, ...]:
+    """`ended`: how many Jobs of each name have succeeded, whose pods are gone."""
     if len(replicated) > MAX_SHAPES:
         raise ValueError(f"{len(replicated)} kinds of Jobs, and at most {MAX_SHAPES} can wait")
     shapes = tuple(
-        _shape(each.name, each.template.spec, times=_or_one(each.replicas)) for each in replicated
+        _shape(each.name, each.template.spec, times=_left(each, ended=ended.get(each.name, 0)))
+        for each in replicated
     )
     _check_pods(sum(shape.pods for shape in shapes))
     return shapes
 
 
+def _left(replicated: wire.ReplicatedJob, *, ended: int) -> int:
+    times = _or_one(replicated.replicas)
+    return times if times < 0 else max(0, times - max(0, ended))
+
+
 def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0) -> ShapeView:
     """The pods that so many Jobs of this spec run at a time, without those that succeeded.
+
+    A Job without `completions` is a queue of work: once a pod of it has succeeded none is made
+    anew, and it ends with the last one.
 
     Raises:
         ValueError: Too many of them, or what no pod can ask for: nobody has checked the templates
             of a JobSet.
     """
     parallel = _or_one(spec.parallelism)
-    pods = parallel * times
-    if spec.completions is not None:
-        pods = min(parallel, max(0, spec.completions - succeeded)) * times
+    most = parallel if spec.completions is None else spec.completions
+    pods = min(parallel, max(0, most - succeeded)) * times
     _check_pods(pods if min(parallel, times) >= 0 else -1)
     template = spec.template.spec
     requests = pod_requests(_defaulted(template))

@@ -8,7 +8,14 @@ import pytest
 
 from drumline.kube.codec import Undecodable
 from drumline.kube.workloads import MAX_PODS, MAX_SHAPES
-from tests.unit.controller.workload_bodies import a_job, job_set_of, required, template, view
+from tests.unit.controller.workload_bodies import (
+    a_job,
+    a_job_set,
+    job_set_of,
+    required,
+    template,
+    view,
+)
 
 
 @pytest.mark.parametrize(
@@ -61,3 +68,19 @@ def test_quantities_of_a_job_set_may_be_integers() -> None:
     container = {"resources": {"limits": {"nvidia.com/gpu": 4}, "requests": {"cpu": 2}}}
     (shape,) = view(job_set_of([{"pod": {"containers": [container]}}])).shapes
     assert shape.requests == {"nvidia.com/gpu": 4, "cpu": 2000}
+
+
+def test_pods_that_have_succeeded_are_none_that_will_run() -> None:
+    def pods(body: dict[str, Any], **status: Any) -> list[int]:
+        return [shape.pods for shape in view({**body, "status": status}).shapes]
+
+    queue_of_work = a_job(parallelism=4)
+    assert pods(queue_of_work) == [4]
+    assert pods(queue_of_work, succeeded=3) == [1]
+    assert pods(queue_of_work, succeeded=5) == [0]
+    assert pods(a_job(parallelism=4, completions=9), succeeded=3) == [4]
+    assert pods(a_job(parallelism=4, completions=9), succeeded=7) == [2]
+    ended = [{"name": "driver", "succeeded": 0}, {"name": "workers", "succeeded": 2}]
+    assert pods(a_job_set(replicas=3)) == [1, 6]
+    assert pods(a_job_set(replicas=3), replicatedJobsStatus=ended) == [1, 2]
+    assert pods(a_job_set(replicas=1), replicatedJobsStatus=ended) == [1, 0]
