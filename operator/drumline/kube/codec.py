@@ -238,6 +238,12 @@ def _container_view(status: wire.ContainerStatus, *, is_sidecar: bool = False) -
     )
 
 
+def taint_view(taint: wire.Taint) -> TaintView:
+    """Of a node or a device."""
+    added = taint.time_added or ""
+    return TaintView(key=taint.key, effect=taint.effect, value=taint.value, added_time=added)
+
+
 def _node_view(wire_node: wire.Node) -> NodeView:
     metadata, spec, status = wire_node.metadata, wire_node.spec, wire_node.status
     ready = [c for c in status.conditions or () if c.type == "Ready"]
@@ -251,15 +257,7 @@ def _node_view(wire_node: wire.Node) -> NodeView:
             for name, text in (metadata.annotations or {}).items()
             if name.startswith(OUR_PREFIX) or name == _END_OF_NODE
         },
-        taints=tuple(
-            TaintView(
-                key=taint.key,
-                effect=taint.effect,
-                value=taint.value,
-                added_time=taint.time_added or "",
-            )
-            for taint in spec.taints or ()
-        ),
+        taints=tuple(map(taint_view, spec.taints or ())),
         conditions=tuple(map(_condition_view, filter(_is_bad, status.conditions or ()))),
         unschedulable=spec.unschedulable,
         allocatable={

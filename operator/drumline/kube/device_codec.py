@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from drumline.kube import wire
-from drumline.kube.codec import decoded
+from drumline.kube.codec import decoded, taint_view
 from drumline.kube.device_views import DeviceName, DeviceSliceView, DeviceView, ResourceClaimView
-from drumline.kube.views import TaintView
 
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim that stands for an extended resource."""
@@ -132,13 +131,5 @@ def _device_view(device: _Device) -> DeviceView:
         name=device.name,
         kind=(kind.string if kind is not None else None) or "",
         is_shared=bool(device.allow_multiple_allocations),
-        taints=tuple(
-            TaintView(
-                key=taint.key,
-                effect=taint.effect,
-                value=taint.value,
-                added_time=taint.time_added or "",
-            )
-            for taint in device.taints or ()
-        ),
+        taints=tuple(map(taint_view, device.taints or ())),
     )
