@@ -44,7 +44,9 @@ class MatrixTurns:
         mine = self._mine
         boxes = () if mine is None else mine.boxes
         pieces = self._exchanged(
-            [part.flatten() for part in parts], sizes=[box.elements for box in boxes]
+            [part.flatten() for part in parts],
+            sizes=[box.elements for box in boxes],
+            like=parts[0],
         )
         if mine is None:
             return None
@@ -70,7 +72,7 @@ class MatrixTurns:
                 else whole.new_zeros(0)
                 for box in mine.boxes
             ]
-        pieces = self._exchanged(sent, sizes=[part.numel() for part in like], of=like[0])
+        pieces = self._exchanged(sent, sizes=[part.numel() for part in like], like=like[0])
         return [piece.view(part.shape) for piece, part in zip(pieces, like, strict=True)]
 
     @property
@@ -79,18 +81,15 @@ class MatrixTurns:
         return self.gathers[rank] if rank < len(self.gathers) else None
 
     def _exchanged(
-        self, sent: Sequence[Tensor], *, sizes: Sequence[int], of: Tensor | None = None
+        self, sent: Sequence[Tensor], *, sizes: Sequence[int], like: Tensor
     ) -> list[Tensor]:
         """What every rank has for this one, of these sizes; those that are not named have none."""
         first = self.gathers[0]
         ranks = first.group.size()
         outgoing = [len(piece) for piece in sent] + [0] * (ranks - len(sent))
         incoming = [*sizes, *[0] * (ranks - len(sizes))]
-        example = sent[0] if sent else of
-        if example is None:
-            raise ValueError("nothing says of which type an exchange without parts is")
-        room = example.new_empty(sum(incoming))
-        packed = torch.cat(list(sent)) if sent else example.new_empty(0)
+        room = like.new_empty(sum(incoming))
+        packed = torch.cat(list(sent)) if sent else like.new_empty(0)
         with step_part("all_to_all", first.axis):
             dist.all_to_all_single(room, packed, incoming, outgoing, group=first.group)
         ends = list(itertools.accumulate(sizes))
