@@ -74,7 +74,7 @@ class Packed:
 
     def weight(self, *, features: int, dtype: torch.dtype) -> Tensor:
         """What this stands for, shape O I."""
-        table = torch.tensor(levels(), device=self.codes.device)
+        table = _table(self.codes.device)
         both = torch.stack((self.codes >> 4, self.codes & 15), dim=-1).flatten(1)[:, :features]
         ratios_OI = table[both.int()]
         scales_ON = _unpacked(self.scales, self.steps)
@@ -95,10 +95,15 @@ def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
     if doubly:
         scales, steps = _pack_scales(scales)
     ratios_ONG = blocks_ONG / _unpacked(scales, steps).clamp(min=_TINY)[..., None]
-    table = torch.tensor(levels(), device=weight_OI.device)
+    table = _table(weight_OI.device)
     codes = torch.bucketize(ratios_ONG, (table[1:] + table[:-1]) / 2).to(torch.uint8)
     codes = F.pad(codes.flatten(1)[:, :features], (0, features % 2))
     return Packed(codes=(codes[:, 0::2] << 4) | codes[:, 1::2], scales=scales, steps=steps)
+
+
+def _table(device: torch.device) -> Tensor:
+    """The levels there. Made whenever a weight is used, so no GPU is waited for."""
+    return torch.tensor(levels()).to(device, non_blocking=True)
 
 
 def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:

@@ -101,7 +101,7 @@ class Workers:
         if step % self.config.meets_every_steps and step != self.config.steps:
             return None
         own = [*self._losses.values(), totals.gradient_norm, float(totals.votes * self.count)]
-        sums = torch.tensor(own, dtype=torch.float64, device=self.whole.device)
+        sums = torch.tensor(own, dtype=torch.float64).to(self.whole.device, non_blocking=True)
         with step_part("all_reduce", "world"):
             dist.all_reduce(sums)  # all ranks of a worker have the same values
         means: list[float] = (sums / self.whole.layout.world_size).tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list

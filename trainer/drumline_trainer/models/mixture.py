@@ -83,9 +83,13 @@ def _of_rows(bias: Tensor, counts_X: Tensor, rows: Tensor) -> Tensor:
 class Dispatch(nn.Module):
     """Where the experts are: here."""
 
-    def forward(self, rows_RD: Tensor, counts_X: Tensor, experts: Experts) -> Tensor:
+    def announced(self, counts_X: Tensor) -> Any:
+        """Of `counts_X` rows for each expert; what `forward` wants to know of them."""
+        return counts_X
+
+    def forward(self, rows_RD: Tensor, announced: Any, experts: nn.Module) -> Tensor:
         """What the experts make of rows that are sorted by expert, in the same order."""
-        return experts(rows_RD, counts_X)
+        return experts(rows_RD, announced)
 
 
 class MixtureOfExperts(nn.Module):
@@ -108,7 +112,7 @@ class MixtureOfExperts(nn.Module):
             if config.shared_experts
             else None
         )
-        self.dispatch: nn.Module = Dispatch()
+        self.dispatch: Dispatch = Dispatch()
         self.sequence_counts: nn.Module = nn.Identity()
 
     def forward(self, x_BSD: Tensor) -> Tensor:
@@ -116,30 +120,36 @@ class MixtureOfExperts(nn.Module):
         scores_BSX = self.router(x_BSD).softmax(dim=-1, dtype=torch.float32)
         shares_BSK, chosen_BSK = scores_BSX.topk(self.per_token, dim=-1)
         shares_BSK = shares_BSK / shares_BSK.sum(dim=-1, keepdim=True)
-        out_BSD = self._through_experts(x_BSD, chosen_BSK, shares_BSK.to(x_BSD.dtype))
+        expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
+        announced = self.dispatch.announced(self._counts(expert_of_R))
+        shared_BSD = None if self.shared is None else self.shared(x_BSD)  # while counts travel
+        rows_RD = self._through_experts(x_BSD, order_R, announced)
+        rows_BSKD = rows_RD.view(*chosen_BSK.shape, -1)
+        out_BSD = (rows_BSKD * shares_BSK.to(x_BSD.dtype).unsqueeze(-1)).sum(dim=2)
         if self.balance_weight and self.training and torch.is_grad_enabled():
             out_BSD = self._balanced(out_BSD, scores_BSX, chosen_BSK)
-        return out_BSD if self.shared is None else out_BSD + self.shared(x_BSD)
+        return out_BSD if shared_BSD is None else out_BSD + shared_BSD
 
-    def _through_experts(self, x_BSD: Tensor, chosen_BSK: Tensor, shares_BSK: Tensor) -> Tensor:
-        """Sort copies of the tokens by expert, let the experts work, put them back, add them up."""
-        expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
-        place_R = order_R.argsort()
-        every_X = torch.arange(self.count, device=x_BSD.device)
+    def _counts(self, expert_of_R: Tensor) -> Tensor:
+        every_X = torch.arange(self.count, device=expert_of_R.device)
         ends_X = torch.searchsorted(expert_of_R, every_X, right=True)  # unlike bincount: no waiting
-        counts_X = ends_X.diff(prepend=ends_X.new_zeros(1))
+        return ends_X.diff(prepend=ends_X.new_zeros(1))
+
+    def _through_experts(self, x_BSD: Tensor, order_R: Tensor, announced: Any) -> Tensor:
+        """Sort copies of the tokens by expert, let the experts work, put them back."""
+        place_R = order_R.argsort()
         rows_RD = x_BSD.flatten(0, 1).repeat_interleave(self.per_token, dim=0)
         rows_RD = _Permuted.apply(rows_RD, order_R, place_R)
-        rows_RD = self.dispatch(rows_RD, counts_X, self.experts)
-        rows_RD = _Permuted.apply(rows_RD, place_R, order_R)
-        rows_BSKD = rows_RD.view(*chosen_BSK.shape, -1)
-        return (rows_BSKD * shares_BSK.unsqueeze(-1)).sum(dim=2)
+        rows_RD = self.dispatch(rows_RD, announced, self.experts)
+        return _Permuted.apply(rows_RD, place_R, order_R)
 
     def _balanced(self, out_BSD: Tensor, scores_BSX: Tensor, chosen_BSK: Tensor) -> Tensor:
         if self.loss_scale is None:
             raise RuntimeError("models.mixture.set_loss_scale comes before the first forward pass")
         loss = balance_loss(scores_BSX, chosen_BSK, sequence_counts=self.sequence_counts)
-        scale = torch.as_tensor(self.loss_scale, device=loss.device)
+        scale = self.loss_scale
+        if not isinstance(scale, Tensor):
+            scale = torch.full((), scale, device=loss.device)  # unlike a copy: no waiting
         return _WithGradientOf.apply(out_BSD, self.balance_weight * loss, scale)
 
 

@@ -65,7 +65,8 @@ def clip_gradients(
     """
     held = [(p.copies, g) for p, g in zip(slices, gradients, strict=True) if g.numel()]
     norms = _norms([gradient for _, gradient in held], like=loss).to(loss.device)
-    copies = torch.tensor([float(n) for n, _ in held], dtype=torch.float64).to(norms.device)
+    copies = torch.tensor([float(n) for n, _ in held], dtype=torch.float64)
+    copies = copies.to(norms.device, non_blocking=True)
     own = [
         (norms.square() / copies).sum() / scale**2,
         loss.detach().double() / (world.size(Axis.TENSOR) * scale),

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.models.mixture import Experts, MixtureOfExperts, balance_loss, set_loss_scale
+from drumline_trainer.models.mixture import (
+    Dispatch,
+    MixtureOfExperts,
+    balance_loss,
+    set_loss_scale,
+)
 
 CONFIG = ModelConfig(
     hidden_size=16,
@@ -91,10 +98,11 @@ def test_rows_go_where_dispatch_brings_them() -> None:
     expected = model(X_BSD)
     seen: list[Tensor] = []
 
-    class Elsewhere(nn.Module):
+    class Elsewhere(Dispatch):
         """Experts are worked through from last to first, as another rank might."""
 
-        def forward(self, rows_RD: Tensor, counts_X: Tensor, experts: Experts) -> Tensor:
+        def forward(self, rows_RD: Tensor, announced: Any, experts: nn.Module) -> Tensor:
+            counts_X = announced
             seen.append(counts_X)
             parts = rows_RD.split(counts_X.tolist())
             only = [torch.zeros_like(counts_X) for _ in parts]

@@ -10,11 +10,18 @@ knows how much is coming; then the rows, then the results, back in the order in 
 An expert sees its rows in the order of the ranks, and of each rank's tokens: the order of the
 batch, whatever the number of ranks. Any expert, and any rank, may get none.
 
+How many rows travel is known when the router is done, and the host has to know it, as sizes of
+messages are its to give: it waits for the counts once a layer, and for nothing else. They leave
+first, and what needs no rows from elsewhere (their order, shared experts) is queued behind them, so
+that the GPU works on while the host waits. Messages of the largest possible size would need no
+waiting, and be as many times as large as the group has ranks.
+
 Shapes: R rows of this rank, D hidden, X experts of all ranks.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, cast
 
@@ -26,42 +33,69 @@ from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
 from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.models.mixture import Dispatch
 
 
-class RemoteDispatch(nn.Module):
+class RemoteDispatch(Dispatch):
     """`models.mixture.Dispatch` where each rank of a group holds a part of the experts."""
 
     def __init__(self, *, group: ProcessGroup) -> None:
         super().__init__()
         self.group = group
 
-    def forward(self, rows_RD: Tensor, counts_X: Tensor, experts: nn.Module) -> Tensor:
+    def announced(self, counts_X: Tensor) -> Any:
+        """Tell the other ranks how many rows come. Collective over the group."""
+        sent = counts_X.view(dist.get_world_size(self.group), -1)
+        received = torch.empty_like(sent)
+        with step_part("all_to_all", Axis.EXPERT):
+            dist.all_to_all_single(received, sent, group=self.group)
+        return _Counts(here=received.sum(dim=0), both=OnHost(torch.stack((sent, received))))
+
+    def forward(self, rows_RD: Tensor, announced: Any, experts: nn.Module) -> Tensor:
         """What the experts make of rows that are sorted by expert, in the same order.
 
-        Collective over the group. Waits for the counts on the host, once.
+        Collective over the group. Waits for the counts on the host.
         """
-        # 1. how many rows come and go
-        sent, received = self._counts(counts_X)
+        # 1. how many rows come and go, by rank and by expert of the rank that gets them
+        counts = cast("_Counts", announced)
+        sent, received = counts.both.wait()
         sending, receiving = [sum(line) for line in sent], [sum(line) for line in received]
         # 2. rows travel to their experts and arrive by rank, then by expert: put in order by expert
         rows = _Exchange.apply(rows_RD, sending, receiving, self.group)
         rows = transposed(rows, received)
         # 3. the experts that are here
-        of_experts = [list(line) for line in zip(*received, strict=True)]
-        counts = torch.tensor([sum(line) for line in of_experts], device=rows.device)
-        rows = experts(rows, counts)
+        rows = experts(rows, counts.here)
         # 4. the same way back
-        rows = transposed(rows, of_experts)
+        rows = transposed(rows, [list(line) for line in zip(*received, strict=True)])
         return _Exchange.apply(rows, receiving, sending, self.group)
 
-    def _counts(self, counts_X: Tensor) -> tuple[list[list[int]], list[list[int]]]:
-        """Rows by rank and by expert of that rank that we send, and by rank and our expert, get."""
-        sent = counts_X.view(dist.get_world_size(self.group), -1)
-        received = torch.empty_like(sent)
-        with step_part("all_to_all", Axis.EXPERT):
-            dist.all_to_all_single(received, sent, group=self.group)
-        counts = cast("list[list[list[int]]]", torch.stack((sent, received)).tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
-        return counts[0], counts[1]
+
+class OnHost:
+    """Whole numbers on their way from the device; the host waits for them and nothing behind."""
+
+    def __init__(self, numbers: Tensor) -> None:
+        self._numbers, self._arrived = numbers, None
+        if numbers.device.type == "cuda":
+            self._numbers = torch.empty(numbers.shape, dtype=numbers.dtype, pin_memory=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def wait(self) -> list[list[list[int]]]:
+        """As nested lists; they have three dimensions."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return cast("list[list[list[int]]]", self._numbers.tolist())  # pyright: ignore[reportUnknownMemberType] - torch does not say what is in the list
+
+
+@dataclass(frozen=True, slots=True)
+class _Counts:
+    """Of rows."""
+
+    here: Tensor
+    """By expert of this rank; on the device."""
+    both: OnHost
+    """Sent, by rank and by expert of that rank, and received, by rank and by our expert."""
 
 
 def transposed(rows_RD: Tensor, counts: list[list[int]]) -> Tensor:
