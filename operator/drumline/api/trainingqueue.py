@@ -177,6 +177,12 @@ class WaitingWorkload(ApiModel):
     """GPUs that it waits for."""
     position: int | None = None
     """Its place in the line of the queue, jobs included; 1 is next. Absent: it is in none yet."""
+    queued_at: Timestamp | None = None
+    """When it began to wait: of a group, when the last pod of it came."""
+    expected_start: Timestamp | None = None
+    """Half of the forecasts of its start are before this. Absent: not known."""
+    expected_start_by: Timestamp | None = None
+    """Nine in ten of them are before this."""
     reason: Annotated[str, Field(max_length=64)]
     """Why it waits, from a closed list."""
     message: Annotated[str, Field(max_length=512)]

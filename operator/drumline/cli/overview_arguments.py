@@ -30,12 +30,14 @@ COMMANDS: Final[Mapping[str, OverviewCommand]] = {
         summary="who waits in a queue, for what, and until when",
         description="Show queues with what they may hold and hold, and the jobs that wait in them"
         " in the operator's order. STARTS is the operator's forecast: half of the futures that it"
-        " looked at are before the first time, nine in ten before the second.",
+        " looked at are before the first time, nine in ten before the second. Pods, Jobs and"
+        " JobSets that wait stand among them.",
     ),
     "why": OverviewCommand(
         summary="why a job waits, who is before it, who holds what it needs",
         description="Explain where one job is: the reason with figures, its place in line and the"
-        " jobs before it, its queue's quota, who holds the GPUs and until when, what to do.",
+        " jobs before it, its queue's quota, who holds the GPUs and until when, what to do. Of a"
+        " pod, a Job or a JobSet also which queue it is charged to.",
     ),
     "nodes": OverviewCommand(
         summary="the nodes of the pools: who holds them, to whom they are promised, which are sick",
@@ -49,7 +51,8 @@ COMMANDS: Final[Mapping[str, OverviewCommand]] = {
     ),
     "usage": OverviewCommand(
         summary="GPU-hours by queue and user, and what they were held for",
-        description="Add up what jobs held in a period. Jobs that were deleted are counted where an"
+        description="Add up what jobs held in a period, and pods that are no job's and still exist"
+        " (FOREIGN). Jobs that were deleted are counted where an"
         " archive is named; of those that were created before the period, a part in proportion to"
         " time.",
     ),
@@ -153,7 +156,12 @@ def _interval(text: str) -> float:
 def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
     """Every option of one of `COMMANDS`."""
     if name == "why":
-        command.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+        command.add_argument(
+            "job",
+            metavar="JOB|TYPE/NAME",
+            help="name of the TrainingJob, or what else waits for a queue, such as pod/NAME,"
+            " job/NAME or jobset/NAME",
+        )
     if name == "queue":
         command.add_argument("queue", nargs="?", metavar="QUEUE", help="default: all")
     if name == "nodes":

@@ -210,6 +210,8 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
         gate=gate_of(metadata, spec),
+        deadline_seconds=spec.active_deadline_seconds,
+        start_time=(status.start_time or "") if spec.active_deadline_seconds else "",
     )
 
 

@@ -152,6 +152,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         containers: Its containers' states.
         init_containers: Its init containers' states, sidecars among them.
         gate: Of a pod that the gate `drumline.dev/queue` holds back; None: it does not.
+        deadline_seconds: It is ended when it has run that long; None: it has no limit.
+        start_time: Of one with a limit: when its kubelet began with it (RFC 3339).
     """
 
     namespace: str
@@ -174,53 +176,13 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
     gate: GateView | None = None
+    deadline_seconds: int | None = None
+    start_time: str = ""
 
     @property
     def finished(self) -> bool:
         """Whether it holds no resources of its node any more."""
         return self.phase in {PodPhase.SUCCEEDED, PodPhase.FAILED}
-
-
-class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Equal pods of a workload.
-
-    Attributes:
-        name: Of the part of the workload that they are; empty where it has one part.
-        pods: How many of them run at a time, of those that are still to end.
-        requests: Of each, by resource name, as kube-scheduler counts.
-        placement: Where they may run.
-    """
-
-    name: str
-    pods: int
-    requests: dict[str, int]
-    placement: PlacementView
-
-
-class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One Job or JobSet.
-
-    Attributes:
-        creation_time: RFC 3339.
-        labels: Only of the `drumline.dev/` prefix.
-        annotations: Only of the `drumline.dev/` prefix.
-        is_child: Whether another workload controls it, and starts it.
-        suspended: Whether it is to have no pods.
-        over: Whether it has ended, or is being deleted.
-        shapes: Its pods.
-    """
-
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str
-    creation_time: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    is_child: bool = False
-    suspended: bool = False
-    over: bool = False
-    shapes: tuple[ShapeView, ...] = ()
 
 
 class TaintView(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -131,6 +131,7 @@ class PodSpec(_Wire, frozen=True, gc=False):
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None
     priority_class_name: str | None = None
+    active_deadline_seconds: int | None = None
     node_selector: msgspec.Raw = msgspec.Raw(b"null")
     affinity: msgspec.Raw = msgspec.Raw(b"null")
     tolerations: msgspec.Raw = msgspec.Raw(b"null")
@@ -178,6 +179,7 @@ class PodStatus(_Wire, frozen=True, gc=False):
     reason: str = ""
     message: str = ""
     pod_ip: str = msgspec.field(default="", name="podIP")
+    start_time: str | None = None
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
@@ -195,6 +197,7 @@ class BatchJobSpec(_Wire, frozen=True, gc=False):
     template: TemplateOfPods
     parallelism: int | None = None
     completions: int | None = None
+    active_deadline_seconds: int | None = None
     suspend: bool | None = None
 
 
@@ -209,6 +212,8 @@ class BatchJobStatus(_Wire, frozen=True, gc=False):
     """A Job's status, or a JobSet's."""
 
     conditions: list[Condition] | None = None
+    start_time: str | None = None
+    """Of a Job: when it was last resumed."""
     succeeded: int | None = None
     """Pods of a Job."""
     replicated_jobs_status: list[ReplicatedJobStatus] | None = None

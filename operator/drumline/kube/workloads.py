@@ -13,7 +13,7 @@ from drumline.kube import wire
 from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
 from drumline.kube.placement import placement_of_template
 from drumline.kube.pod_requests import pod_requests
-from drumline.kube.views import ShapeView, WorkloadView
+from drumline.kube.workload_views import ShapeView, WorkloadView
 
 _job_decoder: Final = msgspec.json.Decoder(wire.BatchJob)
 _job_set_decoder: Final = msgspec.json.Decoder(wire.JobSet)
@@ -93,8 +93,13 @@ def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0
     requests = pod_requests(_defaulted(template))
     if min(requests.values(), default=0) < 0:
         raise ValueError("it requests less than nothing")
+    limits = (spec.active_deadline_seconds, template.active_deadline_seconds)
     return ShapeView(
-        name=name, pods=pods, requests=requests, placement=placement_of_template(template)
+        name=name,
+        pods=pods,
+        requests=requests,
+        placement=placement_of_template(template),
+        deadline_seconds=min((limit for limit in limits if limit and limit > 0), default=None),
     )
 
 
@@ -139,6 +144,7 @@ def _view(stored: wire.BatchJob | wire.JobSet, *, shapes: tuple[ShapeView, ...])
         is_child=any(each.controller and each.kind == "JobSet" for each in owners),
         suspended=bool(stored.spec.suspend),
         over=ended or bool(metadata.deletion_timestamp),
+        start_time=stored.status.start_time or "",
         shapes=shapes,
     )
 

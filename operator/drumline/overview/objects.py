@@ -5,8 +5,8 @@ Every text here is foreign: a tenant may write most of them. `rows` are made of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Generic, TypeVar
@@ -15,6 +15,7 @@ import msgspec
 
 from drumline.overview.object_parts import ObjectMetadata, ObjectPart
 from drumline.overview.pool_objects import NodeObject, PoolObject, SliceObject
+from drumline.overview.workload_objects import PodObject, WorkloadObject
 
 T = TypeVar("T")
 
@@ -204,6 +205,9 @@ class WaitingOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
     workload: str = ""
     gpus: int = 0
     position: int | None = None
+    queued_at: str | None = None
+    expected_start: str | None = None
+    expected_start_by: str | None = None
     reason: str = ""
     message: str = ""
 
@@ -243,6 +247,15 @@ class QueueSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     weight: int = 1
     stop_policy: str = "None"
     budget: BudgetOfQueue | None = None
+    namespaces: list[str] | None = None
+    namespace_selector: dict[str, msgspec.Raw] | None = None
+    pays_for_unclaimed_pods: bool = False
+
+    def may_be_open_to(self, namespace: str) -> bool:
+        """False: it is not; a selector may mean any namespace, as labels are not read here."""
+        if self.namespace_selector is not None:
+            return True
+        return self.namespaces is None or namespace in self.namespaces
 
 
 class QueueStatus(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -292,6 +305,8 @@ class ClusterObjects:
         nodes: the Nodes.
         priorities: the PriorityClasses.
         slices: the ResourceSlices.
+        pods: those that are no TrainingJob's and name a queue.
+        workloads: Jobs and the like, by `namespace/plural/name`.
         remarks: what could not be read, as sentences.
     """
 
@@ -302,6 +317,8 @@ class ClusterObjects:
     nodes: tuple[NodeObject, ...] = ()
     priorities: tuple[PriorityClassObject, ...] = ()
     slices: tuple[SliceObject, ...] = ()
+    pods: tuple[PodObject, ...] = ()
+    workloads: Mapping[str, WorkloadObject] = field(default_factory=dict[str, WorkloadObject])
     remarks: tuple[str, ...] = ()
 
 

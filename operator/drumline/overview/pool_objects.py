@@ -31,11 +31,26 @@ class DevicesOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     driver: str
 
 
+class PartitionOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of spec.partitions.resources of a pool."""
+
+    resource: str
+    parts: int = 0
+
+
+class PartitionsOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.partitions of a pool."""
+
+    parts_per_gpu: int = 1
+    resources: list[PartitionOfPool] = msgspec.field(default_factory=list[PartitionOfPool])
+
+
 class PoolSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     """Which nodes a pool has."""
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     gpu_resource: str = GPU_RESOURCE
+    partitions: PartitionsOfPool | None = None
     topology_levels: list[PoolLevel] | None = None
     capacity: CapacityOfPool = CapacityOfPool()
     devices: DevicesOfPool | None = None

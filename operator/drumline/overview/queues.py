@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
+from drumline.overview.line_rows import LineRow
 from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
 from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
 from drumline_trainer.contract import plain
@@ -42,6 +43,39 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
             )
         )
     return tuple(rows)
+
+
+def whole_line(row: QueueRow) -> tuple[LineRow, ...]:
+    """Jobs and other workloads of a queue in one line; then the workloads that are in none yet.
+
+    Where more wait than the operator names, those places are jobs' here.
+    """
+    others = {each.position: each for each in row.waiting_workloads if each.position}
+    left, line = deque(row.waiting), list[LineRow]()
+    while left or others:
+        place = len(line) + 1
+        workload = others.pop(place if left else min(others), None)
+        if workload is None:
+            job = left.popleft()
+            line.append(_entry(job, name=f"{job.namespace}/{job.name}", position=place))
+        else:
+            position = max(place, workload.position or place)
+            line.append(_entry(workload, name=workload.workload, position=position))
+    loose = (each for each in row.waiting_workloads if not each.position)
+    return (*line, *(_entry(each, name=each.workload, position=None) for each in loose))
+
+
+def _entry(row: JobRow | WorkloadRow, *, name: str, position: int | None) -> LineRow:
+    return LineRow(
+        name=name,
+        gpus=row.gpus,
+        position=position,
+        queued_at=row.queued_at,
+        expected_start=row.expected_start,
+        expected_start_by=row.expected_start_by,
+        reason=row.reason,
+        message=row.message,
+    )
 
 
 def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[QuotaRow, ...]:
@@ -128,6 +162,9 @@ def _workloads(queue: QueueObject | None) -> tuple[WorkloadRow, ...]:
             workload=plain(each.workload),
             gpus=each.gpus,
             position=each.position,
+            queued_at=seconds(each.queued_at),
+            expected_start=seconds(each.expected_start),
+            expected_start_by=seconds(each.expected_start_by),
             reason=plain(each.reason),
             message=plain(each.message),
         )

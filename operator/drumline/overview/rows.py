@@ -165,6 +165,9 @@ class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
         workload: `namespace/pods/name`, or the plural of another kind.
         gpus: GPUs that it waits for.
         position: its place in the line of the queue, jobs included; absent: in none yet.
+        queued_at: when it began to wait.
+        expected_start: half of the forecasts of its start are before this.
+        expected_start_by: nine in ten of them are before this.
         reason: why it waits, from a closed list.
         message: the reason with figures and names.
     """
@@ -172,6 +175,9 @@ class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
     workload: str
     gpus: int
     position: int | None = None
+    queued_at: float | None = None
+    expected_start: float | None = None
+    expected_start_by: float | None = None
     reason: str = ""
     message: str = ""
 
@@ -203,10 +209,10 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
 
 
 class HolderRow(OverviewRow, frozen=True, kw_only=True):
-    """A job that holds GPUs which another one may get.
+    """What holds GPUs which another job may get.
 
     Attributes:
-        job: `namespace/name`.
+        job: `namespace/name` of a job; of pods that are no job's `namespace/deployments/name`.
         queue: its queue.
         gpus: what it holds.
         expected_end: when its last step ends; absent: nobody knows.
@@ -278,11 +284,13 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
     Attributes:
         by: the values of the group, in the order that was asked for.
         jobs: jobs that held GPUs in the period.
-        gpu_seconds: what they held in it: the sum of the next four.
+        gpu_seconds: what they held in it: the sum of the next five.
         productive: while training went on.
         starting: while pods came up.
         repeated: while steps were done again that a fault had undone.
         recovering: between a fault and the first step after it.
+        foreign: held by pods that are no job's and name the queue, of those that still exist.
+        workloads: what made such pods.
         estimated_gpu_seconds: the part of gpu_seconds of which it is not known when it was held:
             that is counted in proportion to time.
     """
@@ -294,6 +302,8 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
     starting: int
     repeated: int
     recovering: int
+    foreign: int = 0
+    workloads: int = 0
     estimated_gpu_seconds: int = 0
 
 

@@ -1,4 +1,4 @@
-"""What jobs held in a period, added up by queue, user, namespace, phase or job.
+"""What jobs and foreign pods held in a period, added up by queue, user, namespace, phase or job.
 
 A job's account (`status.gpuSeconds`) says what it held in its life, by state, and in its stays when
 it held how many GPUs. So what lies in a period is known to the second; its states are taken in
@@ -17,6 +17,7 @@ from drumline.overview.held import STATES, held_gpu_seconds, stays_of
 from drumline.overview.jobs import NOT_SEEN
 from drumline.overview.objects import JobObject, seconds
 from drumline.overview.rows import UsageRow
+from drumline.overview.workloads import FOREIGN_PHASE, FOREIGN_USER, WorkloadUse
 from drumline_trainer.contract import plain
 
 NO_USER: Final = "-"
@@ -39,17 +40,25 @@ GROUPS: Final[Mapping[str, Callable[[JobObject], str]]] = {
 @dataclass(slots=True)
 class _Sum:
     jobs: int = 0
+    workloads: int = 0
+    foreign: float = 0.0
     estimated: float = 0.0
     by_state: dict[str, float] = field(default_factory=lambda: dict.fromkeys(STATES, 0.0))
 
 
 def usage_rows(
-    jobs: Iterable[JobObject], *, by: Sequence[str], since: float | None, now: float
+    jobs: Iterable[JobObject],
+    *,
+    workloads: Iterable[WorkloadUse] = (),
+    by: Sequence[str],
+    since: float | None,
+    now: float,
 ) -> tuple[UsageRow, ...]:
     """A row for each group, the largest use first.
 
     Args:
         jobs: of any phase.
+        workloads: what pods held that are no job's.
         by: keys of `GROUPS`.
         since: the begin of the period, in seconds since the epoch; None: all that is known.
         now: its end.
@@ -70,6 +79,12 @@ def usage_rows(
         for state in STATES:
             group.by_state[state] += held[state] * inside.gpu_seconds / whole
         group.estimated += inside.estimated
+    for use in workloads:
+        held = sum(stay.gpu_seconds(since=since or 0.0) for stay in use.stays)
+        if held:
+            group = sums[tuple(_group_of(use, name) for name in by)]
+            group.workloads += 1
+            group.foreign += held
     rows = [_row(group, total) for group, total in sums.items()]
     return tuple(sorted(rows, key=lambda row: (-row.gpu_seconds, row.by)))
 
@@ -104,12 +119,28 @@ def _end(job: JobObject, *, now: float) -> float:
     return seconds(account.until) or now
 
 
+def _group_of(use: WorkloadUse, name: str) -> str:
+    match name:
+        case "queue":
+            return use.queue
+        case "user":
+            return FOREIGN_USER
+        case "namespace":
+            return use.namespace
+        case "phase":
+            return FOREIGN_PHASE
+        case _:
+            return use.workload
+
+
 def _row(group: tuple[str, ...], total: _Sum) -> UsageRow:
     by_state = {state: round(amount) for state, amount in total.by_state.items()}
     return UsageRow(
         by=group,
         jobs=total.jobs,
-        gpu_seconds=sum(by_state.values()),
+        workloads=total.workloads,
+        gpu_seconds=sum(by_state.values()) + round(total.foreign),
+        foreign=round(total.foreign),
         estimated_gpu_seconds=round(total.estimated),
         **by_state,
     )

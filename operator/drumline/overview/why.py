@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from drumline.overview.advice import advice_for
@@ -11,6 +11,7 @@ from drumline.overview.jobs import is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
 from drumline.overview.queues import held_by_queue, quota_rows
 from drumline.overview.rows import HolderRow, WhyCard
+from drumline.overview.workloads import workload_uses
 from drumline_trainer.contract import plain
 
 SHOWN: Final = 10
@@ -40,13 +41,16 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
         gpus_ahead=sum(each.gpus for each in before),
         quotas=quotas,
         budget=budget_row(known, quotas, now=now),
-        holders=_holders(cluster.jobs, pools=pools) if is_in_line(job) else (),
+        holders=holders_of(cluster, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
     )
 
 
-def _holders(jobs: Sequence[JobObject], *, pools: set[str]) -> tuple[HolderRow, ...]:
-    """The next to end first; of those whose end nobody knows, the largest."""
+def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[HolderRow, ...]:
+    """Who holds GPUs of these pools: the next to end first; then the largest.
+
+    Of foreign pods the pool is not read: they count where their queue has quota.
+    """
     rows = [
         HolderRow(
             job=plain(job.key),
@@ -54,8 +58,18 @@ def _holders(jobs: Sequence[JobObject], *, pools: set[str]) -> tuple[HolderRow, 
             gpus=job.gpus,
             expected_end=seconds(job.status.expected_end),
         )
-        for job in jobs
+        for job in cluster.jobs
         if job.held_places is not None and job.held_places.gpu_pool in pools
+    ]
+    paying = {
+        queue.metadata.name
+        for queue in cluster.queues
+        if pools & {quota.gpu_pool for quota in queue.spec.quotas}
+    }
+    rows += [
+        HolderRow(job=use.workload, queue=use.queue, gpus=use.gpus)
+        for use in workload_uses(cluster)
+        if use.gpus and use.queue in paying
     ]
     return tuple(sorted(rows, key=_soonest)[:SHOWN])
 

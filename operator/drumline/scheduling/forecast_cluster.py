@@ -51,8 +51,8 @@ def _charged(
 class ForecastCluster:
     """What runs and what waits, at a moment that is moved from end to end.
 
-    Foreign pods that queues pay for hold their places for as long as is looked ahead. What gangs
-    hold is charged to the budgets of their queues.
+    Foreign pods that queues pay for hold their places for as long as is looked ahead, but for those
+    whose end is known. What gangs hold is charged to the budgets of their queues.
 
     Args:
         snapshot: the present; see `promised`.
@@ -84,6 +84,8 @@ class ForecastCluster:
         """Uids of those that leave before their work is done."""
         for held in snapshot.admitted:
             if held.is_foreign and not held.leaving:
+                if held.ends_at is not None:
+                    self._end(uid=held.gang.uid, after=max(LEAVING_SECONDS, held.ends_at - now))
                 continue
             if held.is_residual:
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
@@ -177,10 +179,17 @@ class ForecastCluster:
         gang = replace(gang, nominated=(), nominated_pool="")
         self._hold(
             Admitted(
-                gang=gang, pool=placed.pool, assignment=placed.assignment, admitted_at=self.now
+                gang=gang,
+                pool=placed.pool,
+                assignment=placed.assignment,
+                admitted_at=self.now,
+                preemptible=not gang.is_foreign,
+                is_residual=gang.is_foreign,
+                is_foreign=gang.is_foreign,
             )
         )
-        self._end(uid=gang.uid, after=self._length(gang, 0.0, None))
+        if gang.max_runtime_seconds is not None or not gang.is_foreign:
+            self._end(uid=gang.uid, after=self._length(gang, 0.0, None))
 
     def _resize(self, resized: Resized) -> None:
         held = self._running[resized.uid]

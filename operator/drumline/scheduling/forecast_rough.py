@@ -97,7 +97,7 @@ def _given_back(snapshot: Snapshot, *, now: float) -> tuple[float, float]:
     """
     rate, gpus, unknown = 0.0, 0, 0
     for held in snapshot.admitted:
-        if held.is_foreign:
+        if held.is_foreign and held.ends_at is None:
             continue
         left = expected_end(held=held, now=now) - now
         if held.ends_at is None and held.gang.max_runtime_seconds is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from drumline.kube.views import WorkloadView
+from drumline.kube.workload_views import WorkloadView
 from drumline.kube.workloads import batch_job, job_set
 
 QUEUE = {"drumline.dev/queue": "research"}

@@ -17,6 +17,7 @@ from drumline.overview.objects import (
     decoded,
 )
 from drumline.overview.pool_objects import SliceObject
+from drumline.overview.workload_objects import PodObject
 
 NOW = 1_800_000_000.0
 """2027-01-15T08:00:00Z."""
@@ -87,6 +88,33 @@ def a_node(name: str, *, rack: str = "r1", pool: str = "gpus", **fields: Any) ->
     }
 
 
+def a_pod(name: str, *, gpus: int = 1, queue: str = "research", **fields: Any) -> dict[str, Any]:
+    """A pod that names a queue and has run for five minutes; `metadata` and `spec` add to it."""
+    container = {"resources": {"limits": {"nvidia.com/gpu": str(gpus)}}}
+    status = fields.get("status", {"phase": "Running", "startTime": at(-300)})
+    metadata = {
+        "name": name,
+        "namespace": "team",
+        "uid": f"uid-{name}",
+        **fields.get("metadata", {}),
+    }
+    labels = {"drumline.dev/queue": queue, **metadata.get("labels", {})}
+    return {
+        "kind": "Pod",
+        "metadata": {**metadata, "labels": labels},
+        "spec": {"containers": [container], **fields.get("spec", {})},
+        "status": status,
+    }
+
+
+def a_workload(kind: str, name: str, *, suspend: bool = True, **fields: Any) -> dict[str, Any]:
+    """A Job or the like that names a queue."""
+    labels = {"drumline.dev/queue": "research"}
+    metadata = {"name": name, "namespace": "team", "labels": labels, **fields.get("metadata", {})}
+    status = fields.get("status", {})
+    return {"kind": kind, "metadata": metadata, "spec": {"suspend": suspend}, "status": status}
+
+
 def a_priority_class(name: str, value: int, *, default: bool = False) -> dict[str, Any]:
     return {
         "kind": "PriorityClass",
@@ -103,6 +131,7 @@ KINDS = {
     "Node": NodeObject,
     "PriorityClass": PriorityClassObject,
     "ResourceSlice": SliceObject,
+    "Pod": PodObject,
 }
 
 
@@ -123,6 +152,7 @@ def a_cluster(*objects: dict[str, Any], as_of: float = NOW) -> ClusterObjects:
         nodes=of("Node"),
         priorities=of("PriorityClass"),
         slices=of("ResourceSlice"),
+        pods=of("Pod"),
     )
 
 

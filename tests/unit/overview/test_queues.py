@@ -7,7 +7,7 @@ import pytest
 from drumline.cli.overview import tables
 from drumline.cli.ui import pages
 from drumline.overview.nodes import node_rows
-from drumline.overview.queues import queue_rows, share_rows
+from drumline.overview.queues import queue_rows, share_rows, whole_line
 from drumline.overview.rows import BudgetRow
 from drumline.overview.why import why_card
 from tests.unit.overview.objects import NOW, a_cluster, a_job, a_node, a_pool, a_queue, at, running
@@ -46,7 +46,14 @@ def test_what_waits_beside_jobs_has_its_place_and_its_reason_on_the_page_and_in_
     status = {
         "pendingWorkloads": 17,
         "waitingWorkloads": [
-            {"workload": "team/pods/notebook", "position": 2, **waits},
+            {
+                "workload": "team/pods/notebook",
+                "position": 2,
+                "queuedAt": at(-3600),
+                "expectedStart": at(600),
+                "expectedStartBy": at(5400),
+                **waits,
+            },
             {"workload": "team/pods/crew", **waits},
         ],
     }
@@ -54,11 +61,36 @@ def test_what_waits_beside_jobs_has_its_place_and_its_reason_on_the_page_and_in_
     assert (row.workloads, [each.position for each in row.waiting_workloads]) == (17, [2, None])
     text = tables.queues([row], now=NOW)
     lines = [line.split() for line in text.splitlines()]
-    assert ["2", "team/pods/notebook", "4", "QuotaExhausted", "needs", "<4>"] in lines
-    assert "  15 more" in text
+    assert lines[2][:4] == ["2", "team/pods/notebook", "4", "1"]
+    assert "in 10 min to 1 h 30 min" in text
+    assert lines[3][:2] == ["-", "team/pods/crew"]
+    assert "  and 15 other workloads more" in text
     page = pages.overview(a_cluster(a_queue("research", status=status)))
     assert "17 other workloads in line of queue research" in page
     assert "needs &lt;4&gt;" in page
+
+
+def test_jobs_and_other_workloads_stand_in_one_line() -> None:
+    pod = {"gpus": 1, "reason": "QuotaExhausted", "message": ""}
+    status = {
+        "pendingWorkloads": 4,
+        "waitingWorkloads": [
+            {"workload": "team/pods/first", "position": 1, **pod},
+            {"workload": "team/jobs/third", "position": 3, **pod},
+            {"workload": "team/pods/last", "position": 9, **pod},
+            {"workload": "team/pods/half", **pod},
+        ],
+    }
+    cluster = a_cluster(a_queue("research", status=status), a_job("a"), a_job("b"))
+    (row,) = queue_rows(cluster)
+    assert [(each.position, each.name) for each in whole_line(row)] == [
+        (1, "team/pods/first"),
+        (2, "team/a"),
+        (3, "team/jobs/third"),
+        (4, "team/b"),
+        (9, "team/pods/last"),  # five more jobs wait that this reader may not see
+        (None, "team/pods/half"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -85,6 +85,23 @@ def test_nobody_expects_the_places_of_a_foreign_pod_until_it_leaves() -> None:
     assert starts(leaves, gang("a", gpus=2))["a"].p50_at == NOW + 60
 
 
+def test_a_foreign_pod_with_a_limit_gives_its_places_back_by_then() -> None:
+    pod = replace(runs("pods/batch", "n0", limit=None), is_residual=True, is_foreign=True)
+    ends = cluster(node("n0", "rack-0"), running=[replace(pod, ends_at=NOW + 500)])
+    assert starts(ends, gang("a", gpus=2))["a"].p50_at == NOW + 500
+
+
+def test_what_waits_and_is_foreign_holds_its_places_for_as_long_as_it_may() -> None:
+    """A notebook without a limit comes before the job, and nobody knows when it ends."""
+    busy = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=100)])
+    first = gang("pods/book", gpus=2, priority=1, is_foreign=True)
+    endless = starts(busy, first, gang("a", gpus=2))
+    assert endless["pods/book"].p50_at is not None
+    assert endless["a"].p50_at is None
+    limited = starts(busy, replace(first, max_runtime_seconds=50), gang("a", gpus=2))
+    assert limited["a"].p50_at is not None
+
+
 def test_a_foreign_pod_that_is_evicted_waits_in_no_queue() -> None:
     pod = replace(runs("pods/chat", "n0", limit=None), is_residual=True, is_foreign=True)
     lent = replace(pod, gang=replace(pod.gang, queue="serving"), preemptible=True)

@@ -88,6 +88,13 @@ _QUEUE: Final = ToolArgument(name="queue", option="--queue", meaning="only jobs 
 _NAMESPACE: Final = ToolArgument(
     name="namespace", option="--namespace", meaning="of the job; default: that of the kubeconfig"
 )
+_WHAT: Final = ToolArgument(
+    name="job",
+    option="",
+    meaning="name of the TrainingJob; of anything else its type, too: pod/chat or job/train",
+    pattern=rf"([a-z]{{1,20}}/)?{_NAME}",
+    required=True,
+)
 _JOB: Final = ToolArgument(name="job", option="", meaning="name of the TrainingJob", required=True)
 _SINCE: Final = ToolArgument(
     name="since",
@@ -117,7 +124,7 @@ TOOLS: Final[Sequence[ReadOnlyTool]] = (
         description="Why one job waits: the reason with figures, the jobs before it, who holds the"
         " GPUs it needs and until when, and what to do about it.",
         command=("why", *_AS_JSON),
-        arguments=(_NAMESPACE, _JOB),
+        arguments=(_NAMESPACE, _WHAT),
     ),
     ReadOnlyTool(
         name="decide",

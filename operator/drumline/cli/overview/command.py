@@ -11,7 +11,7 @@ from pathlib import Path
 from drumline.cli.errors import BadInput
 from drumline.cli.gantt import html, text
 from drumline.cli.output import Output
-from drumline.cli.overview import tables
+from drumline.cli.overview import tables, why_workload
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.json_output import as_json
 from drumline.cli.overview.period import Length, begin_of, period_of
@@ -25,6 +25,7 @@ from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import GanttRow, JobRow
 from drumline.overview.usage import GROUPS, usage_rows
 from drumline.overview.why import why_card
+from drumline.overview.workloads import workload_uses
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -119,7 +120,12 @@ def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
 
 
 def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    cluster, own = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
+    if "/" in chosen.job:
+        cluster, workload = why_workload.card_of(chosen, environment)
+        table = why_workload.table(workload, now=cluster.as_of)
+        return _output(chosen, cluster, (workload,), table=table, kind=why_workload.KIND)
+    wanted = WantedKinds(namespace=None, queues=True, pods=True)
+    cluster, own = cluster_of(chosen, environment, wanted)
     card = why_card(cluster, only_job(cluster, namespace=own, name=chosen.job))
     return _output(chosen, cluster, (card,), table=tables.why(card, now=cluster.as_of))
 
@@ -134,11 +140,13 @@ def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     by = [name.strip() for name in chosen.by.split(",")]
     if unknown := [name for name in by if name not in GROUPS]:
         raise BadInput(f"--by {unknown[0]}: group by {', '.join(GROUPS)}")
-    cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None))
+    wanted = WantedKinds(namespace=None, queues=True, pods=True)
+    cluster, _ = cluster_of(chosen, environment, wanted)
     since = begin_of(chosen.since, now=cluster.as_of)
     jobs, remarks = _with_archived(cluster.jobs, chosen, environment, since=since)
     cluster = replace(cluster, remarks=(*cluster.remarks, *remarks))
-    rows = usage_rows(jobs, by=by, since=since, now=cluster.as_of)
+    uses = workload_uses(cluster)
+    rows = usage_rows(jobs, workloads=uses, by=by, since=since, now=cluster.as_of)
     return _output(chosen, cluster, rows, table=tables.usage(rows, by=by))
 
 
@@ -161,9 +169,14 @@ def _with_archived(
 
 
 def _output(
-    chosen: argparse.Namespace, cluster: ClusterObjects, rows: tables.Rows, *, table: str
+    chosen: argparse.Namespace,
+    cluster: ClusterObjects,
+    rows: tables.Rows,
+    *,
+    table: str,
+    kind: str | None = None,
 ) -> Output:
     if chosen.output == "json":
-        return Output(text=as_json(chosen.command, rows, cluster))
+        return Output(text=as_json(kind or chosen.command, rows, cluster))
     remarks = "".join(f"{remark}\n" for remark in cluster.remarks)
     return Output(text=table + remarks)

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import msgspec
 
+from drumline.overview.line_rows import LineRow, WorkloadCard
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.rows import (
     BudgetDay,
@@ -38,6 +39,7 @@ KINDS: Final[Mapping[str, type[OverviewRow]]] = {
     "list": JobRow,
     "queue": QueueRow,
     "why": WhyCard,
+    "why TYPE/NAME": WorkloadCard,
     "nodes": NodeRow,
     "share": ShareRow,
     "usage": UsageRow,
@@ -55,6 +57,7 @@ _DESCRIBED: Final = {
         BudgetRow,
         BudgetDay,
         HolderRow,
+        LineRow,
         GanttBar,
     )
 }

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -21,7 +21,10 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import (
     GPU_POOLS,
+    JOB_SETS,
+    JOBS,
     NODES,
+    PODS,
     PRIORITY_CLASSES,
     RESOURCE_SLICES,
     TRAINING_JOBS,
@@ -36,8 +39,13 @@ from drumline.overview.objects import (
     decoded,
 )
 from drumline.overview.pool_objects import NodeObject, PoolObject, SliceObject
+from drumline.overview.workload_objects import JOB, QUEUE, PodObject, WorkloadObject
 
 T = TypeVar("T")
+_FOREIGN: Final = f"{QUEUE},!{JOB}"
+"""Selects pods that name a queue and are no job's."""
+WORKLOAD_KINDS: Final = (JOBS, JOB_SETS)
+"""What may wait for a queue beside jobs and pods."""
 _PAGE: Final = 250
 _MOST_FILE_BYTES: Final = 256 * 2**20
 
@@ -50,11 +58,15 @@ class WantedKinds:
         namespace: of the jobs; None: all that may be read.
         queues: the queues and the priority classes, which make the order of a line.
         nodes: the nodes and their pools.
+        pods: those that are no job's and name a queue, and the pools, by which GPUs are counted.
+        workload: a pod, Job or the like of the own namespace, by kind and name.
     """
 
     namespace: str | None
     queues: bool = False
     nodes: bool = False
+    pods: bool = False
+    workload: tuple[Resource, str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,18 +81,24 @@ async def from_cluster(
     """The objects as they are now.
 
     Raises:
-        NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes.
+        NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
     """
     async with cluster_client(credentials) as client:
-        jobs, queues, priorities, pools, nodes, slices = await asyncio.gather(
-            _jobs(client, wanted.namespace, own=own),
-            _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues),
-            _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues),
-            _optional(client, GPU_POOLS, PoolObject, wanted=wanted.nodes),
-            _required(client, NODES, NodeObject, wanted=wanted.nodes),
-            _slices(client, wanted=wanted.nodes),
+        (jobs, queues, priorities, pools, nodes, slices), (pods, asked) = await asyncio.gather(
+            asyncio.gather(
+                _jobs(client, wanted.namespace, own=own),
+                _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues),
+                _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues),
+                _optional(client, GPU_POOLS, PoolObject, wanted=wanted.nodes or wanted.pods),
+                _required(client, NODES, NodeObject, wanted=wanted.nodes),
+                _slices(client, wanted=wanted.nodes),
+            ),
+            asyncio.gather(
+                _pods(client, own=own, wanted=wanted.pods),
+                _workload(client, wanted.workload, namespace=own),
+            ),
         )
-    lists = (jobs, queues, priorities, pools, nodes)
+    lists = (jobs, queues, priorities, pools, nodes, pods)
     return ClusterObjects(
         as_of=time.time(),
         jobs=jobs.objects,
@@ -89,6 +107,8 @@ async def from_cluster(
         pools=pools.objects,
         nodes=nodes.objects,
         slices=slices,
+        pods=tuple({pod.metadata.uid: pod for pod in (*pods.objects, *asked.pods)}.values()),
+        workloads=asked.workloads,
         remarks=tuple(remark for listed in lists for remark in listed.remarks),
     )
 
@@ -129,6 +149,48 @@ async def _slices(client: KubeClient, *, wanted: bool) -> tuple[SliceObject, ...
         return ()
 
 
+async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObject]:
+    """Those of all namespaces, or of the own one where the others may not be read."""
+    if not wanted:
+        return _Listed()
+    try:
+        return await _read(client, PODS, PodObject, namespace=None, labels=_FOREIGN)
+    except errors.Forbidden:
+        pass
+    except errors.KubeError as error:
+        return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
+    try:
+        listed = await _read(client, PODS, PodObject, namespace=own, labels=_FOREIGN)
+    except errors.KubeError as error:
+        return _Listed(remarks=(f"Missing here: {refusal(error, what='pods')}.",))
+    remark = f"Only foreign pods of namespace {own} are seen: the others may not be read."
+    return _Listed(objects=listed.objects, remarks=(*listed.remarks, remark))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    pods: tuple[PodObject, ...] = ()
+    workloads: Mapping[str, WorkloadObject] = field(default_factory=dict[str, WorkloadObject])
+
+
+async def _workload(
+    client: KubeClient, named: tuple[Resource, str] | None, *, namespace: str
+) -> _Asked:
+    if named is None:
+        return _Asked()
+    resource, name = named
+    try:
+        raw = await reads.get(client, resource, name=name, namespace=namespace)
+    except errors.NotFound:
+        return _Asked()
+    except errors.KubeError as error:
+        raise not_answered(error, what=f"{resource.plural} {name!r}") from None
+    if resource is PODS:
+        return _Asked(pods=decoded([raw], PodObject).objects)
+    objects = decoded([raw], WorkloadObject).objects
+    return _Asked(workloads={f"{namespace}/{resource.plural}/{name}": each for each in objects})
+
+
 async def _required(
     client: KubeClient, resource: Resource, kind: type[T], *, wanted: bool
 ) -> _Listed[T]:
@@ -141,9 +203,15 @@ async def _required(
 
 
 async def _read(
-    client: KubeClient, resource: Resource, kind: type[T], *, namespace: str | None
+    client: KubeClient,
+    resource: Resource,
+    kind: type[T],
+    *,
+    namespace: str | None,
+    labels: str = "",
 ) -> _Listed[T]:
-    listed = decoded(await reads.list_all(client, resource, namespace=namespace), kind)
+    raws = await reads.list_all(client, resource, namespace=namespace, label_selector=labels)
+    listed = decoded(raws, kind)
     count, plural = listed.unreadable, resource.plural
     remarks = (f"{count} of the {plural} cannot be read by this version.",) if count else ()
     return _Listed(objects=listed.objects, remarks=remarks)
@@ -172,7 +240,9 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
     nodes = decoded(by_kind.get(NODES.kind, ()), NodeObject)
     priorities = decoded(by_kind.get(PRIORITY_CLASSES.kind, ()), PriorityClassObject)
     slices = decoded(by_kind.get(RESOURCE_SLICES.kind, ()), SliceObject)
-    unreadable = sum(each.unreadable for each in (jobs, queues, pools, nodes, priorities, slices))
+    pods = decoded(by_kind.get(PODS.kind, ()), PodObject)
+    lists = (jobs, queues, pools, nodes, priorities, slices, pods)
+    unreadable = sum(each.unreadable for each in lists)
     return ClusterObjects(
         as_of=as_of,
         jobs=jobs.objects,
@@ -181,6 +251,12 @@ def from_documents(texts: Sequence[bytes], *, as_of: float) -> ClusterObjects:
         nodes=nodes.objects,
         priorities=priorities.objects,
         slices=slices.objects,
+        pods=tuple(pod for pod in pods.objects if not pod.metadata.label(JOB)),
+        workloads={
+            f"{each.metadata.namespace}/{resource.plural}/{each.metadata.name}": each
+            for resource in WORKLOAD_KINDS
+            for each in decoded(by_kind.get(resource.kind, ()), WorkloadObject).objects
+        },
         remarks=(f"{unreadable} objects cannot be read by this version.",) if unreadable else (),
     )
 

@@ -7,8 +7,11 @@ from typing import Final
 
 from drumline.cli.columns import columns
 from drumline.cli.formatting import count, day, duration, many, percent
+from drumline.overview.line_rows import LineRow, WorkloadCard
+from drumline.overview.queues import whole_line
 from drumline.overview.rows import (
     BudgetRow,
+    HolderRow,
     JobRow,
     NodeRow,
     OverviewRow,
@@ -17,6 +20,7 @@ from drumline.overview.rows import (
     ShareRow,
     UsageRow,
     WhyCard,
+    WorkloadRow,
 )
 
 Rows = Sequence[OverviewRow]
@@ -24,12 +28,12 @@ _HOUR: Final = 3600
 _NOTHING: Final = "-"
 
 
-def starts(row: JobRow | ShareRow, *, now: float) -> str:
+def starts(row: JobRow | WorkloadRow | LineRow | ShareRow | WorkloadCard, *, now: float) -> str:
     """When a waiting job starts: `in 12 min to 40 min`; only as much as is known."""
-    if isinstance(row, JobRow):
-        early, late = row.expected_start, row.expected_start_by
-    else:
+    if isinstance(row, ShareRow):
         early, late = row.next_start, row.next_start_by
+    else:
+        early, late = row.expected_start, row.expected_start_by
     if early is None:
         return "not known"
     first = duration(early - now)
@@ -86,15 +90,14 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
     """Each queue with its line."""
     if not rows:
         return "no queues\n"
-    return "\n".join(
-        f"{_queue_head(row)}\n{_line(row.waiting, now=now)}{_workloads(row)}" for row in rows
-    )
+    return "\n".join(f"{_queue_head(row)}\n{_line(row, now=now)}" for row in rows)
 
 
 def _queue_head(row: QueueRow) -> str:
     quotas = ", ".join(map(quota_sentence, row.quotas)) or "no such queue, or no quota"
     budget = budget_text(row.budget)
-    waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')} in line"
+    others = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
+    waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')}{others} in line"
     running = many(row.admitted_jobs, "job")
     stopped = stop_text(row)
     return (
@@ -146,42 +149,27 @@ def quota_sentence(quota: QuotaRow) -> str:
     return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held{foreign}"
 
 
-def _workloads(row: QueueRow) -> str:
-    """What waits beside jobs: their places are counted in one line."""
-    if not row.workloads:
-        return ""
-    heads = ("  #", "NO JOBS", "GPUS", "REASON", "DETAIL")
-    cells = [
-        (
-            f"  {each.position or _NOTHING}",
-            each.workload,
-            str(each.gpus),
-            each.reason,
-            each.message,
-        )
-        for each in row.waiting_workloads
-    ]
-    left = row.workloads - len(cells)
-    return _text([heads, *cells], left=(1, 3, 4)) + (f"  {left} more\n" if left > 0 else "")
-
-
-def _line(waiting: Sequence[JobRow], *, now: float) -> str:
-    if not waiting:
+def _line(row: QueueRow, *, now: float) -> str:
+    """Jobs and what waits beside them."""
+    line = whole_line(row)
+    if not line:
         return ""
     heads = ("  #", "JOB", "GPUS", "WAITS", "STARTS", "REASON", "DETAIL")
     cells = [
         (
-            f"  {row.position}",
-            f"{row.namespace}/{row.name}",
-            str(row.gpus),
-            _NOTHING if row.queued_at is None else duration(now - row.queued_at),
-            starts(row, now=now),
-            row.reason or _NOTHING,
-            row.message,
+            f"  {each.position or _NOTHING}",
+            each.name,
+            str(each.gpus),
+            _NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            starts(each, now=now),
+            each.reason or _NOTHING,
+            each.message,
         )
-        for row in waiting
+        for each in line
     ]
-    return _text([heads, *cells], left=(1, 4, 5, 6))
+    left = row.workloads - len(row.waiting_workloads)
+    more = f"  and {many(left, 'other workload')} more\n" if left > 0 else ""
+    return _text([heads, *cells], left=(1, 4, 5, 6)) + more
 
 
 def why(card: WhyCard, *, now: float) -> str:
@@ -209,11 +197,16 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
         )
     yield "quota", ", ".join(map(quota_sentence, card.quotas))
     yield "budget", budget_text(card.budget)
-    for name, holder in zip(("held by", *[""] * len(card.holders)), card.holders, strict=False):
-        end = ends(holder.expected_end, now=now)
-        yield name, f"{holder.job} of {holder.queue}, {many(holder.gpus, 'GPU')}, {end}"
+    yield from holders(card.holders, now=now)
     for name, sentence in zip(("to do", *[""] * len(card.advice)), card.advice, strict=False):
         yield name, sentence
+
+
+def holders(rows: Sequence[HolderRow], *, now: float) -> Iterator[tuple[str, str]]:
+    """A line for each who holds GPUs."""
+    for name, holder in zip(("held by", *[""] * len(rows)), rows, strict=False):
+        end = ends(holder.expected_end, now=now)
+        yield name, f"{holder.job} of {holder.queue}, {many(holder.gpus, 'GPU')}, {end}"
 
 
 def nodes(rows: Sequence[NodeRow]) -> str:
@@ -278,22 +271,28 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
         starting=sum(row.starting for row in rows),
         repeated=sum(row.repeated for row in rows),
         recovering=sum(row.recovering for row in rows),
+        foreign=sum(row.foreign for row in rows),
+        workloads=sum(row.workloads for row in rows),
         estimated_gpu_seconds=sum(row.estimated_gpu_seconds for row in rows),
     )
+    foreign = ("FOREIGN", "NO JOBS") if whole.foreign else ()
     guessed = ("ESTIMATED",) if whole.estimated_gpu_seconds else ()
     lines = [
-        (*heads, "RECOVERING", *guessed),
-        *((*row.by, *_amounts(row, estimated=bool(guessed))) for row in rows),
-        ("all", *[""] * (len(by) - 1), *_amounts(whole, estimated=bool(guessed))),
+        (*heads, "RECOVERING", *guessed, *foreign),
+        *((*row.by, *_amounts(row, whole=whole)) for row in rows),
+        ("all", *[""] * (len(by) - 1), *_amounts(whole, whole=whole)),
     ]
     return _text(lines, left=tuple(range(len(by))))
 
 
-def _amounts(row: UsageRow, *, estimated: bool) -> tuple[str, ...]:
+def _amounts(row: UsageRow, *, whole: UsageRow) -> tuple[str, ...]:
+    """Columns about which all rows together have nothing to say are left out."""
     parts = [row.productive, row.starting, row.repeated, row.recovering]
-    parts += [row.estimated_gpu_seconds] if estimated else []
+    parts += [row.estimated_gpu_seconds] if whole.estimated_gpu_seconds else []
+    parts += [row.foreign] if whole.foreign else []
     shares_of = (percent(part / row.gpu_seconds) if row.gpu_seconds else _NOTHING for part in parts)
-    return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of)
+    others = (count(row.workloads),) if whole.foreign else ()
+    return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of, *others)
 
 
 def _text(cells: Sequence[Sequence[str]], *, left: Sequence[int]) -> str:

@@ -18,6 +18,7 @@ from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects
 from drumline.overview.queues import queue_rows
+from drumline.overview.workloads import workload_uses
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -36,7 +37,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
 
 def read(chosen: argparse.Namespace, environment: Mapping[str, str]) -> TopRows:
     """The rows as they are now; who may not list nodes gets the rest."""
-    wanted = WantedKinds(namespace=None, queues=True, nodes=True)
+    wanted = WantedKinds(namespace=None, queues=True, nodes=True, pods=True)
     try:
         cluster, _ = cluster_of(chosen, environment, wanted)
     except NotAnswered as refused:
@@ -55,5 +56,6 @@ def _rows(
         jobs=job_rows(jobs, now=cluster.as_of, places=places),
         nodes=node_rows(cluster),
         queues=queue_rows(cluster, only=chosen.queue),
+        workloads=[use for use in workload_uses(cluster) if chosen.queue in (None, use.queue)],
         remarks=(*cluster.remarks, *remarks),
     )

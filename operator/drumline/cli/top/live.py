@@ -17,7 +17,7 @@ from typing import Final
 
 from drumline.cli.errors import CommandError
 from drumline.cli.formatting import duration
-from drumline.cli.top.screen import TopRows, render, shown_jobs
+from drumline.cli.top.screen import TopRows, lines_of, render
 
 _KEY_MILLISECONDS: Final = 100
 """How long to wait for a key before looking whether the cluster has answered."""
@@ -105,7 +105,7 @@ def obey(key: int, view: TopView) -> bool:
             view.paused = not view.paused
         case curses.KEY_DOWN | curses.KEY_NPAGE:
             down = 1 if key == curses.KEY_DOWN else 10
-            view.first = min(view.first + down, len(shown_jobs(view.rows)))
+            view.first = min(view.first + down, lines_of(view.rows))
         case curses.KEY_UP | curses.KEY_PPAGE:
             view.first = max(0, view.first - (1 if key == curses.KEY_UP else 10))
         case _:

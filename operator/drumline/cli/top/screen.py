@@ -11,8 +11,11 @@ from typing import Final
 from drumline.cli.columns import columns
 from drumline.cli.formatting import count, duration, many
 from drumline.cli.overview import tables
+from drumline.overview.line_rows import LineRow
 from drumline.overview.nodes import READY
+from drumline.overview.queues import whole_line
 from drumline.overview.rows import JobRow, NodeRow, QueueRow
+from drumline.overview.workloads import FOREIGN_PHASE, WorkloadUse
 
 _BAR: Final = 24
 _MOST_BARS: Final = 6
@@ -30,7 +33,8 @@ class TopRows:
         as_of: when it was read, seconds since the epoch.
         jobs: in the order of `job_rows`.
         nodes: of all pools; empty where the reader may not list them.
-        queues: all.
+        queues: all, with the other workloads that wait.
+        workloads: what pods hold that are no job's.
         remarks: what could not be read.
     """
 
@@ -38,6 +42,7 @@ class TopRows:
     jobs: Sequence[JobRow]
     nodes: Sequence[NodeRow]
     queues: Sequence[QueueRow]
+    workloads: Sequence[WorkloadUse] = ()
     remarks: Sequence[str] = ()
 
 
@@ -55,7 +60,7 @@ def render(
     """
     bars = _bars(_pools(rows.nodes), _queues(rows.queues))
     head = [_title(rows), *bars, *rows.remarks]
-    table = _jobs(shown_jobs(rows), now=rows.as_of)
+    table = _table(rows)
     if height is None:
         return [_clip(line, width) for line in (*head, "", *table)]
     heading, lines = table[:1], table[1:]
@@ -111,6 +116,7 @@ def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
         remarks = (
             f"{count(foreign)} by foreign pods" if foreign else "",
             f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else "",
+            f"{many(queue.workloads, 'other workload')} in line" if queue.workloads else "",
         )
         yield _Bar(
             name=f"queue {queue.queue}",
@@ -149,7 +155,51 @@ def shown_jobs(rows: TopRows) -> list[JobRow]:
     ]
 
 
-def _jobs(jobs: Sequence[JobRow], *, now: float) -> list[str]:
+def lines_of(rows: TopRows) -> int:
+    """How many lines the table has."""
+    return len(shown_jobs(rows)) + len(_others(rows))
+
+
+def _others(rows: TopRows) -> list[tuple[str, ...]]:
+    """What holds or waits for GPUs and is no job."""
+    rest = (*[_NOTHING] * 4,)
+    holding = [
+        (
+            use.workload,
+            use.queue,
+            FOREIGN_PHASE,
+            str(use.gpus),
+            *rest,
+            _NOTHING if use.since is None else "for " + duration(rows.as_of - use.since),
+            _NOTHING,
+        )
+        for use in rows.workloads
+        if use.gpus
+    ]
+    waiting = [
+        (
+            each.name,
+            queue.queue,
+            "Waiting",
+            str(each.gpus),
+            *rest,
+            _place(each, now=rows.as_of),
+            each.reason,
+        )
+        for queue in rows.queues
+        for each in whole_line(queue)
+        if each.name.count("/") > 1
+    ]
+    return [*holding, *waiting]
+
+
+def _place(row: LineRow, *, now: float) -> str:
+    start = f"starts {tables.starts(row, now=now)}"
+    return f"#{row.position}, {start}" if row.position else _NOTHING
+
+
+def _table(rows: TopRows) -> list[str]:
+    now = rows.as_of
     heads = ("JOB", "QUEUE", "PHASE", "GPUS", "STEP", "LOSS", "TOK/S", "RESTARTS", "WHEN", "WHY")
     cells = [
         (
@@ -164,9 +214,9 @@ def _jobs(jobs: Sequence[JobRow], *, now: float) -> list[str]:
             _when(job, now=now),
             job.reason or _NOTHING,
         )
-        for job in jobs
+        for job in shown_jobs(rows)
     ]
-    return columns([heads, *cells], left=(0, 1, 2, 8, 9))
+    return columns([heads, *cells, *_others(rows)], left=(0, 1, 2, 8, 9))
 
 
 def _when(job: JobRow, *, now: float) -> str:

@@ -119,7 +119,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     ]
     running = element("small", f"{many(row.admitted_jobs, 'job')} running")
     head = element("h3", row.queue, running, *(element("small", link) for link in more))
-    workloads = _workloads(row)
+    workloads = _workloads(row, now=now)
     if not row.waiting:
         return joined(head, quotas, workloads)
     cells = (
@@ -140,7 +140,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
     return joined(head, quotas, line, more if left > 0 else "", workloads)
 
 
-def _workloads(row: QueueRow) -> Markup:
+def _workloads(row: QueueRow, *, now: float) -> Markup:
     """What waits for the queue beside jobs: their places are counted in one line."""
     if not row.workloads:
         return joined()
@@ -149,12 +149,14 @@ def _workloads(row: QueueRow) -> Markup:
             str(each.position or NOTHING),
             each.workload,
             str(each.gpus),
+            NOTHING if each.queued_at is None else duration(now - each.queued_at),
+            starts(each, now=now),
             joined(element("strong", each.reason), " ", each.message),
         )
         for each in row.waiting_workloads
     )
     title = f"{many(row.workloads, 'other workload')} in line of queue {row.queue}"
-    return table(title, ("#", "workload", "GPUs", "why"), cells)
+    return table(title, ("#", "workload", "GPUs", "waits", "starts", "why"), cells)
 
 
 def _quota(quota: QuotaRow) -> Markup:

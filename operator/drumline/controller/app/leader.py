@@ -195,7 +195,7 @@ class LeaderComponents:
         group.create_task(
             check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
         )
-        self._reporter = self._wire_reporter(usage, node_requests)
+        self._reporter = self._wire_reporter(usage, node_requests, forecasts)
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())
         group.create_task(self._wire_orphan_sweep().run())
@@ -368,7 +368,7 @@ class LeaderComponents:
         )
 
     def _wire_reporter(
-        self, usage: QueueUsageHistory, node_requests: NodeRequests
+        self, usage: QueueUsageHistory, node_requests: NodeRequests, forecasts: Forecasts
     ) -> UsageReporter:
         return UsageReporter(
             client=self._term.client,
@@ -382,5 +382,6 @@ class LeaderComponents:
             signing_keys=self._term.signing_keys,
             progress=self._watch.progress,
             autoscaling=node_requests.status_fields,
+            expected=forecasts.of,
             clock=self._clocks.wall,
         )

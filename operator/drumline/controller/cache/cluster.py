@@ -31,8 +31,8 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
     TrainingJobView,
-    WorkloadView,
 )
+from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration

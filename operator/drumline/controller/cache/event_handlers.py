@@ -19,8 +19,8 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
     TrainingJobView,
-    WorkloadView,
 )
+from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.job import Job
 from drumline.telemetry import logs
 

@@ -191,14 +191,21 @@ def _by_shape(pods: Iterable[PodView]) -> dict[str, tuple[PodView, ...]]:
 
 def _likeness(pod: PodView) -> bytes:
     placement = pod.gate and pod.gate.placement
-    return msgspec.json.encode((pod.requests, placement), order="deterministic")
+    likeness = (pod.requests, placement, pod.deadline_seconds)
+    return msgspec.json.encode(likeness, order="deterministic")
 
 
 def _shape(name: str, pods: Sequence[PodView]) -> Shape:
     gate = pods[0].gate
     if gate is None:
         raise ValueError(f"{name} has no gate")
-    return Shape(name=name, pods=len(pods), requests=pods[0].requests, placement=gate.placement)
+    return Shape(
+        name=name,
+        pods=len(pods),
+        requests=pods[0].requests,
+        placement=gate.placement,
+        deadline_seconds=pods[0].deadline_seconds,
+    )
 
 
 def _places(pod: PodView) -> PlacesFound | None:

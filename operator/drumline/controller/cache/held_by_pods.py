@@ -11,9 +11,11 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.pods import ChargedPod
 from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import SpecCache
+from drumline.controller.cache.workloads import Workloads
 from drumline.controller.conversion.held import Account, RemainingPod, held_by_pods, unchanged
 from drumline.controller.conversion.nodes import GpuUnits, resources_of
 from drumline.kube.views import PodView
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Node
 
 
@@ -32,14 +34,21 @@ class HeldByPods:
         remaining: which account pays for a pod.
         nodes: the pods on them.
         pools: of the nodes.
+        workloads: whose Jobs may say when their pods end; None: there are none.
     """
 
     def __init__(
-        self, *, remaining: RemainingPods, nodes: NodeCache, pools: SpecCache[GpuPoolSpec]
+        self,
+        *,
+        remaining: RemainingPods,
+        nodes: NodeCache,
+        pools: SpecCache[GpuPoolSpec],
+        workloads: Workloads | None,
     ) -> None:
         self._remaining = remaining
         self._nodes = nodes
         self._pools = pools
+        self._workloads = workloads
         self._of_jobs: dict[str, Admitted] = {}
         """By uid of the gang."""
         self._foreign: dict[str, _KnownForeign] = {}
@@ -79,16 +88,26 @@ class HeldByPods:
         of_foreign = (held for known in foreign.values() for held in known.held)
         return [*self._of_jobs.values(), *of_foreign]
 
+    def _end(self, pod: PodView) -> float | None:
+        """When a foreign pod is ended at the latest, by its own limit or its Job's."""
+        ends = self._workloads.ends_at(pod) if self._workloads else None
+        if pod.deadline_seconds is None or not pod.start_time:
+            return ends
+        own = parse_timestamp(pod.start_time) + pod.deadline_seconds
+        return own if ends is None else min(own, ends)
+
     def _of_foreign(
         self, node: Node, charged: ChargedPod, account: Account, pool: GpuPoolSpec
     ) -> _KnownForeign:
         """There may be thousands: what a pod holds is made once for each of its versions."""
-        made_of = (node.pool, pool.gpu_resource, pool.partitions, charged.leaving, account)
+        ends_at = self._end(charged.pod)
+        made_of = (node.pool, pool.gpu_resource, pool.partitions, charged.leaving, account, ends_at)
         known = self._foreign.get(charged.pod.uid)
         if known is not None and known.pod is charged.pod and known.made_of == made_of:
             return known
         before = {each.gang.uid: each for each in known.held} if known is not None else {}
-        held = unchanged(held_by_pods(account, [_remaining(node, charged, pool)]), before=before)
+        holds = replace(_remaining(node, charged, pool), ends_at=ends_at)
+        held = unchanged(held_by_pods(account, [holds]), before=before)
         return _KnownForeign(pod=charged.pod, made_of=made_of, held=tuple(held.values()))
 
 

@@ -38,8 +38,8 @@ from drumline.kube.views import (
     PodView,
     PriorityClassView,
     TrainingJobView,
-    WorkloadView,
 )
+from drumline.kube.workload_views import WorkloadView
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics

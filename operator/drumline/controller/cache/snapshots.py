@@ -138,8 +138,9 @@ class SnapshotBuilder:
             positions_of=self._positions_of,
             admits_workloads=sources.workloads is not None,
         )
+        nodes, pools, workloads = sources.nodes, sources.pools, sources.workloads
         self._by_pods = HeldByPods(
-            remaining=self._remaining, nodes=sources.nodes, pools=sources.pools
+            remaining=self._remaining, nodes=nodes, pools=pools, workloads=workloads
         )
         self._in_doubt: dict[str, Admitted] = {}
         """By uid: what writes whose answer was lost may have taken, in the last snapshot."""
@@ -318,11 +319,10 @@ class SnapshotBuilder:
         O(jobs in doubt + pods that remain + foreign pods that name a queue).
         """
         self._remaining.tidy()
-        in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
-        self._in_doubt = in_doubt
+        self._in_doubt = unchanged(self._held_in_doubt(), before=self._in_doubt)
         workloads = self._sources.workloads
         let_go = workloads.held() if workloads else ()
-        return [*self._by_pods.held(now=now), *in_doubt.values(), *let_go]
+        return [*self._by_pods.held(now=now), *self._in_doubt.values(), *let_go]
 
     def _held_in_doubt(self) -> Iterable[Admitted]:
         for doubt in self._sources.jobs.in_doubt():

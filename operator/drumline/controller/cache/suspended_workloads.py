@@ -33,7 +33,8 @@ from drumline.controller.conversion.workloads import (
 )
 from drumline.kube.events import Regarding
 from drumline.kube.kinds import JOBS, Resource
-from drumline.kube.views import PodPhase, PodView, WorkloadView
+from drumline.kube.views import PodPhase, PodView
+from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 
 IsOpen = Callable[[ForeignWorkload], bool]
@@ -105,6 +106,16 @@ class SuspendedWorkloads:
             for pod in self._entitled_to(workload, shape, places.get(shape.name))
         ]
 
+    def ends_at(self, pod: PodView) -> float | None:
+        """When the Job of a pod is ended at the latest; None: it has no limit, or is none here."""
+        view = self._views.get(pod.labels.get(LABEL_WORKLOAD, ""))
+        if view is None or not view.start_time:
+            return None
+        part = pod.labels.get(LABEL_WORKLOAD_PART, "")
+        limits = (each.deadline_seconds for each in view.shapes if each.name == part)
+        limit = next(limits, None)
+        return None if limit is None else parse_timestamp(view.start_time) + limit
+
     def _entitled_to(
         self, workload: ForeignWorkload, shape: Shape, places: PlacesFound | None
     ) -> list[PodView]:
@@ -146,7 +157,13 @@ def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
         queue=view.labels[LABEL_QUEUE],
         queued_at=parse_timestamp(view.creation_time) if view.creation_time else 0.0,
         shapes=tuple(
-            Shape(name=each.name, pods=each.pods, requests=each.requests, placement=each.placement)
+            Shape(
+                name=each.name,
+                pods=each.pods,
+                requests=each.requests,
+                placement=each.placement,
+                deadline_seconds=each.deadline_seconds,
+            )
             for each in view.shapes
             if each.pods > 0
         ),

@@ -28,7 +28,8 @@ from drumline.controller.conversion.workloads import (
     held_places,
 )
 from drumline.kube.kinds import PODS, Resource
-from drumline.kube.views import PlacementView, PodView, WorkloadView
+from drumline.kube.views import PlacementView, PodView
+from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.plan.acceptance import refusal_for
 from drumline.scheduling.decisions import MAX_MESSAGE_CHARS, Blocked, BlockReason, Placed
 from drumline.scheduling.model import Admitted, Gang
@@ -67,12 +68,14 @@ class WorkloadInLine:
         reason: from a closed list.
         message: for people.
         position: its place in the line of its queue, jobs included, from 1; 0: in none.
+        gangs: uids of what the scheduler makes of it.
     """
 
     workload: ForeignWorkload
     reason: str
     message: str
     position: int = 0
+    gangs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,6 +200,10 @@ class Workloads:
         """What waits for a queue, as of the last cycle."""
         return tuple(each for each in self._waiting if each.workload.queue == queue)
 
+    def ends_at(self, pod: PodView) -> float | None:
+        """When the workload of a pod is ended at the latest; None: nobody knows."""
+        return self._suspended.ends_at(pod)
+
     def settle(self, workload: ForeignWorkload) -> None:
         """The caches show what became of it."""
         for uid, (part, _) in list(self._assumed.items()):
@@ -247,12 +254,16 @@ class Workloads:
                     message=each.message,
                     position=first.position if first else places[queue],
                 )
+        gangs: dict[str, list[str]] = {}
+        for uid, part in self._parts.items():
+            gangs.setdefault(part.workload.uid, []).append(uid)
+        in_line = [replace(each, gangs=tuple(gangs[uid])) for uid, each in reasons.items()]
         held_back = tuple(
             WorkloadInLine(workload=_nothing_of(group), reason=INCOMPLETE, message=group.waits_for)
             for group in self._gated.groups()
             if group.waits_for
         )
-        self._waiting = (*reasons.values(), *self._refused.values(), *held_back)
+        self._waiting = (*in_line, *self._refused.values(), *held_back)
         return self._waiting
 
     def _waiting_workloads(

@@ -60,6 +60,8 @@ class RemainingPod:
     requests: Resources
     leaving: bool
     """Whether it is being deleted; otherwise it may stay as long as it likes."""
+    ends_at: float | None = None
+    """When it is ended at the latest; None: nobody knows."""
 
 
 def account_of(job: Job) -> Account:
@@ -93,9 +95,9 @@ def foreign_pod_of(key: str, uid: str) -> ForeignPod | None:
 
 def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitted]:
     """One gang for each pool and pod shape: what these pods hold, until they are gone."""
-    alike: dict[tuple[str, bool, Resources], list[str]] = {}
+    alike: dict[tuple[str, bool, Resources, float | None], list[str]] = {}
     for pod in sorted(pods, key=lambda pod: pod.name):
-        alike.setdefault((pod.pool, pod.leaving, pod.requests), []).append(pod.node)
+        alike.setdefault((pod.pool, pod.leaving, pod.requests, pod.ends_at), []).append(pod.node)
     return [
         Admitted(
             gang=_gang(account, suffix=f"pods-{number}", pods=len(nodes), per_pod=requests),
@@ -103,10 +105,11 @@ def held_by_pods(account: Account, pods: Iterable[RemainingPod]) -> list[Admitte
             assignment=tuple(nodes),
             leaving=leaving,
             preemptible=account.gives_back,
+            ends_at=ends_at,
             is_residual=True,
             is_foreign=account.is_foreign,
         )
-        for number, ((pool, leaving, requests), nodes) in enumerate(alike.items())
+        for number, ((pool, leaving, requests, ends_at), nodes) in enumerate(alike.items())
     ]
 
 

@@ -51,6 +51,8 @@ class Shape:
     requests: Mapping[str, int]
     """Of each, by Kubernetes' names; CPU in thousandths."""
     placement: PlacementView
+    deadline_seconds: int | None = None
+    """They are ended when they have run that long; None: nobody knows when."""
 
     @property
     def has_devices(self) -> bool:
@@ -237,6 +239,7 @@ def _gang(
         user=f"{FOREIGN_USER} {workload.uid}",  # the limit of a user bounds each by itself
         group=group,
         group_gangs=shapes if group else 1,
+        max_runtime_seconds=shape.deadline_seconds,
         is_foreign=True,
     )
 

@@ -170,13 +170,13 @@ class Forecasts:
         new = {blocked.uid: blocked for blocked in line if blocked.uid not in self._looked_at}
         if not new:
             return
+        waiting = {gang.uid: gang for gang in pending}
         for uid, (_, start) in list(self._first.items()):
             job = self._state.jobs.get(start.key)
-            if job is None or job.uid != uid:
+            if uid not in waiting and (job is None or job.uid != uid):
                 self._learner.left(uid)
                 self._forget(uid)
         self._looked_at |= new.keys()
-        waiting = {gang.uid: gang for gang in pending}
         rough = rough_starts(
             snapshot=snapshot,
             waiting=waiting,

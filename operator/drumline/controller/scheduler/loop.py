@@ -167,7 +167,7 @@ class SchedulerLoop:
         await self._node_requests.take(may_be_done, held_back=held_back, waiting=waiting, now=now)
         if explains:
             self._forecasts.look_at_line(
-                decisions.blocked, snapshot=snapshot, pending=pending, now=now
+                captured.blocked, snapshot=snapshot, pending=pending, now=now
             )
             self._explain_waiting(may_be_done)
         settled &= await self._committer.carry_out(may_be_done, jobs=jobs, now=now)

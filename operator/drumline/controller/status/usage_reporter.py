@@ -30,6 +30,7 @@ from drumline.controller.status.pool_calibration import (
     step_percents,
 )
 from drumline.controller.status.pool_overlaps import overlap_of
+from drumline.controller.status.workloads_in_line import workload_in_line
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import KubeError, NotLeader
@@ -38,6 +39,7 @@ from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import HOUR_SECONDS, Node, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -69,6 +71,7 @@ class UsageReporter:
         signing_keys: of this leader: running gangs are counted by theirs.
         progress: what the agents of a job reported last, by its uid.
         autoscaling: the fields that a pool's status has about its autoscaler, by its name.
+        expected: when a gang that waits will probably start, by its uid.
         clock: seconds since the epoch.
     """
 
@@ -86,6 +89,7 @@ class UsageReporter:
         signing_keys: SigningKeys,
         progress: Callable[[str], Progress | None],
         autoscaling: Callable[[str], Json],
+        expected: Callable[[str], ExpectedStart | None],
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -99,6 +103,7 @@ class UsageReporter:
         self._signing_keys = signing_keys
         self._progress = progress
         self._autoscaling = autoscaling
+        self._expected = expected
         self._clock = clock
         self._rates = GpuSecondsRates()
 
@@ -301,13 +306,7 @@ class UsageReporter:
         waiting = (workloads and workloads.waiting_for(queue)) or ()
         pools = self._state.pools.by_name
         first = [
-            {
-                "workload": each.workload.key,
-                "gpus": each.workload.gpus(pools),
-                **({"position": each.position} if each.position else {}),
-                "reason": each.reason,
-                "message": each.message,
-            }
+            workload_in_line(each, pools=pools, expected=self._expected)
             for each in waiting[:MOST_WAITING]
         ]
         return {"pendingWorkloads": len(waiting), "waitingWorkloads": first} if waiting else {}

@@ -19,9 +19,11 @@ from tests.unit.overview.objects import (
     NOW,
     a_job,
     a_node,
+    a_pod,
     a_pool,
     a_priority_class,
     a_queue,
+    a_workload,
     at,
     printed,
     running,
@@ -56,12 +58,14 @@ OBJECTS = [
             "expectedStartBy": at(5400),
         },
     ),
+    a_pod("notebook", gpus=2, status={"phase": "Pending"}),
     a_job("other", namespace="elsewhere", status={**BLOCKED, "queuedAt": at(-100)}),
 ]
 COMMANDS = {
     "list": ("list", "-A"),
     "queue": ("queue",),
     "why": ("why", "big", "-n", "team"),
+    "why TYPE/NAME": ("why", "pod/notebook", "-n", "team"),
     "nodes": ("nodes",),
     "share": ("share",),
     "usage": ("usage", "--by", "queue,user", "--since", "30d"),
@@ -207,7 +211,7 @@ def test_an_unknown_field_of_another_version_is_no_error_of_the_schema() -> None
 
 def test_the_grammar_has_the_groups_that_there_are() -> None:
     assert set(overview_arguments.GROUPS) == set(GROUPS)
-    assert {*overview_arguments.COMMANDS, "history"} == set(KINDS)
+    assert {*overview_arguments.COMMANDS, "history", "why TYPE/NAME"} == set(KINDS)
 
 
 def test_what_cannot_be_read_is_said_below_the_table(
@@ -261,3 +265,40 @@ def test_a_job_that_is_not_there_and_a_file_that_is_none(
     assert (code, message.count("\n")) == (2, 1)
     assert message.startswith("drumline: no objects as kubectl get -o json prints them")
     assert refused(capsys, "list", "-f", "nowhere")[0] == 2
+
+
+def test_what_is_no_job_is_named_as_kubectl_names_it(
+    dump: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = shown(capsys, "why", "pod/notebook", "-n", "team", "-f", dump).splitlines()
+    assert lines[0] == "team/pods/notebook: NotCharged"
+    assert "  charged to queue research" in lines
+    assert refused(capsys, "why", "pod/none", "-n", "team", "-f", dump) == (
+        1,
+        "drumline: pod 'none' not found in namespace 'team'\n",
+    )
+    code, said = refused(capsys, "why", "secret/mine", "-n", "team", "-f", dump)
+    assert code == 2
+    assert said.startswith("drumline: secret/: of these types one is pod, job, jobset")
+
+
+def test_a_job_of_kubernetes_is_read_of_a_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "all.json"
+    file.write_text(printed([a_queue("research"), a_workload("Job", "train")]))
+    for written in ("job/train", "jobs.batch/train"):
+        text = shown(capsys, "why", written, "-n", "team", "-f", str(file))
+        assert text.startswith("team/jobs/train: Waiting\n")
+
+
+def test_foreign_pods_have_columns_of_their_own_where_there_are_any(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "all.json"
+    file.write_text(printed([a_queue("research"), a_pod("chat", gpus=4)]))
+    os.utime(file, (NOW, NOW))
+    heads, row, _ = shown(capsys, "usage", "--by", "user,job", "-f", str(file)).splitlines()
+    assert heads.split()[-3:] == ["FOREIGN", "NO", "JOBS"]
+    assert row.split()[:5] == ["foreign", "pods", "team/pods/chat", "0", "0.3"]
+    assert row.split()[-3:] == ["100.0", "%", "1"]

@@ -22,16 +22,18 @@ from msgspec.structs import replace as replace_row
 from drumline.cli.errors import NotAnswered
 from drumline.cli.program import main
 from drumline.cli.top.live import TopView, ask, obey, take
-from drumline.cli.top.screen import TopRows, render
+from drumline.cli.top.screen import TopRows, lines_of, render
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows
 from drumline.overview.rows import JobRow
+from drumline.overview.workloads import workload_uses
 from tests.unit.overview.objects import (
     NOW,
     a_cluster,
     a_job,
     a_node,
+    a_pod,
     a_pool,
     a_queue,
     at,
@@ -56,6 +58,7 @@ OBJECTS = [
             "expectedStartBy": at(5400),
         },
     ),
+    a_pod("chat", gpus=2),
     a_job("ended", status={"phase": "Succeeded", "reason": "Finished", "finishedAt": at(-60)}),
     a_job("old", status={"phase": "Succeeded", "reason": "Finished", "finishedAt": at(-6000)}),
 ]
@@ -223,3 +226,37 @@ def test_in_a_terminal_it_is_drawn_until_q(dump: str) -> None:
         program.kill()
         program.wait()
         os.close(end)
+
+
+def test_what_is_no_job_has_its_line() -> None:
+    """What foreign pods hold, and what waits beside jobs."""
+    waits = {"workload": "team/jobs/train", "gpus": 4, "position": 1, "reason": "QuotaExhausted"}
+    status = {"pendingWorkloads": 1, "waitingWorkloads": [{**waits, "message": ""}]}
+    cluster = a_cluster(a_queue("research", status=status), a_pod("chat", gpus=2))
+    rows = TopRows(
+        as_of=NOW,
+        jobs=(),
+        nodes=(),
+        queues=queue_rows(cluster),
+        workloads=workload_uses(cluster),
+    )
+    lines = [line.split() for line in render(rows, width=200)]
+    chat = [
+        "team/pods/chat",
+        "research",
+        "Foreign",
+        "2",
+        "-",
+        "-",
+        "-",
+        "-",
+        "for",
+        "5",
+        "min",
+        "-",
+    ]
+    assert chat in lines
+    train = next(line for line in lines if line[:1] == ["team/jobs/train"])
+    assert train[2:4] == ["Waiting", "4"]
+    assert train[8:] == ["#1,", "starts", "not", "known", "QuotaExhausted"]
+    assert lines_of(rows) == 2

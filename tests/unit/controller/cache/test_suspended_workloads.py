@@ -11,8 +11,7 @@ from msgspec import structs
 from drumline.api.base import ANNOTATION_ADMITTED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.cluster import ClusterCache
-from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.workloads import LetGo, Workloads
+from drumline.controller.cache.workloads import LetGo
 from drumline.controller.conversion.resumed import resumed
 from drumline.controller.conversion.workloads import PlacesFound
 from drumline.kube.kinds import JOB_SETS, JOBS
@@ -22,16 +21,17 @@ from drumline.kube.views import (
     PlacementView,
     PodPhase,
     PodView,
-    WorkloadView,
 )
+from drumline.kube.workload_views import WorkloadView
 from drumline.kube.workloads import MAX_PODS
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.model import Policy
-from tests.unit.controller.views import node_view, pool_view, priority_view, queue_view
+from tests.unit.controller.views import priority_view, queue_view
 from tests.unit.controller.workload_bodies import QUEUE, a_job, a_job_set, job_set_of, view
+from tests.unit.controller.workload_state import NOW, held_gpus, two_nodes, workloads
 
 GATE = GateView(created_time="", is_last=True, placement=PlacementView())
-NOW = 1_800_000_000.0
 MARK = '{"":{"pool":"h100","nodes":{"node-0":1}}}'
 POOLS = {"h100": GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})}
 
@@ -39,17 +39,7 @@ POOLS = {"h100": GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})}
 @pytest.fixture
 def state() -> ClusterCache:
     """Two nodes of eight GPUs, a queue of sixteen."""
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
-    state.on_pool(None, pool_view())
-    state.on_queue(None, queue_view(gpus=16))
-    for name in ("node-0", "node-1"):
-        state.nodes.on_node(None, node_view(name))
-    return state
-
-
-def workloads(state: ClusterCache) -> Workloads:
-    assert state.workloads is not None
-    return state.workloads
+    return two_nodes(quota=16)
 
 
 def let_go(state: ClusterCache) -> list[LetGo]:
@@ -57,11 +47,6 @@ def let_go(state: ClusterCache) -> list[LetGo]:
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
     decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
     return workloads(state).let_go(decisions.placed)
-
-
-def held_gpus(state: ClusterCache) -> int:
-    admitted = state.scheduling.snapshot(now=NOW).admitted
-    return sum(held.gpus for held in admitted if held.gang.queue == "research")
 
 
 def pod(name: str, *, accepted: bool = True, **rest: Any) -> PodView:
@@ -311,3 +296,17 @@ def test_a_job_that_is_suspended_again_waits_again(state: ClusterCache) -> None:
     state.on_workload(JOBS, runs, view(after))
     assert [gang.key for gang in state.scheduling.pending()] == ["team/jobs/train"]
     assert held_gpus(state) == 0
+
+
+def test_a_job_with_a_limit_is_expected_to_end_by_it(state: ClusterCache) -> None:
+    """The shorter of the Job's and of its pods'; both are counted from the Job's start."""
+    body = a_job(activeDeadlineSeconds=900)
+    state.on_workload(JOBS, None, view(body))
+    assert state.scheduling.pending()[0].max_runtime_seconds == 900
+    waits = view(body)
+    body["spec"] |= {"suspend": False, "activeDeadlineSeconds": 300}
+    body["status"] = {"startTime": timestamp(NOW - 100)}
+    state.on_workload(JOBS, waits, view(body))
+    state.on_pod(None, pod("a", node_name="node-0"))
+    (held,) = state.scheduling.snapshot(now=NOW).admitted
+    assert held.ends_at == NOW + 200

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from msgspec import structs
@@ -11,10 +10,12 @@ from msgspec import structs
 from drumline.api.base import ANNOTATION_ADMITTED
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
-from drumline.controller.cache.workloads import Workloads
-from drumline.kube.views import GateView, PlacementView, PodView, TolerationView
+from drumline.controller.status.workloads_in_line import workload_in_line
+from drumline.kube.views import PlacementView, PodPhase, PodView, TolerationView
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.decisions import BlockReason, Decisions
+from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy, PreemptionRule, WithinQueue
 from tests.unit.controller.views import (
@@ -24,9 +25,8 @@ from tests.unit.controller.views import (
     pool_view,
     queue_view,
 )
+from tests.unit.controller.workload_state import LABELS, NOW, gated, held_gpus, two_nodes, workloads
 
-NOW = 1_800_000_000.0
-LABELS = {"drumline.dev/queue": "research"}
 GROUP = {**LABELS, "drumline.dev/pod-group": "crew"}
 MARK = {ANNOTATION_ADMITTED: '{"":{"pool":"h100","nodes":{"node-1":1}}}'}
 
@@ -34,31 +34,7 @@ MARK = {ANNOTATION_ADMITTED: '{"":{"pool":"h100","nodes":{"node-1":1}}}'}
 @pytest.fixture
 def state() -> ClusterCache:
     """Two nodes of eight GPUs, a queue of twelve."""
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=True)
-    state.on_pool(None, pool_view())
-    state.on_queue(None, queue_view(gpus=12))
-    for name in ("node-0", "node-1"):
-        state.nodes.on_node(None, node_view(name))
-    return state
-
-
-def workloads(state: ClusterCache) -> Workloads:
-    assert state.workloads is not None
-    return state.workloads
-
-
-def gated(
-    name: str,
-    *,
-    gpus: int = 4,
-    created: str = "2027-01-01T00:00:00Z",
-    is_last: bool = True,
-    placement: PlacementView | None = None,
-    **rest: Any,
-) -> PodView:
-    """A pod that our gate holds."""
-    gate = GateView(created_time=created, is_last=is_last, placement=placement or PlacementView())
-    return foreign_pod(name, node="", gpus=gpus, gate=gate, **{"labels": LABELS, **rest})
+    return two_nodes(quota=12)
 
 
 def grouped(name: str, *, size: str = "3", gpus: int = 4, mark: bool = False) -> PodView:
@@ -77,12 +53,6 @@ def cycle(state: ClusterCache) -> Decisions:
     decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     return decisions
-
-
-def held_gpus(state: ClusterCache) -> int:
-    """GPUs that the queue pays for."""
-    admitted = state.scheduling.snapshot(now=NOW).admitted
-    return sum(held.gpus for held in admitted if held.gang.queue == "research")
 
 
 def waits_for(state: ClusterCache) -> list[str]:
@@ -266,3 +236,41 @@ def test_a_place_in_line_counts_jobs_too(state: ClusterCache) -> None:
     }
     assert workloads(state).waiting_for("research") == waiting
     assert workloads(state).waiting_for("other") == ()
+
+
+def test_what_has_a_limit_is_expected_to_end_by_it(state: ClusterCache) -> None:
+    """A pod that waits may be reckoned with, and one that runs gives its GPUs back by then."""
+    state.on_pod(None, gated("limited", deadline_seconds=900))
+    (gang,) = state.scheduling.pending()
+    assert gang.max_runtime_seconds == 900
+    runs = foreign_pod("runs", labels=LABELS, phase=PodPhase.RUNNING, gpus=1)
+    since = {"deadline_seconds": 600, "start_time": timestamp(NOW - 60)}
+    state.on_pod(None, structs.replace(runs, **since))
+    state.on_pod(None, structs.replace(runs, name="endless", uid="endless"))
+    ends = {held.gang.key: held.ends_at for held in state.scheduling.snapshot(now=NOW).admitted}
+    assert ends == {"other/pods/runs": NOW + 540, "other/pods/endless": None}
+
+
+def test_a_workload_starts_when_the_last_of_its_gangs_does(state: ClusterCache) -> None:
+    """As the status of its queue says it."""
+    for name, gpus in (("a", 8), ("b", 8), ("c", 1)):
+        state.on_pod(None, grouped(name, gpus=gpus))
+    waiting = {gang.uid: gang.queue for gang in state.scheduling.pending()}
+    (line,) = workloads(state).explain(cycle(state).blocked, queues=waiting)
+    assert set(line.gangs) == waiting.keys()
+    soon, late = (
+        ExpectedStart(key="", uid=uid, p50_at=NOW + after, p90_at=NOW + 2 * after)
+        for uid, after in zip(line.gangs, (60, 600), strict=True)
+    )
+    known = {soon.uid: soon, late.uid: late}
+    fields = workload_in_line(line, pools=state.pools.by_name, expected=known.get)
+    assert (fields["position"], fields["gpus"]) == (1, 17)
+    assert fields["queuedAt"] == "2027-01-01T00:00:00Z"
+    assert (fields["expectedStart"], fields["expectedStartBy"]) == (
+        timestamp(NOW + 600),
+        timestamp(NOW + 1200),
+    )
+    del known[soon.uid]
+    assert "expectedStart" not in workload_in_line(
+        line, pools=state.pools.by_name, expected=known.get
+    )

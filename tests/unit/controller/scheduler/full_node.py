@@ -18,9 +18,9 @@ from tests.unit.controller.views import (
 NOW = T0 + 600
 
 
-def a_full_node() -> ClusterCache:
+def a_full_node(*, admits_workloads: bool = False) -> ClusterCache:
     """A node whose 8 GPUs a job has held for ten minutes, of an hour at most; another job waits."""
-    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+    state = ClusterCache(nodes=NodeCache(clock=lambda: NOW), admits_workloads=admits_workloads)
     state.nodes.on_node(None, node_view())
     state.on_pool(None, pool_view())
     state.on_queue(None, queue_view())

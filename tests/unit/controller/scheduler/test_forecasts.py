@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pytest
@@ -16,13 +16,14 @@ from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.forecast_inputs import OLDEST_SECONDS
 from drumline.scheduling.model import Policy
 from drumline.telemetry.metrics import Metrics
 from tests.builders import T0
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 from tests.unit.controller.views import assignment, job_view
+from tests.unit.controller.workload_state import gated
 
 
 async def test_a_waiting_job_is_expected_to_start_when_running_jobs_end() -> None:
@@ -169,7 +170,7 @@ def counting(
     metrics: Metrics,
     *,
     now: list[float],
-    forecaster: Callable[..., tuple[ExpectedStart, ...]],
+    forecaster: Callable[..., Sequence[ExpectedStart]] = expected_starts,
 ) -> Forecasts:
     """Forecasts by a clock that the test moves, and what is counted of them."""
     return Forecasts(
@@ -236,6 +237,19 @@ async def test_a_new_job_has_a_band_in_the_cycle_that_rejects_it() -> None:
     await forecasts.forecast()
     look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
     assert forecasts.of("2") == at_once  # the simulated future did not see it start
+
+
+async def test_a_pod_at_the_gate_has_a_start_that_is_kept_while_others_come() -> None:
+    state = a_full_node(admits_workloads=True)
+    state.on_pod(None, gated("book"))
+    forecasts = counting(state, Metrics(), now=[NOW])
+    await forecasts.forecast()
+    (book,) = (gang for gang in state.scheduling.pending() if gang.is_foreign)
+    expected = forecasts.of(book.uid)
+    assert expected is not None
+    assert expected.p50_at is not None
+    look(forecasts, state, now=NOW, reason=BlockReason.INSUFFICIENT_GPUS)
+    assert forecasts.of(book.uid) == expected
 
 
 async def test_a_simulated_start_replaces_a_rough_one() -> None:

@@ -77,6 +77,7 @@ def reporter(
         signing_keys=KEYS,
         progress=lambda _: None,
         autoscaling=lambda _: {},
+        expected=lambda _: None,
         clock=lambda: now[0],
     )
 

@@ -1,0 +1,53 @@
+"""Views of workloads that are no TrainingJobs and wait for a queue, as `views` are of the rest."""
+
+from __future__ import annotations
+
+import msgspec
+
+from drumline.kube.views import PlacementView
+
+
+class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Equal pods of a workload.
+
+    Attributes:
+        name: Of the part of the workload that they are; empty where it has one part.
+        pods: How many of them run at a time, of those that are still to end.
+        requests: Of each, by resource name, as kube-scheduler counts.
+        placement: Where they may run.
+        deadline_seconds: They are ended when they have run that long; None: they have no limit.
+    """
+
+    name: str
+    pods: int
+    requests: dict[str, int]
+    placement: PlacementView
+    deadline_seconds: int | None = None
+
+
+class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One Job or JobSet.
+
+    Attributes:
+        creation_time: RFC 3339.
+        labels: Only of the `drumline.dev/` prefix.
+        annotations: Only of the `drumline.dev/` prefix.
+        is_child: Whether another workload controls it, and starts it.
+        suspended: Whether it is to have no pods.
+        over: Whether it has ended, or is being deleted.
+        start_time: Of a Job: when it was last resumed (RFC 3339); empty: it is suspended.
+        shapes: Its pods.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    creation_time: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    is_child: bool = False
+    suspended: bool = False
+    over: bool = False
+    start_time: str = ""
+    shapes: tuple[ShapeView, ...] = ()

@@ -1,0 +1,145 @@
+"""Why a pod, Job or the like is where it is: its place in line, and which queue pays for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from drumline.overview.advice import advice_for
+from drumline.overview.line_rows import LineRow, WorkloadCard
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.queues import queue_rows, whole_line
+from drumline.overview.rows import QueueRow
+from drumline.overview.why import SHOWN, holders_of
+from drumline.overview.workload_objects import POD_GROUP, QUEUE, PodObject, WorkloadObject
+from drumline.overview.workloads import (
+    WorkloadUse,
+    gpus_of,
+    payer,
+    workload_of,
+    workload_uses,
+    worth_of_resources,
+)
+from drumline_trainer.contract import plain
+
+WAITING: Final = "Waiting"
+FARTHER: Final = (
+    "the status of its queue names only the first that wait, and it is none of them; kubectl"
+    " describe may say more"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Standing:
+    state: str
+    message: str = ""
+
+
+def workload_card(
+    cluster: ClusterObjects, asked: PodObject | WorkloadObject, *, plural: str
+) -> WorkloadCard:
+    """The card of an object that is no TrainingJob.
+
+    Args:
+        cluster: what is known of it; its pods are among the cluster's.
+        asked: the object.
+        plural: of its kind.
+    """
+    metadata = asked.metadata
+    name = f"{metadata.namespace}/{plural}/{metadata.name}"
+    queue = payer(cluster.queues, metadata.namespace, named=metadata.label(QUEUE))
+    standing = _standing(asked, queue=queue)
+    row = next(iter(queue_rows(cluster, only=queue)), None) if queue else None
+    line = whole_line(row) if row is not None else ()
+    group = metadata.label(POD_GROUP)
+    key = plain(f"{metadata.namespace}/pods/{group}" if plural == "pods" and group else name)
+    place = next((each for each in line if each.name == key), None)
+    waits = standing.state == WAITING
+    if not waits:
+        place = None
+    use = _use_of(cluster, asked, name=name)
+    before = line[: line.index(place)] if place is not None and place.position else ()
+    quotas = row.quotas if row is not None else ()
+    return WorkloadCard(
+        workload=plain(name),
+        queue=plain(queue),
+        state=standing.state,
+        message=place.message if place is not None else standing.message,
+        reason=place.reason if place is not None else "",
+        gpus=_gpus(cluster, asked, place=place, use=use, state=standing.state),
+        pods=use.pods if use is not None else 0,
+        position=place.position if place is not None else None,
+        waiting=_waiting(row) if waits else 0,
+        queued_at=place.queued_at if place is not None else None,
+        expected_start=place.expected_start if place is not None else None,
+        expected_start_by=place.expected_start_by if place is not None else None,
+        since=use.since if use is not None else None,
+        ahead=before[:SHOWN],
+        gpus_ahead=sum(each.gpus for each in before),
+        quotas=quotas,
+        budget=row.budget if row is not None else None,
+        holders=holders_of(cluster, pools={each.pool for each in quotas}) if waits else (),
+        advice=advice_for(place.reason, suspended=True) if place is not None else (),
+    )
+
+
+def _standing(asked: PodObject | WorkloadObject, *, queue: str) -> _Standing:
+    if asked.has_ended:
+        return _Standing(state="Ended", message="it has ended, and nothing is charged for it")
+    if not queue:
+        named = asked.metadata.label(QUEUE)
+        why = f"names queue {named}, which is not open to it" if named else f"has no label {QUEUE}"
+        return _Standing(state="NotCharged", message=f"it {why}, and no queue pays for the rest")
+    return _of_pod(asked) if isinstance(asked, PodObject) else _of_workload(asked)
+
+
+def _of_pod(pod: PodObject) -> _Standing:
+    if pod.is_gated and not pod.metadata.is_admitted:
+        return _Standing(state=WAITING, message=FARTHER)
+    if pod.is_accepted:
+        return _Standing(state="Charged", message="its GPUs are used quota of the queue")
+    if pod.metadata.is_admitted:
+        return _Standing(state="Admitted", message="it is charged, and kube-scheduler binds it")
+    return _Standing(
+        state="NotCharged", message="it is charged from when a kubelet has accepted it"
+    )
+
+
+def _of_workload(workload: WorkloadObject) -> _Standing:
+    if workload.spec.suspend:
+        if workload.metadata.label(QUEUE):
+            return _Standing(state=WAITING, message=FARTHER)
+        return _Standing(state="NotCharged", message=f"it is suspended, and has no label {QUEUE}")
+    if workload.metadata.is_admitted:
+        return _Standing(state="Admitted", message="all its pods are charged until it ends")
+    return _Standing(state="Charged", message="each of its pods is charged while it runs")
+
+
+def _use_of(
+    cluster: ClusterObjects, asked: PodObject | WorkloadObject, *, name: str
+) -> WorkloadUse | None:
+    """What it holds; of a pod, what it holds by itself."""
+    if isinstance(asked, PodObject):
+        name = workload_of(asked)
+        pods = tuple(pod for pod in cluster.pods if pod.metadata.uid == asked.metadata.uid)
+        cluster = ClusterObjects(as_of=cluster.as_of, pools=cluster.pools, pods=pods)
+    return next((use for use in workload_uses(cluster) if use.workload == plain(name)), None)
+
+
+def _gpus(
+    cluster: ClusterObjects,
+    asked: PodObject | WorkloadObject,
+    *,
+    place: LineRow | None,
+    use: WorkloadUse | None,
+    state: str,
+) -> int:
+    if place is not None:
+        return place.gpus
+    if isinstance(asked, PodObject) and state != "Ended":
+        return gpus_of(asked, worth_of_resources(cluster.pools))
+    return use.gpus if use is not None else 0
+
+
+def _waiting(row: QueueRow | None) -> int:
+    return 0 if row is None else len(row.waiting) + row.workloads

@@ -1,0 +1,147 @@
+"""What hold GPUs beside TrainingJobs: pods that name a queue, added up by what made them.
+
+The operator charges each pod by itself (docs/sharing.md). Here those of one Deployment or Job are
+one workload, and only pods that still exist are known: what a deleted pod held, nobody says any
+more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from drumline.overview.objects import ClusterObjects, QueueObject, seconds
+from drumline.overview.pool_objects import GPU_RESOURCE, PoolObject
+from drumline.overview.rows import StayRow
+from drumline.overview.workload_objects import JOB, QUEUE, PodObject
+from drumline_trainer.contract import plain
+
+FOREIGN_USER: Final = "foreign pods"
+"""Whose they are where use is added up by user: no job has such a user, a name with a space."""
+FOREIGN_PHASE: Final = "Foreign"
+_JOB_SET: Final = "jobset.sigs.k8s.io/jobset-name"
+_TEMPLATE_HASH: Final = "pod-template-hash"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadUse:
+    """Pods of one workload, and when they held how many GPUs.
+
+    Attributes:
+        workload: `namespace/deployments/name`; of a pod by itself `namespace/pods/name`.
+        namespace: its namespace.
+        queue: that pays.
+        stays: of each of its pods that exist, also of those that have ended.
+        gpus: that it holds now.
+        pods: that hold them.
+        since: when the first of these pods began.
+    """
+
+    workload: str
+    namespace: str
+    queue: str
+    stays: tuple[StayRow, ...]
+    gpus: int = 0
+    pods: int = 0
+    since: float | None = None
+
+
+def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
+    """By what made the pods; those that hold most first."""
+    worth = worth_of_resources(cluster.pools)
+    held: dict[tuple[str, str], list[tuple[StayRow, bool]]] = {}
+    namespaces: dict[str, str] = {}
+    for pod in cluster.pods:
+        stay = _stay(pod, worth=worth, now=cluster.as_of)
+        if stay is None or pod.metadata.label(JOB):
+            continue
+        name = workload_of(pod)
+        namespaces[name] = pod.metadata.namespace
+        queue = payer(cluster.queues, pod.metadata.namespace, named=pod.metadata.label(QUEUE))
+        if not queue:
+            continue
+        held.setdefault((name, queue), []).append((stay, not pod.has_ended))
+    uses = [
+        _use(name, stays, namespace=namespaces[name], queue=queue)
+        for (name, queue), stays in held.items()
+    ]
+    return tuple(sorted(uses, key=lambda use: (-use.gpus, use.workload)))
+
+
+def worth_of_resources(pools: Iterable[PoolObject]) -> dict[str, int]:
+    """What one of a device counts as GPUs: of whole GPUs one, where pools count parts its parts."""
+    worth = {GPU_RESOURCE: 1}
+    for pool in pools:
+        parts = pool.spec.partitions
+        worth[pool.spec.gpu_resource] = parts.parts_per_gpu if parts else 1
+        worth |= {each.resource: each.parts for each in parts.resources} if parts else {}
+    return worth
+
+
+def gpus_of(pod: PodObject, worth: Mapping[str, int]) -> int:
+    """What a pod asks for."""
+    return sum(pod.spec.devices(name) * value for name, value in worth.items())
+
+
+def payer(queues: Iterable[QueueObject], namespace: str, *, named: str) -> str:
+    """The queue that pays for a pod which names one; empty: none does.
+
+    Args:
+        queues: all; where none is known, the label is believed.
+        namespace: of the pod.
+        named: by its label; empty: none.
+    """
+    known = {queue.metadata.name: queue for queue in queues}
+    if not known or (named in known and known[named].spec.may_be_open_to(namespace)):
+        return named
+    last = sorted(
+        (queue.metadata.creation_timestamp or "", name)
+        for name, queue in known.items()
+        if queue.spec.pays_for_unclaimed_pods
+    )
+    return last[0][1] if last else ""
+
+
+def workload_of(pod: PodObject) -> str:
+    """`namespace/kinds/name` of what made it, as far as its owner and its labels say."""
+    metadata = pod.metadata
+    if job_set := metadata.label(_JOB_SET):
+        return f"{metadata.namespace}/jobsets/{job_set}"
+    owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    if owner is None:
+        return f"{metadata.namespace}/pods/{metadata.name}"
+    suffix = f"-{metadata.label(_TEMPLATE_HASH)}"
+    if owner.kind == "ReplicaSet" and suffix != "-" and owner.name.endswith(suffix):
+        return f"{metadata.namespace}/deployments/{owner.name.removesuffix(suffix)}"
+    return f"{metadata.namespace}/{owner.kind.lower()}s/{owner.name}"
+
+
+def _stay(pod: PodObject, *, worth: Mapping[str, int], now: float) -> StayRow | None:
+    """When it held its GPUs; None: it has none, or no kubelet has begun with it."""
+    begins, gpus = seconds(pod.status.start_time), gpus_of(pod, worth)
+    if begins is None or not gpus or not pod.is_accepted:
+        return None
+    ends = now
+    if pod.has_ended:
+        states = [each.state.terminated for each in pod.status.container_statuses or ()]
+        ended = [seconds(state.finished_at) for state in states if state is not None]
+        ends = max((at for at in ended if at is not None), default=begins)
+    return StayRow(begins_at=begins, ends_at=max(begins, ends), gpus=gpus)
+
+
+def _use(
+    name: str, stays: Iterable[tuple[StayRow, bool]], *, namespace: str, queue: str
+) -> WorkloadUse:
+    """Of stays, and whether each goes on."""
+    stays = list(stays)
+    now = [stay for stay, goes_on in stays if goes_on]
+    return WorkloadUse(
+        workload=plain(name),
+        namespace=plain(namespace),
+        queue=plain(queue),
+        stays=tuple(stay for stay, _ in stays),
+        gpus=sum(stay.gpus for stay in now),
+        pods=len(now),
+        since=min((stay.begins_at for stay in now), default=None),
+    )
