@@ -50,11 +50,11 @@ def whole_line(row: QueueRow) -> tuple[LineRow, ...]:
 
     Where more wait than the operator names, those places are jobs' here.
     """
-    others = {each.position: each for each in row.waiting_workloads if each.position}
+    workloads = {each.position: each for each in row.waiting_workloads if each.position}
     left, line = deque(row.waiting), list[LineRow]()
-    while left or others:
+    while left or workloads:
         place = len(line) + 1
-        workload = others.pop(place if left else min(others), None)
+        workload = workloads.pop(place if left else min(workloads), None)
         if workload is None:
             job = left.popleft()
             line.append(_entry(job, name=f"{job.namespace}/{job.name}", position=place))

@@ -168,27 +168,29 @@ async def _pods(client: KubeClient, *, own: str, wanted: bool) -> _Listed[PodObj
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _NamedWorkload:
     pods: tuple[PodObject, ...] = ()
     workloads: Mapping[str, WorkloadObject] = field(default_factory=dict[str, WorkloadObject])
 
 
 async def _workload(
     client: KubeClient, named: tuple[Resource, str] | None, *, namespace: str
-) -> _Asked:
+) -> _NamedWorkload:
     if named is None:
-        return _Asked()
+        return _NamedWorkload()
     resource, name = named
     try:
         raw = await reads.get(client, resource, name=name, namespace=namespace)
     except errors.NotFound:
-        return _Asked()
+        return _NamedWorkload()
     except errors.KubeError as error:
         raise not_answered(error, what=f"{resource.plural} {name!r}") from None
     if resource is PODS:
-        return _Asked(pods=decoded([raw], PodObject).objects)
+        return _NamedWorkload(pods=decoded([raw], PodObject).objects)
     objects = decoded([raw], WorkloadObject).objects
-    return _Asked(workloads={f"{namespace}/{resource.plural}/{name}": each for each in objects})
+    return _NamedWorkload(
+        workloads={f"{namespace}/{resource.plural}/{name}": each for each in objects}
+    )
 
 
 async def _required(

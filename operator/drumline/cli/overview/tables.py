@@ -96,8 +96,10 @@ def queues(rows: Sequence[QueueRow], *, now: float) -> str:
 def _queue_head(row: QueueRow) -> str:
     quotas = ", ".join(map(quota_sentence, row.quotas)) or "no such queue, or no quota"
     budget = budget_text(row.budget)
-    others = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
-    waits = f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')}{others} in line"
+    workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
+    waits = (
+        f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')}{workloads} in line"
+    )
     running = many(row.admitted_jobs, "job")
     stopped = stop_text(row)
     return (
@@ -291,8 +293,8 @@ def _amounts(row: UsageRow, *, whole: UsageRow) -> tuple[str, ...]:
     parts += [row.estimated_gpu_seconds] if whole.estimated_gpu_seconds else []
     parts += [row.foreign] if whole.foreign else []
     shares_of = (percent(part / row.gpu_seconds) if row.gpu_seconds else _NOTHING for part in parts)
-    others = (count(row.workloads),) if whole.foreign else ()
-    return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of, *others)
+    workloads = (count(row.workloads),) if whole.foreign else ()
+    return (count(row.jobs), f"{row.gpu_seconds / _HOUR:.1f}", *shares_of, *workloads)
 
 
 def _text(cells: Sequence[Sequence[str]], *, left: Sequence[int]) -> str:

@@ -157,10 +157,10 @@ def shown_jobs(rows: TopRows) -> list[JobRow]:
 
 def lines_of(rows: TopRows) -> int:
     """How many lines the table has."""
-    return len(shown_jobs(rows)) + len(_others(rows))
+    return len(shown_jobs(rows)) + len(_foreign_lines(rows))
 
 
-def _others(rows: TopRows) -> list[tuple[str, ...]]:
+def _foreign_lines(rows: TopRows) -> list[tuple[str, ...]]:
     """What holds or waits for GPUs and is no job."""
     rest = (*[_NOTHING] * 4,)
     holding = [
@@ -216,7 +216,7 @@ def _table(rows: TopRows) -> list[str]:
         )
         for job in shown_jobs(rows)
     ]
-    return columns([heads, *cells, *_others(rows)], left=(0, 1, 2, 8, 9))
+    return columns([heads, *cells, *_foreign_lines(rows)], left=(0, 1, 2, 8, 9))
 
 
 def _when(job: JobRow, *, now: float) -> str:
