@@ -216,6 +216,8 @@ class BatchJobStatus(_Wire, frozen=True, gc=False):
     """Of a Job: when it was last resumed."""
     succeeded: int | None = None
     """Pods of a Job."""
+    failed_indexes: str | None = None
+    """Of an Indexed Job: those that are tried no more."""
     replicated_jobs_status: list[ReplicatedJobStatus] | None = None
     """Of a JobSet."""
 

@@ -7,6 +7,24 @@ import msgspec
 from drumline.kube.views import PlacementView
 
 
+class JobsView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Equal Jobs that make pods.
+
+    Attributes:
+        number: How many Jobs.
+        ended: How many of them have succeeded, by the word of their owner.
+        parallelism: Pods that each runs at a time.
+        completions: Pods of each that have to succeed, without indexes that failed for good.
+        succeeded: Of a Job by itself, how many have, by its own word.
+    """
+
+    number: int = 1
+    ended: int = 0
+    parallelism: int
+    completions: int
+    succeeded: int = 0
+
+
 class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Equal pods of a workload.
 
@@ -15,6 +33,7 @@ class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         pods: How many of them run at a time, of those that are still to end.
         requests: Of each, by resource name, as kube-scheduler counts.
         placement: Where they may run.
+        jobs: That make them; None: something else does.
         deadline_seconds: They are ended when they have run that long; None: they have no limit.
     """
 
@@ -22,6 +41,7 @@ class ShapeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     pods: int
     requests: dict[str, int]
     placement: PlacementView
+    jobs: JobsView | None = None
     deadline_seconds: int | None = None
 
 

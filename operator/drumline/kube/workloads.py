@@ -13,7 +13,7 @@ from drumline.kube import wire
 from drumline.kube.codec import OUR_PREFIX, Undecodable, decoded
 from drumline.kube.placement import placement_of_template
 from drumline.kube.pod_requests import pod_requests
-from drumline.kube.workload_views import ShapeView, WorkloadView
+from drumline.kube.workload_views import JobsView, ShapeView, WorkloadView
 
 _job_decoder: Final = msgspec.json.Decoder(wire.BatchJob)
 _job_set_decoder: Final = msgspec.json.Decoder(wire.JobSet)
@@ -33,7 +33,8 @@ def batch_job(raw: bytes | msgspec.Raw) -> WorkloadView:
     """
     job = decoded(_job_decoder, raw)
     try:
-        shape = _shape("", job.spec, times=1, succeeded=job.status.succeeded or 0)
+        failed = count_of_indexes(job.status.failed_indexes or "")
+        shape = _shape("", job.spec, succeeded=job.status.succeeded or 0, failed=failed)
     except ValueError as error:
         raise Undecodable(str(error)) from error
     return _view(job, shapes=(shape,))
@@ -63,20 +64,28 @@ def _shapes(
     if len(replicated) > MAX_SHAPES:
         raise ValueError(f"{len(replicated)} kinds of Jobs, and at most {MAX_SHAPES} can wait")
     shapes = tuple(
-        _shape(each.name, each.template.spec, times=_left(each, ended=ended.get(each.name, 0)))
+        _shape(
+            each.name,
+            each.template.spec,
+            number=_or_one(each.replicas),
+            ended=ended.get(each.name, 0),
+        )
         for each in replicated
     )
     _check_pods(sum(shape.pods for shape in shapes))
     return shapes
 
 
-def _left(replicated: wire.ReplicatedJob, *, ended: int) -> int:
-    times = _or_one(replicated.replicas)
-    return times if times < 0 else max(0, times - max(0, ended))
-
-
-def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0) -> ShapeView:
-    """The pods that so many Jobs of this spec run at a time, without those that succeeded.
+def _shape(
+    name: str,
+    spec: wire.BatchJobSpec,
+    *,
+    number: int = 1,
+    ended: int = 0,
+    succeeded: int = 0,
+    failed: int = 0,
+) -> ShapeView:
+    """The pods that so many Jobs of this spec run at a time, without those that have ended.
 
     A Job without `completions` is a queue of work: once a pod of it has succeeded none is made
     anew, and it ends with the last one.
@@ -86,9 +95,16 @@ def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0
             of a JobSet.
     """
     parallel = _or_one(spec.parallelism)
-    most = parallel if spec.completions is None else spec.completions
-    pods = min(parallel, max(0, most - succeeded)) * times
-    _check_pods(pods if min(parallel, times) >= 0 else -1)
+    most = parallel if spec.completions is None else max(0, spec.completions - failed)
+    jobs = JobsView(
+        number=number,
+        ended=max(0, ended),
+        parallelism=parallel,
+        completions=most,
+        succeeded=succeeded,
+    )
+    pods = min(parallel, max(0, most - succeeded)) * max(0, number - jobs.ended)
+    _check_pods(pods if min(parallel, number) >= 0 else -1)
     template = spec.template.spec
     requests = pod_requests(_defaulted(template))
     if min(requests.values(), default=0) < 0:
@@ -99,8 +115,20 @@ def _shape(name: str, spec: wire.BatchJobSpec, *, times: int, succeeded: int = 0
         pods=pods,
         requests=requests,
         placement=placement_of_template(template),
+        jobs=jobs,
         deadline_seconds=min((limit for limit in limits if limit and limit > 0), default=None),
     )
+
+
+def count_of_indexes(text: str) -> int:
+    """How many indexes a Job names: `1,3-5` are four; what is no such list names none."""
+    count = 0
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        if not (first.isdecimal() and (last or first).isdecimal()):
+            return 0
+        count += int((last or first)[:9]) - int(first[:9]) + 1
+    return max(0, count)
 
 
 def _check_pods(pods: int) -> None:

@@ -14,7 +14,7 @@ fewer devices, and with other devices its gate stays: they would be used before 
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from drumline.api.base import (
     LABEL_WORKLOAD,
     LABEL_WORKLOAD_PART,
 )
+from drumline.controller.conversion.pods_left import pods_left
 from drumline.controller.conversion.workloads import (
     ForeignWorkload,
     PlacesFound,
@@ -58,7 +59,7 @@ class SuspendedWorkloads:
         """By uid."""
         self._workloads: dict[str, ForeignWorkload] = {}
         self._pods: dict[str, dict[str, PodView]] = defaultdict(dict)
-        """By uid of the workload, then of the pod."""
+        """By uid of the workload, then of the pod; those that failed or are leaving are none."""
 
     def on_workload(
         self, resource: Resource, old: WorkloadView | None, new: WorkloadView | None
@@ -92,10 +93,12 @@ class SuspendedWorkloads:
                 of_shape = places.get(shape.name)
                 if of_shape is None:
                     continue
-                running = sum(map(_is_accepted, self._pods_of(workload, shape)))
-                pods = min(shape.pods, sum(of_shape.nodes.values())) - running
-                if pods > 0:
-                    yield Unbound(workload, shape, of_shape, pods)
+                pods = self._pods_of(workload, shape)
+                running = sum(_is_accepted(pod) for pod in pods if not pod.finished)
+                most = min(self._left(shape, pods), sum(of_shape.nodes.values()))
+                unbound = most - running
+                if unbound > 0:
+                    yield Unbound(workload, shape, of_shape, unbound)
 
     def entitled(self, *, is_open: IsOpen) -> list[PodView]:
         """Pods with our gate that their workload has places for."""
@@ -120,13 +123,19 @@ class SuspendedWorkloads:
         self, workload: ForeignWorkload, shape: Shape, places: PlacesFound | None
     ) -> list[PodView]:
         pods = self._pods_of(workload, shape)
-        most = shape.pods
+        most = self._left(shape, pods)
         if shape.has_devices:
             most = min(most, sum(places.nodes.values()) if places else 0)
         devices = devices_of(shape.requests)
         gated = [pod for pod in pods if pod.gate and devices_of(pod.requests) == devices]
         gated.sort(key=lambda pod: pod.name)
-        return gated[: max(0, most - sum(pod.gate is None for pod in pods))]
+        begun = sum(pod.gate is None for pod in pods if not pod.finished)
+        return gated[: max(0, most - begun)]
+
+    def _left(self, shape: Shape, pods: Iterable[PodView]) -> int:
+        """How many of the shape's pods are to run at a time, those that do included."""
+        succeeded = Counter(pod.owner_uid for pod in pods if pod.finished)
+        return pods_left(shape, succeeded=succeeded)
 
     def _admitted(
         self, is_open: IsOpen
@@ -162,6 +171,7 @@ def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
                 pods=each.pods,
                 requests=each.requests,
                 placement=each.placement,
+                jobs=each.jobs,
                 deadline_seconds=each.deadline_seconds,
             )
             for each in view.shapes
@@ -175,7 +185,8 @@ def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
 
 def _owner(pod: PodView) -> str:
     """The workload that a pod counts for; '' for none."""
-    return "" if pod.finished or pod.terminating else pod.labels.get(LABEL_WORKLOAD, "")
+    is_gone = pod.terminating or pod.phase is PodPhase.FAILED
+    return "" if is_gone else pod.labels.get(LABEL_WORKLOAD, "")
 
 
 def _may_control(workload: ForeignWorkload, pod: PodView) -> bool:

@@ -22,6 +22,7 @@ from drumline.controller.conversion.held import FOREIGN_USER
 from drumline.controller.conversion.nodes import ANY_GPUS, MAX_AMOUNT, GpuUnits, resources_of
 from drumline.kube.events import Regarding
 from drumline.kube.views import ExpressionView, PlacementView, TolerationView
+from drumline.kube.workload_views import JobsView
 from drumline.kube.workloads import MAX_PODS
 from drumline.scheduling.model import (
     Admitted,
@@ -51,6 +52,8 @@ class Shape:
     requests: Mapping[str, int]
     """Of each, by Kubernetes' names; CPU in thousandths."""
     placement: PlacementView
+    jobs: JobsView | None = None
+    """That make them."""
     deadline_seconds: int | None = None
     """They are ended when they have run that long; None: nobody knows when."""
 

@@ -310,3 +310,87 @@ def test_a_job_with_a_limit_is_expected_to_end_by_it(state: ClusterCache) -> Non
     state.on_pod(None, pod("a", node_name="node-0"))
     (held,) = state.scheduling.snapshot(now=NOW).admitted
     assert held.ends_at == NOW + 200
+
+
+def of_set(name: str, job: str, *, phase: PodPhase = PodPhase.RUNNING) -> PodView:
+    """A worker of the JobSet, made by one of its Jobs."""
+    labels = {"drumline.dev/workload": "s", "drumline.dev/workload-part": "workers"}
+    made = pod(name, owner_uid=job, labels=labels, node_name="node-0")
+    return structs.replace(made, phase=phase)
+
+
+def run_set(state: ClusterCache, pods: list[PodView], *, succeeded: int = 0) -> None:
+    """The JobSet with two Jobs of two workers, let go; a part of 16 GPUs."""
+    body = a_job_set()
+    body["spec"]["suspend"] = False
+    body["metadata"]["annotations"] = {
+        ANNOTATION_ADMITTED: '{"workers":{"pool":"h100","nodes":{"node-0":2,"node-1":2}}}'
+    }
+    if succeeded:
+        jobs = [{"name": "workers", "succeeded": succeeded}]
+        body["status"] = {"replicatedJobsStatus": jobs}
+    state.on_workload(JOB_SETS, None, view(body))
+    for each in pods:
+        state.on_pod(None, each)
+
+
+DONE = PodPhase.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("pods", "succeeded", "charged"),
+    [
+        ([], 0, 16),
+        ([("a0", "a", PodPhase.RUNNING), ("a1", "a", PodPhase.RUNNING)], 0, 16),
+        ([("a0", "a", DONE), ("a1", "a", PodPhase.RUNNING)], 0, 12),
+        ([("a0", "a", DONE), ("a1", "a", PodPhase.FAILED)], 0, 12),  # that one is made anew
+        ([("a0", "a", DONE), ("b0", "b", DONE)], 0, 8),
+        ([("a0", "a", DONE), ("a1", "a", DONE)], 0, 8),  # before the JobSet has counted it
+        ([("a0", "a", DONE), ("a1", "a", DONE)], 1, 8),
+        ([("a0", "a", DONE), ("a1", "a", DONE), ("b0", "b", DONE)], 1, 4),
+        ([("a0", "a", DONE), ("a1", "a", DONE), ("b0", "b", DONE), ("b1", "b", DONE)], 0, 0),
+        ([("b0", "b", DONE)], 1, 8),  # which Job has ended, its pods gone? too much, not too little
+        ([], 1, 8),
+    ],
+)
+def test_of_a_job_set_what_is_still_to_run_is_charged(
+    state: ClusterCache, pods: list[tuple[str, str, PodPhase]], succeeded: int, charged: int
+) -> None:
+    made = [of_set(name, job, phase=phase) for name, job, phase in pods]
+    run_set(state, made, succeeded=succeeded)
+    assert held_gpus(state) == charged
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "seen", "charged"),
+    [
+        ({"parallelism": 2, "completions": 4}, {}, 0, 8),
+        ({"parallelism": 2, "completions": 4}, {"succeeded": 2}, 2, 8),
+        ({"parallelism": 2, "completions": 4}, {"succeeded": 2}, 3, 4),  # the pod is seen first
+        ({"parallelism": 2, "completions": 4}, {"succeeded": 3}, 0, 4),  # these pods are deleted
+        ({"parallelism": 2}, {}, 1, 4),  # a queue of work: none is made anew
+        ({"parallelism": 2, "completions": 4}, {"succeeded": 1, "failedIndexes": "0,2-3"}, 1, 0),
+        ({"parallelism": 2, "completions": 4}, {"failedIndexes": "0,2-3"}, 0, 4),
+        ({"parallelism": 2, "completions": 4}, {"failedIndexes": "what"}, 0, 8),
+    ],
+)
+def test_of_a_job_what_is_still_to_run_is_charged(
+    state: ClusterCache, spec: dict[str, Any], status: dict[str, Any], seen: int, charged: int
+) -> None:
+    mark = '{"":{"pool":"h100","nodes":{"node-0":2}}}'
+    body = a_job(**spec)
+    body["status"] = status
+    state.on_workload(JOBS, None, admitted(body, mark=mark))
+    for number in range(seen):
+        state.on_pod(None, structs.replace(pod(f"p{number}", node_name="node-0"), phase=DONE))
+    assert held_gpus(state) == charged
+
+
+def test_no_gate_opens_for_what_has_been_done_already(state: ClusterCache) -> None:
+    """A Job made one pod too many, as its controller had not counted the last one."""
+    waits = structs.replace(of_set("b1", "b", phase=PodPhase.PENDING), gate=GATE, node_name="")
+    done = [of_set("a0", "a", phase=DONE), of_set("a1", "a", phase=DONE)]
+    run_set(state, [*done, of_set("b0", "b"), waits])
+    assert [each.name for each in workloads(state).unreleased()] == ["b1"]
+    state.on_pod(None, of_set("b2", "b", phase=DONE))
+    assert workloads(state).unreleased() == []
