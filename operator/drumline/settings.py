@@ -32,6 +32,9 @@ class Settings:
     guarded_pools: tuple[str, ...] = ()
     """DRUMLINE_GUARDED_POOLS: the GpuPools whose nodes are tainted while gangs are promised places
     there, with commas."""
+    evict_foreign_pods: bool = False
+    """DRUMLINE_EVICT_FOREIGN_PODS: whether it may evict pods, for queues that give back what
+    their pods borrow."""
     identity: str = "drumline"
     """DRUMLINE_POD_NAME: holder identity in the Lease; the host's name by default."""
     trainer_image: str = "drumline/trainer:dev"
@@ -133,6 +136,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         watch_namespaces=read.names("WATCH_NAMESPACES", of="namespace"),
         installation=read.name("INSTALLATION"),
         guarded_pools=read.names("GUARDED_POOLS", of="GpuPool"),
+        evict_foreign_pods=read.choice("EVICT_FOREIGN_PODS", "false", ("true", "false")) == "true",
         identity=read.text("POD_NAME", socket.gethostname()),
         trainer_image=read.text("TRAINER_IMAGE", defaults.trainer_image),
         operator_image=read.text("OPERATOR_IMAGE", defaults.operator_image),

@@ -23,6 +23,8 @@ class ConditionType(StrEnum):
     # of a GpuPool
     DEGRADED = "Degraded"
     OVERLAPPING = "Overlapping"
+    # of a TrainingQueue
+    INEFFECTIVE = "Ineffective"
     # of a TrainingJob
     ADMITTED = "Admitted"
     PLACED = "Placed"
@@ -121,6 +123,8 @@ class PlatformReason(StrEnum):
     GPU_POOL_NOT_FOUND = "GpuPoolNotFound"
     PARENT_NOT_FOUND = "ParentNotFound"
     GPUS_MISSING = "GpusMissing"
+    EVICTION_NOT_ALLOWED = "EvictionNotAllowed"
+    NO_GUARDED_POOL = "NoGuardedPool"
 
 
 class DisruptionKind(StrEnum):

@@ -165,6 +165,7 @@ class OperatorFact:
     training_user: int | None
     """Of training pods; None: whom the namespace assigns."""
     guarded_pools: frozenset[str] = frozenset()
+    evicts_foreign_pods: bool = False
     """GpuPools whose nodes are tainted before a gang is promised places there."""
     lease: Fact[LeaseFact | None]
 

@@ -221,6 +221,7 @@ async def _operator(client: KubeClient, namespace: str) -> OperatorFact | None:
         trainer_image=variables["DRUMLINE_TRAINER_IMAGE"],
         training_user=None if user == "assigned" else int(user),
         guarded_pools=frozenset(filter(None, guarded.split(","))),
+        evicts_foreign_pods=variables.get("DRUMLINE_EVICT_FOREIGN_PODS") == "true",
         lease=await _attempt(_lease(client, namespace), what=f"lease {namespace}/{LEASE}"),
     )
 

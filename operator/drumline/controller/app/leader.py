@@ -39,6 +39,7 @@ from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.workload_admission import WorkloadAdmission
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.node_health import NodeHealthBook
+from drumline.controller.status.platform_conditions import PodEvictions
 from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.controller.status.writer import StatusWriter
@@ -383,5 +384,9 @@ class LeaderComponents:
             progress=self._watch.progress,
             autoscaling=node_requests.status_fields,
             expected=forecasts.of,
+            evictions=PodEvictions(
+                allowed=self._term.settings.evict_foreign_pods,
+                guarded_pools=frozenset(self._term.settings.guarded_pools),
+            ),
             clock=self._clocks.wall,
         )

@@ -3,11 +3,13 @@
 Ready is true where the operator works with the spec; false where it waits for another object that
 the spec names. Stalled says that only a change of the spec helps. Degraded says that a pool's nodes
 offer fewer GPUs than their pods hold: a device plugin is gone, jobs there may not start again.
+Ineffective says that something in a queue's spec has no effect in this installation.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, cast
 
 from drumline.api.conditions import Condition, ConditionType, PlatformReason
@@ -19,6 +21,17 @@ from drumline.scheduling.model import Node
 
 SHOWN_NODES = 3
 """Nodes that a message names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodEvictions:
+    """Where foreign pods that are to give back what they borrow can be evicted."""
+
+    allowed: bool = False
+    """Whether the operator has the right to."""
+    guarded_pools: frozenset[str] = frozenset()
+    """The pools in which it does."""
+
 
 Statements = Mapping[ConditionType, Statement]
 _ACCEPTED = Statement(truth="True", reason=PlatformReason.ACCEPTED)
@@ -56,6 +69,7 @@ def of_queue(
     problem: str | None,
     is_pool: Callable[[str], bool],
     is_queue: Callable[[str], bool],
+    evictions: PodEvictions,
 ) -> Statements:
     """What is to be said of a TrainingQueue.
 
@@ -64,6 +78,7 @@ def of_queue(
         problem: why its newest spec cannot be read, if so.
         is_pool: whether there is a GpuPool of this name.
         is_queue: whether there is a TrainingQueue of this name.
+        evictions: what this installation does about foreign pods that are to leave.
     """
     if problem is not None or spec is None:
         return _unreadable(problem or "spec: missing")
@@ -74,7 +89,23 @@ def of_queue(
     if spec.parent is not None and not is_queue(spec.parent):
         text = f"parent {spec.parent!r} does not exist: nothing is borrowed or lent until it does"
         return _waiting(PlatformReason.PARENT_NOT_FOUND, text)
-    return {ConditionType.READY: _ACCEPTED}
+    return {ConditionType.READY: _ACCEPTED, **_without_effect(spec, evictions)}
+
+
+def _without_effect(spec: TrainingQueueSpec, evictions: PodEvictions) -> Statements:
+    if spec.foreign_pods.borrowed != "Evict":
+        return {}
+    pools = {quota.gpu_pool for quota in spec.quotas}
+    if not evictions.allowed:
+        reason = PlatformReason.EVICTION_NOT_ALLOWED
+        why = "the operator has no right to evict pods; set foreignPods.evict of the chart"
+    elif not pools & evictions.guarded_pools:
+        reason = PlatformReason.NO_GUARDED_POOL
+        why = "none of its pools is guarded; name them in guardedPools of the chart"
+    else:
+        return {}
+    text = f"foreignPods.borrowed: Evict has no effect: {why}, or write borrowed: Keep"
+    return {ConditionType.INEFFECTIVE: Statement(truth="True", reason=reason, message=text)}
 
 
 def status_fields(view: ObjectView, statements: Statements, *, now: float) -> dict[str, Any]:

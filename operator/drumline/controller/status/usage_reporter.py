@@ -17,6 +17,7 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.status.cluster_series import cluster_series
 from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.platform_conditions import (
+    PodEvictions,
     Statements,
     of_pool,
     of_queue,
@@ -72,6 +73,7 @@ class UsageReporter:
         progress: what the agents of a job reported last, by its uid.
         autoscaling: the fields that a pool's status has about its autoscaler, by its name.
         expected: when a gang that waits will probably start, by its uid.
+        evictions: what this installation does about foreign pods that are to leave.
         clock: seconds since the epoch.
     """
 
@@ -90,6 +92,7 @@ class UsageReporter:
         progress: Callable[[str], Progress | None],
         autoscaling: Callable[[str], Json],
         expected: Callable[[str], ExpectedStart | None],
+        evictions: PodEvictions,
         clock: Callable[[], float],
     ) -> None:
         self._client = client
@@ -104,6 +107,7 @@ class UsageReporter:
         self._progress = progress
         self._autoscaling = autoscaling
         self._expected = expected
+        self._evictions = evictions
         self._clock = clock
         self._rates = GpuSecondsRates()
 
@@ -190,6 +194,7 @@ class UsageReporter:
             problem=queues.problem(view.name),
             is_pool=lambda name: pools.get(name) is not None,
             is_queue=lambda name: queues.get(name) is not None,
+            evictions=self._evictions,
         )
 
     def _usage_fields(self, view: ObjectView, status: Json, *, now: float) -> Json:

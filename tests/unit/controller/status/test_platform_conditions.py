@@ -11,6 +11,7 @@ from drumline.api.load import parse
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.nodes import node_of
 from drumline.controller.status.platform_conditions import (
+    PodEvictions,
     Statements,
     of_pool,
     of_queue,
@@ -22,6 +23,8 @@ from tests.kstatus import kstatus
 from tests.unit.controller.views import node_view, pool_view, queue_view
 
 NOW = 1_800_000_000.0
+EVICT = {"borrowed": "Evict"}
+H100, ELSEWHERE = frozenset({"h100"}), frozenset({"b200"})
 
 
 def node(name: str, *, offers: int, used: int, ready: bool = True) -> Node:
@@ -34,12 +37,14 @@ def node(name: str, *, offers: int, used: int, ready: bool = True) -> Node:
 
 def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), **spec: Any) -> Any:
     problem = spec.pop("problem", None)
+    evictions = spec.pop("evictions", PodEvictions())
     document = {"quotas": [{"gpuPool": "h100", "nominalGpus": 8}], **spec}
     return of_queue(
         parse(TrainingQueueSpec, document, at="spec"),
         problem=problem,
         is_pool=pools.__contains__,
         is_queue=queues.__contains__,
+        evictions=evictions,
     )
 
 
@@ -66,6 +71,21 @@ def queue(*, pools: tuple[str, ...] = ("h100",), queues: tuple[str, ...] = (), *
         (queue(pools=()), {"Ready": "GpuPoolNotFound"}, "InProgress"),
         (queue(parent="all"), {"Ready": "ParentNotFound"}, "InProgress"),
         (queue(parent="all", queues=("all",)), {"Ready": "Accepted"}, "Current"),
+        (
+            queue(foreignPods=EVICT),
+            {"Ready": "Accepted", "Ineffective": "EvictionNotAllowed"},
+            "Current",
+        ),
+        (
+            queue(foreignPods=EVICT, evictions=PodEvictions(allowed=True, guarded_pools=ELSEWHERE)),
+            {"Ready": "Accepted", "Ineffective": "NoGuardedPool"},
+            "Current",
+        ),
+        (
+            queue(foreignPods=EVICT, evictions=PodEvictions(allowed=True, guarded_pools=H100)),
+            {"Ready": "Accepted"},
+            "Current",
+        ),
         (queue(problem="no"), {"Ready": "Unreadable", "Stalled": "Unreadable"}, "Failed"),
     ],
 )

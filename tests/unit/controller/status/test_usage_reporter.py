@@ -11,6 +11,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.status.node_health import NodeHealthBook
+from drumline.controller.status.platform_conditions import PodEvictions
 from drumline.controller.status.usage_reporter import UsageReporter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
@@ -78,6 +79,7 @@ def reporter(
         progress=lambda _: None,
         autoscaling=lambda _: {},
         expected=lambda _: None,
+        evictions=PodEvictions(),
         clock=lambda: now[0],
     )
 

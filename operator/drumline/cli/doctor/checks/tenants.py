@@ -94,9 +94,17 @@ def guarded_pools(
             message=f"guardedPools names {some(absent)}: no such GpuPool, so no node is guarded",
             fix="correct guardedPools of the chart, or create the pool",
         )
-    for queue in queues if operator is not None else ():
+    evicting = [queue for queue in queues if queue.spec.foreign_pods.borrowed == "Evict"]
+    if evicting and operator is not None and not operator.evicts_foreign_pods:
+        sound = False
+        yield Warned(
+            message=f"{some({queue.name for queue in evicting})}: foreignPods.borrowed is Evict,"
+            " but the operator has no right to evict pods: they stay",
+            fix="set foreignPods.evict of the chart, or write borrowed: Keep",
+        )
+    for queue in evicting if operator is not None else ():
         quotas = {quota.gpu_pool for quota in queue.spec.quotas} & names
-        if queue.spec.foreign_pods.borrowed == "Evict" and (open_pools := quotas - guarded):
+        if open_pools := quotas - guarded:
             sound = False
             yield Warned(
                 message=f"{queue.name}: foreignPods.borrowed is Evict, which works in guarded pools"

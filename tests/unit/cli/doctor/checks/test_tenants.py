@@ -54,13 +54,18 @@ def test_pods_give_back_in_guarded_pools_alone() -> None:
     quotas = [{"gpuPool": name, "nominalGpus": 8} for name in ("h100", "b200")]
     serving = a_queue("serving", quotas=quotas, foreignPods={"borrowed": "Evict"})
     pools = (a_pool(), a_pool("b200"))
-    (open_pool,) = guarded_pools(an_operator(), pools, (a_queue(), serving))
+    evicting = replace(an_operator(), evicts_foreign_pods=True)
+    (open_pool,) = guarded_pools(evicting, pools, (a_queue(), serving))
     assert isinstance(open_pool, Warned)
     assert open_pool.message.startswith("serving: foreignPods.borrowed is Evict")
     assert open_pool.message.endswith("its pods stay in b200, h100")
-    guarding = replace(an_operator(), guarded_pools=frozenset({"h100", "b200"}))
+    guarding = replace(evicting, guarded_pools=frozenset({"h100", "b200"}))
     (result,) = guarded_pools(guarding, pools, (a_queue(), serving))
     assert isinstance(result, Passed)
+    without_right = replace(guarding, evicts_foreign_pods=False)
+    (no_right,) = guarded_pools(without_right, pools, (a_queue(), serving))
+    assert isinstance(no_right, Warned)
+    assert no_right.fix.startswith("set foreignPods.evict of the chart")
 
 
 def test_a_guarded_pool_that_does_not_exist_is_said() -> None:
