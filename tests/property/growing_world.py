@@ -48,6 +48,8 @@ class GrowingWorld:
     ends: list[tuple[NodeDemand, DemandEnd]] = field(
         default_factory=list[tuple[NodeDemand, DemandEnd]]
     )
+    refused: frozenset[str] = frozenset()
+    """Uids of gangs for which the autoscaler has just said that no nodes come."""
     submitted: int = 0
     ordered: int = 0
 
@@ -70,6 +72,12 @@ class GrowingWorld:
         """Somebody deletes a job that waits."""
         if self.waiting:
             self.waiting.remove(self.random.choice(self.waiting))
+
+    def refuse(self) -> None:
+        """The autoscaler says of a request that no nodes come for it."""
+        if self.placeholders:
+            demand = self.random.choice(list(self.placeholders))
+            self.refused = frozenset({demand.uid})
 
     def end(self, uid: str) -> None:
         """A gang ends."""
@@ -98,6 +106,7 @@ class GrowingWorld:
             before,
             needs=decisions.needs_nodes,
             started={placed.uid for placed in decisions.placed},
+            refused=self.refused,
             bound=self.running.keys(),
             timeouts=dict.fromkeys(self.limits, TIMEOUT),
             now=self.now,
@@ -107,7 +116,7 @@ class GrowingWorld:
             started = gangs[placed.uid]
             self.running[placed.uid] = admitted(started, *placed.assignment, pool=placed.pool)
             self.waiting.remove(started)
-        self.demands = after.demands
+        self.demands, self.refused = after.demands, frozenset()
         self.ends += after.ended
         self._write_placeholders()
         return bool(decisions.placed) or after.demands != before

@@ -28,6 +28,7 @@ def race(world: GrowingWorld) -> None:
             (lambda: world.scale_up(most=random.randint(1, 3)), 0.5),
             (lambda: world.scale_down(chance=0.5), 0.2),
             (world.withdraw, 0.08),
+            (world.refuse, 0.1),
             (world.change_leader, 0.08),
         ):
             if random.random() < chance:

@@ -9,6 +9,7 @@ from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.scheduler.demand_objects import ObjectSettings
+from drumline.controller.scheduler.keeping_pods import KeepingPods
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.placeholders import Placeholders
 from drumline.kube import errors
@@ -51,8 +52,15 @@ class TinyAutoscaler(KubeClient):
 
     def asked_for(self, uid: str) -> list[Json]:
         """The placeholders of a job."""
-        label = "drumline.dev/node-demand"
-        return [pod for pod in self.pods.values() if pod["metadata"]["labels"][label] == uid]
+        return self._selected(f"drumline.dev/node-demand={uid}")
+
+    def _selected(self, selector: str) -> list[Json]:
+        key, _, value = selector.partition("=")
+        return [
+            pod
+            for pod in self.pods.values()
+            if key in pod["metadata"]["labels"] and value in ("", pod["metadata"]["labels"][key])
+        ]
 
     async def send(self, request: Request) -> bytes:
         self.answered += 1
@@ -65,7 +73,8 @@ class TinyAutoscaler(KubeClient):
             raise errors.from_answer(code=404, body=b"{}", retry_after=None)
         match request.verb, request.resource.plural:
             case Verb.LIST, "pods":
-                return {"metadata": {}, "items": list(self.pods.values())}
+                items = self._selected(request.query["labelSelector"])
+                return {"metadata": {}, "items": items}
             case Verb.LIST, _:
                 return {"metadata": {}, "items": []}
             case Verb.GET, "gpupools":
@@ -103,6 +112,7 @@ class TinyNodeRequests:
         self._requests = NodeRequests(
             state=state,
             modes={"Placeholders": placeholders},
+            keeping=KeepingPods(client=autoscaler, settings=settings, clock=lambda: NOW),
             metrics=METRICS.autoscaling,
             clock=lambda: NOW,
             wake_scheduler=self._read.set,
@@ -115,9 +125,11 @@ class TinyNodeRequests:
         await self._read.wait()
         return self._requests.offered(snapshot, now=NOW)
 
-    async def take(self, decisions: Decisions, *, waiting: tuple[Gang, ...]) -> None:
+    async def take(
+        self, decisions: Decisions, *, snapshot: Snapshot, pending: tuple[Gang, ...]
+    ) -> None:
         """Ask for what was decided, and end."""
-        await self._requests.take(decisions, waiting=waiting, now=NOW)
+        await self._requests.take(decisions, snapshot=snapshot, pending=pending, now=NOW)
         answered, quiet = self._autoscaler.answered, 0
         while quiet < QUIET_TURNS:
             await asyncio.sleep(0)

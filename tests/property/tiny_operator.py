@@ -278,8 +278,7 @@ class _Operator:
         policy = Policy()
         decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=NOW)
         if requests is not None:
-            broken = (held.gang for held in snapshot.admitted if held.lost)
-            await requests.take(decisions, waiting=(*pending, *broken))
+            await requests.take(decisions, snapshot=snapshot, pending=pending)
         await committer.carry_out(decisions, jobs=jobs, now=NOW)
         return list(
             violations(

@@ -111,13 +111,14 @@ QUEUES: Final = AlertGroup(
         Alert(
             name="DrumlineCapacityRequestFailing",
             expression="sum by (gpu_pool)"
-            ' (increase(drumline_node_requests_total{end="TimedOut"}[1h])) > 0 unless'
+            ' (increase(drumline_node_requests_total{end=~"TimedOut|Refused"}[1h])) > 0 unless'
             " sum by (gpu_pool)"
             ' (increase(drumline_node_requests_total{end="Started"}[1h])) > 0',
             minutes=0,
             severity="warning",
             summary="Within an hour {{ $value | humanize }} requests for nodes of pool"
-            " {{ $labels.gpu_pool }} have timed out, and none has brought a job its nodes.",
+            " {{ $labels.gpu_pool }} have timed out or were refused, and none has brought a job its"
+            " nodes.",
             command="kubectl get pods -n drumline-system -l drumline.dev/node-demand -o wide",
         ),
         Alert(

@@ -3,7 +3,7 @@
 It has no pods: the slots of running gangs are reserved, so a gang that ends leaves nothing behind,
 and pods that are being deleted at the beginning are gone. A gang that is evicted, for another or
 for its own queue's sake, is gone after `LEAVING_SECONDS` and is pending again with its remaining
-work. Nothing fails, and no job is added.
+work, unless it need not leave any more by then. Nothing fails, and no job is added.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ class ForecastCluster:
                 self._comes_back.add(held.gang.uid)
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
             else:
-                left = None if held.ends_at is None else held.ends_at - now
-                self._end(uid=held.gang.uid, after=length(held.gang, now - held.admitted_at, left))
+                self._end_with_work(held)
 
     @property
     def snapshot(self) -> Snapshot:
@@ -122,6 +121,8 @@ class ForecastCluster:
             self._preempt(preemption)
         for eviction in decisions.evictions:
             self._hold(replace(self._told_to_leave(eviction.uid), departs=True))
+        for uid in decisions.stay:
+            self._recall(uid)
 
     def go_on(self, *, until: float | None) -> bool:
         """Move to the next end, or to a moment before it; False if nothing happens any more."""
@@ -212,6 +213,18 @@ class ForecastCluster:
             if not held.is_foreign:  # what its owner makes instead asks another scheduler
                 self._comes_back.add(uid)
         return replace(held, leaving=True)
+
+    def _recall(self, uid: str) -> None:
+        """It was told to leave and need not: it goes on to the end of its work."""
+        held = replace(self._running[uid], leaving=False, departs=False)
+        self._comes_back.discard(uid)
+        self._hold(held)
+        self._end_with_work(held)
+
+    def _end_with_work(self, held: Admitted) -> None:
+        left = None if held.ends_at is None else held.ends_at - self.now
+        ran = self.now - held.admitted_at
+        self._end(uid=held.gang.uid, after=self._length(held.gang, ran, left))
 
     def _hold(self, held: Admitted) -> None:
         whole = frozenset(range(len(held.assignment))) - held.lost

@@ -5,7 +5,7 @@ An autoscaler answers node by node and promises nothing, so a demand is kept as 
     asked ──► the gang starts: nothing is visible any more ──► over once its pods are there
       │
       ├─────► nobody would start with it any more (quota, deleted, suspended) ──► over
-      └─────► timeout ──► over; in this zone the pool is to grow as far only after a pause
+      └─────► refused, or timeout ──► over; this zone is to grow as far only after a pause
 
 While it stands, what comes is kept for the gang, the first in line first (`node_needs`), so two
 gangs never hold halves. Of a demand that is over nothing is asked any more: what came in part is
@@ -37,6 +37,7 @@ class DemandEnd(StrEnum):
 
     STARTED = "Started"
     TIMED_OUT = "TimedOut"
+    REFUSED = "Refused"
     NOT_NEEDED = "NotNeeded"
 
 
@@ -122,6 +123,7 @@ def demands_after(
     needs: Iterable[NeedsNodes],
     started: Collection[str],
     held_back: Collection[str] = (),
+    refused: Collection[str] = (),
     bound: Collection[str],
     timeouts: Mapping[str, float],
     now: float,
@@ -133,6 +135,7 @@ def demands_after(
         needs: what it says that gangs need.
         started: uids of the gangs that it started, or repaired.
         held_back: uids of those that it would have, but their nodes are not guarded yet.
+        refused: uids of those of which the autoscaler says that it adds no nodes for them.
         bound: uids of gangs all of whose pods are there.
         timeouts: by pool, seconds after which a demand is withdrawn.
         now: seconds on the clock of `asked_at`.
@@ -144,7 +147,7 @@ def demands_after(
         if demand.started_at is None and demand.uid in started:
             demand = replace(demand, started_at=now)  # noqa: PLW2901 - the same demand, later
         need = needed.pop(demand.uid, None)
-        end = _end(demand, need=need, bound=bound, timeouts=timeouts, now=now)
+        end = _end(demand, need=need, refused=refused, bound=bound, timeouts=timeouts, now=now)
         if end is None or (demand.started_at is None and demand.uid in held_back):
             kept.append(demand)
         else:
@@ -174,6 +177,7 @@ def _end(
     demand: NodeDemand,
     *,
     need: NeedsNodes | None,
+    refused: Collection[str],
     bound: Collection[str],
     timeouts: Mapping[str, float],
     now: float,
@@ -184,6 +188,8 @@ def _end(
         return DemandEnd.STARTED if is_over else None
     if need is None or (need.pool, need.zone) != (demand.pool, demand.zone):
         return DemandEnd.NOT_NEEDED
+    if demand.uid in refused:
+        return DemandEnd.REFUSED
     is_late = now >= demand.asked_at + timeouts.get(demand.pool, 0.0)
     return DemandEnd.TIMED_OUT if is_late else None
 
@@ -198,7 +204,7 @@ def _backoffs(
         place = (demand.pool, demand.zone)
         if end is DemandEnd.STARTED:
             backoffs.pop(place, None)
-        if end is not DemandEnd.TIMED_OUT:
+        if end not in (DemandEnd.TIMED_OUT, DemandEnd.REFUSED):
             continue
         timeouts = known[place].timeouts + 1 if place in known else 1
         doublings = min(timeouts - 1, _DOUBLINGS)  # after weeks of timeouts 2.0 ** n overflows

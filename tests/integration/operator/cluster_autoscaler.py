@@ -19,7 +19,7 @@ Shapes are played by GPUs alone. Real pods of other owners cannot be moved, so t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -31,6 +31,7 @@ from tests.kube import Json, Kube
 
 NAMESPACE = "drumline-system"
 GPU = "nvidia.com/gpu"
+HOSTNAME = "kubernetes.io/hostname"
 NODE_GPUS = 8
 SCAN_SECONDS: Final = 10.0
 AGE_SECONDS: Final = 30.0
@@ -55,6 +56,8 @@ class ClusterAutoscaler:
     """--scale-down-unneeded-time."""
     after_add_seconds: float = 10.0
     """--scale-down-delay-after-add."""
+    startup_taint: str | None = None
+    """Key of a taint that nodes have until `set_up`."""
     serves_requests: bool = False
     """Whether ProvisioningRequests and CapacityBuffers are looked at."""
     now: float = 0.0
@@ -97,6 +100,12 @@ class ClusterAutoscaler:
         self.now = end
         return self.added - before
 
+    def set_up(self) -> None:
+        """What new nodes have to wait for is there."""
+        self.startup_taint = None
+        for name in self.nodes:
+            self._taint(name, None)
+
     def lose(self, name: str) -> None:
         """The cloud takes a spot machine back."""
         self._remove(name)
@@ -120,10 +129,13 @@ class ClusterAutoscaler:
 
     def _scale_up(self, pending: Iterable[Json], *, free: dict[str, int], needed: set[str]) -> None:
         for pod in pending:
-            gpus = gpus_of(pod)
-            fits = next((name for name, room in free.items() if room >= gpus), None)
+            gpus, host = gpus_of(pod), pod["spec"]["nodeSelector"].get(HOSTNAME)
+            fits = next(
+                (name for name, room in free.items() if room >= gpus and host in (None, name)),
+                None,
+            )
             is_old = self.now - self._seen[pod["metadata"]["uid"]] >= AGE_SECONDS
-            if fits is None and is_old:
+            if fits is None and is_old and host is None:  # no new node has that name
                 fits = self._add() if len(self.nodes) < self.most else None
                 self._say(pod, helped=fits is not None)
             if fits is not None:
@@ -136,11 +148,7 @@ class ClusterAutoscaler:
         for request in sorted(
             requests, key=lambda each: each["metadata"]["uid"] not in self._booked
         ):
-            pods = [
-                gpus
-                for each in request["spec"]["podSets"]
-                for gpus in [self._gpus_of_template(each["podTemplateRef"]["name"])] * each["count"]
-            ]
+            pods = self._pods_of(request)
             if all(pods):  # else of another node group
                 self._decide(request, pods, free=free, needed=needed)
         for buffer in self.kube.list("capacitybuffers", NAMESPACE):
@@ -157,17 +165,25 @@ class ClusterAutoscaler:
         uid, missing = request["metadata"]["uid"], _missing(pods, free)
         granted_at = self._booked.get(uid)
         if granted_at is not None and self.now >= granted_at + BOOKED_SECONDS:
-            self._tell(request, "BookingExpired", "True", "CapacityReservationTimeExpired")
+            self.tell(request, "BookingExpired", "True", "CapacityReservationTimeExpired")
         elif granted_at is not None:
             _imagine(pods, free=free, needed=needed)
         elif len(self.nodes) + missing <= self.most:
             free.update({self._add(): NODE_GPUS for _ in range(missing)})
             self._booked[uid] = self.now
             _imagine(pods, free=free, needed=needed)
-            self._tell(request, "Provisioned", "True", "CapacityIsProvisioned")
+            self.tell(request, "Provisioned", "True", "CapacityIsProvisioned")
         elif self.now >= self._refused.get(uid, 0.0):
             self._refused[uid] = self.now + RETRY_SECONDS
-            self._tell(request, "Provisioned", "False", "CapacityIsNotFound")
+            self.tell(request, "Provisioned", "False", "CapacityIsNotFound")
+
+    def _pods_of(self, request: Json) -> list[int]:
+        """What each of its pods requests; 0 where they are for another node group."""
+        return [
+            gpus
+            for each in request["spec"]["podSets"]
+            for gpus in [self._gpus_of_template(each["podTemplateRef"]["name"])] * each["count"]
+        ]
 
     def _gpus_of_template(self, name: str) -> int:
         """What a pod of it requests; 0 where it is for other nodes, or withdrawn meanwhile."""
@@ -176,7 +192,8 @@ class ClusterAutoscaler:
             spec = self.kube.get("podtemplates", name, NAMESPACE)["template"]["spec"]
         return gpus_of({"spec": spec}) if spec["nodeSelector"].items() >= self.labels.items() else 0
 
-    def _tell(self, request: Json, kind: str, status: str, reason: str) -> None:
+    def tell(self, request: Json, kind: str, status: str, reason: str) -> None:
+        """Write a condition of a request."""
         condition = {
             "type": kind,
             "status": status,
@@ -208,6 +225,8 @@ class ClusterAutoscaler:
     def _add(self) -> str:
         node = fake_node(self.first + self.added, gpus=NODE_GPUS, nodes_per_rack=100)
         node["metadata"]["labels"].update(self.labels)
+        if self.startup_taint is not None:
+            node["spec"] = {"taints": [_startup_taint(self.startup_taint)]}
         self.kube.create(node)
         self.added += 1
         self._added_at = self.now
@@ -223,6 +242,7 @@ class ClusterAutoscaler:
     def _taint(self, name: str, key: str | None) -> None:
         effect = "PreferNoSchedule" if key == CANDIDATE else "NoSchedule"
         taints = [] if key is None else [{"key": key, "value": "1", "effect": effect}]
+        taints += [] if self.startup_taint is None else [_startup_taint(self.startup_taint)]
         self.kube.patch("nodes", name, {"spec": {"taints": taints}})
 
     def _is_held(self, name: str) -> bool:
@@ -272,8 +292,12 @@ class ClusterAutoscaler:
         )
 
 
+def _startup_taint(key: str) -> Json:
+    return {"key": key, "effect": "NoSchedule"}
+
+
 @contextmanager
-def _unless_gone() -> Iterator[None]:
+def _unless_gone() -> Generator[None]:
     """The operator withdraws its objects while a scan looks at them."""
     try:
         yield

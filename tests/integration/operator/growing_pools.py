@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drumline.api.base import LABEL_KEPT_NODE
 from tests.integration.operator.cluster_autoscaler import NODE_GPUS
 from tests.kube import Json, Kube
 
@@ -55,6 +56,16 @@ def create_growing_pool(
             "spec": {"quotas": [{"gpuPool": name, "nominalGpus": quota}]},
         }
     )
+
+
+def keeping_pods(site: str, pods: list[Json]) -> list[Json]:
+    """Those of them that stand for free nodes of that corner which are kept."""
+    return [
+        pod
+        for pod in pods
+        if LABEL_KEPT_NODE in pod["metadata"].get("labels", {})
+        and pod["spec"]["nodeSelector"].get(LABEL) == site
+    ]
 
 
 def delete_growing_pool(kube: Kube, name: str) -> None:

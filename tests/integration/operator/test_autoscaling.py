@@ -12,19 +12,23 @@ from dataclasses import dataclass
 
 import pytest
 
-from drumline.api.base import ANNOTATION_NODE_DEMAND
+from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from tests.integration.operator.autoscaling_crds import CRDS
 from tests.integration.operator.cluster_autoscaler import (
     AGE_SECONDS,
+    BOOKED_SECONDS,
     DRAIN_SECONDS,
+    HOSTNAME,
     NAMESPACE,
     RETRY_SECONDS,
     SCAN_SECONDS,
     ClusterAutoscaler,
 )
 from tests.integration.operator.conftest import (
+    HIGH,
+    HIGH_CLASS,
     OperatorProcess,
     Site,
     a_claim,
@@ -35,6 +39,7 @@ from tests.integration.operator.growing_pools import (
     LABEL,
     create_growing_pool,
     delete_growing_pool,
+    keeping_pods,
 )
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, ready, reason_is
@@ -137,6 +142,25 @@ def wait_asked(site: Site, plural: str) -> Json:
 
     (asked,) = ours(site.kube.wait_all(plural, NAMESPACE, lambda items: bool(ours(items))))
     return asked
+
+
+def wait_request(site: Site, job: str, *, instead_of: Json | None = None) -> Json:
+    """The ProvisioningRequest for a job, once it is there and another one than before."""
+    before = "" if instead_of is None else instead_of["metadata"]["uid"]
+    uid = site.job(job)["metadata"]["uid"]
+
+    def of_job(items: list[Json]) -> list[Json]:
+        return [
+            each
+            for each in items
+            if each["metadata"]["labels"].get(LABEL_NODE_DEMAND) == uid
+            and each["metadata"]["uid"] != before
+        ]
+
+    (request,) = of_job(
+        site.kube.wait_all("provisioningrequests", NAMESPACE, lambda items: bool(of_job(items)))
+    )
+    return request
 
 
 def wait_withdrawn(site: Site, *plurals: str) -> None:
@@ -261,6 +285,42 @@ def test_a_reclaimed_node_is_replaced_and_training_goes_on(grow: Grow) -> None:
         assert gang.uids().items() >= {n: before[n] for n in ("gang-0-g1", "gang-1-g1")}.items()
         autoscaler.wait_placeholders(0)
     assert autoscaler.added == 4
+
+
+def test_a_free_node_is_kept_from_the_autoscaler_while_a_victim_on_another_one_saves(
+    grow: Grow,
+) -> None:
+    growing = grow(max_nodes=2, available=2)
+    site, autoscaler = growing.site, growing.autoscaler
+    site.kube.ensure(HIGH_CLASS)
+    site.kube.create(a_claim("checkpoints", namespace=site.namespace))
+    site.submit("quick", nodes=1, gpusPerNode=8)
+    with Trainers(site, "slow") as slow:
+        slow.submit(nodes=1)
+        autoscaler.wait_placeholders(2)
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 2
+        site.wait("quick", phase_is("Running"))
+        slow.attend("0-g1")
+        slow.running(1)
+        autoscaler.wait_placeholders(0)
+        (freed,) = [pod["spec"]["nodeName"] for pod in site.pods("quick")]
+        site.submit("high", nodes=2, gpusPerNode=8, priorityClassName=HIGH)
+        slow.noticed("0-g1")
+
+        def is_kept(pods: list[Json]) -> bool:
+            return [
+                pod["spec"]["nodeSelector"][HOSTNAME] for pod in keeping_pods(site.namespace, pods)
+            ] == [freed]
+
+        site.kube.wait_all("pods", NAMESPACE, is_kept)
+        autoscaler.wait_placeholders(1)  # it is marked
+        assert autoscaler.advance(2 * GIVE_BACK_SECONDS) == 0
+        assert len(autoscaler.nodes) == 2
+        slow.saved(step=30)
+        site.wait("high", phase_is("Running"))
+        autoscaler.wait_placeholders(0)
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 0
+    assert autoscaler.added == 2
 
 
 def test_a_new_leader_goes_on_with_what_was_asked(grow: Grow, operator: OperatorProcess) -> None:
@@ -410,6 +470,28 @@ def test_a_request_is_withdrawn_with_its_templates(grow: Grow) -> None:
     give_up_after(site, 1)
     wait_withdrawn(site, "provisioningrequests", "podtemplates")
     site.wait("gang", gave_up)
+
+
+@pytest.mark.usefixtures("autoscaling_kinds")
+def test_an_expired_booking_is_made_anew_and_a_failed_request_is_given_up_at_once(
+    grow: Grow,
+) -> None:
+    growing = grow(available=4, mode="ProvisioningRequest")
+    site, autoscaler = growing.site, growing.autoscaler
+    autoscaler.startup_taint = "startup-taint.cluster-autoscaler.kubernetes.io/driver"
+    site.submit("gang", nodes=4, gpusPerNode=8)
+    booked = wait_request(site, "gang")
+    assert autoscaler.advance(SCAN_SECONDS) == 4
+    autoscaler.advance(BOOKED_SECONDS)  # they are not set up by then
+    site.submit("next", nodes=1, gpusPerNode=8)
+    again = wait_request(site, "gang", instead_of=booked)
+    assert again["spec"] == booked["spec"]
+    assert autoscaler.advance(SCAN_SECONDS) == 0  # and are booked for it once more
+    autoscaler.tell(wait_request(site, "next"), "Failed", "True", "MaxAttemptsReached")
+    autoscaler.set_up()
+    site.wait("gang", phase_is("Running"))
+    site.wait("next", gave_up)  # its timeout is ten minutes
+    wait_withdrawn(site, "provisioningrequests", "podtemplates")
 
 
 @pytest.mark.usefixtures("autoscaling_kinds")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from drumline_trainer.contract import NoticeAnswer, Progress
+from drumline_trainer.contract import Progress
 from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, Kube, phase_is, reason_is
@@ -52,11 +52,7 @@ def undisturbed(job: Json | None) -> bool:
 
 def save(gang: Trainers) -> None:
     """The gang saves, and its leader says so."""
-    agent = gang.agents[f"{gang.name}-0-g1"]
-    answer = NoticeAnswer(
-        id=agent.notices[-1].id, step=SAVED.checkpoint_step, digest=SAVED.checkpoint_digest
-    )
-    agent.change(notice=answer, progress=SAVED)
+    gang.saved(step=SAVED.step)
 
 
 def test_a_job_saves_leaves_waits_at_its_place_and_resumes_where_it_saved(

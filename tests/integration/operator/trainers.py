@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from drumline.lifecycle.manifests.children import job_token
-from drumline_trainer.contract import Notice, Progress
+from drumline_trainer.contract import Notice, NoticeAnswer, Progress
 from tests.fake_agents import FakeAgent
 from tests.integration.operator.conftest import Site
 from tests.kube import Json
@@ -61,12 +61,13 @@ class Trainers:
         spec.setdefault("checkpoint", {"claimName": "checkpoints"})
         self.site.submit(self.name, nodes=nodes, gpusPerNode=8, trainer=trainer, **spec)
 
-    def attend(self, *names: str, after: Trainers | None = None) -> None:
+    def attend(self, *names: str, after: Trainers | None = None, seconds: float = 120) -> None:
         """Give these pods their agents once they run; agents of pods that are gone end.
 
         Args:
             names: `index-generation` of the pods.
             after: a gang that left for this one: addresses of its pods may be given anew.
+            seconds: how long that may take.
         """
         wanted = {f"{self.name}-{name}" for name in names}
 
@@ -75,7 +76,9 @@ class Trainers:
             return wanted <= up
 
         labels = f"drumline.dev/job={self.name}"
-        pods = self.site.kube.wait_all("pods", self.site.namespace, run, labels=labels)
+        pods = self.site.kube.wait_all(
+            "pods", self.site.namespace, run, labels=labels, seconds=seconds
+        )
         for gang in filter(None, (self, after)):
             for gone in gang.agents.keys() - gang.uids().keys():
                 gang.agents.pop(gone).die()
@@ -112,6 +115,17 @@ class Trainers:
         return {
             pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in self.site.pods(self.name)
         }
+
+    def saved(self, *, step: int) -> None:
+        """The leader answers its last notice: the gang has saved this step."""
+        agent = self.agents[f"{self.name}-0-g1"]
+        digest = f"digest-{step}"
+        agent.change(
+            notice=NoticeAnswer(id=agent.notices[-1].id, step=step, digest=digest),
+            progress=Progress(
+                step=step, total_steps=100, checkpoint_step=step, checkpoint_digest=digest
+            ),
+        )
 
     def noticed(self, name: str, *, withdraw: bool = False) -> Notice:
         """The newest notice of this pod's agent, once it has one of this kind."""

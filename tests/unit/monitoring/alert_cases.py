@@ -277,13 +277,14 @@ CASES: Mapping[str, AlertCase] = {
     ),
     "DrumlineCapacityRequestFailing": AlertCase(
         fires={
-            'drumline_node_requests_total{gpu_pool="h100",end="TimedOut"}': "0x30 2x30",
+            'drumline_node_requests_total{gpu_pool="h100",end="TimedOut"}': "0x30 1x30",
+            'drumline_node_requests_total{gpu_pool="h100",end="Refused"}': "0x30 1x30",
             'drumline_node_requests_total{gpu_pool="h100",end="Started"}': "5x60",
         },
         at_minutes=50,
         labels={"gpu_pool": "h100"},
-        summary="Within an hour 2 requests for nodes of pool h100 have timed out, and none has"
-        " brought a job its nodes.",
+        summary="Within an hour 2 requests for nodes of pool h100 have timed out or were refused,"
+        " and none has brought a job its nodes.",
         silent={
             'drumline_node_requests_total{gpu_pool="h100",end="TimedOut"}': "0x30 2x30",
             'drumline_node_requests_total{gpu_pool="h100",end="Started"}': "5x40 6x20",

@@ -12,6 +12,7 @@ from drumline.scheduling.node_demands import (
     STARTED_SECONDS,
     DemandEnd,
     DemandsAfter,
+    NodeBackoff,
     NodeDemands,
     demands_after,
 )
@@ -40,6 +41,7 @@ def step(
     now: float,
     started: Collection[str] = (),
     held_back: Collection[str] = (),
+    refused: Collection[str] = (),
     bound: Collection[str] = (),
 ) -> DemandsAfter:
     return demands_after(
@@ -47,6 +49,7 @@ def step(
         needs=needs,
         started=started,
         held_back=held_back,
+        refused=refused,
         bound=bound,
         timeouts=TIMEOUTS,
         now=now,
@@ -103,6 +106,21 @@ def test_after_the_timeout_the_pool_is_to_grow_as_far_in_this_zone_only_after_a_
     until = 600 + FIRST_PAUSE_SECONDS
     assert late.demands.within(offers, now=until) == offers
     assert late.demands.next_change(TIMEOUTS, now=601) == until
+
+
+def test_a_refusal_ends_a_demand_at_once_as_its_timeout_would() -> None:
+    asked = step(EMPTY, need(nodes=4, of=2), now=0).demands
+    refused = step(asked, need(nodes=4, of=2), now=5, refused={"uid-a"})
+    assert ends(refused) == [("uid-a", DemandEnd.REFUSED)]
+    assert refused.demands == NodeDemands(
+        backoffs=(
+            NodeBackoff(
+                pool="h100", zone="", pool_nodes=6, until=5 + FIRST_PAUSE_SECONDS, timeouts=1
+            ),
+        )
+    )
+    held = step(asked, now=5, refused={"uid-a"}, held_back={"uid-a"})  # its nodes are there
+    assert (held.demands, held.ended) == (asked, ())
 
 
 def test_pauses_double_up_to_the_longest_and_end_with_a_start() -> None:

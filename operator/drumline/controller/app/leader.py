@@ -28,11 +28,12 @@ from drumline.controller.reconciler.work_queue import WorkQueue
 from drumline.controller.reconciler.workers import work
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
-from drumline.controller.scheduler.demand_modes import demand_modes
+from drumline.controller.scheduler.demand_modes import demand_modes, object_settings
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.karpenter_reports import KarpenterReports
+from drumline.controller.scheduler.keeping_pods import KeepingPods
 from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
@@ -320,6 +321,11 @@ class LeaderComponents:
             state=self._state,
             modes=demand_modes(
                 client=self._term.client, settings=settings, clock=self._clocks.wall
+            ),
+            keeping=KeepingPods(
+                client=self._term.client,
+                settings=object_settings(settings),
+                clock=self._clocks.wall,
             ),
             karpenter=KarpenterReports(self._term.client) if settings.read_karpenter else None,
             metrics=self._term.metrics.autoscaling,

@@ -1,10 +1,4 @@
-"""The new nodes of a GpuPool -> offers, and what a gang needs of them -> placeholder pods.
-
-A placeholder is a pod that nobody binds. Karpenter and cluster-autoscaler add nodes for a pod whose
-condition PodScheduled is False with the reason Unschedulable, whoever is to schedule it, and leave
-nodes alone that it would fit on. So it has requests, tolerations and selectors like the pods that
-will come, a scheduler that does not exist, and no nominatedNodeName: that hides it from both.
-"""
+"""The new nodes of a GpuPool -> offers, and what a gang needs of them -> placeholders."""
 
 from __future__ import annotations
 
@@ -17,25 +11,26 @@ from typing import Any, Final
 import msgspec
 
 from drumline.api.autoscaling import NewNode
-from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND, TAINT_PROMISED
+from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.nodes import GpuUnits, resources_of
+from drumline.controller.conversion.placeholder_pods import (
+    owner_reference,
+    placeholder_pod,
+    placeholder_spec,
+    zone_selector,
+)
 from drumline.kube.quantity import amount
 from drumline.kube.views import PodView
-from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.model import Gang, Node, NodeOffer, Taint, TaintEffect, Toleration
+from drumline.scheduling.model import Gang, Node, NodeOffer, Taint, TaintEffect
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from drumline.scheduling.node_demands import NodeDemand
-from drumline.scheduling.resources import NOTHING, Resources
+from drumline.scheduling.resources import NOTHING
 
-SCHEDULER_NAME: Final = "drumline-placeholder"
-"""No scheduler has it."""
 _PODS: Final = "110"
 """A kubelet's default."""
 
 Json = dict[str, Any]
-_TOLERATES_PROMISES: Final[Json] = {"key": TAINT_PROMISED, "operator": "Exists"}
-"""What is promised to a gang is there for it: an autoscaler adds no node in its stead."""
 
 
 class AskedRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -121,49 +116,18 @@ def placeholders_of(
     """
     name = demand_name(demand)
     return [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {
-                "name": f"{name}-{index}",
-                "namespace": namespace,
-                "labels": {LABEL_NODE_DEMAND: demand.uid},
-                "annotations": {
-                    ANNOTATION_NODE_DEMAND: record_of(demand) if index == 0 else name,
-                    "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-                    "karpenter.sh/do-not-disrupt": "true",
-                },
-                "ownerReferences": [
-                    {
-                        "apiVersion": "drumline.dev/v1alpha1",
-                        "kind": "GpuPool",
-                        "name": demand.pool,
-                        "uid": pool_uid,
-                        "controller": True,
-                    }
-                ],
-            },
-            "spec": placeholder_spec(demand, share=share, gang=gang, spec=spec, image=image),
-        }
+        placeholder_pod(
+            name=f"{name}-{index}",
+            namespace=namespace,
+            labels={LABEL_NODE_DEMAND: demand.uid},
+            annotations={ANNOTATION_NODE_DEMAND: record_of(demand) if index == 0 else name},
+            owner=owner_reference(demand.pool, uid=pool_uid),
+            spec=placeholder_spec(
+                share, gang=gang, spec=spec, image=image, where=zone_selector(demand.zone)
+            ),
+        )
         for index, share in enumerate(demand.shares)
     ]
-
-
-def unschedulable(demand: NodeDemand, *, now: float) -> Json:
-    """The status by which autoscalers take a placeholder for a pod without a node."""
-    return {
-        "status": {
-            "conditions": [
-                {
-                    "type": "PodScheduled",
-                    "status": "False",
-                    "reason": "Unschedulable",
-                    "message": f"stands for a node that TrainingJob {demand.key} waits for",
-                    "lastTransitionTime": timestamp(now),
-                }
-            ]
-        }
-    }
 
 
 def demands_in(placeholders: Iterable[PodView]) -> tuple[NodeDemand, ...]:
@@ -221,78 +185,3 @@ def record_of(demand: NodeDemand) -> str:
         placeholders=len(demand.shares),
     )
     return msgspec.json.encode(record).decode()
-
-
-def placeholder_spec(
-    demand: NodeDemand, *, share: Resources, gang: Gang, spec: GpuPoolSpec, image: str
-) -> Json:
-    """The spec of a pod that takes a share of a node, and that nobody binds."""
-    zone = {ZONE_LABEL: demand.zone} if demand.zone else {}
-    affinity = _affinity(gang)
-    return {
-        "schedulerName": SCHEDULER_NAME,
-        "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
-        "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": 0,
-        "nodeSelector": {**gang.selector, **spec.node_selector, **zone},
-        "tolerations": [*(_toleration(each) for each in gang.tolerations), _TOLERATES_PROMISES],
-        **({"affinity": affinity} if affinity else {}),
-        "securityContext": {
-            "runAsNonRoot": True,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
-        "containers": [
-            {
-                "name": "placeholder",
-                "image": image,
-                "securityContext": {
-                    "allowPrivilegeEscalation": False,
-                    "capabilities": {"drop": ["ALL"]},
-                    "readOnlyRootFilesystem": True,
-                },
-                "resources": _resources(share, gpu_resource=spec.gpu_resource),
-            }
-        ],
-    }
-
-
-def _resources(share: Resources, *, gpu_resource: str) -> Json:
-    amounts = {
-        "cpu": f"{share.cpu_millis}m",
-        "memory": str(share.memory_bytes),
-        "ephemeral-storage": str(share.ephemeral_bytes),
-    }
-    devices = {gpu_resource: str(share.gpus), **{name: str(n) for name, n in share.extended}}
-    asked = {name: text for name, text in {**amounts, **devices}.items() if text not in ("0", "0m")}
-    return {"requests": asked, "limits": {name: asked[name] for name in devices if name in asked}}
-
-
-def _toleration(toleration: Toleration) -> Json:
-    parts = {
-        "key": toleration.key,
-        "operator": str(toleration.operator),
-        "value": toleration.value,
-        "effect": str(toleration.effect) if toleration.effect else "",
-    }
-    return {name: text for name, text in parts.items() if text}
-
-
-def _affinity(gang: Gang) -> Json:
-    terms = [
-        {
-            "matchExpressions": [
-                {
-                    "key": each.key,
-                    "operator": str(each.operator),
-                    **({"values": list(each.values)} if each.values else {}),
-                }
-                for each in term
-            ]
-        }
-        for term in gang.affinity
-    ]
-    if not terms:
-        return {}
-    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-    return {"nodeAffinity": required}

@@ -17,7 +17,8 @@ from typing import Any, Final
 from drumline.api.autoscaling import BEST_EFFORT_ATOMIC, PoolAutoscaling
 from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
 from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.autoscaling import demand_name, placeholder_spec, record_of
+from drumline.controller.conversion.autoscaling import demand_name, record_of
+from drumline.controller.conversion.placeholder_pods import placeholder_spec, zone_selector
 from drumline.kube.kinds import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS
 from drumline.scheduling.model import Gang
 from drumline.scheduling.node_demands import NodeDemand
@@ -25,7 +26,8 @@ from drumline.scheduling.node_demands import NodeDemand
 Json = dict[str, Any]
 ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"
 
-_FINAL: Final = ("Failed", "CapacityRevoked", "BookingExpired")
+_REFUSALS: Final = ("Failed", "CapacityRevoked")
+_FINAL: Final = (*_REFUSALS, "BookingExpired")
 """Of a ProvisioningRequest: they count only where they are true, and more than the others."""
 _STATES: Final = (
     "LimitedByQuotas",
@@ -59,7 +61,7 @@ def templates_of(
                 "template": {
                     "metadata": {"labels": {LABEL_NODE_DEMAND: demand.uid}},
                     "spec": placeholder_spec(
-                        demand, share=share, gang=gang, spec=spec, image=image
+                        share, gang=gang, spec=spec, image=image, where=zone_selector(demand.zone)
                     ),
                 },
             },
@@ -142,6 +144,16 @@ def answer_in(status: Mapping[str, Any]) -> str:
     first = said[0]
     text = f"{first['type']}={first.get('status')}, {first.get('reason')}"
     return f"{text}: {first['message']}" if first.get("message") else text
+
+
+def is_refused(status: Mapping[str, Any]) -> bool:
+    """Whether no nodes come for such an object any more, whatever is waited for."""
+    return any(is_true(status, condition) for condition in _REFUSALS)
+
+
+def has_expired(status: Mapping[str, Any]) -> bool:
+    """Whether its nodes are nobody's any more: it has to be made anew to be waited for longer."""
+    return is_true(status, "BookingExpired") and not is_refused(status)
 
 
 def is_true(status: Mapping[str, Any], condition: str) -> bool:

@@ -11,11 +11,16 @@ from drumline.kube.client import KubeClient
 from drumline.settings import Settings
 
 
+def object_settings(settings: Settings) -> ObjectSettings:
+    """Of the objects by which autoscalers are asked."""
+    return ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
+
+
 def demand_modes(
     *, client: KubeClient, settings: Settings, clock: Callable[[], float]
 ) -> dict[str, DemandObjects]:
     """By the mode of a GpuPool; those that need more rights only where these are given."""
-    objects = ObjectSettings(namespace=settings.namespace, image=settings.operator_image)
+    objects = object_settings(settings)
     return {
         "Placeholders": Placeholders(client=client, settings=objects, clock=clock),
         **{

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.kube import codec, reads
@@ -77,6 +77,10 @@ class DemandObjects(Protocol):
         """
         ...
 
+    def is_refused(self, demand: NodeDemand) -> bool:
+        """Whether the autoscaler has said of what was read that no nodes come for a demand."""
+        ...
+
     async def answer(self, demand: NodeDemand) -> str:
         """What the autoscaler has said of a demand whose objects were read; '' for nothing.
 
@@ -94,17 +98,6 @@ async def pool_uid(client: KubeClient, name: str) -> str:
         Undecodable: it is none.
     """
     return codec.identity(await reads.get(client, GPU_POOLS, name=name)).uid
-
-
-def owner_reference(pool: str, *, uid: str) -> dict[str, Any]:
-    """By which a GpuPool owns an object."""
-    return {
-        "apiVersion": GPU_POOLS.api_version,
-        "kind": GPU_POOLS.kind,
-        "name": pool,
-        "uid": uid,
-        "controller": True,
-    }
 
 
 def bounded_answer(text: str) -> str:

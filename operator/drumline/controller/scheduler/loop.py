@@ -162,9 +162,13 @@ class SchedulerLoop:
         captured, admission = decisions, self._admission
         decisions = admission.take(decisions, pending=pending) if admission else decisions
         may_be_done = self._guard.hold_back(decisions, pending=pending)
-        waiting = (*pending, *(held.gang for held in snapshot.admitted if held.lost))
-        held_back = _starting(decisions) - _starting(may_be_done)
-        await self._node_requests.take(may_be_done, held_back=held_back, waiting=waiting, now=now)
+        await self._node_requests.take(
+            may_be_done,
+            held_back=_starting(decisions) - _starting(may_be_done),
+            snapshot=snapshot,
+            pending=pending,
+            now=now,
+        )
         if explains:
             self._forecasts.look_at_line(
                 captured.blocked, snapshot=snapshot, pending=pending, now=now

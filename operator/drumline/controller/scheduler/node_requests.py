@@ -12,7 +12,7 @@ how long the last nodes of the pool took.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -22,11 +22,13 @@ from drumline.controller.conversion.autoscaling import demand_name, offers_of, t
 from drumline.controller.conversion.node_supply import NodeSupply, supply_fields, supply_of
 from drumline.controller.scheduler.demand_objects import Asking, DemandObjects, bounded_answer
 from drumline.controller.scheduler.karpenter_reports import KarpenterReports
+from drumline.controller.scheduler.keeping_pods import KeepingPods
 from drumline.kube import codec
 from drumline.kube.errors import KubeError, NotLeader
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.forecast_nodes import node_starts
+from drumline.scheduling.kept_nodes import KeptNode, kept_nodes
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.node_demands import DemandEnd, NodeDemand, NodeDemands, demands_after
 from drumline.telemetry import logs
@@ -47,6 +49,7 @@ class NodeRequests:
     Args:
         state: the caches.
         modes: what makes demands visible, by the mode of a GpuPool.
+        keeping: keeps autoscalers from taking free nodes away that gangs were promised.
         karpenter: what its objects say of nodes that do not come; None: nobody reads them.
         metrics: counts the demands that are over.
         clock: seconds since the epoch.
@@ -58,6 +61,7 @@ class NodeRequests:
         *,
         state: ClusterCache,
         modes: Mapping[str, DemandObjects],
+        keeping: KeepingPods,
         karpenter: KarpenterReports | None = None,
         metrics: AutoscalingMetrics,
         clock: Callable[[], float],
@@ -65,6 +69,7 @@ class NodeRequests:
     ) -> None:
         self._state = state
         self._modes = modes
+        self._keeping = keeping
         self._karpenter = karpenter
         self._metrics = metrics
         self._clock = clock
@@ -76,6 +81,10 @@ class NodeRequests:
         """By uid: for whom is asked."""
         self._said: dict[str, str] = {}
         """By uid of the gang: what the autoscaler last said."""
+        self._refused: set[str] = set()
+        """Names of demands of which it says that no nodes come."""
+        self._kept: tuple[KeptNode, ...] | None = None
+        """None: no cycle has said yet."""
         self._known = NodeSupply()
         """Its backoffs are those of the leader before."""
 
@@ -105,7 +114,8 @@ class NodeRequests:
         decisions: Decisions,
         *,
         held_back: Collection[str] = (),
-        waiting: Iterable[Gang],
+        snapshot: Snapshot,
+        pending: Sequence[Gang],
         now: float,
     ) -> None:
         """Take in what a cycle has decided about the gangs that wait, broken ones among them.
@@ -118,16 +128,20 @@ class NodeRequests:
         Raises:
             NotLeader: this process may not write any more.
         """
+        starting = {placed.uid for placed in decisions.placed}
+        await self._keep(decisions, snapshot=snapshot, pending=pending, starting=starting, now=now)
         before = self._demands
         if before is None or not (before.open or before.backoffs or decisions.needs_nodes):
             return
         needed = {need.uid for need in decisions.needs_nodes}
+        waiting = (*pending, *(held.gang for held in snapshot.admitted if held.lost))
         self._gangs.update((gang.uid, gang) for gang in waiting if gang.uid in needed)
         after = demands_after(
             before,
             needs=decisions.needs_nodes,
-            started={placed.uid for placed in decisions.placed},
+            started=starting,
             held_back=held_back,
+            refused={each.uid for each in before.open if demand_name(each) in self._refused},
             bound={each.uid for each in before.open if self._is_bound(each)},
             timeouts=timeouts_of(self._state.pools.by_name),
             now=now,
@@ -155,6 +169,33 @@ class NodeRequests:
         for demand in after.demands.open:
             if demand.started_at == now:
                 await self._withdraw(demand)
+
+    async def _keep(
+        self,
+        decisions: Decisions,
+        *,
+        snapshot: Snapshot,
+        pending: Sequence[Gang],
+        starting: Collection[str],
+        now: float,
+    ) -> None:
+        """Keep the free nodes that gangs were promised; those that start have them."""
+        kept = kept_nodes(
+            snapshot=snapshot,
+            pending=pending,
+            decisions=decisions,
+            timeouts=timeouts_of(self._state.pools.by_name),
+            now=now,
+        )
+        if kept != self._kept:
+            self._kept = kept
+            self._wake.set()
+        try:
+            await self._keeping.release(starting)
+        except NotLeader:
+            raise
+        except KubeError as error:  # as of placeholders
+            log.warning("node_demands_not_kept", error=str(error))
 
     async def _withdraw(self, demand: NodeDemand) -> None:
         objects = self._modes.get(self._mode(demand))
@@ -209,6 +250,8 @@ class NodeRequests:
         there = {demand_name(each) for each in recorded}
         for demand in demands:
             await self._ask(demand, is_new=demand_name(demand) not in there)
+        if self._kept is not None:
+            await self._keeping.settle(self._kept, pools=self._state.pools.by_name)
         await self._listen(demands)
         asked = {each.uid for each in self._demands.open}
         self._gangs = {uid: gang for uid, gang in self._gangs.items() if uid in asked}
@@ -232,7 +275,8 @@ class NodeRequests:
 
     async def _listen(self, demands: Sequence[NodeDemand]) -> None:
         """Read what was said of each demand: why nodes do not come counts most."""
-        heard = False
+        before, heard = self._refused, False
+        self._refused = set()
         if self._karpenter is not None and demands:
             await self._karpenter.look()
         for demand in demands:
@@ -245,9 +289,11 @@ class NodeRequests:
                 text = f"nothing: mode {mode} is not allowed (chart: rbac.autoscalingModes)"
             elif not text and objects is not None:
                 text = await objects.answer(demand)
+            if objects is not None and objects.is_refused(demand):
+                self._refused.add(demand_name(demand))
             heard = heard or text != self._said.get(demand.uid, "")
             self._said[demand.uid] = text
-        if heard:
+        if heard or self._refused - before:
             self._wake_scheduler()
 
     def _mode(self, demand: NodeDemand) -> str:

@@ -16,8 +16,8 @@ from drumline.controller.conversion.autoscaling import (
     demand_name,
     demands_in,
     placeholders_of,
-    unschedulable,
 )
+from drumline.controller.conversion.placeholder_pods import unschedulable
 from drumline.controller.scheduler.demand_objects import (
     Asking,
     ObjectSettings,
@@ -129,7 +129,8 @@ class Placeholders:
 
     async def _mark(self, demand: NodeDemand, names: Iterable[str]) -> None:
         """Have autoscalers see these placeholders; a crashed leader may have failed to."""
-        body = unschedulable(demand, now=self._clock())
+        message = f"stands for a node that TrainingJob {demand.key} waits for"
+        body = unschedulable(message, now=self._clock())
 
         async def mark(name: str) -> None:
             with suppress(NotFound):
@@ -144,6 +145,11 @@ class Placeholders:
                 self._marked.add(name)
 
         await asyncio.gather(*(mark(name) for name in names if name not in self._marked))
+
+    def is_refused(self, demand: NodeDemand) -> bool:
+        """Never: what an autoscaler says of a pod holds for the moment."""
+        del demand
+        return False
 
     async def answer(self, demand: NodeDemand) -> str:
         """The newest event about one of its placeholders."""

@@ -3,7 +3,7 @@
 A demand's objects are withdrawn before the first pod of its gang is bound: cluster-autoscaler keeps
 booked nodes for a request though pods are bound to them, and a buffer is filled anew when it is
 used. A booking ends after ten minutes (condition BookingExpired): a request whose nodes are not
-there by then is made anew.
+there by then is made anew. One that has failed, or whose capacity was revoked, is given up.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from drumline.api.base import LABEL_NODE_DEMAND, LABEL_NODE_DEMAND_KIND
 from drumline.controller.conversion.autoscaling import demand_name, recorded_demand
+from drumline.controller.conversion.placeholder_pods import owner_reference
 from drumline.controller.conversion.templated_demands import (
     answer_in,
     capacity_buffers_of,
-    is_true,
+    has_expired,
+    is_refused,
     provisioning_request_of,
     templates_of,
 )
@@ -25,7 +27,6 @@ from drumline.controller.scheduler.demand_objects import (
     Asking,
     ObjectSettings,
     bounded_answer,
-    owner_reference,
     pool_uid,
 )
 from drumline.kube import codec, reads, writes
@@ -139,8 +140,8 @@ class TemplatedObjects:
     async def ask(self, asking: Asking) -> None:
         """Create what is missing, and anew what has expired."""
         demand = asking.demand
-        mine = [each for each in self._there if each.name.startswith(demand_name(demand))]
-        expired = [each for each in mine if is_true(each.status, "BookingExpired")]
+        mine = self._of(demand)
+        expired = [each for each in mine if has_expired(each.status)]
         for each in expired:
             await self._delete(self._kind.resource, each)
         there = {(POD_TEMPLATES, each.name) for each in self._templates}
@@ -205,9 +206,17 @@ class TemplatedObjects:
 
     async def answer(self, demand: NodeDemand) -> str:
         """What their conditions say, or why there are none."""
+        answers = (answer_in(each.status) for each in self._of(demand))
+        refusal = self._refused.get(demand_name(demand))
+        return bounded_answer(refusal or next(filter(None, answers), ""))
+
+    def is_refused(self, demand: NodeDemand) -> bool:
+        """Whether a condition says so."""
+        return any(is_refused(each.status) for each in self._of(demand))
+
+    def _of(self, demand: NodeDemand) -> list[ObjectView]:
         name = demand_name(demand)
-        answers = (answer_in(each.status) for each in self._there if each.name.startswith(name))
-        return bounded_answer(self._refused.get(name) or next(filter(None, answers), ""))
+        return [each for each in self._there if each.name.startswith(name)]
 
 
 class _DemandObject(NamedTuple):

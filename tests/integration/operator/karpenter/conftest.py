@@ -208,6 +208,7 @@ def a_karpenter_site(
     folder: Path,
     *,
     nodes: int,
+    max_nodes: int,
     quota: int,
     timeout: int,
     startup_taints: tuple[Json, ...],
@@ -218,7 +219,9 @@ def a_karpenter_site(
         node_pool(name, nodes=nodes, startup_taints=startup_taints, expire_after=expire_after)
     )
     api.wait("nodepools", name, None, is_ready)
-    create_growing_pool(api, name, max_nodes=100, quota=quota, timeout=timeout, taints=(TAINT,))
+    create_growing_pool(
+        api, name, max_nodes=max_nodes, quota=quota, timeout=timeout, taints=(TAINT,)
+    )
     site = Site(kube=api, namespace=name, pool=name, queue=name, nodes=())
     try:
         yield KarpenterSite(site=site, folder=folder)
@@ -235,6 +238,7 @@ def grow(api: Kube, karpenter: Path) -> Iterator[Callable[..., KarpenterSite]]:
         def make(
             *,
             nodes: int = 100,
+            max_nodes: int = 100,
             quota: int = 256,
             timeout: int = 600,
             startup_taints: tuple[Json, ...] = (),
@@ -245,6 +249,7 @@ def grow(api: Kube, karpenter: Path) -> Iterator[Callable[..., KarpenterSite]]:
                     api,
                     karpenter,
                     nodes=nodes,
+                    max_nodes=max_nodes,
                     quota=quota,
                     timeout=timeout,
                     startup_taints=startup_taints,

@@ -10,13 +10,16 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.integration.operator.conftest import Site
+from tests.integration.operator.cluster_autoscaler import NAMESPACE
+from tests.integration.operator.conftest import HIGH, HIGH_CLASS, Site, a_claim
+from tests.integration.operator.growing_pools import keeping_pods
 from tests.integration.operator.karpenter.conftest import (
     PATIENCE_SECONDS,
     TAINT,
     KarpenterSite,
     limits,
 )
+from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -144,6 +147,33 @@ def test_nodes_that_stand_ready_for_a_gang_stay_until_the_last_is_there(grow: Gr
     print(f"it runs {time.monotonic() - raised:.0f} s after the limit allows the last node")
     assert {pod["spec"]["nodeName"] for pod in site.pods("gang")} > ready
     assert growing.created == 4
+
+
+def test_a_free_node_stays_while_a_victim_on_another_one_saves(grow: Grow) -> None:
+    growing = grow(nodes=2, max_nodes=2)
+    site = growing.site
+    site.kube.ensure(HIGH_CLASS)
+    site.kube.create(a_claim("checkpoints", namespace=site.namespace))
+    with Trainers(site, "slow") as slow:
+        slow.submit(nodes=1, tolerations=TEMPLATE["tolerations"])
+        submit(site, "quick", nodes=1)
+        slow.attend("0-g1", seconds=PATIENCE_SECONDS)
+        slow.running(1, seconds=PATIENCE_SECONDS)
+        runs(site, "quick")
+        (freed,) = {pod["spec"]["nodeName"] for pod in site.pods("quick")}
+        site.submit("high", nodes=2, gpusPerNode=8, template=TEMPLATE, priorityClassName=HIGH)
+        slow.noticed("0-g1")
+        site.kube.wait_all(
+            "pods", NAMESPACE, lambda pods: len(keeping_pods(site.namespace, pods)) == 1
+        )
+        growing.wait_blocked({freed}, by="nominated for a pending pod")  # empty since 5 s
+        slow.saved(step=30)
+        runs(site, "high")
+    used = {pod["spec"]["nodeName"] for pod in site.pods("high")}
+    assert used == {node["metadata"]["name"] for node in growing.nodes()}
+    assert freed in used
+    assert growing.created == 2
+    site.kube.wait_all("pods", NAMESPACE, lambda pods: not keeping_pods(site.namespace, pods))
 
 
 def test_a_node_is_used_once_its_startup_taint_is_gone_and_not_asked_for_twice(

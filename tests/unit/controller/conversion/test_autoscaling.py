@@ -7,13 +7,12 @@ from typing import Any
 from drumline.api.base import ANNOTATION_NODE_DEMAND, LABEL_NODE_DEMAND
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.autoscaling import (
-    SCHEDULER_NAME,
     demand_name,
     demands_in,
     offers_of,
     placeholders_of,
-    unschedulable,
 )
+from drumline.controller.conversion.placeholder_pods import SCHEDULER_NAME, unschedulable
 from drumline.kube.views import PodView
 from drumline.scheduling.model import Gang, NodeOperator, NodeRequirement, TaintEffect, Toleration
 from drumline.scheduling.node_demands import NodeDemand
@@ -122,7 +121,7 @@ def test_a_placeholder_asks_for_what_the_gang_takes_of_a_node_and_is_nobodys_to_
 
 
 def test_autoscalers_look_for_one_condition() -> None:
-    (condition,) = unschedulable(DEMAND, now=0.0)["status"]["conditions"]
+    (condition,) = unschedulable("it waits", now=0.0)["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
         "PodScheduled",
         "False",

@@ -1,0 +1,142 @@
+"""Placeholders for free nodes that are kept for gangs (`scheduling.kept_nodes`).
+
+An autoscaler leaves a node alone on which a pending pod would fit, so such a pod stands for each
+kept node. It needs no right to change nodes, and whoever leads next finds it and takes it away once
+the node is kept no more. Those of a gang that starts go before its first pod is bound: beside that
+pod they would fit nowhere, and Karpenter would add a node for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from drumline.api.base import LABEL_KEPT_NODE
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.controller.conversion.kept_nodes import keeping_pod
+from drumline.controller.conversion.placeholder_pods import unschedulable
+from drumline.controller.scheduler.demand_objects import ObjectSettings, pool_uid
+from drumline.kube import codec, reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import AlreadyExists, KubeError, NotFound
+from drumline.kube.kinds import PODS
+from drumline.scheduling.kept_nodes import KeptNode, gangs_of
+
+_GRACE_SECONDS = 0
+
+
+class KeepingPods:
+    """These pods.
+
+    Args:
+        client: fenced writes to the API server.
+        settings: of the pods.
+        clock: seconds since the epoch.
+    """
+
+    def __init__(
+        self, *, client: KubeClient, settings: ObjectSettings, clock: Callable[[], float]
+    ) -> None:
+        self._client = client
+        self._settings = settings
+        self._clock = clock
+        self._marked: set[str] = set()
+        """Names of those that this leader has marked as unschedulable."""
+        self._kept: tuple[KeptNode, ...] | None = None
+        """As they were settled last; None: what an earlier leader left was not read yet."""
+
+    async def settle(self, kept: Sequence[KeptNode], *, pools: Mapping[str, GpuPoolSpec]) -> None:
+        """Make the pods those of the nodes that are kept.
+
+        Raises:
+            KubeError: some may be missing, or be there still.
+        """
+        if tuple(kept) == self._kept:
+            return
+        self._kept = None
+        wanted = await self._wanted(kept, pools=pools)
+        raw = await reads.list_all(
+            self._client,
+            PODS,
+            namespace=self._settings.namespace,
+            label_selector=LABEL_KEPT_NODE,
+        )
+        there = {pod.name: pod for pod in map(codec.pod, raw)}
+        for name in there.keys() - wanted.keys():
+            await self._delete(name, uid=there[name].uid)
+        outcomes = await writes.create_many(
+            self._client,
+            PODS,
+            bodies=[wanted[name] for name in sorted(wanted.keys() - there.keys())],
+            namespace=self._settings.namespace,
+        )
+        for outcome in outcomes:
+            if isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
+                raise outcome
+        self._marked &= wanted.keys()
+        await asyncio.gather(*map(self._mark, sorted(wanted.keys() - self._marked)))
+        self._kept = tuple(kept)
+
+    async def _wanted(
+        self, kept: Sequence[KeptNode], *, pools: Mapping[str, GpuPoolSpec]
+    ) -> dict[str, dict[str, Any]]:
+        """The pods by name."""
+        names = sorted({each.node.pool for each in kept} & pools.keys())
+        uids = {name: await pool_uid(self._client, name) for name in names}
+        bodies = [
+            keeping_pod(
+                each,
+                spec=pools[each.node.pool],
+                pool_uid=uids[each.node.pool],
+                namespace=self._settings.namespace,
+                image=self._settings.image,
+            )
+            for each in kept
+            if each.node.pool in uids
+        ]
+        return {body["metadata"]["name"]: body for body in bodies if body is not None}
+
+    async def release(self, uids: Collection[str]) -> None:
+        """Delete those of gangs that start.
+
+        Raises:
+            KubeError: some may still be there.
+        """
+        starting = gangs_of(self._kept or ()).intersection(uids)
+        if starting:
+            self._kept = None
+            await writes.delete_collection(
+                self._client,
+                PODS,
+                namespace=self._settings.namespace,
+                label_selector=f"{LABEL_KEPT_NODE} in ({','.join(sorted(starting))})",
+                grace_seconds=_GRACE_SECONDS,
+            )
+
+    async def _delete(self, name: str, *, uid: str) -> None:
+        with suppress(NotFound):
+            await writes.delete(
+                self._client,
+                PODS,
+                name=name,
+                uid=uid,
+                namespace=self._settings.namespace,
+                grace_seconds=_GRACE_SECONDS,
+            )
+
+    async def _mark(self, name: str) -> None:
+        """Have autoscalers see it."""
+        with suppress(NotFound):
+            await writes.merge_patch(
+                self._client,
+                PODS,
+                name=name,
+                body=unschedulable(
+                    "stands for a node that is kept for a TrainingJob", now=self._clock()
+                ),
+                namespace=self._settings.namespace,
+                subresource="status",
+            )
+            self._marked.add(name)
