@@ -284,7 +284,8 @@ def _add_decide(commands: _Commands) -> None:
     decide.add_argument(
         "--policy",
         metavar="FILE",
-        help="the scheduling policy: the chart's values, or what is below `scheduling` in them",
+        help="the scheduling policy: the chart's values, or what is below `scheduling` in them;"
+        " the values also say what else the operator was installed with",
     )
     decide.add_argument(
         "--no-forecast",

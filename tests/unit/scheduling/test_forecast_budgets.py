@@ -87,12 +87,12 @@ def test_what_is_held_after_midnight_is_the_next_days() -> None:
 
 def test_what_was_told_to_leave_and_need_not_holds_its_places_to_its_end() -> None:
     """Its queue was drained, and is open again before it has saved."""
-    told = replace(runs(hours=6), leaving=True, departs=True)
+    leaves = replace(runs(hours=6), leaving=True, departs=True)
     drained = replace(RESEARCH, held=True, drained=True)
     waits = {"pending": [gang("waits", gpus=2, queue="other")], "policy": Policy(), "now": NOON}
     for queue, seconds in ((RESEARCH, 6 * HOUR), (drained, LEAVING_SECONDS)):
         queues = (queue, Queue(name="other", nominal={"h100": 100}))
-        full = replace(world(told, hours={}, nodes=1), queues=queues)
+        full = replace(world(leaves, hours={}, nodes=1), queues=queues)
         (start,) = expected_starts(snapshot=full, samples=1, **waits)
         assert start.p50_at is not None
         assert start.p50_at - NOON == pytest.approx(seconds, rel=0.2)

@@ -25,14 +25,14 @@ def kept(
     """Uid of the gang, node and GPUs."""
     decisions = changes.pop("decisions", Decisions())
     timeouts = changes.pop("timeouts", TIMEOUTS)
-    found = kept_nodes(
+    nodes_kept = kept_nodes(
         snapshot=cluster(*nodes, running=running),
         pending=pending,
         decisions=decisions,
         timeouts=timeouts,
         now=NOW,
     )
-    return [(each.gang.uid, each.node.name, each.share.gpus) for each in found]
+    return [(each.gang.uid, each.node.name, each.share.gpus) for each in nodes_kept]
 
 
 def test_a_node_that_is_free_already_is_kept_until_the_victim_on_the_other_has_left() -> None:

@@ -1,9 +1,9 @@
 """A cluster from plain manifests, by the operator's own translation: what its caches would hold.
 
-Nodes, pods, queues, pools, priority classes, namespaces and jobs count; other kinds are passed
-over. Of an object that is there twice the later one counts, as with `kubectl apply`. What a
-manifest that was never applied lacks is made up as the API server would: a uid, and that it was
-created just now.
+Nodes, pods, queues, pools, priority classes, namespaces, jobs, workloads that name a queue and the
+devices of nodes count; other kinds are passed over. Of an object that is there twice the later one
+counts, as with `kubectl apply`. What a manifest that was never applied lacks is made up as the API
+server would: a uid, and that it was created just now.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Final, TypeVar, cast
 
-from drumline.api.base import GROUP, LABEL_NODE_DEMAND, ApiModel
+from drumline.api.base import GROUP, LABEL_NODE_DEMAND, LABEL_QUEUE, ApiModel
 from drumline.api.gpupool import GpuPool, GpuPoolSpec
 from drumline.api.load import ApiError, parse
 from drumline.api.trainingjob import TrainingJob
 from drumline.api.trainingqueue import TrainingQueue, TrainingQueueSpec
+from drumline.cli.decide.installation import NOT_KNOWN, Installation, labels_of
 from drumline.cli.decide.node_demands import KnownDemands, known_demands
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import Json, ManifestDocument
@@ -26,7 +28,9 @@ from drumline.controller.cache.node_standings import judge
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.jobs import job_of
 from drumline.controller.conversion.node_health import health_of, standings
-from drumline.kube import codec
+from drumline.kube import codec, workloads
+from drumline.kube.device_codec import device_slice, resource_claim
+from drumline.kube.kinds import JOB_SETS, JOBS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -46,7 +50,15 @@ _GROUPS: Final = {
     GpuPool.KIND: GROUP,
     TrainingQueue.KIND: GROUP,
     TrainingJob.KIND: GROUP,
+    JOBS.kind: JOBS.group,
+    JOB_SETS.kind: JOB_SETS.group,
+    RESOURCE_SLICES.kind: RESOURCE_SLICES.group,
+    RESOURCE_CLAIMS.kind: RESOURCE_CLAIMS.group,
 }
+_NAMESPACED: Final = frozenset(
+    {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind}
+)
+_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +77,9 @@ class ClusterInput:
     """Waiting jobs that no cycle considers, with the reason; what is not known here."""
 
 
-def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
+def read(
+    manifests: Sequence[ManifestDocument], *, installation: Installation = NOT_KNOWN
+) -> ClusterInput:
     """The cluster that these objects make.
 
     An object that is not what its kind says is named with file, line and field, and the others
@@ -79,16 +93,21 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
         for manifest in manifests
         if _GROUPS.get(manifest.kind) == manifest.group
     }
+    installation = installation.judged(known.values())
     as_of = max((manifest.as_of for manifest in manifests), default=0.0)
     jobs: dict[str, Job] = {}
     state = ClusterCache(
         nodes=NodeCache(clock=lambda: as_of),
         progress=lambda uid: _progress(jobs[uid]),
         scope=InstallationScope.of(Settings()),  # no object says where the operator runs
+        admits_workloads=bool(installation.admits_workloads),
+        guarded_pools=installation.guarded_pools,
     )
     unreadable: list[str] = []
     placeholders: list[PodView] = []
     for manifest in known.values():
+        if manifest.kind in _OF_DEVICES and not installation.dynamic_resources:
+            continue
         try:
             if _asks_for_nodes(manifest):
                 placeholders.append(_decoded(manifest, codec.pod))
@@ -113,7 +132,7 @@ def read(manifests: Sequence[ManifestDocument]) -> ClusterInput:
         as_of=as_of,
         node_demands=demands,
         unreadable=tuple(unreadable),
-        remarks=tuple(_remarks(state)),
+        remarks=tuple(_remarks(state, installation)),
     )
 
 
@@ -128,12 +147,10 @@ def _statuses(manifests: Iterable[ManifestDocument], *, kind: str) -> Mapping[st
 
 
 def _asks_for_nodes(manifest: ManifestDocument) -> bool:
-    metadata: object = manifest.raw.get("metadata")
-    labels = cast("Json", metadata).get("labels") if isinstance(metadata, dict) else None
-    return manifest.kind == "Pod" and isinstance(labels, dict) and LABEL_NODE_DEMAND in labels
+    return manifest.kind == "Pod" and LABEL_NODE_DEMAND in labels_of(manifest)
 
 
-def _remarks(state: ClusterCache) -> list[str]:
+def _remarks(state: ClusterCache, installation: Installation) -> list[str]:
     classless = [
         f"{job.key}: PriorityClassNotFound: {job.spec.priority_class_name} does not exist"
         for job in state.scheduling.jobs_without_priority_class()
@@ -144,7 +161,11 @@ def _remarks(state: ClusterCache) -> list[str]:
         if job.status.assignment is None and not job.finished and not job.unreadable
         if (refusal := refusal_of(job)) is not None
     ]
-    return sorted([*classless, *refused, *_unselected(state), *_uncounted(state)])
+    waiting = state.workloads.explain((), queues={}) if state.workloads else ()
+    unfit = [f"{each.workload.key}: {each.reason}: {each.message}" for each in waiting]
+    not_counted = [] if state.nodes.devices.are_known else _uncounted(state)
+    said = (_unselected(state), not_counted, _unguarded(state, installation))
+    return sorted([*classless, *refused, *unfit, *chain.from_iterable(said)])
 
 
 def _unselected(state: ClusterCache) -> list[str]:
@@ -159,12 +180,24 @@ def _unselected(state: ClusterCache) -> list[str]:
 
 
 def _uncounted(state: ClusterCache) -> list[str]:
-    """Pools whose GPUs are in objects that are not read here: they look empty."""
+    """Pools whose GPUs are in objects that are not there: they look empty."""
     return [
-        f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), which only the operator"
-        " counts: here it has none, so do not go by what is said of jobs there"
+        f"pool {name}: its GPUs are devices of {spec.devices.driver} (DRA), and no ResourceSlice is"
+        " among the objects: here it has none, so do not go by what is said of jobs there"
         for name, spec in state.pools.by_name.items()
         if spec.devices is not None
+    ]
+
+
+def _unguarded(state: ClusterCache, installation: Installation) -> list[str]:
+    """Queues whose pods are victims in guarded pools alone, where nobody says which these are."""
+    if installation.guarded_pools is not None:
+        return []
+    return [
+        f"queue {name}: its foreign pods give back what they borrow in guarded pools alone; all of"
+        " its pools are taken for such: --policy with the chart's values says which are"
+        for name, spec in state.queues.by_name.items()
+        if spec.foreign_pods.borrowed == "Evict"
     ]
 
 
@@ -219,6 +252,27 @@ def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_priority_class(None, _decoded(manifest, codec.priority_class))
 
 
+def _workload(state: ClusterCache, manifest: ManifestDocument) -> None:
+    """The operator reads those alone that name a queue."""
+    if LABEL_QUEUE in labels_of(manifest):
+        resource, decode = (
+            (JOBS, workloads.batch_job)
+            if manifest.kind == JOBS.kind
+            else (JOB_SETS, workloads.job_set)
+        )
+        state.on_workload(resource, None, _decoded(manifest, decode))
+
+
+def _slice(state: ClusterCache, manifest: ManifestDocument) -> None:
+    nodes = state.nodes
+    nodes.devices_changed(nodes.devices.on_slice(None, _decoded(manifest, device_slice)))
+
+
+def _claim(state: ClusterCache, manifest: ManifestDocument) -> None:
+    nodes = state.nodes
+    nodes.devices_changed(nodes.devices.on_claim(None, _decoded(manifest, resource_claim)))
+
+
 _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     "Namespace": _namespace,
     "Node": _node,
@@ -227,6 +281,10 @@ _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     GpuPool.KIND: _pool,
     TrainingQueue.KIND: _queue,
     TrainingJob.KIND: _job,
+    JOBS.kind: _workload,
+    JOB_SETS.kind: _workload,
+    RESOURCE_SLICES.kind: _slice,
+    RESOURCE_CLAIMS.kind: _claim,
 }
 
 
@@ -256,6 +314,6 @@ def _completed(manifest: ManifestDocument) -> Json:
         return manifest.raw  # the decoder says so
     namespace, name = manifest.namespaced_name
     made = {"uid": f"{namespace}/{name}", "creationTimestamp": timestamp(manifest.as_of)}
-    if manifest.kind in {"Pod", TrainingJob.KIND}:
+    if manifest.kind in _NAMESPACED:
         made["namespace"] = namespace
     return {**manifest.raw, "metadata": {**made, **cast("Json", metadata)}}

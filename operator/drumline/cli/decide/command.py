@@ -15,6 +15,7 @@ from drumline.cli.decide import cluster, live_objects
 from drumline.cli.decide.alternatives_text import alternatives_text
 from drumline.cli.decide.cluster import ClusterInput
 from drumline.cli.decide.cycle import decided, read_policy
+from drumline.cli.decide.installation import read_installation
 from drumline.cli.decide.job_decisions import JobDecision
 from drumline.cli.decide.json_output import as_json
 from drumline.cli.decide.live_objects import LiveObjects
@@ -33,7 +34,7 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """
     policy = read_policy(chosen.policy)
     objects = _objects(chosen, environment)
-    cluster_input = cluster.read(objects.manifests)
+    cluster_input = cluster.read(objects.manifests, installation=read_installation(chosen.policy))
     cluster_input = replace(cluster_input, remarks=(*cluster_input.remarks, *objects.remarks))
     decisions = decided(cluster_input, policy, forecast=not chosen.no_forecast, priced=True)
     wide = chosen.output == "wide"

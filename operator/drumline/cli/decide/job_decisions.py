@@ -34,6 +34,9 @@ class JobVerdict(StrEnum):
     """What happens to a job in this cycle."""
 
     PLACED = "Placed"
+    ADMITTED = "Admitted"
+    """Pods that are no TrainingJob's: its queue has room, so they are let go in this pool, where
+    kube-scheduler chooses their nodes."""
     REPAIRED = "Repaired"
     RESIZED = "Resized"
     PREEMPTED = "Preempted"
@@ -234,16 +237,17 @@ def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
 
 def _placed(placed: Placed, known: _Known) -> JobDecision:
     gang = known.gangs[placed.uid]
+    verdict = JobVerdict.REPAIRED if placed.replaced else JobVerdict.PLACED
     return JobDecision(
         job=placed.key,
         uid=placed.uid,
         queue=gang.queue,
         pods=len(placed.assignment),
         gpus=gang.gpus_at(len(placed.assignment) - gang.extras),
-        verdict=JobVerdict.REPAIRED if placed.replaced else JobVerdict.PLACED,
+        verdict=JobVerdict.ADMITTED if gang.is_foreign else verdict,
         asks=topology_asked(gang),
         pool=placed.pool,
-        nodes=placed.assignment,
+        nodes=() if gang.is_foreign else placed.assignment,
         level=placed.level or "",
         domain=placed.domain,
         message=placed.message,

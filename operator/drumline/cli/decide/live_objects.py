@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from drumline.api.base import LABEL_QUEUE
 from drumline.cli.cluster_access import cluster_client, not_answered
 from drumline.cli.manifests import ManifestDocument
 from drumline.kube import errors, reads
@@ -16,16 +17,28 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import (
     GPU_POOLS,
+    JOB_SETS,
+    JOBS,
     NAMESPACES,
     NODES,
     PODS,
     PRIORITY_CLASSES,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
     TRAINING_JOBS,
     TRAINING_QUEUES,
     Resource,
 )
 
 _KINDS: Final = (NODES, PRIORITY_CLASSES, GPU_POOLS, TRAINING_QUEUES, TRAINING_JOBS)
+_WHERE_ALLOWED: Final = (
+    (NAMESPACES, ""),
+    (JOBS, LABEL_QUEUE),
+    (JOB_SETS, LABEL_QUEUE),
+    (RESOURCE_SLICES, ""),
+    (RESOURCE_CLAIMS, ""),
+)
+"""Without these a cycle says what it misses, or nothing waits by them."""
 _SOURCE: Final = "the cluster"
 
 
@@ -38,19 +51,21 @@ class LiveObjects:
 
 
 async def read(credentials: Credentials) -> LiveObjects:
-    """Everything; without pods for who may not list them: GPUs that others' pods hold seem free.
+    """Everything; without pods for who may not list them: GPUs that allowed' pods hold seem free.
 
     Raises:
         NotAnswered: another kind may not be listed in the whole cluster.
     """
     as_of = time.time()
     async with cluster_client(credentials) as client:
-        listed, pods, namespaces = await asyncio.gather(
+        listed, pods, allowed = await asyncio.gather(
             asyncio.gather(*(_list(client, kind) for kind in _KINDS)),
             _list_if_allowed(client, PODS),
-            _list_if_allowed(client, NAMESPACES),  # a cycle says where it misses them
+            asyncio.gather(
+                *(_list_if_allowed(client, kind, which) for kind, which in _WHERE_ALLOWED)
+            ),
         )
-    raws = [raw for each in (*listed, pods or [], namespaces or []) for raw in each]
+    raws = [raw for each in (*listed, pods or [], *allowed) for raw in each or ()]
     remark = "Pods cannot be listed: GPUs that pods of no TrainingJob hold are taken as free."
     return LiveObjects(
         manifests=documents(raws, as_of=as_of), remarks=() if pods is not None else (remark,)
@@ -70,10 +85,12 @@ async def _list(client: KubeClient, kind: Resource) -> list[dict[str, Any]]:
     return [_typed(cast("dict[str, Any]", json.loads(item)), kind) for item in items]
 
 
-async def _list_if_allowed(client: KubeClient, kind: Resource) -> list[dict[str, Any]] | None:
+async def _list_if_allowed(
+    client: KubeClient, kind: Resource, labels: str = ""
+) -> list[dict[str, Any]] | None:
     try:
-        items = await reads.list_all(client, kind)
-    except errors.Forbidden:
+        items = await reads.list_all(client, kind, label_selector=labels)
+    except (errors.Forbidden, errors.NotFound):
         return None
     except errors.KubeError as error:
         raise not_answered(error, what=kind.plural) from None

@@ -91,6 +91,7 @@ class WarmCaches:
             platform_tolerations=platform_tolerations(settings.trainer_pod.get("tolerations", [])),
             scope=self.scope,
             admits_workloads=settings.admit_workloads,
+            guarded_pools=frozenset(settings.guarded_pools),
             judge_later=self._judge.add,
         )
 

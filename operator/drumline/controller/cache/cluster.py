@@ -51,6 +51,7 @@ class ClusterCache:
         platform_tolerations: what the platform adds to pods of the bundled trainer.
         scope: of this installation.
         admits_workloads: whether workloads that are no TrainingJobs wait here for quota.
+        guarded_pools: where foreign pods may be victims of jobs; None: it is not known.
         judge_later: takes a job whose verdict is to be given to `jobs.settle`; None: jobs are
             judged at once.
     """
@@ -63,6 +64,7 @@ class ClusterCache:
         platform_tolerations: tuple[Toleration, ...] = (),
         scope: InstallationScope = EVERYWHERE,
         admits_workloads: bool = False,
+        guarded_pools: frozenset[str] | None = None,
         judge_later: Callable[[Job], None] | None = None,
     ) -> None:
         self.nodes = nodes
@@ -108,6 +110,7 @@ class ClusterCache:
             progress=progress,
             platform_tolerations=platform_tolerations,
             scope=scope,
+            guarded=guarded_pools,
         )
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:

@@ -77,6 +77,11 @@ class DeviceCache:
         known = (self._nodes.get((device.driver, device.pool), set()) for device in named)
         return {node for nodes in known for node in nodes if node}
 
+    @property
+    def are_known(self) -> bool:
+        """Whether any driver publishes devices."""
+        return any(self._slices.values())
+
     def claim(self, key: Key) -> ResourceClaimView | None:
         """A claim as last seen."""
         return self._claims.get(key)

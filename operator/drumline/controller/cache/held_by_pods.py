@@ -35,16 +35,20 @@ class HeldByPods:
         nodes: the pods on them.
         pools: of the nodes.
         workloads: whose Jobs may say when their pods end; None: there are none.
+        guarded: pools where foreign pods are evicted for jobs, as nobody else gets their places;
+            None: it is not known, and their queues' word counts.
     """
 
     def __init__(
         self,
-        *,
         remaining: RemainingPods,
+        *,
         nodes: NodeCache,
         pools: SpecCache[GpuPoolSpec],
         workloads: Workloads | None,
+        guarded: frozenset[str] | None,
     ) -> None:
+        self._guarded = guarded
         self._remaining = remaining
         self._nodes = nodes
         self._pools = pools
@@ -74,7 +78,7 @@ class HeldByPods:
             if pool is None or account is None:
                 continue
             if account.is_foreign:
-                if charged.pod.uid in self._stays:
+                if charged.pod.uid in self._stays or not self._is_guarded(node.pool):
                     account = replace(account, gives_back=False)
                 foreign[charged.pod.uid] = self._of_foreign(node, charged, account, pool)
             else:
@@ -95,6 +99,9 @@ class HeldByPods:
             return ends
         own = parse_timestamp(pod.start_time) + pod.deadline_seconds
         return own if ends is None else min(own, ends)
+
+    def _is_guarded(self, pool: str) -> bool:
+        return self._guarded is None or pool in self._guarded
 
     def _of_foreign(
         self, node: Node, charged: ChargedPod, account: Account, pool: GpuPoolSpec

@@ -110,6 +110,7 @@ class SnapshotBuilder:
         progress: the progress that a job's agents reported last, by the job's uid.
         platform_tolerations: what the platform adds to pods of the bundled trainer.
         scope: of this installation.
+        guarded: pools where foreign pods may be victims; None: it is not known.
     """
 
     def __init__(
@@ -119,6 +120,7 @@ class SnapshotBuilder:
         progress: Callable[[str], Progress | None],
         platform_tolerations: tuple[Toleration, ...],
         scope: InstallationScope,
+        guarded: frozenset[str] | None,
     ) -> None:
         self._sources = sources
         self._progress = progress
@@ -140,7 +142,7 @@ class SnapshotBuilder:
         )
         nodes, pools, workloads = sources.nodes, sources.pools, sources.workloads
         self._by_pods = HeldByPods(
-            remaining=self._remaining, nodes=nodes, pools=pools, workloads=workloads
+            self._remaining, nodes=nodes, pools=pools, workloads=workloads, guarded=guarded
         )
         self._in_doubt: dict[str, Admitted] = {}
         """By uid: what writes whose answer was lost may have taken, in the last snapshot."""
@@ -191,9 +193,8 @@ class SnapshotBuilder:
             if is_queued(job) and self._has_class(job) and job.uid not in taken
         ]
         gangs = [gang for job in waiting if (gang := self._gang(job)) is not None]
-        if any(gang.group for gang in gangs):
-            return self._without_started_members(gangs)
-        return gangs
+        has_groups = any(gang.group for gang in gangs)
+        return self._without_started_members(gangs) if has_groups else gangs
 
     def priority_of(self, job: Job) -> int:
         """The job's effective priority."""
@@ -206,9 +207,8 @@ class SnapshotBuilder:
 
     def jobs_without_priority_class(self) -> list[Job]:
         """Waiting jobs that name a priority class that does not exist."""
-        return [
-            job for job in self._sources.jobs.all() if not self._has_class(job) and is_queued(job)
-        ]
+        jobs = self._sources.jobs.all()
+        return [job for job in jobs if not self._has_class(job) and is_queued(job)]
 
     def forget(self, namespace: str, uid: str) -> None:
         """The job of this uid is gone."""

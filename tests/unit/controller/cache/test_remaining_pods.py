@@ -349,6 +349,19 @@ def test_a_pod_gives_back_what_its_queue_borrows_unless_it_could_not_be_evicted_
     assert may_be_evicted(NOW + 60)
 
 
+@pytest.mark.parametrize(("guarded", "gives_back"), [(None, True), ("h100", True), ("a100", False)])
+def test_a_pod_gives_back_what_its_queue_borrows_in_guarded_pools_alone(
+    guarded: str | None, *, gives_back: bool
+) -> None:
+    pools = None if guarded is None else frozenset({guarded})
+    state = filled(ClusterCache(nodes=NodeCache(clock=lambda: NOW), guarded_pools=pools))
+    spec = queue_view().spec | {"foreignPods": {"borrowed": "Evict"}}
+    state.on_queue(queue_view(), structs.replace(queue_view(), spec=spec))
+    state.on_pod(None, running_pod("notebook", gpus=2, labels=NAMES_RESEARCH))
+    (held,) = (held for held in state.scheduling.snapshot(now=NOW).admitted if held.is_foreign)
+    assert held.preemptible is gives_back
+
+
 def test_a_queue_that_opens_pays_from_then_on(state: ClusterCache) -> None:
     """The pod and its node have no event then."""
     closed = structs.replace(queue_view(), spec=queue_view().spec | {"namespaces": ["team"]})

@@ -1,0 +1,170 @@
+"""`drumline decide` where others share the cluster: gated pods, workloads, devices, guards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.cli.decide.test_command import (
+    a_class,
+    a_job,
+    a_node,
+    a_pool,
+    a_queue,
+    run,
+    verdicts,
+    written,
+)
+
+Json = dict[str, Any]
+DRIVER = "gpu.example.com"
+QUEUE = {"drumline.dev/queue": "q"}
+
+
+def pod_spec(gpus: int, **rest: Any) -> Json:
+    limits = {"nvidia.com/gpu": str(gpus)}
+    return {"containers": [{"name": "main", "resources": {"requests": limits}}], **rest}
+
+
+def a_gated_pod(name: str, *, gpus: int = 8, **labels: str) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team", "uid": name, "labels": {**QUEUE, **labels}},
+        "spec": pod_spec(gpus, schedulingGates=[{"name": "drumline.dev/queue"}]),
+        "status": {"phase": "Pending"},
+    }
+
+
+def a_suspended_job(name: str, *, pods: int, gpus: int = 8, queue: str = "q") -> Json:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": "team", "labels": {"drumline.dev/queue": queue}},
+        "spec": {"suspend": True, "parallelism": pods, "template": {"spec": pod_spec(gpus)}},
+    }
+
+
+def test_pods_and_workloads_that_wait_are_in_line_with_the_jobs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    site = (a_node("n1"), a_node("n2"), a_pool(), a_queue(16), a_class("high", 5))
+    waiting = (a_gated_pod("notebook"), a_suspended_job("batch", pods=1))
+    said = verdicts(capsys, "-f", written(tmp_path, *site, *waiting))
+    assert {name: (each["verdict"], each["pool"]) for name, each in said.items()} == {
+        "team/pods/notebook": ("Admitted", "h100"),
+        "team/jobs/batch": ("Admitted", "h100"),
+    }
+    assert not any("nodes" in each for each in said.values())  # kube-scheduler chooses these
+    job = a_job("job", nodes=1, priorityClassName="high")
+    said = verdicts(capsys, "-f", written(tmp_path, *site, *waiting, job))
+    assert said["team/job"]["verdict"] == "Placed"
+    answers = sorted((each["verdict"], each.get("reason")) for each in said.values())
+    assert answers == [("Admitted", None), ("Placed", None), ("Waits", "QuotaExhausted")]
+
+
+def test_an_operator_that_admits_nothing_or_nobody_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = (a_gated_pod("notebook"), a_suspended_job("other", pods=1, queue="unlike"))
+    file = written(tmp_path, a_node("n1"), a_pool(), a_queue(16), *waiting)
+    values = tmp_path / "values.yaml"
+    values.write_text("foreignPods: {admission: {enabled: false}}\nscheduling: {}\n")
+    assert verdicts(capsys, "-f", file, "--policy", str(values)) == {}
+    assert verdicts(capsys, "-f", file)["team/jobs/other"]["reason"] == "QueueNotFound"
+
+
+def test_a_group_that_is_not_complete_is_said_below(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    half = a_gated_pod("a", **{"drumline.dev/pod-group": "g"})
+    half["metadata"]["annotations"] = {"drumline.dev/pod-group-size": "2"}
+    text = run(capsys, "decide", "-f", written(tmp_path, a_node("n1"), a_pool(), a_queue(), half))[
+        1
+    ]
+    assert text.splitlines()[-1] == "team/pods/g: WaitingForGroup: 1 of 2 pods are there"
+
+
+def a_slice(node: str, *, gpus: int, tainted: int = 0) -> Json:
+    taint = {"taints": [{"key": "xid", "value": "79", "effect": "NoSchedule"}]}
+    devices = [
+        {
+            "name": f"gpu-{number}",
+            "attributes": {"type": {"string": "gpu"}},
+            **(taint if number < tainted else {}),
+        }
+        for number in range(gpus)
+    ]
+    pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-gpus"},
+        "spec": {"driver": DRIVER, "nodeName": node, "pool": pool, "devices": devices},
+    }
+
+
+def a_claim(name: str, *, node: str, device: str) -> Json:
+    result = {"request": "r", "driver": DRIVER, "pool": node, "device": device}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "team"},
+        "status": {"allocation": {"devices": {"results": [result]}}},
+    }
+
+
+def a_device_node(name: str) -> Json:
+    node = a_node(name)
+    del node["status"]["allocatable"]["nvidia.com/gpu"]
+    return node
+
+
+def test_devices_of_slices_count_but_those_that_are_tainted_or_claimed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pool = a_pool()
+    pool["spec"]["devices"] = {"driver": DRIVER, "deviceClassName": DRIVER}
+    nodes = [a_device_node(name) for name in ("n1", "n2", "n3")]
+    slices = [a_slice("n1", gpus=8, tainted=1), a_slice("n2", gpus=8), a_slice("n3", gpus=8)]
+    claim = a_claim("notebook", node="n2", device="gpu-3")
+    site = (*nodes, pool, a_queue(24), *slices, claim)
+    file = written(tmp_path, *site, a_job("job", nodes=1))
+    assert verdicts(capsys, "-f", file)["team/job"]["nodes"] == ["n3"]
+    two = written(tmp_path, *site, a_job("job", nodes=2))
+    assert verdicts(capsys, "-f", two)["team/job"]["verdict"] == "Waits"
+    assert "do not go by" not in run(capsys, "decide", "-f", two)[1]
+
+
+def test_foreign_pods_give_back_what_they_borrow_in_guarded_pools_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    borrower = a_queue(0, name="serving", parent="all", foreignPods={"borrowed": "Evict"})
+    owner = a_queue(8, parent="all", preemption={"reclaim": "Any"})
+    parent = a_queue(0, name="all")
+    chat = {**a_gated_pod("chat"), "spec": pod_spec(8, nodeName="n1")}
+    chat["metadata"]["labels"] = {"drumline.dev/queue": "serving"}
+    chat["status"] = {"phase": "Running"}
+    objects = (a_node("n1"), a_pool(), parent, owner, borrower, chat, a_job("job", nodes=1))
+    file = written(tmp_path, *objects)
+    values = tmp_path / "values.yaml"
+    for pools, verdict in (("[h100]", "Preempted"), ("[]", None)):
+        values.write_text(f"guardedPools: {pools}\nscheduling: {{}}\n")
+        said = verdicts(capsys, "-f", file, "--policy", str(values))
+        assert said.get("team/pods/chat", {}).get("verdict") == verdict
+    assert verdicts(capsys, "-f", file)["team/pods/chat"]["verdict"] == "Preempted"
+    assert "queue serving: its foreign pods" in run(capsys, "decide", "-f", file)[1]
+
+
+@pytest.mark.parametrize("text", ["guardedPools: h100", "dynamicResources: {enabled: maybe}"])
+def test_values_of_another_type_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(f"{text}\nscheduling: {{}}\n")
+    file = written(tmp_path, a_pool())
+    code, _, error = run(capsys, "decide", "-f", file, "--policy", str(values))
+    assert code != 0
+    assert "is wanted" in error
