@@ -157,14 +157,6 @@ def _batch(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
 
 
 def _compiled(layout: Layout) -> Iterator[Violation]:
-    axes = {"tensor": layout.tensor, "context": layout.context, "expert": layout.expert}
-    cut = next((axis for axis, degree in axes.items() if degree > 1), None)
-    if cut is not None:
-        yield Violation(
-            reason=ViolationReason.COMPILED,
-            text=f"compile: works on whole layers, and {cut} {axes[cut]} cuts them; leave compile"
-            f" out, or set parallelism.{cut} to 1",
-        )
     if layout.pipeline > 1 and layout.schedule.splits_backward:
         yield Violation(
             reason=ViolationReason.COMPILED,

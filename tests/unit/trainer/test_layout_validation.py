@@ -104,12 +104,6 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
         ),
         (
             ViolationReason.COMPILED,
-            "compile: works on whole layers, and context 2 cuts them",
-            2,
-            {"compile": "blocks", "parallelism": {"context": 2}},
-        ),
-        (
-            ViolationReason.COMPILED,
             "a compiled layer goes backward as a whole; use 1f1b",
             2,
             {"compile": "blocks", "parallelism": {"pipeline": 2, "schedule": "zbv"}},

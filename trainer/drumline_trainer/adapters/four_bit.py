@@ -41,13 +41,16 @@ _TAIL = (1 / 32 + 1 / 30) / 2
 """Of the normal distribution, beyond the outermost levels: half of a step of either side."""
 
 
-@functools.cache
 def levels() -> tuple[float, ...]:
     """From -1 to 1: seven quantiles below zero, zero, and eight above it."""
     quantile = NormalDist().inv_cdf
     above = [quantile(0.5 + (0.5 - _TAIL) * step / 8) for step in range(1, 9)]
     below = [-quantile(0.5 + (0.5 - _TAIL) * step / 7) for step in range(7, 0, -1)]
     return tuple(level / above[-1] for level in (*below, 0.0, *above))
+
+
+_LEVELS = levels()
+"""A constant, which torch's compiler takes as it is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +106,7 @@ def pack(weight_OI: Tensor, *, doubly: bool) -> Packed:
 
 def _table(device: torch.device) -> Tensor:
     """The levels there. Made whenever a weight is used, so no GPU is waited for."""
-    return torch.tensor(levels()).to(device, non_blocking=True)
+    return torch.tensor(_LEVELS).to(device, non_blocking=True)
 
 
 def _pack_scales(scales_ON: Tensor) -> tuple[Tensor, Tensor]:

@@ -119,17 +119,17 @@ def _cut_by_all_axes(stages: Sequence[nn.Module], config: TrainerConfig, world: 
         experts |= expert_names(stage)
         recompute(stage, mode=config.memory.recompute, every=config.memory.recompute_every)
         if config.compile is Compile.BLOCKS:
-            _compile(stage)
+            _compile(stage, config)
         _offload_activations(stage, config.memory, world)
     return CutStages(stages=stages, cuts=cuts, experts=experts)
 
 
-def _compile(stage: nn.Module) -> None:
+def _compile(stage: nn.Module, config: TrainerConfig) -> None:
     from drumline_trainer.assembly.compiled_layers import (  # noqa: PLC0415 - imports torch's compiler, 2 s that other runs do without
         compile_layers,
     )
 
-    compile_layers(stage)
+    compile_layers(stage, config)
 
 
 def _adapted(

@@ -2,31 +2,64 @@
 
 Regional compilation: layers differ in their weights alone, and those are inputs of what is
 compiled, so the time does not grow with depth (torchtitan compiles by blocks for the same reason,
-https://docs.pytorch.org/tutorials/recipes/regional_compilation.html). Embedding, head and loss, the
+https://docs.pytorch.org/tutorials/recipes/regional_compilation.html). Embedding, head, loss, the
 way through the layers and FSDP's gathers stay outside: hooks of a layer run around its kernels.
 Names of modules and parameters stay.
+
+What a layer does in other sizes each time, or with other ranks in the middle of its own arithmetic,
+runs as it is, and what is compiled ends before it and begins after it: the ring of context
+parallelism, rows that travel to experts, experts without a grouped product, attention within
+documents. The collectives of the tensor axis, which overlap with products, end a piece likewise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 import torch._inductor.config
 from torch import nn
 
+from drumline_trainer.config import Precision, TrainerConfig
+from drumline_trainer.config.data import Packing
 from drumline_trainer.models.build import layer_modules
+from drumline_trainer.models.mixture import Experts
+from drumline_trainer.models.replaceable import CoreAttention
+from drumline_trainer.parallelism.context_parallel.apply import RingAttention, SummedCounts
+from drumline_trainer.parallelism.expert_parallel.dispatch import RemoteDispatch
 
 
-def compile_layers(stage: nn.Module, *, backend: str | Callable[..., Any] = "inductor") -> None:
+def compile_layers(
+    stage: nn.Module, config: TrainerConfig, *, backend: str | Callable[..., Any] = "inductor"
+) -> None:
     """Let each layer run compiled, in place; the compiler works in the first step.
 
     Args:
-        stage: a model or stage, whose layers were cut and wrapped by nothing since.
+        stage: a model or stage, whose layers are wrapped by nothing.
+        config: of the run; it says what is left out.
         backend: of torch's compiler.
     """
     # in this process: others would import torch each, in the memory of the pod
     torch._inductor.config.compile_threads = 1  # noqa: SLF001 - the documented place
     for layer in layer_modules(stage):
+        for module in _left_out(layer, config):
+            _leave_out(module, "forward")
+            if isinstance(module, RemoteDispatch):
+                _leave_out(module, "announced")
         layer.forward = torch.compile(layer.forward, backend=backend, dynamic=False)
+
+
+def _leave_out(module: nn.Module, name: str) -> None:
+    whole = torch.compiler.disable(getattr(module, name))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - untyped in torch
+    setattr(module, name, whole)
+
+
+def _left_out(layer: nn.Module, config: TrainerConfig) -> Iterator[nn.Module]:
+    """Modules whose sizes or messages follow from values."""
+    kinds: list[type[nn.Module]] = [RingAttention, SummedCounts, RemoteDispatch]
+    if config.precision is not Precision.BF16:
+        kinds.append(Experts)
+    if config.data.packing is Packing.SEPARATE:
+        kinds.append(CoreAttention)
+    return (module for module in layer.modules() if isinstance(module, tuple(kinds)))

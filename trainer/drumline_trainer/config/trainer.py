@@ -9,7 +9,7 @@ from typing import Any
 from drumline_trainer.config.bounds import Batch, Number, Steps
 from drumline_trainer.config.checkpoint import CheckpointConfig
 from drumline_trainer.config.compilation import Compile
-from drumline_trainer.config.data import DataConfig, Packing
+from drumline_trainer.config.data import DataConfig
 from drumline_trainer.config.decoding import decode, differing
 from drumline_trainer.config.dpo import DpoConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
@@ -102,8 +102,11 @@ class TrainerConfig:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
         if self.fp8 and self.lora is not None:
             raise ConfigError("fp8: leaves out what adapters lie beside; use one of fp8 and lora")
-        if self.compile is not Compile.NONE:
-            self._check_compiled()
+        if self.compile is not Compile.NONE and self.memory.recompute is Recompute.SELECTIVE:
+            raise ConfigError(
+                "compile: its kernels are not the products that memory.recompute selective keeps by"
+                " name, and it forgets what is cheap by itself; use recompute none or full"
+            )
         if self.parallelism.independent:
             self._check_independent()
         if self.evaluation is not None and self.evaluation.average:
@@ -129,20 +132,6 @@ class TrainerConfig:
         if self.parallelism.local_sgd is not None:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1
-
-    def _check_compiled(self) -> None:
-        """What the compiler would break off at, or see with other sizes in each step."""
-        broken = {
-            "fp8": self.fp8,
-            "lora": self.lora is not None,
-            "model.experts": self.model.experts > 0,
-            "data.packing separate": self.data.packing is Packing.SEPARATE,
-            "memory.recompute selective": self.memory.recompute is Recompute.SELECTIVE,
-            "memory.offload_activations": self.memory.offload_activations is not Offload.NONE,
-        }
-        named = next((name for name, used in broken.items() if used), None)
-        if named is not None:
-            raise ConfigError(f"compile: not with {named}; leave one of the two out")
 
     def _check_preferences(self) -> None:
         """What the reference, the model without its adapters, or the loss of pairs lacks."""
