@@ -37,7 +37,13 @@ from drumline_trainer.rank_protocol.orders import Interrupt, RankOrder, Resume
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous_store import listen, store_on
 from tests.gloo.gang import GangStarter
+from tests.gloo.nccl.device import DEVICE
 
+DEVICE_FAULTS = {
+    "stands still": DEVICE.call_nothing,
+    "device hangs": DEVICE.hang,
+    "links are lost": DEVICE.lose_links,
+}
 PARKING_SECONDS = 20.0
 """Far more than ranks need to leave an attempt, where many processes want each core too."""
 
@@ -50,7 +56,7 @@ class Fault:
     step: int
     phase: Phase
     kind: str
-    """The name of a signal, or "exception"."""
+    """The name of a signal, "exception", or on the stand-in for NCCL one of `DEVICE_FAULTS`."""
     attempt: int = 0
 
     def strike(self, placement: Placement, beat: Heartbeat) -> None:
@@ -64,6 +70,9 @@ class Fault:
             return
         if self.kind == "exception":
             raise ValueError(f"rank {placement.rank} was told to fail")
+        if self.kind in DEVICE_FAULTS:
+            DEVICE_FAULTS[self.kind]()
+            return
         signal.raise_signal(signal.Signals[self.kind])
 
 

@@ -43,6 +43,10 @@ CHECKS: dict[str, Check[Bench]] = {
         summary="every parallelism over NCCL gives one rank's losses",
         run=exactness.same_over_ranks,
     ),
+    "sanitizer": Check(
+        summary="compute-sanitizer finds no wrong access, where it is installed",
+        run=exactness.sanitized,
+    ),
     "kill": Check(
         summary="a rank is killed: the agent restarts it alone, and the losses are the same bits",
         run=recovery.killed_rank,

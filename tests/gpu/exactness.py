@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from drumline_trainer.config import merge
 from tests.bench.report import Row
 from tests.gloo.stored import same_bits, whole_tensors
 from tests.gpu.runs import Bench, CheckFailedError, Trained
@@ -29,11 +31,31 @@ LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "fsdp": (0, {"data_parallel": "fsdp"}),
     "ddp": (0, {"data_parallel": "ddp"}),
     "zero1": (0, {"data_parallel": "zero1"}),
+    "zero2": (0, {"data_parallel": "zero2"}),
+    "hsdp 2 x 2": (4, {"data_parallel": "fsdp", "replicate": 2}),
     "tensor 2": (2, {"tensor": 2}),
-    "pipeline 2": (2, {"pipeline": 2}),
+    "pipeline 2, 1f1b": (2, {"pipeline": 2}),
+    "pipeline 2, interleaved": (
+        2,
+        {"pipeline": 2, "schedule": "interleaved", "stages_per_rank": 2},
+    ),
     "context 2": (2, {"context": 2}),
 }
-"""Ranks, 0 for all; parallelism."""
+"""Ranks, 0 for all; parallelism. On processors there are always enough."""
+DENSE: dict[str, Any] = {"model": {"layers": 4}, "micro_batch_size": 1}
+"""Stages for all ranks, and micro-batches to fill them."""
+EXPERTS: dict[str, Any] = {"model": {"experts": 4}}
+EXPERT_LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
+    "expert 2": (2, {"expert": 2}),
+    "expert 2, tensor 2": (4, {"expert": 2, "tensor": 2}),
+}
+
+
+SMALLEST: dict[str, Any] = {
+    "model": {"layers": 1, "hidden_size": 64, "ffn_size": 128, "heads": 2, "kv_heads": 1},
+    "data": {"sequence_length": 64},
+    "steps": 2,
+}
 
 
 def same_as_processors(bench: Bench) -> Iterator[Row]:
@@ -65,6 +87,12 @@ def same_bits_again(bench: Bench) -> Iterator[Row]:
     yield _bits(f"resumed at step {begins - 1}", tail, resumed)
     same = same_bits(*(whole_tensors(_newest(folder)) for folder in (folders[0], folders[2])))
     yield Row(name="weights and moments in the last checkpoint", value=same, unit="", met=same)
+    again = same_bits(*(whole_tensors(_newest(folder)) for folder in folders[:2]))
+    yield Row(name="weights and moments, twice", value=again, unit="", met=again)
+    if bench.machine.ranks > 1:
+        sharded = {"parallelism": {"data_parallel": "fsdp"}}
+        runs = (bench.train(sharded, ranks=bench.machine.ranks) for _ in range(2))
+        yield _bits(f"fsdp over {bench.machine.ranks} ranks, twice", *runs)
 
 
 def streams_change_nothing(bench: Bench) -> Iterator[Row]:
@@ -102,14 +130,27 @@ def fp8_learns(bench: Bench) -> Iterator[Row]:
 
 def same_over_ranks(bench: Bench) -> Iterator[Row]:
     """Each layout that has enough GPUs, beside one rank."""
-    exact = {"precision": "fp32"}
-    plain = bench.train(exact)
-    for name, (wanted, parallelism) in LAYOUTS.items():
-        ranks = wanted or bench.machine.ranks
-        if ranks > bench.machine.ranks or (ranks == 1 and wanted != 1):
-            continue
-        made = bench.train(exact, {"parallelism": parallelism}, ranks=ranks)
-        yield _apart(f"{name}, ranks: {ranks}", made.apart(plain), FP32_APART)
+    for model, layouts in ((DENSE, LAYOUTS), (EXPERTS, EXPERT_LAYOUTS)):
+        exact = merge({"precision": "fp32"}, model)
+        plain = bench.train(exact)
+        for name, (wanted, parallelism) in layouts.items():
+            ranks = wanted or bench.machine.ranks
+            missing = bench.machine.on_gpu and ranks > bench.machine.ranks
+            if missing or (ranks == 1 and wanted != 1):
+                continue
+            made = bench.train(exact, {"parallelism": parallelism}, ranks=ranks)
+            yield _apart(f"{name}, ranks: {ranks}", made.apart(plain), FP32_APART)
+
+
+def sanitized(bench: Bench) -> Iterator[Row]:
+    """Two steps of the smallest model under NVIDIA's sanitizer, where it is installed."""
+    tool = shutil.which("compute-sanitizer") if bench.machine.on_gpu else None
+    if tool is None:
+        yield Row(name="compute-sanitizer is not here; errors", value=0, unit="not looked for")
+        return
+    watched = (tool, "--tool", "memcheck", "--target-processes", "all", "--error-exitcode", "99")
+    bench.train(SMALLEST, under=watched)
+    yield Row(name="memcheck: errors", value=0, unit="", goal="0", met=True)
 
 
 def compiled_blocks(bench: Bench) -> Iterator[Row]:

@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from tests.bench.report import Row
 
 MAX_WORDS = 1000
-PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+PASSED, FAILED, NOT_RUN, CUT = "passed", "failed", "not run", "cut"
 BenchT = TypeVar("BenchT")
 
 
@@ -30,7 +30,7 @@ class Outcome:
     name: str
     summary: str
     outcome: str
-    """PASSED, FAILED or NOT_RUN."""
+    """PASSED, FAILED, CUT or NOT_RUN."""
     seconds: float = 0.0
     words: str = ""
     rows: tuple[Row, ...] = ()

@@ -6,7 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -111,8 +111,9 @@ class Bench:
         ranks: int = 1,
         checkpoints: Path | None = None,
         device: str | None = None,
+        under: Sequence[str] = (),
     ) -> Trained:
-        """Train to the end.
+        """Train to the end, `under` another program if that is given.
 
         Raises:
             CheckFailedError: it did not end well.
@@ -122,7 +123,10 @@ class Bench:
         if device is not None:
             environment["DRUMLINE_DEVICE"] = device
         done = subprocess.run(
-            self.command(self.config(*changes), folder, ranks=ranks, checkpoints=checkpoints),
+            [
+                *under,
+                *self.command(self.config(*changes), folder, ranks=ranks, checkpoints=checkpoints),
+            ],
             cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,

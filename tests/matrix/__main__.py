@@ -3,7 +3,8 @@
 python -m tests.matrix                            all of them, and docs/kill-matrix.md
 python -m tests.matrix --seed 7 --cells 30        a seeded slice
 python -m tests.matrix --only "SIGSTOP · data"    the cells whose name contains these words
-python -m tests.matrix --backend nccl             on the stand-in for NCCL; writes no page
+python -m tests.matrix --backend nccl             on the stand-in for NCCL: docs/kill-matrix-nccl.md
+python -m tests.matrix --more --cells 60          60 more of the cells that have no result yet
 python -m tests.matrix --soak 10 --between 15     random faults for ten minutes, one in 15 s
 """
 
@@ -42,16 +43,17 @@ def main() -> int:
     if arguments.soak:
         return asyncio.run(_soak(arguments.soak, seed=arguments.seed))
     cells = [cell for cell in every_cell() if arguments.only in cell.name]
-    earlier, seconds = kept() if arguments.again else ([], 0.0)
-    green = [result for result in earlier if result.verdict is Verdict.GREEN]
-    cells = [cell for cell in cells if cell not in {result.cell for result in green}]
-    part = arguments.only or arguments.cells or arguments.backend is not Backend.GLOO
-    keeps = arguments.again or not part
+    goes_on = arguments.again or arguments.more
+    earlier, seconds = kept(arguments.backend) if goes_on else ([], 0.0)
+    if arguments.again:
+        earlier = [result for result in earlier if result.verdict is Verdict.GREEN]
+    cells = [cell for cell in cells if cell not in {result.cell for result in earlier}]
+    keeps = goes_on or not (arguments.only or arguments.cells)
     print(f"seed {arguments.seed}")
     cells = shuffled(cells, seed=arguments.seed)
     if arguments.cells:
         cells = sample(cells, seed=arguments.seed, count=arguments.cells)
-    score = Score(earlier=green, seconds=seconds, keeps=keeps)
+    score = Score(earlier=earlier, seconds=seconds, keeps=keeps, backend=arguments.backend)
     results = asyncio.run(_perform(cells, score=score, backend=arguments.backend))
     totals = counts(results)
     print(", ".join(f"{number} {verdict}" for verdict, number in totals.items()))
@@ -61,10 +63,13 @@ def main() -> int:
 class Score:
     """The results so far, in the order of the cells; written down as they come."""
 
-    def __init__(self, *, earlier: list[Result], seconds: float, keeps: bool) -> None:
+    def __init__(
+        self, *, earlier: list[Result], seconds: float, keeps: bool, backend: Backend
+    ) -> None:
         self._by_cell = {result.cell: result for result in earlier}
         self._began = time.monotonic() - seconds
         self._keeps = keeps
+        self._backend = backend
 
     @property
     def results(self) -> list[Result]:
@@ -76,7 +81,13 @@ class Score:
         """When and how long."""
         date = datetime.now(UTC).date().isoformat()
         seconds = time.monotonic() - self._began
-        return Run(date=date, cells=len(every_cell()), steps=STEPS, seconds=seconds)
+        return Run(
+            date=date,
+            cells=len(every_cell()),
+            steps=STEPS,
+            seconds=seconds,
+            backend=self._backend,
+        )
 
     def add(self, result: Result) -> None:
         """One more."""
@@ -94,6 +105,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--only", default="", help="part of a cell's name")
     parser.add_argument("--backend", type=Backend, default=Backend.GLOO, help="gloo or nccl")
     parser.add_argument("--again", action="store_true", help="what was not green last time")
+    parser.add_argument("--more", action="store_true", help="what has no result yet")
     parser.add_argument("--cells", type=int, default=0, help="so many of them; 0: all")
     parser.add_argument("--seed", type=int, default=0, help="in which order, and so which ones")
     parser.add_argument("--soak", type=float, default=0.0, help="minutes at each rate of faults")

@@ -1,4 +1,7 @@
-"""The matrix for programs (build/bench/matrix.json) and for people (docs/kill-matrix.md)."""
+"""The matrix for programs (build/bench/matrix.json) and for people (docs/kill-matrix.md).
+
+On the stand-in for NCCL: build/bench/matrix-nccl.json and docs/kill-matrix-nccl.md.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,26 @@ from typing import Any
 from tests.bench.report import FOLDER, machine
 from tests.matrix.cells import Cell, Fault, Moment, Role
 from tests.matrix.judge import Result, Verdict
+from tests.matrix.strikes import Backend
 
-PAGE = Path(__file__).parents[2] / "docs" / "kill-matrix.md"
-FILE = FOLDER / "matrix.json"
-COMMAND = "make test-all WHAT=matrix"
+DOCS = Path(__file__).parents[2] / "docs"
+_TITLES = {Backend.GLOO: "Kill matrix", Backend.NCCL: "Kill matrix on the stand-in for NCCL"}
+_TARGETS = {Backend.GLOO: "matrix", Backend.NCCL: "nccl"}
+_OVER = {
+    Backend.GLOO: "Gloo",
+    Backend.NCCL: "a [stand-in for NCCL](decisions/0030-a-stand-in-for-nccl.md)",
+}
+_BESIDE = {
+    Backend.GLOO: "The same cells [on the stand-in for NCCL](kill-matrix-nccl.md).\n",
+    Backend.NCCL: (
+        "The undisturbed run is [Gloo's](kill-matrix.md): the stand-in's sums are Gloo's own, but"
+        " a lost peer fails no wait, and an abort leaves partial results.\n"
+    ),
+}
 
 INTRODUCTION = (
     "Every fault at every moment in every role, on processes: two pods with two ranks each, real"
-    " agents, the bundled trainer with Gloo, and a stand-in for the operator that makes new"
+    " agents, the bundled trainer over {over}, and a stand-in for the operator that makes new"
     " generations. A cell is a gang of its own that trains {steps} steps and is hit once. It is"
     " green when the losses of all steps and the final weights equal those of the undisturbed run"
     " **bit for bit**, processes that were not hit kept their PIDs (but where ranks connect to each"
@@ -48,27 +63,44 @@ class Run:
     """All there are; fewer results are of a run that is not over, or was stopped."""
     steps: int
     seconds: float
+    backend: Backend = Backend.GLOO
+
+    @property
+    def command(self) -> str:
+        """What runs all of it."""
+        return f"make test-all WHAT={_TARGETS[self.backend]}"
 
 
-def kept() -> tuple[list[Result], float]:
+def json_file(backend: Backend) -> Path:
+    """Of the programs."""
+    return FOLDER / ("matrix.json" if backend is Backend.GLOO else f"matrix-{backend}.json")
+
+
+def page(backend: Backend) -> Path:
+    """Of the people."""
+    return DOCS / ("kill-matrix.md" if backend is Backend.GLOO else f"kill-matrix-{backend}.md")
+
+
+def kept(backend: Backend) -> tuple[list[Result], float]:
     """What the file says: the results, and how many seconds they took; nothing without one."""
-    if not FILE.exists():
+    file = json_file(backend)
+    if not file.exists():
         return [], 0.0
-    whole = json.loads(FILE.read_text())
+    whole = json.loads(file.read_text())
     return [_result(entry) for entry in whole["cells"]], whole["seconds"]
 
 
 def publish(results: Sequence[Result], run: Run) -> None:
     """Write both."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(as_json(results, run))
-    PAGE.write_text(as_page(results, run))
+    json_file(run.backend).write_text(as_json(results, run))
+    page(run.backend).write_text(as_page(results, run))
 
 
 def as_json(results: Sequence[Result], run: Run) -> str:
     """Everything."""
     whole = {
-        "command": COMMAND,
+        "command": run.command,
         "date": run.date,
         "machine": machine(),
         "seconds": round(run.seconds, 1),
@@ -92,8 +124,10 @@ def as_page(results: Sequence[Result], run: Run) -> str:
 
 
 def _page(results: Sequence[Result], run: Run) -> Iterator[str]:
-    yield "# Kill matrix\n"
-    yield INTRODUCTION.format(command=COMMAND, steps=run.steps)
+    yield f"# {_TITLES[run.backend]}\n"
+    over = _OVER[run.backend]
+    yield INTRODUCTION.format(over=over, command=run.command, steps=run.steps)
+    yield _BESIDE[run.backend]
     totals = counts(results)
     output = f"**{len(results)} of {run.cells} cells: {totals['green']} green, {totals['red']} red"
     output += f", {totals['not run']} not run**" if totals["not run"] else "**"

@@ -199,10 +199,17 @@ class Scene:
 
     def _signal(self, names: list[str], number: int) -> None:
         """To all at once, to ourselves last."""
-        pids = [int((self._folder / PIDS / name).read_text()) for name in names]
+        pids = [self._pid_of(name) for name in names]
         for pid in sorted(pids, key=lambda pid: pid == os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
+
+    def _pid_of(self, name: str) -> int:
+        """Of a process that may be about to begin."""
+        while True:
+            with suppress(FileNotFoundError, ValueError):  # not there, or not written yet
+                return int((self._folder / PIDS / name).read_text())
+            time.sleep(0.01)
 
     def _fill_disk(self) -> None:
         """Leave not one byte on the file system of the checkpoints."""

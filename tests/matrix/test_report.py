@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
+import pytest
 
 from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell
 from tests.matrix.judge import Result, Verdict
-from tests.matrix.report import PAGE, Run, as_json, as_page, counts
+from tests.matrix.report import Run, as_json, as_page, counts, page
+from tests.matrix.strikes import Backend
 
 RUN = Run(date="2001-02-03", cells=9, steps=12, seconds=600.0)
 GREEN = Result(
@@ -62,5 +66,7 @@ def test_verdicts_are_counted() -> None:
     assert counts([GREEN, GREEN, RED]) == {"green": 2, "red": 1, "not run": 0}
 
 
-def test_the_page_in_the_documents_knows_all_cells() -> None:
-    assert f" of {len(every_cell())} cells: " in PAGE.read_text(), "run `make test-all WHAT=matrix`"
+@pytest.mark.parametrize("backend", Backend)
+def test_the_page_in_the_documents_knows_all_cells(backend: Backend) -> None:
+    run = replace(RUN, backend=backend)
+    assert f" of {len(every_cell())} cells: " in page(backend).read_text(), f"run `{run.command}`"

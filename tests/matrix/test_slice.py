@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.agent.warm import WarmStarter
-from tests.matrix.cells import BY_SIGNAL, Cell, Fault, Moment, Role, every_cell, sample
+from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
 from tests.matrix.judge import Verdict
 from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
@@ -44,14 +44,7 @@ async def test_a_cell_of_the_matrix_is_green(
 def with_survivors() -> list[Cell]:
     """Of the cells that are not among those over Gloo."""
     cells = sample(every_cell(), seed=SEED, count=len(every_cell()))[CELLS:]
-    return [
-        cell
-        for cell in cells
-        if not cell.must_fail
-        and cell.role is not Role.ALL
-        # where rank 0 says that it cannot commit, all ranks fail with it
-        and not (cell.moment is Moment.COMMIT and cell.fault not in BY_SIGNAL)
-    ]
+    return [cell for cell in cells if not cell.must_fail and cell.role is not Role.ALL]
 
 
 @pytest.mark.parametrize("cell", with_survivors()[:CELLS_ON_NCCL], ids=slice_id)

@@ -48,6 +48,10 @@ WHOLES = {
         summary="the same on the stand-in for NCCL (decision 30)",
         command=(*MODULE, "tests.matrix", "--backend", "nccl"),
     ),
+    "hangs": Whole(
+        summary="a thousand injected hangs of each kind, and how many are blamed rightly; 2 min",
+        command=(*MODULE, "tests.unit.agent.leader.hang_campaign"),
+    ),
     "idle": Whole(
         summary="gangs that work for MINUTES=30 under real agents: none may be called idle",
         command=(*MODULE, "tests.faults.agent.idle_soak"),

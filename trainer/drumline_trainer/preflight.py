@@ -35,6 +35,8 @@ DELIVERY_TIMEOUT = timedelta(seconds=5)
 """How long ranks that will not train wait for each other to know why."""
 PREFLIGHT_TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the others."""
+NCCL2_VARIABLE = "TORCH_DIST_USE_NCCL2"
+"""0: NCCL not through the implementation that is torch's default since 2.15."""
 _PREFIXES = ("NCCL_", "TORCH_NCCL_")
 _MAY_DIFFER = {
     # names of this host's devices and files, and what is only written, never agreed on
@@ -83,6 +85,7 @@ def environment_facts(
     }
     if backend == "nccl":
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
+        facts[NCCL2_VARIABLE] = os.environ.get(NCCL2_VARIABLE, "0")  # which joining sets
     settings = {name: value for name, value in os.environ.items() if name.startswith(_PREFIXES)}
     return facts | {name: settings[name] for name in sorted(settings.keys() - _MAY_DIFFER)}
 

@@ -8,6 +8,10 @@ What a survivor of a lost peer meets under NCCL and never under Gloo (docs/decis
 - A lost peer fails no wait. The kernel spins until the communicator is aborted, then every wait
   returns without an error, and what it leaves in the output is partial.
 - Only the next call raises, with NCCL's text.
+- Sends and receives of one batch are one operation (`supports_coalescing`).
+- torch's flight recorder knows of every operation whether its device has come to it
+  (`flight_records`); a device may hang, or lose its links (`device`).
+- Who waits for a result burns a processor (`Waiting`), where the test asks for that.
 - A watchdog acts on a lost peer and on an operation that takes longer than the group's timeout:
   TORCH_NCCL_ASYNC_ERROR_HANDLING is 0 to leave all as it is, 1 and 3 to end the process, 2 to abort
   the communicator.
@@ -23,7 +27,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from enum import Enum
@@ -34,21 +38,18 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import Store  # pyright: ignore[reportPrivateImportUsage] - documented
 
+from tests.gloo.nccl.device import DEVICE
+from tests.gloo.nccl.errors import NcclResult, aborted
+from tests.gloo.nccl.flight_records import RECORDS, Record
+from tests.gloo.nccl.work import Batch, Operation, StreamWork
+
 NAME = "nccl_standin"
-REMOTE_ERROR = (
-    "NCCL error: remote process exited or there was a network error, NCCL version 2.29.7\n"
-    "ncclRemoteError: A call failed possibly due to a network error or a remote process exiting"
-    " prematurely."
-)
-SYSTEM_ERROR = (
-    "NCCL error: unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version"
-    " 2.29.7\nncclSystemError: System call (e.g. socket, malloc) or external library call failed or"
-    " device error."
-)
 ASYNC_ERROR_HANDLING = "TORCH_NCCL_ASYNC_ERROR_HANDLING"
 NO_TIMEOUT = timedelta(days=1)
 """Of Gloo below: the watchdog alone knows timeouts."""
 LOOK_SECONDS = 0.05
+ALL = "all"
+"""The stream of collectives and of batches; each pair of peers has one for each direction."""
 
 
 class ErrorHandling(Enum):
@@ -65,48 +66,17 @@ class ErrorHandling(Enum):
         return cls(os.environ.get(ASYNC_ERROR_HANDLING, cls.SKIP_CLEAN_UP.value))
 
 
-Operation = Callable[[Any, list[Tensor], list[Tensor]], Any]
-"""Of Gloo's group, on copies of the inputs and the outputs; gives Gloo's work."""
-
-
-class StreamWork(dist.Work):
-    """One operation on a stream."""
-
-    def __init__(
-        self, name: str, *, inputs: list[Tensor], outputs: list[Tensor], run: Operation
-    ) -> None:
-        super().__init__()
-        self.name = name
-        self.sequence_number = 0
-        self.began_at = time.monotonic()
-        self.inputs = inputs
-        self.outputs = outputs
-        self.run = run
-        self.ended = threading.Event()
-
-    def wait(self, timeout: timedelta | None = None) -> bool:  # noqa: ARG002 - torch's
-        """Until it is complete or aborted. Never raises, as a wait on a stream does not."""
-        self.ended.wait()
-        return True
-
-    def is_completed(self) -> bool:
-        """Complete or aborted."""
-        return self.ended.is_set()
-
-    def leave_partial(self) -> None:
-        """End as an aborted kernel does: some blocks have added what had come, others not."""
-        for out in self.outputs:
-            half = out.detach().view(-1)[: (out.numel() + 1) // 2]
-            half.add_(half)
-        self.ended.set()
-
-
 class NcclStandIn(dist.ProcessGroup):
     """See the module."""
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
-        super().__init__(rank, size)
-        self._at = (store, rank, size)
+    def __init__(
+        self, store: Store, rank: int, *, ranks: Sequence[int], name: str, timeout: timedelta
+    ) -> None:
+        """Of `ranks` of the default group."""
+        super().__init__(rank, len(ranks))
+        self._at = (store, rank, len(ranks))
+        self._ranks = ranks
+        self._name = name
         self.timeout = timeout
         self._communicator: Any = None
         self._connecting: threading.Thread | None = None
@@ -115,7 +85,9 @@ class NcclStandIn(dist.ProcessGroup):
         self._lock = threading.Lock()
         self._aborted = False
         self._reason = ""
-        self._sequence_number = 0
+        self._collectives = 0
+        self._transfers = 0
+        self._batch: Batch | None = None
         self._streams: dict[Hashable, queue.SimpleQueue[StreamWork | None]] = {}
         self._pending: set[StreamWork] = set()
         self._watchdog: threading.Thread | None = None
@@ -137,26 +109,24 @@ class NcclStandIn(dist.ProcessGroup):
 
     def allreduce(self, tensors: list[Tensor], _opts: Any = None) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         return self._start(
-            "ALLREDUCE", "all", tensors, tensors, lambda g, _, out: g.allreduce(out, _opts)
+            "all_reduce", ALL, tensors, tensors, lambda g, _, out: g.allreduce(out, _opts)
         )
 
     def broadcast(self, tensors: list[Tensor], opts: Any) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         return self._start(
-            "BROADCAST", "all", tensors, tensors, lambda g, _, out: g.broadcast(out, opts)
+            "broadcast", ALL, tensors, tensors, lambda g, _, out: g.broadcast(out, opts)
         )
 
     def allgather(  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         self, outputs: list[list[Tensor]], inputs: list[Tensor], _opts: Any = None
     ) -> StreamWork:
         (rows,) = outputs
-        return self._start(
-            "ALLGATHER", "all", inputs, rows, lambda g, x, out: g.allgather([out], x)
-        )
+        return self._start("all_gather", ALL, inputs, rows, lambda g, x, out: g.allgather([out], x))
 
     def all_gather_single(self, output: Tensor, own: Tensor, _opts: Any = None) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         return self._start(
-            "_ALLGATHER_BASE",
-            "all",
+            "_all_gather_base",
+            ALL,
             [own],
             [output],
             lambda g, x, out: g.all_gather_single(out[0], x[0]),
@@ -164,8 +134,8 @@ class NcclStandIn(dist.ProcessGroup):
 
     def reduce_scatter_single(self, output: Tensor, whole: Tensor, opts: Any) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
         return self._start(
-            "_REDUCE_SCATTER_BASE",
-            "all",
+            "_reduce_scatter_base",
+            ALL,
             [whole],
             [output],
             lambda g, x, out: g.reduce_scatter_single(out[0], x[0], opts),
@@ -180,23 +150,36 @@ class NcclStandIn(dist.ProcessGroup):
         _opts: Any = None,
     ) -> StreamWork:
         return self._start(
-            "ALLTOALL_BASE",
-            "all",
+            "all_to_all",
+            ALL,
             [own],
             [output],
             lambda g, x, out: g.all_to_all_single(out[0], x[0], receiving, sending),
         )
 
     def barrier(self, opts: Any = None) -> StreamWork:  # noqa: ARG002 - called by name  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start("BARRIER", "all", [], [], lambda g, _x, _out: g.barrier())
+        return self._start("barrier", ALL, [], [], lambda g, _x, _out: g.barrier())
 
-    def send(self, tensors: list[Tensor], peer: int, tag: int) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start("SEND", ("to", peer), tensors, [], lambda g, x, _: g.send(x, peer, tag))
+    def send(self, tensors: list[Tensor], peer: int, tag: int) -> StreamWork | None:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower, and torch's own gives none in a batch
+        name = f"send {self.rank()}->{peer}"
+        return self._transfer(name, peer, tensors, [], lambda g, x, _: g.send(x, peer, tag))
 
-    def recv(self, tensors: list[Tensor], peer: int, tag: int) -> StreamWork:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
-        return self._start(
-            "RECV", ("from", peer), [], tensors, lambda g, _, out: g.recv(out, peer, tag)
-        )
+    def recv(self, tensors: list[Tensor], peer: int, tag: int) -> StreamWork | None:  # pyright: ignore[reportIncompatibleMethodOverride] - as `send`
+        name = f"recv {self.rank()}<-{peer}"
+        return self._transfer(name, peer, [], tensors, lambda g, _, out: g.recv(out, peer, tag))
+
+    supports_coalescing = True  # pyright: ignore[reportAssignmentType, reportIncompatibleVariableOverride] - torch's is a property
+
+    def _start_coalescing(self, device: torch.device) -> None:  # noqa: ARG002 - torch's
+        """What any thread calls on this group from now on joins the batch: torch's own weakness."""
+        self._refuse_aborted()
+        self._transfers += 1
+        self._batch = Batch()
+
+    def _end_coalescing(self, device: torch.device) -> StreamWork:  # noqa: ARG002 - torch's
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        return self._start("coalesced", ALL, batch.inputs, batch.outputs, batch.run, transfer=True)
 
     @property
     def group_name(self) -> str:  # pyright: ignore[reportIncompatibleMethodOverride] - narrower
@@ -213,6 +196,35 @@ class NcclStandIn(dist.ProcessGroup):
         """A group is made of the store, not of another group."""
         return False
 
+    def _transfer(
+        self,
+        name: str,
+        peer: int,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+        run: Operation,
+    ) -> StreamWork | None:
+        if self._batch is not None:
+            self._batch.add(inputs, outputs, run)
+            self._record(name, transfer=True)  # its state stays: only the batch's has events
+            return None
+        self._transfers += 1
+        direction = "to" if inputs else "from"
+        return self._start(name, (direction, peer), inputs, outputs, run, transfer=True)
+
+    def _record(self, name: str, *, transfer: bool = False) -> Record:
+        record = Record(
+            group=(self._name, "undefined"),
+            group_id=RECORDS.know(self._name, "undefined", self._ranks),
+            collective_number=self._collectives,
+            transfer_number=self._transfers if transfer else 0,
+            name=name,
+            is_transfer=transfer,
+            timeout_ms=int(self.timeout.total_seconds() * 1e3),
+        )
+        RECORDS.add(record)
+        return record
+
     def _start(
         self,
         name: str,
@@ -220,14 +232,23 @@ class NcclStandIn(dist.ProcessGroup):
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
         run: Operation,
+        *,
+        transfer: bool = False,
     ) -> StreamWork:
-        work = StreamWork(name, inputs=list(inputs), outputs=list(outputs), run=run)
+        DEVICE.wait_to_call()
         self._refuse_aborted()
         self.connect()
         with self._lock:
             self._refuse_aborted()
-            self._sequence_number += 1
-            work.sequence_number = self._sequence_number
+            self._collectives += not transfer
+            work = StreamWork(
+                name,
+                inputs=list(inputs),
+                outputs=list(outputs),
+                run=run,
+                sequence_number=self._transfers if transfer else self._collectives,
+                record=self._record(name, transfer=transfer),
+            )
             self._pending.add(work)
             if self._watchdog is None:
                 self._watchdog = threading.Thread(target=self._watch, daemon=True)
@@ -241,12 +262,15 @@ class NcclStandIn(dist.ProcessGroup):
 
     def _run_stream(self, todo: queue.SimpleQueue[StreamWork | None]) -> None:
         while (work := todo.get()) is not None:
+            DEVICE.wait_to_start()
+            work.record.start()
+            DEVICE.wait_for_links()
             inputs = [x.detach().clone() for x in work.inputs]
             outputs = [out.detach().clone() for out in work.outputs]
             try:
                 work.run(self._communicator, inputs, outputs).wait()
             except RuntimeError:
-                self._handle(REMOTE_ERROR)
+                self._handle(NcclResult.REMOTE_ERROR.text())
                 return  # the kernel spins: only an abort ends its waits
             with self._lock, torch.no_grad():
                 if self._aborted:
@@ -254,6 +278,7 @@ class NcclStandIn(dist.ProcessGroup):
                 for out, made in zip(work.outputs, outputs, strict=True):
                     out.detach().copy_(made)
                 self._pending.discard(work)
+                work.record.complete()
                 work.ended.set()
 
     @property
@@ -273,7 +298,7 @@ class NcclStandIn(dist.ProcessGroup):
                 self._connecting.start()
         self._settled.wait()
         if self._communicator is None:
-            raise dist.DistBackendError(SYSTEM_ERROR)
+            raise dist.DistBackendError(NcclResult.SYSTEM_ERROR.text_of_call())
 
     def _connect(self) -> None:
         with suppress(RuntimeError):
@@ -282,10 +307,7 @@ class NcclStandIn(dist.ProcessGroup):
 
     def _refuse_aborted(self) -> None:
         if self._aborted:
-            reason = f" Original reason for failure was: {self._reason}" if self._reason else ""
-            raise dist.DistBackendError(
-                f"NCCL communicator was aborted on rank {self.rank()}. {reason}"
-            )
+            raise dist.DistBackendError(aborted(self.rank(), reason=self._reason))
 
     def _watch(self) -> None:
         """The watchdog's thread: it only looks at times."""
@@ -299,7 +321,7 @@ class NcclStandIn(dist.ProcessGroup):
             if seconds > self.timeout.total_seconds():
                 self._handle(
                     "Watchdog caught collective operation timeout: WorkNCCL(SeqNum="
-                    f"{oldest.sequence_number}, OpType={oldest.name}, Timeout(ms)="
+                    f"{oldest.sequence_number}, OpType={_type_of(oldest.name)}, Timeout(ms)="
                     f"{self.timeout.total_seconds() * 1e3:.0f}) ran for {seconds * 1e3:.0f}"
                     " milliseconds before timing out."
                 )
@@ -323,9 +345,20 @@ class NcclStandIn(dist.ProcessGroup):
             os.abort()
 
 
+def _type_of(name: str) -> str:
+    """torch's name of the type of an operation: `ALLREDUCE` of `all_reduce`."""
+    return name.upper().replace("ALL_", "ALL")
+
+
 def _create(options: Any, _backend_options: Any) -> NcclStandIn:
     """From torch's `_DistributedBackendOptions`."""
-    made = NcclStandIn(options.store, options.group_rank, options.group_size, options.timeout)
+    made = NcclStandIn(
+        options.store,
+        options.group_rank,
+        ranks=options.global_ranks_in_group or range(options.group_size),
+        name=options.group_id,
+        timeout=options.timeout,
+    )
     if options.process_group.bound_device_id is not None:
         made.connect()
     return made

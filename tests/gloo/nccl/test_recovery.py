@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
 from drumline_trainer.rank_protocol.messages import Quiesced
 from drumline_trainer.rank_protocol.orders import Interrupt
@@ -15,13 +16,19 @@ from tests.gloo.standin import Fault, StandIn
 from tests.gloo.test_recovery import RANKS, assert_equal_runs, config_of
 
 MODULE = "tests.gloo.nccl.rank"
+SPINNING = "tests.gloo.nccl.spinning_rank"
+
+
+def evaluated(folder: Path) -> TrainerConfig:
+    """Held-out samples are looked at beside the training: no bit of it changes."""
+    return config_of(folder, evaluation={"every_steps": 3, "samples": 3})
 
 
 @pytest.fixture(scope="module")
 def undisturbed(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run over Gloo in which nothing goes wrong."""
     folder = tmp_path_factory.mktemp("undisturbed")
-    config = config_of(folder)
+    config = evaluated(folder)
     gangs.run(train_rank, config, None, world_size=RANKS, checkpoint_folder=folder / "run")
     return folder / "run"
 
@@ -32,6 +39,7 @@ def undisturbed(gangs: GangStarter, tmp_path_factory: pytest.TempPathFactory) ->
         Fault(kind="SIGKILL", rank=0, step=6, phase=Phase.BACKWARD),
         Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.OPTIMIZER),
         Fault(kind="SIGKILL", rank=2, step=8, phase=Phase.CHECKPOINT),
+        Fault(kind="exception", rank=1, step=6, phase=Phase.EVALUATION),
     ],
     ids=lambda fault: f"{fault.kind} of rank {fault.rank} in {fault.phase}",
 )
@@ -40,7 +48,7 @@ def test_survivors_of_a_lost_rank_are_parked_and_go_on(
 ) -> None:
     """No watchdog ends them, and an abort's error is no failure of their own."""
     folder = tmp_path / "run"
-    config = config_of(tmp_path)
+    config = evaluated(tmp_path)
     with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
         gang.start([fault])
         before = gang.pids
@@ -51,12 +59,43 @@ def test_survivors_of_a_lost_rank_are_parked_and_go_on(
     assert_equal_runs(folder, undisturbed)
 
 
+def test_who_waits_burning_a_processor_hears_that_it_is_to_leave(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    folder = tmp_path / "run"
+    config = evaluated(tmp_path)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=SPINNING) as gang:
+        gang.start([Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.BACKWARD)])
+        before = gang.pids
+        assert gang.recover() == {1}
+        gang.finish()
+        assert [gang.pids[n] for n in (0, 2)] == [before[n] for n in (0, 2)]
+    assert_equal_runs(folder, undisturbed)
+
+
+def test_another_rank_is_lost_while_all_restore(
+    gangs: GangStarter, tmp_path: Path, undisturbed: Path
+) -> None:
+    """They wait in collectives of the restore; nothing of the second loss is theirs either."""
+    folder = tmp_path / "run"
+    config = evaluated(tmp_path)
+    with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
+        first = Fault(kind="SIGKILL", rank=1, step=6, phase=Phase.BACKWARD)
+        # a rank that is forked anew knows of no step while it restores
+        gang.start([first, Fault(kind="SIGKILL", rank=1, step=0, phase=Phase.RESTORING, attempt=1)])
+        before = gang.pids
+        assert [gang.recover(), gang.recover()] == [{1}, {1}]
+        gang.finish()
+        assert [gang.pids[n] for n in (0, 2)] == [before[n] for n in (0, 2)]
+    assert_equal_runs(folder, undisturbed)
+
+
 def test_no_step_is_made_of_the_partial_sums_that_an_abort_leaves(
     gangs: GangStarter, tmp_path: Path, undisturbed: Path
 ) -> None:
     """The survivors wait for the totals of the seventh step: the wait ends without an error."""
     folder = tmp_path / "run"
-    config = config_of(tmp_path)
+    config = evaluated(tmp_path)
     with StandIn(gangs, config, world_size=RANKS, folder=folder, module=MODULE) as gang:
         gang.start([Fault(rank=1, step=6, phase=Phase.OPTIMIZER, kind="SIGSTOP")])
         for rank in gang.ranks.values():

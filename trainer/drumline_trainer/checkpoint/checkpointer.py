@@ -16,6 +16,7 @@ from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
+    Failed,
     StorageFailed,
     Superseded,
     commit,
@@ -25,6 +26,7 @@ from drumline_trainer.checkpoint.commit import (
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
+    PeerSaveError,
     SaveError,
     StaleMembershipError,
     StorageError,
@@ -35,7 +37,7 @@ from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
 from drumline_trainer.checkpoint.staging import StagingBuffer
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.sharding.byte_collectives import Rejected, Vote, broadcast_bytes, gather_bytes
+from drumline_trainer.sharding.byte_collectives import Vote, broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import TensorSlice
 
 _CLAIM_ERRORS = {
@@ -154,8 +156,8 @@ class Checkpointer:
             trainer: JSON values of the trainer's own state, the same on every rank.
 
         Raises:
-            SaveError: a rank could not write; nothing was committed. StorageError: because the
-                storage fails.
+            SaveError: a rank could not write; nothing was committed. PeerSaveError: another one.
+                StorageError: because the storage fails.
             StaleMembershipError: another membership or job owns the folder; nothing was
                 committed.
         """
@@ -239,8 +241,9 @@ class Checkpointer:
     ) -> SavedCheckpoint:
         """Raises SaveError, StaleMembershipError."""
         match outcome:
-            case Rejected(reason):
-                raise SaveError(f"checkpoint of step {step}: {reason}")
+            case Failed(reason, ranks):
+                kind = SaveError if dist.get_rank() in ranks else PeerSaveError
+                raise kind(f"checkpoint of step {step}: {reason}")
             case StorageFailed(reason):
                 raise StorageError(f"checkpoint of step {step}: {reason}")
             case Superseded(reason):

@@ -1,7 +1,7 @@
 """The commit of a checkpoint: rank 0 writes the manifest once all ranks have written their files.
 
 Nothing is visible under the step's name before the single rename in `CheckpointFolder.commit`. A
-rank that cannot write says so in its report, so the other ranks fail with its reason instead of
+rank that cannot write says so in its report, so the other ranks leave with its reason instead of
 waiting for it. The caller carries messages between ranks: `RankWriter.write` makes the report of a
 rank, `commit` makes an outcome of all reports, and `encode` and `decode` carry the outcome.
 """
@@ -9,9 +9,9 @@ rank, `commit` makes an outcome of all reports, and `encode` and `decode` carry 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from drumline_trainer.checkpoint.errors import SaveError, StorageError, is_storage_fault
 from drumline_trainer.checkpoint.folder import CheckpointFolder, sync_folder, write_durably
@@ -25,9 +25,8 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
     digest_of,
 )
-from drumline_trainer.checkpoint.rank_report import WriteFailed, decode_report
+from drumline_trainer.checkpoint.rank_report import WriteFailed, WrittenFile, decode_report
 from drumline_trainer.checkpoint.tensor_table import TensorTable
-from drumline_trainer.sharding.byte_collectives import Rejected
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +53,16 @@ class StorageFailed:
     reason: str
 
 
-CommitOutcome = Committed | Rejected | StorageFailed | Superseded
-"""Rejected: nothing was committed, as a rank could not write."""
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """Nothing was committed: ranks could not write."""
+
+    reason: str
+    ranks: tuple[int, ...]
+    """Those; rank 0 where it could not commit what all have written."""
+
+
+CommitOutcome = Committed | Failed | StorageFailed | Superseded
 
 
 def commit(
@@ -73,8 +80,11 @@ def commit(
         trainer: JSON values of the trainer's own state.
         reports: of all ranks.
     """
+    decoded = [decode_report(report) for report in reports]
+    failed = {rank: each for rank, each in enumerate(decoded) if isinstance(each, WriteFailed)}
     try:
-        files, tensors = _collected(reports)
+        _raise_any(failed.values())
+        files, tensors = _collected(each for each in decoded if not isinstance(each, WriteFailed))
         manifest = Manifest(
             step=step,
             world_size=len(reports),
@@ -106,7 +116,7 @@ def commit(
         by_storage = isinstance(error, OSError) and is_storage_fault(error)
         if by_storage or isinstance(error, StorageError):
             return StorageFailed(str(error))
-        return Rejected(str(error))
+        return Failed(str(error), ranks=tuple(failed) or (0,))
     return Committed(digest=digest_of(body), size_bytes=manifest.size_bytes)
 
 
@@ -115,8 +125,8 @@ def encode(outcome: CommitOutcome) -> bytes:
     match outcome:
         case Committed(digest, size_bytes):
             fields: dict[str, Any] = {"digest": digest, "bytes": size_bytes}
-        case Rejected(reason):
-            fields = {"error": reason}
+        case Failed(reason, ranks):
+            fields = {"error": reason, "ranks": ranks}
         case StorageFailed(reason):
             fields = {"storage": reason}
         case Superseded(reason):
@@ -133,26 +143,28 @@ def decode(encoded: bytes) -> CommitOutcome:
             return Superseded(reason)
         case {"storage": str(reason)}:
             return StorageFailed(reason)
-        case {"error": str(reason)}:
-            return Rejected(reason)
+        case {"error": str(reason), "ranks": [*ranks]}:
+            return Failed(reason, ranks=tuple(map(int, cast("list[int]", ranks))))
         case message:
             raise TypeError(f"not an outcome of a commit: {message!r}")
 
 
-def _collected(reports: Sequence[bytes]) -> tuple[dict[str, FileRecord], dict[str, TensorRecord]]:
-    """The files and tensors of all ranks. Raises SaveError, StorageError."""
+def _raise_any(failed: Iterable[WriteFailed]) -> None:
+    """Raises SaveError, StorageError if there is one."""
+    failures = list(failed)
+    if failures:
+        by_storage = any(failure.by_storage for failure in failures)
+        reasons = "; ".join(failure.reason for failure in failures)
+        raise (StorageError if by_storage else SaveError)(reasons)
+
+
+def _collected(
+    reports: Iterable[Sequence[WrittenFile]],
+) -> tuple[dict[str, FileRecord], dict[str, TensorRecord]]:
+    """The files and tensors of all ranks. Raises SaveError."""
     files: dict[str, FileRecord] = {}
     table = TensorTable()
-    failed: list[WriteFailed] = []
-    for encoded in reports:
-        match decode_report(encoded):
-            case WriteFailed() as failure:
-                failed.append(failure)
-            case written:
-                files |= {file.name: file.record for file in written}
-                table.add(written)
-    if failed:
-        by_storage = any(failure.by_storage for failure in failed)
-        reasons = "; ".join(failure.reason for failure in failed)
-        raise (StorageError if by_storage else SaveError)(reasons)
+    for written in reports:
+        files |= {file.name: file.record for file in written}
+        table.add(written)
     return files, table.records()

@@ -3,6 +3,7 @@
 CheckpointError
 ├── CorruptCheckpointError    nothing on storage verifies, or only what is too old
 ├── SaveError                 a rank could not write its part; nothing was committed
+│   ├── PeerSaveError         another rank than this one
 │   └── StorageError          because the storage fails; it may work later
 └── StaleMembershipError      a newer membership or another job owns the folder
 """
@@ -23,6 +24,10 @@ class CorruptCheckpointError(CheckpointError):
 
 class SaveError(CheckpointError):
     """A checkpoint could not be written."""
+
+
+class PeerSaveError(SaveError):
+    """Another rank could not write or commit: this one has lost a peer, and is not to blame."""
 
 
 class StorageError(SaveError):

@@ -25,11 +25,18 @@ def nccl_progress(rank: int) -> CollectiveProgress | None:
     Raises:
         KeyError, TypeError, ValueError: this version of torch writes another format.
     """
+    dump = flight_records()
+    if dump is None:
+        return None
+    return progress_of(json.loads(dump), rank=rank, timed=os.environ.get(TIMING) == "1")
+
+
+def flight_records() -> str | bytes | None:
+    """torch's, as JSON; None where the default group is not NCCL's."""
     if not dist.is_initialized() or dist.get_backend() != dist.Backend.NCCL:
         return None
     write = _C10D._dump_nccl_trace_json  # noqa: SLF001 - see above
-    dump: str = write(includeCollectives=True, onlyActive=False)
-    return progress_of(json.loads(dump), rank=rank, timed=os.environ.get(TIMING) == "1")
+    return write(includeCollectives=True, onlyActive=False)
 
 
 def forget_collectives() -> None:

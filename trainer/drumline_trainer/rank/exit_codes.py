@@ -6,6 +6,7 @@ import torch.distributed as dist
 
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
+    PeerSaveError,
     StaleMembershipError,
     StorageError,
 )
@@ -25,6 +26,7 @@ _PEER_LOST_WORDS = (
     "ncclsystemerror",
     "ncclinternalerror",
     "nccl communicator was aborted",
+    "nccl communicator encountered error",
     "timed out waiting",
 )
 """Gloo and NCCL raise plain RuntimeErrors: only their messages tell a lost peer."""
@@ -41,7 +43,7 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.STORAGE
         case DeviceError():
             return ExitCode.DEVICE
-        case StaleMembershipError() | ConnectionError():
+        case StaleMembershipError() | PeerSaveError() | ConnectionError():
             return ExitCode.PEER_LOST
         case dist.DistNetworkError() | dist.DistStoreError():
             return ExitCode.PEER_LOST

@@ -19,7 +19,7 @@ from torch.distributed import PrefixStore, TCPStore  # pyright: ignore[reportPri
 
 from drumline_trainer.contract import Env
 from drumline_trainer.host.network import interface_of
-from drumline_trainer.preflight import agree
+from drumline_trainer.preflight import NCCL2_VARIABLE, agree
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.gpus import identity_of
 
@@ -76,6 +76,9 @@ def join(
         )
     if device.type == "cuda":
         torch.cuda.set_device(device)
+        prefer_established_nccl()
+    # without a `device_id`: communicators are made by the first collective, which an abort ends; a
+    # wait for one that is made here nothing could call off (docs/decisions/0060)
     dist.init_process_group(
         backend_of(device),
         store=store,
@@ -88,6 +91,16 @@ def join(
 def backend_of(device: torch.device) -> str:
     """The backend of collectives for tensors of this device."""
     return "nccl" if device.type == "cuda" else "gloo"
+
+
+def prefer_established_nccl() -> None:
+    """Have torch's name `nccl` mean ProcessGroupNCCL, unless the environment says otherwise.
+
+    Since torch 2.15 it means ProcessGroupNCCL2, which makes communicators at once, does not tell
+    torch's flight recorder of NCCL anything, and begins no group of aborts. Torch reads the
+    variable when the name is first used.
+    """
+    os.environ.setdefault(NCCL2_VARIABLE, "0")
 
 
 def _connect(placement: Placement, *, check: Callable[[], None]) -> TCPStore:

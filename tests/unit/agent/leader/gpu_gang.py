@@ -9,6 +9,7 @@ CUDA's launch queue has an end.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from enum import StrEnum
 from typing import Any
 
 RUN_AHEAD = 40
+SAVE_CALLS = 2
+"""Collectives of a save, after those of the step."""
 
 
 class Trouble(StrEnum):
@@ -26,6 +29,20 @@ class Trouble(StrEnum):
     STOPPED = "a process that does not answer either"
     LINK = "a collective never ends"
     TRANSFER = "a send never arrives"
+    DATA = "a process waits for its data"
+    CHECKPOINT = "a process waits for its storage"
+    ORDER = "a rank calls two collectives in another order"
+    SLOW = "a process is slow"
+
+
+STAND_STILL = (
+    Trouble.PROCESS,
+    Trouble.STOPPED,
+    Trouble.DATA,
+    Trouble.CHECKPOINT,
+    Trouble.SLOW,
+)
+"""Of these the process calls no more, for as long as it is looked at."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +75,8 @@ class GpuGang:
     pipeline: int = 1
     data: int = 1
     tensor: int = 1
+    experts: bool = False
+    """Rows of tokens are exchanged over the replicas, in groups of their own."""
     ranks: list[SimulatedRank] = field(default_factory=list[SimulatedRank])
     groups: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     trouble: Trouble = Trouble.PROCESS
@@ -67,6 +86,8 @@ class GpuGang:
 
     def inject(self, trouble: Trouble, draw: random.Random) -> bool:
         """Choose whom and where; False if this gang has nothing of the kind."""
+        if trouble is Trouble.ORDER:
+            return self._swap(draw)
         wanted: list[tuple[int, int]] = []
         for number, rank in enumerate(self.ranks):
             last = max(n for n, call in enumerate(rank.calls) if call.group)
@@ -76,6 +97,8 @@ class GpuGang:
                     Trouble.KERNEL: not call.group,
                     Trouble.LINK: bool(call.group) and not transfer,
                     Trouble.TRANSFER: transfer,
+                    Trouble.DATA: n == 0,
+                    Trouble.CHECKPOINT: n > last - SAVE_CALLS,
                 }
                 if kind.get(trouble, True):
                     wanted.append((number, n))
@@ -83,6 +106,27 @@ class GpuGang:
             return False
         self.trouble = trouble
         self.culprit, self.at = draw.choice(wanted)
+        return True
+
+    def _swap(self, draw: random.Random) -> bool:
+        """Of one rank two collectives, of different groups, with nothing but kernels in between."""
+        wanted: list[tuple[int, int, int]] = []
+        for number, rank in enumerate(self.ranks):
+            calls = [n for n, call in enumerate(rank.calls) if call.group and call.source < 0]
+            wanted += [
+                (number, n, after)
+                for n, after in itertools.pairwise(calls)
+                if rank.calls[n].waits
+                and rank.calls[after].waits
+                and rank.calls[n].group != rank.calls[after].group
+                and not any(call.source >= 0 for call in rank.calls[n:after])
+            ]
+        if not wanted:
+            return False
+        self.trouble = Trouble.ORDER
+        self.culprit, self.at, after = draw.choice(wanted)
+        calls = self.ranks[self.culprit].calls
+        calls[self.at], calls[after] = calls[after], calls[self.at]
         return True
 
     def run(self) -> None:
@@ -94,8 +138,10 @@ class GpuGang:
         """The right verdict: cause and ranks."""
         call = self.ranks[self.culprit].calls[self.at]
         match self.trouble:
-            case Trouble.PROCESS:
+            case Trouble.PROCESS | Trouble.DATA | Trouble.CHECKPOINT | Trouble.SLOW:
                 return "process", {self.culprit}
+            case Trouble.ORDER:
+                return "order", {self.culprit}
             case Trouble.KERNEL:
                 return "device", {self.culprit}
             case Trouble.STOPPED:
@@ -140,7 +186,7 @@ class GpuGang:
 
     def _advance(self, number: int) -> bool:
         rank = self.ranks[number]
-        held = self.trouble in (Trouble.PROCESS, Trouble.STOPPED) and number == self.culprit
+        held = self.trouble in STAND_STILL and number == self.culprit
         limit = len(rank.calls) if not held else self.at
         limit = min(limit, self._first_undone(rank) + RUN_AHEAD)
         moved = limit > rank.called
@@ -202,6 +248,7 @@ def gpu_gang(draw: random.Random) -> GpuGang:
     sizes = [(1, 2, 1), (1, 4, 1), (1, 1, 4), (1, 2, 2), (2, 2, 1), (2, 2, 2), (4, 2, 1), (2, 2, 4)]
     pipeline, data, tensor = draw.choice(sizes)
     gang = GpuGang(pipeline=pipeline, data=data, tensor=tensor)
+    gang.experts = data > 1 and draw.random() < 0.5
     places = [
         (stage, replica, column)
         for stage in range(pipeline)
@@ -213,6 +260,7 @@ def gpu_gang(draw: random.Random) -> GpuGang:
         for name, key in (
             (f"tp {stage} {replica}", tensor > 1),
             (f"dp {stage} {column}", data > 1),
+            (f"ep {stage} {column}", gang.experts),
             (f"pp {replica} {column}", pipeline > 1),
         ):
             if key:
@@ -231,6 +279,7 @@ def _step(
     kernel = Call(name="kernel")
     peers = gang.groups.get(f"pp {replica} {column}", [])
     sums = Call(name="all_reduce", group=f"tp {stage} {replica}")
+    exchange = Call(name="all_to_all", group=f"ep {stage} {column}")
     gradients = Call(name="_reduce_scatter_base", group=f"dp {stage} {column}", waits=False)
 
     def transfer(source: int, target: int) -> Call:
@@ -250,8 +299,12 @@ def _step(
                 if gang.tensor > 1:
                     yield sums
                 yield kernel
+                if gang.experts:
+                    yield exchange
+                    yield kernel
                 if gang.data > 1 and not forward and batch == micro_batches - 1:
                     yield gradients
             if stage != last:
                 yield transfer(stage, stage + towards)
-    yield Call(name="all_reduce", group="0")
+    for name in ("all_reduce", "all_gather", "broadcast"):
+        yield Call(name=name, group="0")

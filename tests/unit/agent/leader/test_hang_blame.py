@@ -10,6 +10,7 @@ import pytest
 from drumline_trainer.agent.leader.hang_blame import Blame, HangCause, blame
 from drumline_trainer.rank_protocol.collective_progress import progress_of
 from tests.unit.agent.leader.gpu_gang import Call, GpuGang, SimulatedRank, Trouble, gpu_gang
+from tests.unit.agent.leader.hang_campaign import troubled_gangs
 
 GANGS = 40
 """Of each kind of trouble."""
@@ -28,30 +29,34 @@ def verdict(gang: GpuGang, *, timed: bool = True) -> Blame | None:
     return blame(progress, ranks=range(len(gang.ranks)))
 
 
-def hung(trouble: Trouble) -> list[GpuGang]:
-    gangs: list[GpuGang] = []
-    draw = random.Random(str(trouble))
-    while len(gangs) < GANGS:
-        gang = gpu_gang(draw)
-        if gang.inject(trouble, draw):
-            gang.run()
-            gangs.append(gang)
-    return gangs
-
-
 @pytest.mark.parametrize("trouble", Trouble)
-def test_culprit_and_reason_are_right_in_95_of_100(trouble: Trouble) -> None:
+def test_cause_and_ranks_are_right_in_95_of_100(trouble: Trouble) -> None:
     counts = Counter[str]()
-    for gang in hung(trouble):
-        judged = verdict(gang)
-        right = judged is not None and (str(judged.cause), set(judged.ranks)) == gang.expected()
-        counts["right" if right else f"{judged and judged.cause}"] += 1
+    for gang in troubled_gangs(trouble, count=GANGS):
+        judged, (cause, ranks) = verdict(gang), gang.expected()
+        assert judged is not None
+        # of a circle it cannot be said who has left the order
+        exact = ranks == set(judged.ranks) or (cause == "order" and ranks < set(judged.ranks))
+        counts["right" if exact and judged.cause == cause else str(judged)] += 1
     assert counts["right"] >= 0.95 * GANGS, counts
+
+
+def test_who_only_waits_for_a_circle_is_not_named() -> None:
+    first, second = Call(name="all_reduce", group="a"), Call(name="broadcast", group="b")
+    gang = GpuGang(groups={"a": [0, 1], "b": [0, 1], "c": [1, 2]})
+    last = Call(name="all_reduce", group="c")
+    gang.ranks = [
+        SimulatedRank(calls=calls) for calls in ([first, second], [second, first, last], [last])
+    ]
+    gang.run()
+    judged = verdict(gang)
+    assert judged is not None
+    assert (judged.cause, judged.ranks) == (HangCause.ORDER, (0, 1))
 
 
 @pytest.mark.parametrize("trouble", [Trouble.KERNEL, Trouble.LINK, Trouble.TRANSFER])
 def test_where_torch_does_not_watch_starts_no_innocent_rank_is_blamed(trouble: Trouble) -> None:
-    for gang in hung(trouble):
+    for gang in troubled_gangs(trouble, count=GANGS):
         judged = verdict(gang, timed=False)
         culprits = set[int]() if judged is None else set(judged.culprits)
         assert culprits <= (gang.expected()[1] if trouble is Trouble.KERNEL else set())

@@ -13,6 +13,7 @@ from drumline_trainer.checkpoint import commit as commits
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
+    Failed,
     StorageFailed,
     Superseded,
     commit,
@@ -31,7 +32,6 @@ from drumline_trainer.checkpoint.restore import read_manifest
 from drumline_trainer.config import MODEL_PRESETS
 from drumline_trainer.models.hugging_face.names import our_shapes
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.byte_collectives import Rejected
 
 FAILED = encode_report(WriteFailed("rank 0: disk full", by_storage=False))
 
@@ -47,7 +47,7 @@ KINDS = ("model", "optimizer.exp_avg", "optimizer.exp_avg_sq")
     "outcome",
     [
         Committed(digest="ab" * 32, size_bytes=7),
-        Rejected("disk full"),
+        Failed("disk full", ranks=(1, 3)),
         StorageFailed("disk full"),
         Superseded("replaced"),
     ],
@@ -67,8 +67,15 @@ def test_a_rank_that_cannot_write_rejects_the_commit(tmp_path: Path) -> None:
     claimed = folder(tmp_path, 1, 0)
     claimed.claim()
     outcome = commit(claimed, step=1, trainer={}, reports=[FAILED])
-    assert outcome == Rejected("rank 0: disk full")
+    assert outcome == Failed("rank 0: disk full", ranks=(0,))
     assert claimed.steps() == []
+
+
+def test_of_several_ranks_those_that_cannot_write_are_named(tmp_path: Path) -> None:
+    claimed, written = folder(tmp_path, 1, 0), a_report(tmp_path)
+    claimed.claim()
+    outcome = commit(claimed, step=1, trainer={}, reports=[written, FAILED, written])
+    assert outcome == Failed("rank 0: disk full", ranks=(1,))
 
 
 def test_a_replaced_membership_hears_that_it_was_replaced(tmp_path: Path) -> None:
@@ -90,7 +97,7 @@ def test_a_rank_whose_storage_is_full_is_not_to_blame(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "outcome"),
-    [(errno.ENOSPC, StorageFailed), (errno.EIO, StorageFailed), (errno.EACCES, Rejected)],
+    [(errno.ENOSPC, StorageFailed), (errno.EIO, StorageFailed), (errno.EACCES, Failed)],
 )
 def test_what_the_commit_itself_cannot_write_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, outcome: type[CommitOutcome]
@@ -111,7 +118,7 @@ def test_a_manifest_that_no_restore_would_read_is_not_committed(
     claimed.claim()
     monkeypatch.setattr(commits, "MAX_MANIFEST_BYTES", 100)
     outcome = commit(claimed, step=1, trainer={}, reports=[report])
-    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome, Failed)
     assert "bytes is over 100, the most that a restore reads" in outcome.reason
     assert claimed.steps() == []
 

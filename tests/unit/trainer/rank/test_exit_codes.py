@@ -5,6 +5,7 @@ import torch.distributed as dist
 
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
+    PeerSaveError,
     SaveError,
     StaleMembershipError,
     StorageError,
@@ -41,6 +42,7 @@ from drumline_trainer.sharding.gpus import DeviceError
         (RuntimeError("Timed out waiting 600000ms for recv operation"), ExitCode.PEER_LOST),
         (ConnectionResetError("reset"), ExitCode.PEER_LOST),
         (SaveError("rank 1: disk full"), ExitCode.APPLICATION),
+        (PeerSaveError("rank 1: disk full"), ExitCode.PEER_LOST),
         (DeviceError("4 GPUs were asked for and 3 can be seen here"), ExitCode.DEVICE),
         (StorageError("rank 1: No space left on device"), ExitCode.STORAGE),
         (RuntimeError("mat1 and mat2 shapes cannot be multiplied"), ExitCode.APPLICATION),

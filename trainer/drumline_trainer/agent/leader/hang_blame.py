@@ -100,7 +100,7 @@ def blame(progress: Mapping[int, CollectiveProgress], *, ranks: Collection[int])
         first = stuck[0]
         inside = _union(wait.inside for wait in stuck if wait.where == first.where)
         return Blame(cause=HangCause.LINK, ranks=tuple(sorted(inside)), where=first.where)
-    return Blame(cause=HangCause.ORDER, ranks=tuple(sorted(waiting)), where=waits[0].where)
+    return Blame(cause=HangCause.ORDER, ranks=tuple(sorted(_circle(waits))), where=waits[0].where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +174,17 @@ def _transfer_waits(progress: Mapping[int, CollectiveProgress]) -> list[_Wait]:
             )
         )
     return waits
+
+
+def _circle(waits: Iterable[_Wait]) -> set[int]:
+    """The ranks that wait for each other, without those that only wait for them."""
+    awaited: dict[int, set[int]] = defaultdict(set)
+    for wait in waits:
+        awaited[wait.rank] |= wait.awaited
+    circle = set(awaited)
+    while len(kept := circle & set[int]().union(*(awaited[rank] for rank in circle))) < len(circle):
+        circle = kept
+    return circle
 
 
 def _blamed(

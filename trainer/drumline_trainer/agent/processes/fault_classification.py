@@ -18,14 +18,19 @@ _OUT_OF_MEMORY = re.compile(r"^(?:\w+\.)*(?:MemoryError|OutOfMemoryError|_ArrayM
 _DEVICE_FAILED = re.compile(
     r"uncorrectable (?:ECC|NVLink) error|hardware stack error|no CUDA-capable device is detected"
     r"|CUDA-capable device\(s\) is/are busy or unavailable|No CUDA GPUs are available"
-    r"|CUDA driver initialization failed|Found no NVIDIA driver|(?:GPU|device) is lost"
-    r"|fallen off the bus|system not yet initialized|driver/library version mismatch"
-    r"|peer GPU memory over nvlink or a hardware error",
+    r"|CUDA error: initialization error|CUDA driver initialization failed|Found no NVIDIA driver"
+    r"|driver version is insufficient|driver on your system is too old|driver shutting down"
+    r"|unsupported display driver|forward compatibility was attempted on non supported HW"
+    r"|driver/library version mismatch|system not yet initialized|(?:GPU|device) is lost"
+    r"|fallen off the bus|peer GPU memory over nvlink or a hardware error"
+    r"|MPS client failed to connect|call between the MPS server and the MPS client failed"
+    r"|MPS server is not ready|MPS client has been terminated",
     re.IGNORECASE,
 )
 """CUDA's (cudaGetErrorString), NVML's, the kernel module's and torch's words for a GPU, a driver or
 a fabric manager ("system not yet initialized", Xid 79: "fallen off the bus") that does not work. An
-illegal access, a failed assertion and an unspecified launch failure may be the program's."""
+illegal access, a failed assertion and an unspecified launch failure may be the program's: they are
+charged to it, and a GPU that is broken besides is reported by its node (docs/decisions/0022)."""
 _KILL_COUNTERS = ("memory.events", "memory.oom_control")
 """Of control groups version 2 and 1."""
 

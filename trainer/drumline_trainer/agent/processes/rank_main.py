@@ -29,6 +29,8 @@ from drumline_trainer.rank_protocol.placement import Placement
 
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that the zygote blocks and its children unblock."""
+_LAST_ERROR = "Last error:\n"
+"""Before NCCL's newest warning, in what torch says of a call that failed."""
 
 
 def store_request(address: str, *, port: int, peers: Sequence[str] = ()) -> dict[str, Any]:
@@ -108,16 +110,21 @@ def _run_rank(module: ModuleType, placement: Placement, *, messages: int, orders
         )
     except BaseException as error:  # noqa: BLE001 - supervisor: the exit code says what it was
         traceback.print_exc()
-        _write_line(messages, RankError(error=_first_line(error)).to_json())
+        _write_line(messages, RankError(error=one_line(error)).to_json())
         return module.exit_code_of(error)
     _write_line(messages, RankReturned().to_json())
     return ExitCode.OK
 
 
-def _first_line(error: BaseException) -> str:
-    """Type and first line of the message; torch appends a stack, which is in the output."""
-    line = str(error).strip().partition("\n")[0]
-    return f"{type(error).__name__}: {line}"[:2048]
+def one_line(error: BaseException) -> str:
+    """Type and first line of the message, and NCCL's last error: it names a device that failed.
+
+    torch appends a stack, which is in the output.
+    """
+    first, _, rest = str(error).strip().partition("\n")
+    newest = rest.partition(_LAST_ERROR)[2].partition("\n")[0]
+    line = f"{type(error).__name__}: {first}"
+    return (f"{line} ({newest})" if newest else line)[:2048]
 
 
 def _config() -> TrainerConfig:
