@@ -1,8 +1,8 @@
 """A check in a process of its own, which is ended when its time is over, with all that it started.
 
-What a check starts may lead sessions of its own and start more: this process adopts what is
-orphaned, and kills its descendants until none is left. One that waits in a driver that hangs cannot
-be killed; it is not waited for either.
+What a check starts may lead sessions of its own and start more. So there is a keeper between this
+process and the check's: it adopts what is orphaned, and kills its descendants until none is left.
+One that waits in a driver that hangs cannot be killed; it is not waited for either.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,6 +23,10 @@ from tests.gpu.outcomes import CUT, FAILED, Check, Outcome
 GONE_SECONDS = 10.0
 """For killed processes to be gone."""
 _LOOK_SECONDS = 0.02
+_FORK = get_context("fork")
+"""Nothing here has used CUDA, and there is one thread."""
+Comes = Callable[[Connection, float | None], bool]
+"""Waits so long for an outcome; whether there is one."""
 
 
 def within(
@@ -30,7 +35,7 @@ def within(
     check: Check[object],
     run: Callable[[], Outcome],
     *,
-    comes: Callable[[Connection, float | None], bool] = Connection.poll,
+    comes: Comes = Connection.poll,
 ) -> Outcome:
     """What `run` returns in a child; CUT where it does not in time.
 
@@ -39,33 +44,44 @@ def within(
         name: of the check.
         check: what it is, for the report.
         run: forked, so it may hold what cannot be sent.
-        comes: waits so long for an outcome; whether there is one.
+        comes: as `Connection.poll`.
     """
-    adopt_orphans()
-    fork = get_context("fork")  # nothing here has used CUDA, and there is one thread
-    reader, writer = fork.Pipe(duplex=False)
-    child = fork.Process(target=_send, args=(run, writer))
     began = time.monotonic()
+    reader, writer = _FORK.Pipe(duplex=False)
+    nothing = Outcome(name=name, summary=check.summary, outcome=FAILED)
+    keeper = _FORK.Process(target=_keep, args=(seconds, nothing, run, comes, writer))
+    keeper.start()
+    writer.close()
+    outcome: Outcome = reader.recv()
+    keeper.join()
+    return replace(outcome, seconds=round(time.monotonic() - began, 1))
+
+
+def _keep(
+    seconds: float | None,
+    nothing: Outcome,
+    run: Callable[[], Outcome],
+    comes: Comes,
+    answer: Connection,
+) -> None:
+    """Run the check in a child, and leave nothing of it."""
+    adopt_orphans()
+    reader, writer = _FORK.Pipe(duplex=False)
+    child = _FORK.Process(target=_send, args=(run, writer))
     child.start()
     writer.close()
-    outcome, words = CUT, "its time was over"
+    outcome = replace(nothing, outcome=CUT, words="its time was over")
     if comes(reader, seconds):
         try:
-            return reader.recv()
+            outcome = reader.recv()
         except EOFError:
             child.join()
-            outcome, words = FAILED, f"its process ended: exit code {child.exitcode}"
-        finally:
-            kill_descendants()
-    left = kill_descendants()
-    words += f"; processes {left} cannot be killed" if left else ""
-    return Outcome(
-        name=name,
-        summary=check.summary,
-        outcome=outcome,
-        seconds=round(time.monotonic() - began, 1),
-        words=words,
-    )
+            words = f"its process ended: exit code {child.exitcode}"
+            outcome = replace(nothing, words=words)
+    if left := kill_descendants():
+        words = f"{outcome.words}; processes {left} cannot be killed"
+        outcome = replace(outcome, outcome=FAILED, words=words)
+    answer.send(outcome)
 
 
 def _send(run: Callable[[], Outcome], writer: Connection) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from dataclasses import replace
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
@@ -43,49 +43,37 @@ def ends_silently() -> Outcome:
     os._exit(5)
 
 
-def cut(pipe: Connection) -> None:
-    """The check's time is over as soon as it has started the others."""
-    reader, started = FORK.Pipe(duplex=False)
-    pids: list[int] = []
-
-    def comes(_outcome: Connection, _seconds: float | None) -> bool:
-        pids.extend(reader.recv())
-        return False
-
-    made = within(None, "mine", CHECK, lambda: starts_and_waits(started), comes=comes)
-    pipe.send((made, pids, descendants(os.getpid())))
-
-
-def ended(pipe: Connection, run: Callable[[], Outcome]) -> None:
-    made = within(None, "mine", CHECK, run)
-    pipe.send((made, descendants(os.getpid())))
-
-
-def performed(program: Callable[..., None], *arguments: object) -> tuple[object, ...]:
-    """What it sends, in a process of its own: `within` kills all its descendants."""
-    reader, writer = FORK.Pipe(duplex=False)
-    process = FORK.Process(target=program, args=(writer, *arguments))
-    process.start()
-    result = reader.recv()
-    process.join()
-    return result
-
-
 def test_what_ends_in_time_is_what_it_returns() -> None:
-    assert performed(ended, passes) == (passes(), [])
+    made = within(None, "mine", CHECK, passes)
+    assert replace(made, seconds=0.0) == passes()
 
 
 def test_what_does_not_is_cut_with_all_that_it_has_started() -> None:
-    made, pids, left = performed(cut)
-    assert isinstance(made, Outcome)
-    assert (made.outcome, made.words, left) == (CUT, "its time was over", [])
-    assert isinstance(pids, list)
-    for pid in pids:
+    """Its time is over as soon as it has started them."""
+    reader, started = FORK.Pipe(duplex=False)
+    here, gone = FORK.Pipe(duplex=False)
+
+    def comes(_outcome: Connection, _seconds: float | None) -> bool:
+        gone.send(reader.recv())
+        return False
+
+    made = within(None, "mine", CHECK, lambda: starts_and_waits(started), comes=comes)
+    assert (made.outcome, made.words) == (CUT, "its time was over")
+    for pid in here.recv():
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
 
 
 def test_a_check_whose_process_dies_has_failed() -> None:
-    made, left = performed(ended, ends_silently)
-    assert isinstance(made, Outcome)
-    assert (made.outcome, made.words, left) == (FAILED, "its process ended: exit code 5", [])
+    made = within(None, "mine", CHECK, ends_silently)
+    assert (made.outcome, made.words) == (FAILED, "its process ended: exit code 5")
+
+
+def test_descendants_are_children_and_theirs() -> None:
+    words = [sys.executable, "-c", STARTS_ANOTHER]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        grandchild = int(process.stdout.readline())
+        assert {process.pid, grandchild} <= set(descendants(os.getpid()))
+        os.kill(grandchild, signal.SIGKILL)
+        process.kill()
