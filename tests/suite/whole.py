@@ -45,7 +45,7 @@ WHOLES = {
         command=(*MODULE, "tests.matrix"),
     ),
     "nccl": Whole(
-        summary="the same on the stand-in for NCCL (decision 30)",
+        summary="the same on the stand-in for NCCL; writes docs/kill-matrix-nccl.md; 20 min",
         command=(*MODULE, "tests.matrix", "--backend", "nccl"),
     ),
     "hangs": Whole(

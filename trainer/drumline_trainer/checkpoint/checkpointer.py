@@ -16,7 +16,7 @@ from drumline_trainer.checkpoint.background_save import BackgroundSave
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
-    Failed,
+    NotCommitted,
     StorageFailed,
     Superseded,
     commit,
@@ -241,7 +241,7 @@ class Checkpointer:
     ) -> SavedCheckpoint:
         """Raises SaveError, StaleMembershipError."""
         match outcome:
-            case Failed(reason, ranks):
+            case NotCommitted(reason, ranks):
                 kind = SaveError if dist.get_rank() in ranks else PeerSaveError
                 raise kind(f"checkpoint of step {step}: {reason}")
             case StorageFailed(reason):

@@ -54,7 +54,7 @@ class StorageFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class NotCommitted:
     """Nothing was committed: ranks could not write."""
 
     reason: str
@@ -62,7 +62,7 @@ class Failed:
     """Those; rank 0 where it could not commit what all have written."""
 
 
-CommitOutcome = Committed | Failed | StorageFailed | Superseded
+CommitOutcome = Committed | NotCommitted | StorageFailed | Superseded
 
 
 def commit(
@@ -116,7 +116,7 @@ def commit(
         by_storage = isinstance(error, OSError) and is_storage_fault(error)
         if by_storage or isinstance(error, StorageError):
             return StorageFailed(str(error))
-        return Failed(str(error), ranks=tuple(failed) or (0,))
+        return NotCommitted(str(error), ranks=tuple(failed) or (0,))
     return Committed(digest=digest_of(body), size_bytes=manifest.size_bytes)
 
 
@@ -125,7 +125,7 @@ def encode(outcome: CommitOutcome) -> bytes:
     match outcome:
         case Committed(digest, size_bytes):
             fields: dict[str, Any] = {"digest": digest, "bytes": size_bytes}
-        case Failed(reason, ranks):
+        case NotCommitted(reason, ranks):
             fields = {"error": reason, "ranks": ranks}
         case StorageFailed(reason):
             fields = {"storage": reason}
@@ -144,7 +144,7 @@ def decode(encoded: bytes) -> CommitOutcome:
         case {"storage": str(reason)}:
             return StorageFailed(reason)
         case {"error": str(reason), "ranks": [*ranks]}:
-            return Failed(reason, ranks=tuple(map(int, cast("list[int]", ranks))))
+            return NotCommitted(reason, ranks=tuple(map(int, cast("list[int]", ranks))))
         case message:
             raise TypeError(f"not an outcome of a commit: {message!r}")
 

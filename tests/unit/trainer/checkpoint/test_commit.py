@@ -13,7 +13,7 @@ from drumline_trainer.checkpoint import commit as commits
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
-    Failed,
+    NotCommitted,
     StorageFailed,
     Superseded,
     commit,
@@ -47,7 +47,7 @@ KINDS = ("model", "optimizer.exp_avg", "optimizer.exp_avg_sq")
     "outcome",
     [
         Committed(digest="ab" * 32, size_bytes=7),
-        Failed("disk full", ranks=(1, 3)),
+        NotCommitted("disk full", ranks=(1, 3)),
         StorageFailed("disk full"),
         Superseded("replaced"),
     ],
@@ -67,7 +67,7 @@ def test_a_rank_that_cannot_write_rejects_the_commit(tmp_path: Path) -> None:
     claimed = folder(tmp_path, 1, 0)
     claimed.claim()
     outcome = commit(claimed, step=1, trainer={}, reports=[FAILED])
-    assert outcome == Failed("rank 0: disk full", ranks=(0,))
+    assert outcome == NotCommitted("rank 0: disk full", ranks=(0,))
     assert claimed.steps() == []
 
 
@@ -75,7 +75,7 @@ def test_of_several_ranks_those_that_cannot_write_are_named(tmp_path: Path) -> N
     claimed, written = folder(tmp_path, 1, 0), a_report(tmp_path)
     claimed.claim()
     outcome = commit(claimed, step=1, trainer={}, reports=[written, FAILED, written])
-    assert outcome == Failed("rank 0: disk full", ranks=(1,))
+    assert outcome == NotCommitted("rank 0: disk full", ranks=(1,))
 
 
 def test_a_replaced_membership_hears_that_it_was_replaced(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_rank_whose_storage_is_full_is_not_to_blame(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("number", "outcome"),
-    [(errno.ENOSPC, StorageFailed), (errno.EIO, StorageFailed), (errno.EACCES, Failed)],
+    [(errno.ENOSPC, StorageFailed), (errno.EIO, StorageFailed), (errno.EACCES, NotCommitted)],
 )
 def test_what_the_commit_itself_cannot_write_is_told_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, outcome: type[CommitOutcome]
@@ -118,7 +118,7 @@ def test_a_manifest_that_no_restore_would_read_is_not_committed(
     claimed.claim()
     monkeypatch.setattr(commits, "MAX_MANIFEST_BYTES", 100)
     outcome = commit(claimed, step=1, trainer={}, reports=[report])
-    assert isinstance(outcome, Failed)
+    assert isinstance(outcome, NotCommitted)
     assert "bytes is over 100, the most that a restore reads" in outcome.reason
     assert claimed.steps() == []
 

@@ -50,7 +50,7 @@ def control(agent: tuple[Control, FileIO]) -> Control:
 
 
 @pytest.fixture
-def told(agent: tuple[Control, FileIO]) -> Control:
+def leaving(agent: tuple[Control, FileIO]) -> Control:
     """Of one that was told to leave."""
     control, orders = agent
     orders.write(Interrupt(generation=1, attempt=0).to_json().encode() + b"\n")
@@ -60,13 +60,13 @@ def told(agent: tuple[Control, FileIO]) -> Control:
 
 
 @pytest.mark.parametrize("error", RAISED.values(), ids=RAISED)
-def test_who_was_told_to_leave_parks_whatever_is_raised(told: Control, error: Exception) -> None:
-    assert _parks(error, control=told)
+def test_who_was_told_to_leave_parks_whatever_is_raised(leaving: Control, error: Exception) -> None:
+    assert _parks(error, control=leaving)
 
 
-def test_but_not_with_a_device_that_has_failed(told: Control) -> None:
+def test_but_not_with_a_device_that_has_failed(leaving: Control) -> None:
     error = torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered")
-    assert not _parks(error, control=told)
+    assert not _parks(error, control=leaving)
 
 
 @pytest.mark.parametrize("error", RAISED.values(), ids=RAISED)
