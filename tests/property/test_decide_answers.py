@@ -1,12 +1,13 @@
 """What `drumline decide` answers for a small cluster is what the operator then does to it.
 
 A seed makes a cluster of three nodes with up to five jobs, in the middle of things: some run, some
-are being evicted, pods have failed or are going. Its objects are written as `kubectl get -o json`
-prints them and the command is asked. Then the real operator (its caches, cycle, committer,
-reconciler and executor, see `tiny_operator`) acts on the same objects, and what it has written is
-compared with the answer, job by job: the places of a job that starts and the nodes of its pods,
-who is evicted for whom, what is held for whom, and that nothing else changed. Half of the pools may
-grow: then also which nodes are asked for on whose behalf, to the last byte of memory.
+are being evicted, pods have failed or are going. Pods of others wait at our gate. Its objects are
+written as `kubectl get -o json` prints them and the command is asked. Then the real operator (its
+caches, cycle, admission, committer, reconciler and executor, see `tiny_operator`) acts on the same
+objects, and what it has written is compared with the answer, job by job: the places of a job that
+starts and the nodes of its pods, who is evicted for whom, what is held for whom, which pods are let
+go, and that nothing else changed. Half of the pools may grow: then also which nodes are asked for
+on whose behalf, to the last byte of memory.
 
 `decide` is asked once and the operator decides for itself: what both share is the pure decision.
 What may differ, and is compared here, is all around it: how objects are read, completed and counted
@@ -20,7 +21,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 
@@ -38,6 +39,7 @@ from tests.property.scale import ALL, many
 from tests.property.tiny_autoscaler import TinyAutoscaler
 from tests.property.tiny_cluster import NOW, JobState, Json, a_job, helped, text_of, troubled
 from tests.property.tiny_operator import cluster_objects
+from tests.property.tiny_workloads import gated_pods
 from tests.seeds import seed_of_the_day
 
 QUOTAS = (8, 16, 24)
@@ -65,19 +67,21 @@ def test_the_operator_does_what_decide_answers(tmp_path: Path) -> None:
         quota = chance.choice(QUOTAS) if autoscaler is None else chance.choice(LARGER_QUOTAS)
         tiny = World(states={}, quota=quota, autoscaler=autoscaler)
         fill(tiny, chance)
+        tiny.gated = gated_pods(chance)
         answer = answered(tiny, folder=tmp_path)
         verdicts.update(verdict["verdict"] for verdict in answer.values())
         verdicts["asks for nodes"] += sum("needsNodes" in each for each in answer.values())
         before = dict(tiny.states)
-        act(tiny)
-        unlike = [*differences(before, answer, tiny.states)]
+        released = act(tiny)
+        unlike = [*differences(before, answer, tiny.states), *let_go_otherwise(released, answer)]
         if autoscaler is not None:
             unlike += asked_otherwise(tiny, autoscaler, answer)
         wrong += [f"seed {seed}: {text}" for text in unlike]
     print(f"{WORLDS} worlds from seed {first}: {dict(verdicts)}; {len(wrong)} answers were wrong")
     assert not wrong, "\n".join(wrong)
     if ALL:  # of so few worlds as a day has, none may preempt
-        assert {"Placed", "Preempted", "Waits", "asks for nodes"} <= verdicts.keys()
+        wanted = {"Placed", "Preempted", "Waits", "Admitted", "asks for nodes"}
+        assert wanted <= verdicts.keys()
 
 
 @dataclass
@@ -87,6 +91,8 @@ class World:
     states: States
     quota: int
     autoscaler: TinyAutoscaler | None
+    gated: list[Json] = field(default_factory=list[Json])
+    """Pods that wait for the queue."""
 
 
 def an_autoscaler(chance: Random) -> TinyAutoscaler:
@@ -138,9 +144,13 @@ def _step(chance: Random, tiny: World) -> None:
             states[name] = chance.choice([states[name], *troubled(states[name])])
 
 
-def cycle(tiny: World) -> None:
-    taken = tiny_operator.cycle(tiny.states, quota=tiny.quota, autoscaler=tiny.autoscaler)
+def cycle(tiny: World) -> frozenset[str]:
+    """Returns which pods' gates are gone."""
+    taken = tiny_operator.cycle(
+        tiny.states, quota=tiny.quota, autoscaler=tiny.autoscaler, gated=tiny.gated
+    )
     tiny.states.update(taken.after)
+    return taken.released
 
 
 def reconcile(tiny: World, name: str) -> None:
@@ -152,7 +162,9 @@ def reconcile(tiny: World, name: str) -> None:
 def answered(tiny: World, *, folder: Path) -> dict[str, Json]:
     """What the command says of each job that it names."""
     file = folder / "all.json"
-    items = cluster_objects(tiny.states, quota=tiny.quota, autoscaler=tiny.autoscaler)
+    items = cluster_objects(
+        tiny.states, quota=tiny.quota, autoscaler=tiny.autoscaler, gated=tiny.gated
+    )
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
     os.utime(file, (NOW, NOW))
     chosen = parser("drumline").parse_args(
@@ -163,11 +175,24 @@ def answered(tiny: World, *, folder: Path) -> dict[str, Json]:
     return {verdict["job"].partition("/")[2]: verdict for verdict in said["verdicts"]}
 
 
-def act(tiny: World) -> None:
-    """A cycle of the operator, and then its work on each job."""
-    cycle(tiny)
+def act(tiny: World) -> frozenset[str]:
+    """A cycle of the operator, and then its work on each job; returns the pods it has let go."""
+    released = cycle(tiny)
     for name in sorted(tiny.states):
         reconcile(tiny, name)
+    return released
+
+
+def let_go_otherwise(released: frozenset[str], answer: dict[str, Json]) -> Iterator[str]:
+    """Pods at a gate that the operator lets go and that were not the answer, or the reverse."""
+    pods = sum(each["pods"] for each in answer.values() if each["verdict"] == "Admitted")
+    alone = {
+        name.removeprefix("pods/")
+        for name, each in answer.items()
+        if each["verdict"] == "Admitted" and name.startswith("pods/gated")
+    }
+    if pods != len(released) or not alone <= released:
+        yield f"was to let go {pods} pods, {sorted(alone)} among them, and has {sorted(released)}"
 
 
 def asked_otherwise(

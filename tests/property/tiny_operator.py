@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -50,6 +50,7 @@ from drumline.telemetry.metrics import Metrics
 from tests.cluster.kwok import fake_node
 from tests.property.tiny_autoscaler import TinyAutoscaler, TinyNodeRequests
 from tests.property.tiny_cluster import EPOCH, NAMESPACE, NOW, JobState, Json, text_of
+from tests.property.tiny_workloads import admit, released_by
 
 METRICS = Metrics()
 KEYS = SigningKeys(current=b"a key for tests that is long enough")
@@ -77,11 +78,19 @@ class Taken:
     cut: tuple[States, ...]
     """What an end in its middle leaves, each once."""
     wrong: tuple[str, ...]
+    released: frozenset[str] = frozenset()
+    """Pods whose gate is gone."""
 
 
-def cycle(states: States, *, quota: int, autoscaler: TinyAutoscaler | None = None) -> Taken:
-    """One cycle of the scheduler."""
-    operator = _Operator(states, quota=quota, autoscaler=autoscaler)
+def cycle(
+    states: States,
+    *,
+    quota: int,
+    autoscaler: TinyAutoscaler | None = None,
+    gated: Sequence[Json] = (),
+) -> Taken:
+    """One cycle of the scheduler, with pods that wait at a gate."""
+    operator = _Operator(states, quota=quota, autoscaler=autoscaler, gated=gated)
     return operator.take(operator.cycle())
 
 
@@ -99,6 +108,8 @@ class _TinyApi(KubeClient):
 
     states: dict[str, JobState]
     cache: ClusterCache = field(init=False)
+    pod_patches: list[tuple[str, Json]] = field(default_factory=list[tuple[str, Json]])
+    """Names of pods, and what was changed of them."""
     cut: dict[tuple[tuple[str, JobState], ...], None] = field(default_factory=dict[Any, None])
     _under_way: list[tuple[Request, asyncio.Future[bytes]]] = field(
         default_factory=list[tuple[Request, asyncio.Future[bytes]]]
@@ -146,6 +157,9 @@ class _TinyApi(KubeClient):
                 return self._create_child(plural, body)
             case "PATCH", "trainingjobs":
                 return self._replace_status(request.path.split("/")[-2], body)
+            case "PATCH", "pods" if shown:
+                self.pod_patches.append((request.path.rpartition("/")[2], body))
+                return {"metadata": {"uid": "u", "resourceVersion": "1"}}
             case "PATCH", _:
                 return {"metadata": {"uid": "u", "resourceVersion": "1"}}
             case "DELETE", "pods":
@@ -217,11 +231,22 @@ class _TinyApi(KubeClient):
 class _Operator:
     """An operator that has just read the cluster."""
 
-    def __init__(self, states: States, *, quota: int, autoscaler: TinyAutoscaler | None) -> None:
+    def __init__(
+        self,
+        states: States,
+        *,
+        quota: int,
+        autoscaler: TinyAutoscaler | None,
+        gated: Sequence[Json] = (),
+    ) -> None:
         self.autoscaler = autoscaler
         self.api = _TinyApi(dict(states))
-        self.cache = self.api.cache = ClusterCache(nodes=NodeCache(clock=lambda: NOW))
+        self.cache = self.api.cache = ClusterCache(
+            nodes=NodeCache(clock=lambda: NOW), admits_workloads=bool(gated)
+        )
         _fill(self.cache, states, quota=quota, autoscaler=autoscaler)
+        for pod in gated:
+            self.cache.on_pod(None, _pod_view(pod))
         self.writer = StatusWriter(
             client=self.api,
             state=self.cache,
@@ -243,7 +268,8 @@ class _Operator:
 
         wrong = LOOP.run_until_complete(run())
         cut = tuple(dict(states) for states in self.api.cut)
-        return Taken(after=self.api.states, cut=cut, wrong=tuple(wrong))
+        released = frozenset(released_by(self.api.pod_patches))
+        return Taken(after=self.api.states, cut=cut, wrong=tuple(wrong), released=released)
 
     async def cycle(self) -> list[str]:
         """One cycle of the scheduler; returns what is wrong with its decisions."""
@@ -279,7 +305,10 @@ class _Operator:
         decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=NOW)
         if requests is not None:
             await requests.take(decisions, snapshot=snapshot, pending=pending)
-        await committer.carry_out(decisions, jobs=jobs, now=NOW)
+        ours = decisions
+        if self.cache.workloads is not None:
+            ours = await admit(decisions, pending=pending, cache=self.cache, api=self.api)
+        await committer.carry_out(ours, jobs=jobs, now=NOW)
         return list(
             violations(
                 snapshot=snapshot, pending=pending, decisions=decisions, policy=policy, now=NOW
@@ -367,7 +396,11 @@ def _fill(
 
 
 def cluster_objects(
-    states: States, *, quota: int, autoscaler: TinyAutoscaler | None = None
+    states: States,
+    *,
+    quota: int,
+    autoscaler: TinyAutoscaler | None = None,
+    gated: Sequence[Json] = (),
 ) -> list[Json]:
     """All objects of such a cluster, as kubectl prints them."""
     ours = {"apiVersion": "drumline.dev/v1alpha1"}
@@ -375,6 +408,7 @@ def cluster_objects(
     jobs = [{**ours, "kind": "TrainingJob", **json.loads(state.job)} for state in states.values()]
     pods = [json.loads(text) for state in states.values() for _, text in state.pods]
     pods += autoscaler.pods.values() if autoscaler is not None else ()
+    pods += gated
     return [
         {**ours, "kind": "GpuPool", **pool},
         {**ours, "kind": "TrainingQueue", **queue},

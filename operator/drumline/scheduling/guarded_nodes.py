@@ -26,6 +26,10 @@ SETTLE_SECONDS: Final = 1.0
 it still provisions takes longer: its node's kubelet refuses it, or one of the gang's."""
 GIVE_UP_SECONDS: Final = 10.0
 """A node that could not be tainted for so long is used as one of a pool that is not guarded."""
+FIRST_PAUSE_SECONDS: Final = 60.0
+LONGEST_PAUSE_SECONDS: Final = 3600.0
+_DOUBLINGS: Final = 6
+"""More than enough for the longest."""
 FORGET_SECONDS: Final = 3.0
 """A node that no decision has named for so long, and that is promised to nobody, is not kept."""
 
@@ -104,9 +108,21 @@ class TaintChanges:
     lift: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Refusal:
+    """A node that could not be tainted: it is used at once, and tried again at times."""
+
+    tries: int
+    again_at: float
+
+
 @dataclass(slots=True)
 class NodeGuard:
     """Since when nodes are guarded, wanted, or needed no more. Times are monotonic seconds.
+
+    A node that was refused for so long that it was given up stays given up, so that no gang waits
+    for it again; a write is tried again after a minute, two, up to an hour, and one that succeeds
+    ends that.
 
     Nothing of it outlives the process: a new leader finds the taints, and what is promised in the
     jobs' statuses; what fits to no promise it lifts.
@@ -118,6 +134,7 @@ class NodeGuard:
     """Since when nodes have the taint."""
     _unneeded: dict[str, float] = field(default_factory=dict[str, float])
     """Since when tainted nodes are promised to nobody."""
+    _refused: dict[str, _Refusal] = field(default_factory=dict[str, _Refusal])
 
     def want(self, nodes: Iterable[str], *, now: float) -> None:
         """Decisions count on these nodes."""
@@ -136,8 +153,21 @@ class NodeGuard:
         return frozenset(
             node
             for node, (first, _) in self._wanted.items()
-            if now - first >= GIVE_UP_SECONDS and node not in self._seen
+            if node not in self._seen and (node in self._refused or now - first >= GIVE_UP_SECONDS)
         )
+
+    def refuse(self, nodes: Iterable[str], *, now: float) -> None:
+        """The API server has refused to taint these; they are given up once that lasts.
+
+        A write that got no answer is no refusal: the next one may succeed.
+        """
+        given_up = self.not_guardable(now=now)
+        for node in given_up.intersection(nodes):
+            before = self._refused.get(node)
+            tries = before.tries + 1 if before is not None else 1
+            pause = FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, _DOUBLINGS)
+            again_at = now + min(LONGEST_PAUSE_SECONDS, pause)
+            self._refused[node] = _Refusal(tries=tries, again_at=again_at)
 
     @property
     def is_idle(self) -> bool:
@@ -158,6 +188,12 @@ class NodeGuard:
             node: times for node, times in self._wanted.items() if now - times[1] < FORGET_SECONDS
         }
         self._seen = {node: self._seen.get(node, now) for node in tainted}
+        self._refused = {
+            node: refusal
+            for node, refusal in self._refused.items()
+            if node not in self._seen and now < refusal.again_at + LONGEST_PAUSE_SECONDS
+        }
+        paused = {node for node, refusal in self._refused.items() if now < refusal.again_at}
         needed = self._wanted.keys() | promised
         self._unneeded = {
             node: self._unneeded.get(node, now) for node in tainted if node not in needed
@@ -167,4 +203,4 @@ class NodeGuard:
         )
         for node in lift:
             del self._seen[node]
-        return TaintChanges(add=frozenset(needed.difference(tainted)), lift=lift)
+        return TaintChanges(add=frozenset(needed.difference(tainted, paused)), lift=lift)

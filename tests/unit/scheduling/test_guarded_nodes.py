@@ -5,6 +5,7 @@ from __future__ import annotations
 from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
 from drumline.scheduling.guarded_nodes import (
     FORGET_SECONDS,
+    GIVE_UP_SECONDS,
     SETTLE_SECONDS,
     NodeGuard,
     TaintChanges,
@@ -83,6 +84,34 @@ def test_a_taint_is_lifted_when_nothing_is_promised_there_for_a_while() -> None:
     assert guard.secured(now=6.9) == {"n1"}
     assert guard.changes(tainted={"n1"}, promised=(), now=6.0 + SETTLE_SECONDS) == lift
     assert not guard.secured(now=6.0 + SETTLE_SECONDS)  # though the watch may still show it
+
+
+def test_pauses_of_a_node_that_is_refused_double_up_to_an_hour() -> None:
+    guard, now, pauses = NodeGuard(), 0.0, list[float]()
+    guard.want(["n1"], now=now)
+    guard.refuse(["n1"], now=now)
+    assert guard.not_guardable(now=now) == frozenset()  # it may be allowed in a second
+    now += GIVE_UP_SECONDS
+    guard.want(["n1"], now=now)
+    for _ in range(9):
+        guard.refuse(["n1"], now=now)
+        before = now
+        while not guard.changes(tainted=(), promised=(), now=now).add:
+            now += 30.0
+            guard.want(["n1"], now=now)
+            assert guard.secured(now=now) == {"n1"}
+        pauses.append(now - before)
+    assert pauses == [60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 3600.0, 3600.0, 3600.0]
+
+
+def test_a_node_without_an_answer_is_waited_for_each_time() -> None:
+    guard = NodeGuard()
+    guard.want(["n1"], now=0.0)
+    assert guard.secured(now=GIVE_UP_SECONDS) == {"n1"}
+    later = GIVE_UP_SECONDS + FORGET_SECONDS
+    guard.changes(tainted=(), promised=(), now=later)
+    guard.want(["n1"], now=later)
+    assert not guard.secured(now=later)
 
 
 def test_a_node_that_a_decision_names_meanwhile_is_kept() -> None:

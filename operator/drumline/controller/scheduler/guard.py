@@ -21,7 +21,7 @@ from drumline.api.conditions import Phase
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import NODES
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.decisions import Decisions
@@ -91,6 +91,8 @@ class Guard:
         self._waited_for: frozenset[str] = frozenset()
         """Those of them that are still not guarded, nor given up."""
         self._given_up: frozenset[str] = frozenset()
+        self._refused: set[str] = set()
+        """Nodes of which the API server has just refused a write."""
 
     def hold_back(self, decisions: Decisions, *, pending: Iterable[Gang]) -> Decisions:
         """The decisions that may be carried out; the scheduler is woken for the others."""
@@ -155,6 +157,8 @@ class Guard:
                 *(self._write(name, tainted=True) for name in add),
                 *(self._write(name, tainted=False) for name in changes.lift),
             )
+            self._nodes.refuse(self._refused.intersection(add), now=self._clock())
+            self._refused.clear()
         not_guardable = self._nodes.not_guardable(now=now)
         if not_guardable - self._given_up:
             log.warning("promises_not_guarded", nodes=sorted(not_guardable)[:MAX_NAMED])
@@ -215,6 +219,8 @@ class Guard:
         except (NotFound, Conflict):
             return True  # the next look decides again
         except (KubeError, msgspec.MsgspecError) as error:
+            if isinstance(error, (Forbidden, Invalid)):
+                self._refused.add(name)
             log.warning("taint_not_written", node=name, error=str(error))
             return False
         return True

@@ -16,7 +16,12 @@ from drumline.kube.errors import Forbidden
 from drumline.kube.request import Request, Verb
 from drumline.kube.views import TaintView
 from drumline.scheduling.decisions import Decisions, Placed
-from drumline.scheduling.guarded_nodes import FORGET_SECONDS, GIVE_UP_SECONDS, SETTLE_SECONDS
+from drumline.scheduling.guarded_nodes import (
+    FIRST_PAUSE_SECONDS,
+    FORGET_SECONDS,
+    GIVE_UP_SECONDS,
+    SETTLE_SECONDS,
+)
 from tests.unit.controller.views import assignment, job_view, node_view, pod_view, pool_view
 
 TAINT = TaintView(key="drumline.dev/promised", effect="NoSchedule")
@@ -84,6 +89,32 @@ async def test_a_gang_starts_though_its_node_cannot_be_tainted_and_nobody_decide
     assert site.woken == 0
     await guard.settle()
     assert site.woken == 1
+    assert guard.hold_back(STARTS, pending=()) == STARTS
+
+
+async def test_who_comes_to_a_node_that_was_refused_waits_no_more_and_it_is_tried_again_later(
+    site: Site, guard: Guard
+) -> None:
+    site.refuses = True
+    guard.hold_back(STARTS, pending=())
+    for _ in range(2):
+        await guard.settle()
+        site.now += GIVE_UP_SECONDS
+    await guard.settle()
+    site.now += FORGET_SECONDS
+    await guard.settle()
+    assert guard.hold_back(STARTS, pending=()) == STARTS
+    site.refuses = False
+    await guard.settle()
+    assert site.written == []  # it is left alone for a minute
+    site.now += FIRST_PAUSE_SECONDS
+    assert guard.hold_back(STARTS, pending=()) == STARTS
+    await guard.settle()
+    assert site.written == [("node-0", True)]
+    site.show("node-0", TAINT)
+    await guard.settle()
+    assert guard.hold_back(STARTS, pending=()) == Decisions()  # it is guarded as any other
+    site.now += SETTLE_SECONDS
     assert guard.hold_back(STARTS, pending=()) == STARTS
 
 
