@@ -106,6 +106,8 @@ class ZonePauseStatus(ApiModel):
     """When the pause is over; it is remembered, as the next one is twice as long."""
     timeouts: Annotated[int, Field(ge=1, le=1_000_000)]
     """How many timeouts there were since a job last started on new nodes."""
+    message: Annotated[str, Field(max_length=256)] | None = None
+    """What the autoscaler said last of the nodes that did not come. Absent: nothing."""
 
 
 class NodeSupplyStatus(ApiModel):

@@ -32,6 +32,9 @@ STARTED_SECONDS: Final = 15.0
 Karpenter leaves nodes alone for 20 s after it last nominated them."""
 
 
+NOTHING_SAID: Final[Mapping[str, str]] = {}
+
+
 class DemandEnd(StrEnum):
     """Why a demand is over."""
 
@@ -68,6 +71,8 @@ class NodeBackoff:
     pool_nodes: int
     until: float
     timeouts: int
+    why: str = ""
+    """What the autoscaler said last of these nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +97,12 @@ class NodeDemands:
 
     def within(self, offers: Iterable[NodeOffer], *, now: float) -> tuple[NodeOffer, ...]:
         """The offers, each with what may be asked of it now."""
-        limits = {
-            (backoff.pool, backoff.zone): backoff.pool_nodes - 1
+        closed = {
+            (backoff.pool, backoff.zone): backoff
             for backoff in self.backoffs
             if now < backoff.until
         }
-        return tuple(
-            replace(offer, new_limit=limits.get((offer.pool, offer.zone))) for offer in offers
-        )
+        return tuple(_limited(offer, by=closed.get((offer.pool, offer.zone))) for offer in offers)
 
     def next_change(self, timeouts: Mapping[str, float], *, now: float) -> float | None:
         """When time alone changes something: a timeout, or the end of a backoff."""
@@ -107,6 +110,12 @@ class NodeDemands:
         ends += [each.started_at + STARTED_SECONDS for each in self.open if each.started_at]
         ends += [backoff.until for backoff in self.backoffs if now < backoff.until]
         return min(ends, default=None)
+
+
+def _limited(offer: NodeOffer, *, by: NodeBackoff | None) -> NodeOffer:
+    if by is None:
+        return replace(offer, new_limit=None)
+    return replace(offer, new_limit=by.pool_nodes - 1, limited_until=by.until, limited_why=by.why)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +133,7 @@ def demands_after(
     started: Collection[str],
     held_back: Collection[str] = (),
     refused: Collection[str] = (),
+    said: Mapping[str, str] = NOTHING_SAID,
     bound: Collection[str],
     timeouts: Mapping[str, float],
     now: float,
@@ -136,6 +146,7 @@ def demands_after(
         started: uids of the gangs that it started, or repaired.
         held_back: uids of those that it would have, but their nodes are not guarded yet.
         refused: uids of those of which the autoscaler says that it adds no nodes for them.
+        said: by uid, what the autoscaler said last of the nodes of a gang.
         bound: uids of gangs all of whose pods are there.
         timeouts: by pool, seconds after which a demand is withdrawn.
         now: seconds on the clock of `asked_at`.
@@ -167,7 +178,8 @@ def demands_after(
     )
     return DemandsAfter(
         demands=NodeDemands(
-            open=(*kept, *asked), backoffs=_backoffs(before.backoffs, ended=ended, now=now)
+            open=(*kept, *asked),
+            backoffs=_backoffs(before.backoffs, ended=ended, said=said, now=now),
         ),
         ended=tuple(ended),
     )
@@ -195,7 +207,11 @@ def _end(
 
 
 def _backoffs(
-    before: Iterable[NodeBackoff], *, ended: Iterable[tuple[NodeDemand, DemandEnd]], now: float
+    before: Iterable[NodeBackoff],
+    *,
+    ended: Iterable[tuple[NodeDemand, DemandEnd]],
+    said: Mapping[str, str],
+    now: float,
 ) -> tuple[NodeBackoff, ...]:
     """One for each pool and zone; it is over for good when a gang has started there."""
     backoffs = {(each.pool, each.zone): each for each in before}
@@ -218,5 +234,6 @@ def _backoffs(
             pool_nodes=min(goals),
             until=now + pause,
             timeouts=timeouts,
+            why=said.get(demand.uid, ""),
         )
     return tuple(backoffs.values())

@@ -34,7 +34,7 @@ it uses what is free, too.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -54,10 +54,16 @@ from drumline.scheduling.grown_cluster import (
     settled,
     shares_by_node,
 )
-from drumline.scheduling.model import Admitted, AskedNodes, Gang, Node, NodeOffer, Policy, Snapshot
+from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
+from drumline.scheduling.node_offers import (
+    PoolSizes,
+    asked_before,
+    choices,
+    in_turn,
+    limits_text,
+    room_of,
+)
 from drumline.scheduling.quota.ordering import order_key
-from drumline.scheduling.quota.pool_prices import turn_of
-from drumline.scheduling.quota.pool_selection import requested_pools
 from drumline.scheduling.rejections import bounded, counted, request_text
 from drumline.scheduling.resources import NOTHING, Resources
 
@@ -96,36 +102,6 @@ class Promised:
     coming: tuple[Node, ...] = ()
 
 
-class PoolSizes:
-    """How many nodes each pool has or will have, those out of service counted.
-
-    What is being set up is what was asked for, as far as that goes.
-    """
-
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self._there: Counter[str] = Counter()
-        self._starting: Counter[str] = Counter()
-        for node in nodes:
-            (self._starting if node.starting else self._there)[node.pool] += 1
-        self._asked: Counter[str] = Counter()
-
-    def ask(self, pool: str, nodes: int) -> None:
-        """So many more are asked for."""
-        self._asked[pool] += nodes
-
-    def of(self, pool: str) -> int:
-        """How many nodes the pool has once all are there."""
-        return self._there[pool] + max(self._starting[pool], self._asked[pool])
-
-    def without_starting(self, pool: str) -> int:
-        """The same, where those that are being set up are some of those that were asked for."""
-        return self._there[pool] + self._asked[pool]
-
-    def starting(self, pool: str) -> int:
-        """How many are being set up."""
-        return self._starting[pool]
-
-
 def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -> Promised:
     """Nominate the places of the gangs for which nodes were asked.
 
@@ -149,7 +125,7 @@ def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -
     needs: list[NeedsNodes] = []
     places: dict[str, Placed] = {}
     for gang in line[:MAX_GANGS]:
-        for offer, most in _asked_before(asked[gang.uid], snapshot.offers, gang=gang):
+        for offer, most in asked_before(asked[gang.uid], snapshot.offers, gang=gang):
             # others may have taken what came for it: with as many again the pool gets too large
             room = max(0, offer.pool_limit - sizes.without_starting(offer.pool))
             start = world.start(gang, offer=offer, most=min(most, room))
@@ -196,7 +172,7 @@ def with_node_needs(
     sizes = PoolSizes(snapshot.nodes)
     for need in needs.values():
         sizes.ask(need.pool, need.nodes)
-    if waiting and any(_room(offer, sizes) for offer in snapshot.offers):
+    if waiting and any(room_of(offer, sizes) for offer in snapshot.offers):
         world = GrownCluster(
             snapshot=settled(
                 replace(promised.snapshot, nodes=(*snapshot.nodes, *promised.coming)),
@@ -207,18 +183,29 @@ def with_node_needs(
         )
         more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)
         needs.update((need.uid, need) for need in islice(more, MAX_GANGS - len(needs)))
-    if not needs:
-        return decisions
+    limits = {
+        gang.uid: limits_text(gang, snapshot, sizes=sizes)
+        for gang in waiting[:MAX_TRIED]
+        if gang.uid not in needs
+    }
+
+    def explained(blocked: Blocked) -> Blocked:
+        if blocked.uid in needs:
+            need, gang = needs[blocked.uid], gangs[blocked.uid]
+            return _waits_for_nodes(blocked, need=need, gang=gang, sizes=sizes)
+        limit = limits.get(blocked.uid)
+        return _with_limit(blocked, limit) if limit else blocked
+
     return replace(
         decisions,
         needs_nodes=tuple(needs.values()),
-        blocked=tuple(
-            _waits_for_nodes(blocked, need=needs[blocked.uid], gang=gangs[blocked.uid], sizes=sizes)
-            if blocked.uid in needs
-            else blocked
-            for blocked in decisions.blocked
-        ),
+        blocked=tuple(map(explained, decisions.blocked)),
     )
+
+
+def _with_limit(blocked: Blocked, limit: str) -> Blocked:
+    """With why its pools are not asked for more nodes."""
+    return replace(blocked, message=bounded(f"{blocked.message}; {limit}"))
 
 
 def _may_ask(gang: Gang) -> bool:
@@ -245,8 +232,8 @@ def _needs(
     for gang in waiting[:MAX_TRIED]:
         if world.takes_free_places(gang):
             continue
-        choices = _choices(gang, _in_turn(gang, snapshot), sizes=sizes)
-        starts = (world.start(gang, offer=offer, most=most) for offer, most in choices)
+        tried = choices(gang, in_turn(gang, snapshot), sizes=sizes)
+        starts = (world.start(gang, offer=offer, most=most) for offer, most in tried)
         start = next(filter(None, starts), None)
         if start is None or not start.need.nodes:
             continue
@@ -270,44 +257,6 @@ def _waits_for_pods(
     shares = {name: share for name, share in taken.items() if name in ends}
     left = world.left_on(shares) if shares else {}
     return any(not share.fits_in(left[name] + share - ends[name]) for name, share in shares.items())
-
-
-def _asked_before(
-    asked: AskedNodes, offers: Iterable[NodeOffer], *, gang: Gang
-) -> Iterator[tuple[NodeOffer, int]]:
-    """The offer of which nodes were asked: it stands, though those that have come are counted."""
-    for offer in offers:
-        if (offer.pool, offer.zone) == (asked.pool, asked.zone):
-            yield offer, min(gang.nodes + gang.extras, asked.nodes)
-
-
-def _in_turn(gang: Gang, snapshot: Snapshot) -> Sequence[NodeOffer]:
-    """The offers in the order of cost, as the pools of a gang that names none are tried."""
-    queue = next((queue for queue in snapshot.queues if queue.name == gang.queue), None)
-    if queue is None:
-        return ()
-    pools = {pool.name: pool for pool in snapshot.pools}
-    known = [offer for offer in snapshot.offers if offer.pool in pools]
-    return sorted(known, key=lambda offer: turn_of(pools[offer.pool], gang=gang, queue=queue))
-
-
-def _choices(
-    gang: Gang, offers: Iterable[NodeOffer], *, sizes: PoolSizes
-) -> Iterator[tuple[NodeOffer, int]]:
-    """The offers that a gang may take, in the order of trying, and how many nodes of each."""
-    wished, pods = requested_pools(gang), gang.nodes + gang.extras
-    ranks = {pool: rank for rank, pool in enumerate(wished)}
-    open_offers = [offer for offer in offers if not wished or offer.pool in ranks]
-    for offer in sorted(open_offers, key=lambda each: ranks.get(each.pool, 0)):
-        most = min(pods, _room(offer, sizes))
-        if most:
-            yield offer, most
-
-
-def _room(offer: NodeOffer, sizes: PoolSizes) -> int:
-    """How many nodes may be asked for by a gang that has not asked yet."""
-    limits = [each for each in (offer.pool_limit, offer.new_limit) if each is not None]
-    return max(0, min(limits) - sizes.of(offer.pool))
 
 
 def _promised_nodes(

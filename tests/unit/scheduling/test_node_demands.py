@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from drumline.scheduling import AskedNodes, NeedsNodes, NodeOffer
 from drumline.scheduling.node_demands import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
+    NOTHING_SAID,
     STARTED_SECONDS,
     DemandEnd,
     DemandsAfter,
@@ -42,6 +43,7 @@ def step(
     started: Collection[str] = (),
     held_back: Collection[str] = (),
     refused: Collection[str] = (),
+    said: Mapping[str, str] = NOTHING_SAID,
     bound: Collection[str] = (),
 ) -> DemandsAfter:
     return demands_after(
@@ -50,6 +52,7 @@ def step(
         started=started,
         held_back=held_back,
         refused=refused,
+        said=said,
         bound=bound,
         timeouts=TIMEOUTS,
         now=now,
@@ -97,13 +100,15 @@ def test_what_nobody_would_start_with_is_withdrawn_at_once_and_may_be_asked_agai
 
 def test_after_the_timeout_the_pool_is_to_grow_as_far_in_this_zone_only_after_a_pause() -> None:
     asked = step(EMPTY, need(nodes=4, zone="a", of=2), now=0).demands
-    late = step(asked, need(nodes=2, zone="a", of=4), now=600)
+    said = {"uid-a": "no capacity"}
+    late = step(asked, need(nodes=2, zone="a", of=4), now=600, said=said)
     assert ends(late) == [("uid-a", DemandEnd.TIMED_OUT)]
     assert late.demands.open == ()
     offers = tuple(NodeOffer(node=node("new"), zone=zone, pool_limit=9) for zone in ("a", "b"))
     limited = late.demands.within(offers, now=601)
     assert [(offer.pool_limit, offer.new_limit) for offer in limited] == [(9, 5), (9, None)]
     until = 600 + FIRST_PAUSE_SECONDS
+    assert (limited[0].limited_until, limited[0].limited_why) == (until, "no capacity")
     assert late.demands.within(offers, now=until) == offers
     assert late.demands.next_change(TIMEOUTS, now=601) == until
 

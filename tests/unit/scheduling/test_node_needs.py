@@ -457,3 +457,20 @@ def test_all_nodes_of_a_gang_are_asked_for_in_one_zone() -> None:
     near = node("near", gpus=8, labels={ZONE_LABEL: "b"})
     (need,) = run(growing(left, near, offers=(zone,)), gang("big", nodes=3, gpus=8)).needs_nodes
     assert (need.nodes, len(need.shares)) == (2, 3)
+
+
+def test_why_a_pool_is_not_asked_for_more_is_said_with_the_reason() -> None:
+    four = gang("four", nodes=4, gpus=8)
+    small = growing(node("n0", gpus=8), offers=(offer(limit=3),))
+    (blocked,) = run(small, four).blocked
+    assert blocked.message.endswith("; pool h100 grows to 3 nodes at most (maxNodes)")
+    lately = offer(limit=9, new_limit=3, limited_until=3_600.0, limited_why="no capacity")
+    (blocked,) = run(growing(offers=(lately,)), four).blocked
+    assert blocked.message.endswith(
+        "; pool h100 did not reach 4 nodes lately (no capacity) and is asked for as many again from"
+        " 01:00:00 UTC on"
+    )
+    elsewhere = replace(offer(limit=9), zone="b")
+    (blocked,) = run(growing(offers=(replace(lately, zone="a"), elsewhere)), four).blocked
+    assert blocked.reason is BlockReason.WAITING_FOR_NODES
+    assert "lately" not in blocked.message

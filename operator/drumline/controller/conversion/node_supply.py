@@ -68,6 +68,7 @@ def _pauses(
             pool_nodes=backoff.pool_nodes,
             until=timestamp(backoff.until),
             timeouts=backoff.timeouts,
+            message=backoff.why or None,
         )
         for backoff in backoffs
         if backoff.pool == pool and backoff.zone in zones
@@ -81,4 +82,5 @@ def _backoff(pool: str, pause: ZonePauseStatus) -> NodeBackoff:
         pool_nodes=pause.pool_nodes,
         until=parse_timestamp(pause.until),
         timeouts=pause.timeouts,
+        why=pause.message or "",
     )

@@ -13,11 +13,14 @@ from typing import Final, Protocol
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
+from drumline.kube.errors import Forbidden, Invalid
 from drumline.kube.kinds import GPU_POOLS
 from drumline.scheduling.model import Gang
 from drumline.scheduling.node_demands import NodeDemand
 
 MAX_SAID_CHARS: Final = 200
+REFUSALS: Final = (Forbidden, Invalid)
+"""Answers that a second try does not change: a right, a quota, a policy, a webhook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,15 @@ from drumline.api.base import LABEL_KEPT_NODE
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.kept_nodes import keeping_pod
 from drumline.controller.conversion.placeholder_pods import unschedulable
-from drumline.controller.scheduler.demand_objects import ObjectSettings, pool_uid
+from drumline.controller.scheduler.demand_objects import REFUSALS, ObjectSettings, pool_uid
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound
 from drumline.kube.kinds import PODS
 from drumline.scheduling.kept_nodes import KeptNode, gangs_of
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.scheduler.keeping_pods")
 
 _GRACE_SECONDS = 0
 
@@ -73,7 +76,9 @@ class KeepingPods:
             namespace=self._settings.namespace,
         )
         for outcome in outcomes:
-            if isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
+            if isinstance(outcome, REFUSALS):  # the gang waits for its victims all the same
+                log.warning("node_demands_not_kept", error=str(outcome))
+            elif isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
                 raise outcome
         self._marked &= wanted.keys()
         await asyncio.gather(*map(self._mark, sorted(wanted.keys() - self._marked)))

@@ -19,6 +19,7 @@ from drumline.controller.conversion.autoscaling import (
 )
 from drumline.controller.conversion.placeholder_pods import unschedulable
 from drumline.controller.scheduler.demand_objects import (
+    REFUSALS,
     Asking,
     ObjectSettings,
     bounded_answer,
@@ -26,7 +27,7 @@ from drumline.controller.scheduler.demand_objects import (
 )
 from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, KubeError, NotFound
+from drumline.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
 from drumline.kube.events import events_about
 from drumline.kube.kinds import PODS
 from drumline.kube.views import EventView, PodView
@@ -54,6 +55,8 @@ class Placeholders:
         """As read last."""
         self._marked: set[str] = set()
         """Names of those that this leader has marked as unschedulable."""
+        self._refused: dict[str, str] = {}
+        """By name of the demand: why the API server takes no such pods."""
 
     async def read(self) -> tuple[NodeDemand, ...]:
         """Look at what is there; returns the demands of which every placeholder is."""
@@ -66,6 +69,7 @@ class Placeholders:
     async def keep_only(self, demands: Collection[NodeDemand]) -> None:
         """Delete those of no such demand."""
         names = {demand_name(each): len(each.shares) for each in demands}
+        self._refused = {name: why for name, why in self._refused.items() if name in names}
         self._marked &= {f"{name}-{i}" for name, count in names.items() for i in range(count)}
         stale = [pod for pod in self._there if _demand_of(pod) not in names]
         for uid in sorted({pod.labels[_ASKED] for pod in stale}):
@@ -123,9 +127,20 @@ class Placeholders:
                 namespace=self._settings.namespace,
             )
             for outcome in outcomes:
+                if isinstance(outcome, REFUSALS):
+                    await self._give_up(demand, outcome)
+                    return
                 if isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
                     raise outcome
-        await self._mark(demand, names)
+        try:
+            await self._mark(demand, names)
+        except REFUSALS as error:
+            await self._give_up(demand, error)
+
+    async def _give_up(self, demand: NodeDemand, error: StatusError) -> None:
+        """No quota, policy or webhook lets these pods in: nodes for a part of them help nobody."""
+        self._refused[demand_name(demand)] = error.message
+        await self._delete_all(demand.uid)
 
     async def _mark(self, demand: NodeDemand, names: Iterable[str]) -> None:
         """Have autoscalers see these placeholders; a crashed leader may have failed to."""
@@ -147,13 +162,14 @@ class Placeholders:
         await asyncio.gather(*(mark(name) for name in names if name not in self._marked))
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Never: what an autoscaler says of a pod holds for the moment."""
-        del demand
-        return False
+        """By the API server alone: what an autoscaler says of a pod holds for the moment."""
+        return demand_name(demand) in self._refused
 
     async def answer(self, demand: NodeDemand) -> str:
         """The newest event about one of its placeholders."""
         name = demand_name(demand)
+        if name in self._refused:
+            return bounded_answer(f"nothing: its placeholders are refused: {self._refused[name]}")
         example = next((pod for pod in self._there if _demand_of(pod) == name), None)
         if example is None:
             return ""

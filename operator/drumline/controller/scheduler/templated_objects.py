@@ -211,8 +211,10 @@ class TemplatedObjects:
         return bounded_answer(refusal or next(filter(None, answers), ""))
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Whether a condition says so."""
-        return any(is_refused(each.status) for each in self._of(demand))
+        """Whether a condition says so, or the API server takes no such object."""
+        return demand_name(demand) in self._refused or any(
+            is_refused(each.status) for each in self._of(demand)
+        )
 
     def _of(self, demand: NodeDemand) -> list[ObjectView]:
         name = demand_name(demand)

@@ -25,6 +25,10 @@ class NodeOffer:
     """The most nodes that the pool may have with them, the present ones counted."""
     new_limit: int | None = None
     """Fewer, for gangs that have not asked yet: the pool did not get that many lately."""
+    limited_until: float = 0.0
+    """Until when that holds, in seconds since the epoch."""
+    limited_why: str = ""
+    """What the autoscaler said last of nodes that did not come."""
 
     @property
     def pool(self) -> str:

@@ -15,7 +15,9 @@ T0 = 1_700_000_000.0
 
 
 def backoff(zone: str) -> NodeBackoff:
-    return NodeBackoff(pool="h100", zone=zone, pool_nodes=5, until=T0, timeouts=2)
+    return NodeBackoff(
+        pool="h100", zone=zone, pool_nodes=5, until=T0, timeouts=2, why="no capacity"
+    )
 
 
 def test_a_new_leader_knows_what_the_one_before_has_learned() -> None:
