@@ -148,28 +148,31 @@ class NodeRequests:
             now=now,
         )
         for demand, end in after.ended:
-            if demand.started_at is not None:
-                took = demand.started_at - demand.asked_at
-                times = self._known.times.with_time(demand.pool, took)
-                self._known = replace(self._known, times=times)
-            self._metrics.node_requests.labels(demand.pool, str(end)).inc()
-            log.info(
-                "nodes_no_longer_asked",
-                job=demand.key,
-                pool=demand.pool,
-                zone=demand.zone,
-                nodes=demand.nodes,
-                why=str(end),
-                after_seconds=round(now - demand.asked_at, 1),
-            )
-            if end is not DemandEnd.STARTED:
-                self._wake_scheduler()  # it may be asked for elsewhere
+            self._note_end(demand, end, now=now)
         if after.demands != before:
             self._demands = after.demands
             self._wake.set()
         for demand in after.demands.open:
             if demand.started_at == now:
                 await self._withdraw(demand)
+
+    def _note_end(self, demand: NodeDemand, end: DemandEnd, *, now: float) -> None:
+        if demand.started_at is not None:
+            took = demand.started_at - demand.asked_at
+            times = self._known.times.with_time(demand.pool, took)
+            self._known = replace(self._known, times=times)
+        self._metrics.node_requests.labels(demand.pool, str(end)).inc()
+        log.info(
+            "nodes_no_longer_asked",
+            job=demand.key,
+            pool=demand.pool,
+            zone=demand.zone,
+            nodes=demand.nodes,
+            why=str(end),
+            after_seconds=round(now - demand.asked_at, 1),
+        )
+        if end is not DemandEnd.STARTED:
+            self._wake_scheduler()  # it may be asked for elsewhere
 
     async def _keep(
         self,
