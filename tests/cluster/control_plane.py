@@ -189,6 +189,9 @@ def _api_server(keys: Path, place: Place, *, fake_nodes: bool) -> list[str]:
         # node names do not resolve here: logs and exec go by address
         "--kubelet-preferred-address-types=InternalIP",
         f"--cert-dir={keys}",
+        # 1.37 serves them by itself; nobody but Drumline acts on them here
+        "--feature-gates=DRADeviceTaintRules=true",
+        "--runtime-config=resource.k8s.io/v1beta2=true",
     ]
 
 

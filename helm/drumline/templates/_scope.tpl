@@ -44,6 +44,9 @@
 - apiGroups: [resource.k8s.io]
   resources: [resourceclaims/status, resourceclaims/binding] # binding: allocation, since 1.36
   verbs: [patch, update]
+- apiGroups: [resource.nvidia.com]
+  resources: [computedomains] # of jobs with spec.computeDomain
+  verbs: [create, get]
 - apiGroups: [""]
   resources: [pods/status] # which claim stands for its GPUs
   verbs: [patch]

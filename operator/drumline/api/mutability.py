@@ -21,6 +21,7 @@ ONLY_WHILE_SUSPENDED: Final = (
     "gpuPool",
     "gpuPools",
     "topology",
+    "computeDomain",
     "group",
     "after",
     "user",

@@ -172,6 +172,18 @@ RULES_OF_THE_SPEC: Final = (
         field_path=".gpusPerNode",
     ),
     _rule(
+        "!has(self.computeDomain) || self.nodes > 1",
+        holds=lambda spec: spec.compute_domain is None or spec.nodes > 1,
+        message="computeDomain joins the GPUs of several nodes; remove it, or raise nodes",
+        field_path=".computeDomain",
+    ),
+    _rule(
+        "!has(self.computeDomain) || !has(self.gpuPartition)",
+        holds=lambda spec: spec.compute_domain is None or spec.gpu_partition is None,
+        message="computeDomain joins whole GPUs; remove it, or gpuPartition",
+        field_path=".computeDomain",
+    ),
+    _rule(
         "!has(self.gpuPools) || self.gpuPools.all(one,"
         " self.gpuPools.exists_one(other, other == one))",
         holds=_pools_are_distinct,

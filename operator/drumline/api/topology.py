@@ -27,6 +27,10 @@ class SliceRequest(ApiModel):
     """Whether the job waits otherwise; false: as far as it can be had now. Default: true."""
 
 
+class ComputeDomainSpec(ApiModel):
+    """NVLink between nodes."""
+
+
 class TopologyRequest(ApiModel):
     """Where in the network the gang must or should sit; level names come from the GpuPool."""
 

@@ -33,7 +33,7 @@ from drumline.api.podtemplate import PodTemplate, ResourceList, Toleration
 from drumline.api.role import MAX_ROLES, RoleSpec
 from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
 from drumline.api.sweep import SweepSpec
-from drumline.api.topology import SliceRequest, TopologyRequest
+from drumline.api.topology import ComputeDomainSpec, SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
 
 __all__ = [
@@ -246,6 +246,10 @@ class TrainingJobSpec(ApiModel):
     topology: TopologyRequest | None = None
     """Where in the network the gang must or should sit, and which pods belong together. Changes
     only while suspended."""
+    compute_domain: ComputeDomainSpec | None = None
+    """{}: a ComputeDomain of NVIDIA's DRA driver for the job, and one of its channels for each pod
+    with GPUs, so that NVLink reaches from node to node (GB200, GB300). Needs the chart's
+    dynamicResources.enabled. Absent: NVLink ends at the node. Changes only while suspended."""
     group: GroupSpec | None = None
     """Other jobs with which this one starts together or not at all. Changes only while
     suspended."""

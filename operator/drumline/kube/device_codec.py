@@ -12,10 +12,24 @@ import msgspec
 
 from drumline.kube import wire
 from drumline.kube.codec import decoded, taint_view
-from drumline.kube.device_views import DeviceName, DeviceSliceView, DeviceView, ResourceClaimView
+from drumline.kube.device_views import (
+    ChannelRequest,
+    DeviceName,
+    DeviceSliceView,
+    DeviceTaintRuleView,
+    DeviceView,
+    ResourceClaimView,
+)
 
 EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim that stands for an extended resource."""
+
+
+POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
+"""Annotation of a claim made from a template: what its pod calls it."""
+CHANNEL_DRIVER: Final = "compute-domain.nvidia.com"
+_CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
+_CHANNEL_CONFIG: Final = "ComputeDomainChannelConfig"
 
 
 class _DeviceWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -24,6 +38,7 @@ class _DeviceWire(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 class _DeviceAttribute(_DeviceWire, frozen=True, gc=False):
     string: str | None = None
+    int_: int | None = msgspec.field(default=None, name="int")
 
 
 class _Device(_DeviceWire, frozen=True, gc=False):
@@ -70,13 +85,68 @@ class _WireClaimStatus(_DeviceWire, frozen=True, gc=False):
     allocation: _Allocation | None = None
 
 
+class _Exactly(_DeviceWire, frozen=True, gc=False):
+    device_class_name: str
+    allocation_mode: str = "ExactCount"
+    count: int = 1
+    admin_access: bool | None = None
+    selectors: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Request(_DeviceWire, frozen=True, gc=False):
+    name: str
+    exactly: _Exactly | None = None
+
+
+class _Opaque(_DeviceWire, frozen=True, gc=False):
+    driver: str
+    parameters: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Config(_DeviceWire, frozen=True, gc=False):
+    opaque: _Opaque | None = None
+
+
+class _Requests(_DeviceWire, frozen=True, gc=False):
+    requests: list[_Request] | None = None
+    config: list[_Config] | None = None
+
+
+class _WireClaimSpec(_DeviceWire, frozen=True, gc=False):
+    devices: _Requests | None = None
+
+
+class _ChannelConfig(msgspec.Struct, frozen=True, gc=False):
+    kind: str = ""
+    domain: str = msgspec.field(default="", name="domainID")
+
+
 class _WireClaim(_DeviceWire, frozen=True, gc=False):
     metadata: wire.Metadata
+    spec: _WireClaimSpec = _WireClaimSpec()
     status: _WireClaimStatus = _WireClaimStatus()
+
+
+class _TaintSelector(_DeviceWire, frozen=True, gc=False):
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+
+
+class _WireTaintRuleSpec(_DeviceWire, frozen=True, gc=False):
+    taint: wire.Taint
+    device_selector: _TaintSelector | None = None
+
+
+class _WireTaintRule(_DeviceWire, frozen=True, gc=False):
+    metadata: wire.Metadata
+    spec: _WireTaintRuleSpec
 
 
 _slice_decoder: Final = msgspec.json.Decoder(_WireSlice)
 _claim_decoder: Final = msgspec.json.Decoder(_WireClaim)
+_channel_decoder: Final = msgspec.json.Decoder(_ChannelConfig)
+_taint_rule_decoder: Final = msgspec.json.Decoder(_WireTaintRule)
 
 
 def device_slice(raw: bytes | msgspec.Raw) -> DeviceSliceView:
@@ -110,6 +180,7 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
     metadata, allocation = document.metadata, document.status.allocation
     results = (allocation.devices.results if allocation and allocation.devices else None) or ()
     owners = (owner.uid for owner in metadata.owner_references or () if owner.controller)
+    annotations = metadata.annotations or {}
     return ResourceClaimView(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -121,15 +192,63 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
             for result in results
             if not result.admin_access
         ),
-        is_extended=(metadata.annotations or {}).get(EXTENDED_CLAIM) == "true",
+        is_extended=annotations.get(EXTENDED_CLAIM) == "true",
+        pod_claim=annotations.get(POD_CLAIM_NAME, ""),
+        channel=_channel(document.spec.devices),
+    )
+
+
+def _channel(devices: _Requests | None) -> ChannelRequest | None:
+    """The channel that a claim asks for; None if it asks for anything else, or for more."""
+    requests = (devices.requests if devices else None) or ()
+    configs = (devices.config if devices else None) or ()
+    if len(requests) != 1 or len(configs) != 1:
+        return None
+    (request,), (config,) = requests, configs
+    exactly, opaque = request.exactly, config.opaque
+    if exactly is None or opaque is None or opaque.driver != CHANNEL_DRIVER:
+        return None
+    if exactly != _Exactly(device_class_name=_CHANNEL_CLASS):
+        return None
+    try:
+        read = _channel_decoder.decode(opaque.parameters)
+    except msgspec.MsgspecError:
+        return None
+    if read.kind != _CHANNEL_CONFIG or not read.domain:
+        return None
+    return ChannelRequest(
+        request=request.name, domain=read.domain, parameters=bytes(opaque.parameters)
+    )
+
+
+def device_taint_rule(raw: bytes | msgspec.Raw) -> DeviceTaintRuleView:
+    """One DeviceTaintRule.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    document = decoded(_taint_rule_decoder, raw)
+    metadata, selector = document.metadata, document.spec.device_selector
+    chosen = selector or _TaintSelector()
+    return DeviceTaintRuleView(
+        name=metadata.name,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        taint=taint_view(document.spec.taint),
+        driver=chosen.driver,
+        pool=chosen.pool,
+        device=chosen.device,
+        selects=selector is not None,
     )
 
 
 def _device_view(device: _Device) -> DeviceView:
-    kind = (device.attributes or {}).get("type")
+    attributes = device.attributes or {}
+    kind, number = attributes.get("type"), attributes.get("id")
     return DeviceView(
         name=device.name,
         kind=(kind.string if kind is not None else None) or "",
+        number=-1 if number is None or number.int_ is None else number.int_,
         is_shared=bool(device.allow_multiple_allocations),
         taints=tuple(map(taint_view, device.taints or ())),
     )

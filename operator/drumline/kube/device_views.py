@@ -22,13 +22,15 @@ class DeviceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Attributes:
         name: Its name in the pool.
-        kind: Its attribute `type`: gpu, mig, ...; empty where it has none.
+        kind: Its attribute `type`: gpu, mig, channel, ...; empty where it has none.
+        number: Its attribute `id`, -1 where it has none.
         is_shared: Whether several claims may have it at once.
         taints: What a claim must tolerate.
     """
 
     name: str
     kind: str = ""
+    number: int = -1
     is_shared: bool = False
     taints: tuple[TaintView, ...] = ()
 
@@ -57,6 +59,47 @@ class DeviceSliceView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     devices: tuple[DeviceView, ...] = ()
 
 
+class DeviceTaintRuleView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """One DeviceTaintRule: a taint that an administrator puts on devices.
+
+    Attributes:
+        taint: What the devices get.
+        driver: Only devices of this driver; None: of any.
+        pool: Only devices of pools of this name; None: of any.
+        device: Only devices of this name; None: of any.
+        selects: Whether it names devices at all; one without a selector names none.
+    """
+
+    name: str
+    uid: str
+    resource_version: str
+    namespace: str = ""
+    taint: TaintView
+    driver: str | None = None
+    pool: str | None = None
+    device: str | None = None
+    selects: bool = True
+
+    def matches(self, name: DeviceName) -> bool:
+        """Whether the device has the taint."""
+        wanted = ((self.driver, name.driver), (self.pool, name.pool), (self.device, name.device))
+        return self.selects and all(value in (None, actual) for value, actual in wanted)
+
+
+class ChannelRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a claim asks for that asks for one channel of a ComputeDomain, and for nothing else.
+
+    Attributes:
+        request: The name of the request in the claim.
+        domain: The uid of the ComputeDomain.
+        parameters: What the driver gets to read, as JSON.
+    """
+
+    request: str
+    domain: str
+    parameters: bytes
+
+
 class ResourceClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One ResourceClaim.
 
@@ -64,6 +107,8 @@ class ResourceClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         owner_uid: The uid of its controller, empty if it has none.
         devices: What is allocated to it; empty: nothing yet.
         is_extended: Whether it stands for an extended resource that its pod requests (KEP-5004).
+        pod_claim: What its pod calls it, where it was made from a template for a pod.
+        channel: The channel that it asks for; None: something else.
     """
 
     namespace: str
@@ -73,3 +118,5 @@ class ResourceClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owner_uid: str = ""
     devices: tuple[DeviceName, ...] = ()
     is_extended: bool = False
+    pod_claim: str = ""
+    channel: ChannelRequest | None = None

@@ -114,6 +114,24 @@ RESOURCE_SLICES: Final = _grouped(
     "resource.k8s.io", "resourceslices", "ResourceSlice", namespaced=False
 )
 RESOURCE_CLAIMS: Final = _grouped("resource.k8s.io", "resourceclaims", "ResourceClaim")
+DEVICE_TAINT_RULES: Final = tuple(
+    Resource(
+        group="resource.k8s.io",
+        version=version,
+        plural="devicetaintrules",
+        kind="DeviceTaintRule",
+        namespaced=False,
+    )
+    for version in ("v1", "v1beta2")
+)
+"""In versions with the same fields: Kubernetes 1.37 serves the first, 1.36 the other if told to."""
+COMPUTE_DOMAINS: Final = Resource(
+    group="resource.nvidia.com",
+    version="v1beta1",
+    plural="computedomains",
+    kind="ComputeDomain",
+    namespaced=True,
+)
 JOBS: Final = _grouped("batch", "jobs", "Job")
 JOB_SETS: Final = Resource(
     group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet", namespaced=True

@@ -9,6 +9,7 @@ kubelet has actuated yet.
 
 from __future__ import annotations
 
+from drumline.api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
 from drumline.kube.quantity import amount
 from drumline.kube.wire import Container, PodSpec, Quantities
 
@@ -17,6 +18,8 @@ Amounts = dict[str, int]
 
 def pod_requests(spec: PodSpec) -> Amounts:
     """The pod's requests by resource name: CPU in thousandths, all others in whole units.
+
+    A claim for a channel of a ComputeDomain is none for Kubernetes; it counts as one here.
 
     Raises:
         ValueError: One of them is no quantity.
@@ -30,6 +33,8 @@ def pod_requests(spec: PodSpec) -> Amounts:
         together |= _parsed(spec.resources.requests)
     if spec.overhead:
         _add(together, _parsed(spec.overhead))
+    if any(claim.name == POD_CLAIM_CHANNEL for claim in spec.resource_claims or ()):
+        together[RESOURCE_CHANNEL] = 1
     return together
 
 

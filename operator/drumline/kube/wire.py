@@ -120,6 +120,12 @@ class Affinity(_Wire, frozen=True, gc=False):
     node_affinity: PodNodeAffinity | None = None
 
 
+class PodClaim(_Wire, frozen=True, gc=False):
+    """A claim of a pod's."""
+
+    name: str
+
+
 class PodSpec(_Wire, frozen=True, gc=False):
     """A pod's spec. What is raw is decoded only of pods that wait for a queue."""
 
@@ -127,6 +133,7 @@ class PodSpec(_Wire, frozen=True, gc=False):
     init_containers: list[Container] | None = None
     overhead: Quantities | None = None
     resources: ResourceRequirements | None = None
+    resource_claims: list[PodClaim] | None = None
     node_name: str = ""
     scheduling_gates: list[SchedulingGate] | None = None
     priority: int | None = None

@@ -110,6 +110,23 @@ JOBS = [
         gpusPerNode=2,
     ),
     job(
+        "a compute domain of one node",
+        "spec.computeDomain",
+        "joins the GPUs of several nodes",
+        nodes=1,
+        computeDomain={},
+    ),
+    job(
+        "a compute domain of partitions",
+        "spec.computeDomain",
+        "joins whole GPUs",
+        nodes=2,
+        gpuPool="mixed",
+        gpuPartition="nvidia.com/mig-1g.10gb",
+        gpusPerNode=1,
+        computeDomain={},
+    ),
+    job(
         "no least node", "spec.minNodes", "greater than or equal to 1", **{**ELASTIC, "minNodes": 0}
     ),
     job("more least nodes than nodes", "spec.minNodes", "lower it", **{**ELASTIC, "minNodes": 5}),

@@ -390,6 +390,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
             ],
         },
     ),
+    "a job with a compute domain": manifest("TrainingJob", nodes=2, computeDomain={}),
     "a job on a partition": manifest(
         "TrainingJob", gpuPool="mixed", gpuPartition="nvidia.com/mig-1g.10gb", gpusPerNode=1
     ),

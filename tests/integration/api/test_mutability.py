@@ -54,6 +54,7 @@ WHILE_SUSPENDED: dict[str, Json] = {
     "user": {"user": "ann"},
     "topology": {"topology": {"required": "block"}},
     "topology removed": {"topology": None},
+    "computeDomain": {"computeDomain": {}},
     "nodes": {"nodes": 4},
     "minNodes": {"minNodes": 1},
     "gpusPerNode": {"gpusPerNode": 4},

@@ -6,18 +6,16 @@ are played: the test publishes the slices, KWOK runs what is bound.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.kwok import fake_node
-from tests.integration.operator.chart_rights import token_of
 from tests.integration.operator.conftest import Site, next_nodes
-from tests.integration.operator.proxy import Proxy
+from tests.integration.operator.dra import allocating_operator
 from tests.kube import Json, Kube, phase_is, reason_is
-from tests.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.usefixtures("no_operator")
 
@@ -57,20 +55,10 @@ def devices(site: Site, api: Kube, tmp_path: Path) -> Iterator[Site]:
         api.ensure(manifest)
     quotas = [{"gpuPool": name, "nominalGpus": 8}]
     api.patch("trainingqueues", site.queue, {"spec": {"quotas": quotas}})
-    with (
-        token_of(api, "drumline-operator", "dynamicResources.enabled=true") as token,
-        Proxy(api.kubeconfig, tmp_path, token=token) as proxy,
-    ):
-        operator = OperatorProcess(
-            kubeconfig=proxy.kubeconfig,
-            folder=tmp_path,
-            settings={"DRUMLINE_DYNAMIC_RESOURCES": "true"},
-        )
-        operator.start()
+    with allocating_operator(api, tmp_path):
         try:
             yield replace(site, pool=name, nodes=(host,))
         finally:
-            operator.stop()
             for job in api.list("trainingjobs", site.namespace):
                 api.delete("trainingjobs", job["metadata"]["name"], site.namespace)
             for plural, gone in (
@@ -80,7 +68,6 @@ def devices(site: Site, api: Kube, tmp_path: Path) -> Iterator[Site]:
                 ("deviceclasses", DRIVER),
             ):
                 api.delete(plural, gone)
-        assert proxy.refused == []
 
 
 def a_slice(host: str) -> Json:
@@ -132,3 +119,27 @@ def test_each_pod_gets_devices_of_its_own_and_a_job_waits_for_the_tainted_one(
     devices.end_pods("pair")
     devices.wait("late", phase_is("Running"), seconds=120)
     assert devices_of(claim_of(devices, "late")) < pair
+
+
+def test_a_job_waits_for_devices_that_an_administrator_has_tainted(devices: Site) -> None:
+    rule: Json = {
+        "apiVersion": "resource.k8s.io/v1beta2",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": devices.pool},
+        "spec": {
+            "deviceSelector": {"driver": DRIVER, "pool": devices.nodes[0]},
+            "taint": {"key": "example.com/repair", "effect": "NoSchedule"},
+        },
+    }
+    devices.kube.ensure(rule)
+    try:
+        devices.kube.wait("gpupools", devices.pool, None, total_gpus(0), seconds=120)
+        devices.submit("early")
+        devices.wait("early", reason_is("ExceedsCluster"), seconds=120)
+    finally:
+        devices.kube.delete("devicetaintrules", devices.pool)
+    devices.wait("early", phase_is("Running"), seconds=120)
+
+
+def total_gpus(count: int) -> Callable[[Json | None], bool]:
+    return lambda pool: pool is not None and pool.get("status", {}).get("totalGpus") == count

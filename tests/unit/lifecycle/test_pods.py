@@ -14,10 +14,12 @@ import pytest
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
 from drumline.controller.conversion.jobs import gang_of
+from drumline.lifecycle.manifests.compute_domains import compute_domain
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
 from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus, largest_hardware
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.roles import has_channel
 from drumline_trainer.config import TrainerConfig
 from tests.builders import a_job, admitted, with_status
 
@@ -403,6 +405,26 @@ def test_a_pod_that_gets_its_gpus_by_a_claim_is_not_bound_before() -> None:
     assert pod["metadata"]["annotations"]["drumline.dev/node"] == "node-b"
     limits = pod["spec"]["containers"][0]["resources"]["limits"]
     assert limits["nvidia.com/gpu"] == "2"
+
+
+def test_a_pod_of_a_compute_domain_claims_a_channel_and_is_not_bound_before() -> None:
+    job = admitted(a_job(computeDomain={}))
+    pod = manifest(job)
+    domain = compute_domain(job)
+    template = domain["spec"]["channel"]["resourceClaimTemplate"]["name"]
+    claim = {"name": "drumline-channel", "resourceClaimTemplateName": template}
+    assert pod["spec"]["resourceClaims"] == [claim]
+    assert pod["spec"]["containers"][0]["resources"]["claims"] == [{"name": "drumline-channel"}]
+    assert "nodeName" not in pod["spec"]
+    assert pod["spec"]["schedulerName"] == "drumline.dev/devices"
+    assert domain["metadata"]["ownerReferences"][0]["uid"] == job.uid
+    assert "resourceClaims" not in manifest(admitted(a_job()))["spec"]
+
+
+def test_a_role_without_gpus_needs_no_channel() -> None:
+    evaluator = {"name": "evaluator", "nodes": 1, "gpusPerNode": 0, "command": ["true"]}
+    spec = a_job(computeDomain={}, trainer=None, template={"image": "any:1"}, roles=[evaluator])
+    assert [has_channel(spec.spec, index) for index in (0, 1, 2)] == [True, True, False]
 
 
 def qos_class(pod: Json) -> str:

@@ -29,8 +29,14 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.conversion.jobs import job_of
 from drumline.controller.conversion.node_health import health_of, standings
 from drumline.kube import codec, workloads
-from drumline.kube.device_codec import device_slice, resource_claim
-from drumline.kube.kinds import JOB_SETS, JOBS, RESOURCE_CLAIMS, RESOURCE_SLICES
+from drumline.kube.device_codec import device_slice, device_taint_rule, resource_claim
+from drumline.kube.kinds import (
+    DEVICE_TAINT_RULES,
+    JOB_SETS,
+    JOBS,
+    RESOURCE_CLAIMS,
+    RESOURCE_SLICES,
+)
 from drumline.kube.views import PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
@@ -54,11 +60,12 @@ _GROUPS: Final = {
     JOB_SETS.kind: JOB_SETS.group,
     RESOURCE_SLICES.kind: RESOURCE_SLICES.group,
     RESOURCE_CLAIMS.kind: RESOURCE_CLAIMS.group,
+    DEVICE_TAINT_RULES[0].kind: DEVICE_TAINT_RULES[0].group,
 }
 _NAMESPACED: Final = frozenset(
     {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind}
 )
-_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind)
+_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, DEVICE_TAINT_RULES[0].kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -273,6 +280,11 @@ def _claim(state: ClusterCache, manifest: ManifestDocument) -> None:
     nodes.devices_changed(nodes.devices.on_claim(None, _decoded(manifest, resource_claim)))
 
 
+def _taint_rule(state: ClusterCache, manifest: ManifestDocument) -> None:
+    nodes = state.nodes
+    nodes.devices_changed(nodes.devices.on_taint_rule(None, _decoded(manifest, device_taint_rule)))
+
+
 _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     "Namespace": _namespace,
     "Node": _node,
@@ -285,6 +297,7 @@ _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     JOB_SETS.kind: _workload,
     RESOURCE_SLICES.kind: _slice,
     RESOURCE_CLAIMS.kind: _claim,
+    DEVICE_TAINT_RULES[0].kind: _taint_rule,
 }
 
 

@@ -16,6 +16,7 @@ from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import (
+    DEVICE_TAINT_RULES,
     GPU_POOLS,
     JOB_SETS,
     JOBS,
@@ -37,6 +38,7 @@ _WHERE_ALLOWED: Final = (
     (JOB_SETS, LABEL_QUEUE),
     (RESOURCE_SLICES, ""),
     (RESOURCE_CLAIMS, ""),
+    *((rules, "") for rules in DEVICE_TAINT_RULES),
 )
 """Without these a cycle says what it misses, or nothing waits by them."""
 _SOURCE: Final = "the cluster"

@@ -97,6 +97,7 @@ class WarmCaches:
 
     async def fill(self, group: asyncio.TaskGroup) -> None:
         """Start the informers in `group`; returns when every cache holds a whole list."""
+        self.informers = await self.informers.with_taint_rules(self._client, metrics=self._metrics)
         if self._admits_workloads:
             self.informers = await self.informers.with_workloads(
                 self._client, metrics=self._metrics, scope=self.scope

@@ -1,7 +1,8 @@
 """The devices of nodes that drivers publish for Dynamic Resource Allocation, and who has them.
 
 A node's usable devices of a driver are those of complete pools in their newest generation that are
-whole, are not tainted and are had by no claim that somebody else allocated. Claims that stand for
+whole, are not tainted (by the driver or by an administrator's DeviceTaintRule) and are had by no
+claim that somebody else allocated. Claims that stand for
 extended resources (KEP-5004) belong to pods that request these, so the pods' requests count them.
 Any claim can say that it is one. So of the devices that claims of a pod have, no more are believed
 to be counted by its requests than it requests; the others are had by somebody else.
@@ -14,10 +15,17 @@ to be counted by its requests than it requests; the others are had by somebody e
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
-from drumline.kube.device_views import DeviceName, DeviceSliceView, DeviceView, ResourceClaimView
+from drumline.kube.device_codec import CHANNEL_DRIVER
+from drumline.kube.device_views import (
+    DeviceName,
+    DeviceSliceView,
+    DeviceTaintRuleView,
+    DeviceView,
+    ResourceClaimView,
+)
 from drumline.kube.views import Key, TaintView
 
 _WHOLE = frozenset({"", "gpu"})
@@ -26,10 +34,11 @@ _HARD = frozenset({"NoSchedule", "NoExecute"})
 
 
 class _Published(NamedTuple):
-    """A device, and what its driver says of it."""
+    """A device, what its driver says of it, and its taints: the driver's and those of rules."""
 
     name: DeviceName
     view: DeviceView
+    taints: tuple[TaintView, ...]
 
 
 class DeviceCache:
@@ -40,7 +49,10 @@ class DeviceCache:
         """By node and name of the slice."""
         self._nodes: dict[tuple[str, str], set[str]] = defaultdict(set)
         """By driver and pool: nodes that have, or had, devices of it."""
+        self._taint_rules: dict[str, DeviceTaintRuleView] = {}
         self._claims: dict[Key, ResourceClaimView] = {}
+        self._of_pods: dict[tuple[str, str], Key] = {}
+        """By uid of a pod and what it calls it: the claim that was made for it from a template."""
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
         """By claim: allocations that were written and not seen yet."""
@@ -57,6 +69,26 @@ class DeviceCache:
             self._nodes[new.driver, new.pool].add(new.node_name)
         return {view.node_name for view in (old, new) if view is not None and view.node_name}
 
+    def on_taint_rule(
+        self, old: DeviceTaintRuleView | None, new: DeviceTaintRuleView | None
+    ) -> set[str]:
+        """Take in an event of a DeviceTaintRule; returns the nodes with devices that it is about.
+
+        O(devices of the cluster): administrators write few, and seldom.
+        """
+        rules = [view for view in (old, new) if view is not None]
+        for view in rules:
+            self._taint_rules.pop(view.name, None)
+        if new is not None:
+            self._taint_rules[new.name] = new
+        return {
+            node
+            for node in self._slices
+            if node
+            for each in self._published(node)
+            if any(rule.matches(each.name) for rule in rules)
+        }
+
     def on_claim(self, old: ResourceClaimView | None, new: ResourceClaimView | None) -> set[str]:
         """Take in an event of a ResourceClaim; returns the nodes whose devices it has or had."""
         view = new or old
@@ -66,8 +98,12 @@ class DeviceCache:
         for device in old.devices if old is not None else ():
             self._holders.pop(device, None)
         self._claims.pop(key, None)
+        if old is not None:
+            self._of_pods.pop((old.owner_uid, old.pod_claim), None)
         if new is not None:
             self._claims[key] = new
+            if new.pod_claim:
+                self._of_pods[new.owner_uid, new.pod_claim] = key
             self._holders |= dict.fromkeys(new.devices, new)
         if new is None or new.devices:
             self._assumed.pop(key, None)
@@ -85,6 +121,11 @@ class DeviceCache:
     def claim(self, key: Key) -> ResourceClaimView | None:
         """A claim as last seen."""
         return self._claims.get(key)
+
+    def claim_of(self, pod_uid: str, name: str) -> ResourceClaimView | None:
+        """The claim of a pod that it calls so, once it was made from its template."""
+        key = self._of_pods.get((pod_uid, name))
+        return None if key is None else self._claims.get(key)
 
     def drivers(self, node: str) -> set[str]:
         """The drivers that publish whole devices of a node."""
@@ -112,10 +153,32 @@ class DeviceCache:
                 usable += 1
         return usable
 
+    def channels(self, node: str, *, pods: Collection[str]) -> int:
+        """How many channels pods of jobs may have there, or have.
+
+        Args:
+            node: its name.
+            pods: the uids of the pods there that count a channel.
+        """
+        holders = (self._holders.get(channel) for channel in self._channels(node))
+        return sum(
+            holder is None
+            or holder.owner_uid in pods
+            or Key(holder.namespace, holder.name) in self._allocated
+            for holder in holders
+        )
+
+    def free_channels(self, node: str) -> list[DeviceName]:
+        """The channels that nobody has."""
+        return self._free(self._channels(node))
+
     def free(self, node: str, *, driver: str) -> list[DeviceName]:
         """The devices that nobody has, by name."""
+        return self._free(self._untainted(node, driver=driver))
+
+    def _free(self, devices: Iterable[DeviceName]) -> list[DeviceName]:
         taken = self._holders.keys() | {name for names in self._assumed.values() for name in names}
-        return sorted(set(self._untainted(node, driver=driver)) - taken)
+        return sorted(set(devices) - taken)
 
     def taints(self, node: str) -> Iterable[TaintView]:
         """The taints of the whole devices there, each once."""
@@ -123,7 +186,7 @@ class DeviceCache:
             (taint.key, taint.value, taint.effect): taint
             for each in self._published(node)
             if each.view.kind in _WHOLE and _is_gpu(each.name.driver)
-            for taint in each.view.taints
+            for taint in each.taints
         }
         return named.values()
 
@@ -148,10 +211,18 @@ class DeviceCache:
         return [
             each.name
             for each in self._published(node)
-            if each.name.driver == driver
-            and each.view.kind in _WHOLE
-            and not each.view.is_shared
-            and not any(taint.effect in _HARD for taint in each.view.taints)
+            if each.name.driver == driver and each.view.kind in _WHOLE and _is_usable(each)
+        ]
+
+    def _channels(self, node: str) -> list[DeviceName]:
+        """Those that the driver's class for pods selects: the first of the node."""
+        return [
+            each.name
+            for each in self._published(node)
+            if each.name.driver == CHANNEL_DRIVER
+            and each.view.kind == "channel"
+            and each.view.number == 0
+            and _is_usable(each)
         ]
 
     def _published(self, node: str) -> list[_Published]:
@@ -165,11 +236,19 @@ class DeviceCache:
             current = [each for each in slices if each.generation == newest]
             if len(current) == current[0].slices:
                 published += (
-                    _Published(DeviceName(driver, pool, device.name), device)
+                    self._with_taints(DeviceName(driver, pool, device.name), device)
                     for each in current
                     for device in each.devices
                 )
         return published
+
+    def _with_taints(self, name: DeviceName, view: DeviceView) -> _Published:
+        rules = (rule.taint for rule in self._taint_rules.values() if rule.matches(name))
+        return _Published(name, view, (*view.taints, *rules))
+
+
+def _is_usable(device: _Published) -> bool:
+    return not device.view.is_shared and not any(taint.effect in _HARD for taint in device.taints)
 
 
 def _is_gpu(driver: str) -> bool:

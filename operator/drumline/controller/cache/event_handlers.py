@@ -9,7 +9,7 @@ from drumline.api.base import LABEL_JOB
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.informers import Informers
 from drumline.controller.cache.scheduled_state import scheduled_state
-from drumline.kube.device_views import DeviceSliceView, ResourceClaimView
+from drumline.kube.device_views import DeviceSliceView, DeviceTaintRuleView, ResourceClaimView
 from drumline.kube.informer import Informer
 from drumline.kube.store import Change, Event
 from drumline.kube.views import (
@@ -68,9 +68,10 @@ class EventHandlers:
             self.follow(workloads)
         informers.namespaces.subscribe(self._on_namespace)
         if informers.devices is not None:
-            slices, claims = informers.devices
-            slices.subscribe(self._on_slice)
-            claims.subscribe(self._on_claim)
+            informers.devices.slices.subscribe(self._on_slice)
+            informers.devices.claims.subscribe(self._on_claim)
+            if informers.devices.taint_rules is not None:
+                informers.devices.taint_rules.subscribe(self._on_taint_rule)
 
     def _on_job(self, event: Event[TrainingJobView]) -> None:
         old, new = _sides(event)
@@ -118,6 +119,9 @@ class EventHandlers:
 
     def _on_slice(self, event: Event[DeviceSliceView]) -> None:
         self._devices_changed(self._state.nodes.devices.on_slice(*_sides(event)))
+
+    def _on_taint_rule(self, event: Event[DeviceTaintRuleView]) -> None:
+        self._devices_changed(self._state.nodes.devices.on_taint_rule(*_sides(event)))
 
     def _on_claim(self, event: Event[ResourceClaimView]) -> None:
         self._devices_changed(self._state.nodes.devices.on_claim(*_sides(event)))

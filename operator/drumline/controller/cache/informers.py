@@ -12,10 +12,11 @@ from typing import Any, TypeVar
 from drumline.api.base import LABEL_QUEUE
 from drumline.kube import codec, device_codec, reads, workloads
 from drumline.kube.client import KubeClient
-from drumline.kube.device_views import DeviceSliceView, ResourceClaimView
+from drumline.kube.device_views import DeviceSliceView, DeviceTaintRuleView, ResourceClaimView
 from drumline.kube.errors import Forbidden, KubeError, NotFound, Unreadable
 from drumline.kube.informer import Informer, Quarantined, Selection
 from drumline.kube.kinds import (
+    DEVICE_TAINT_RULES,
     GPU_POOLS,
     JOB_SETS,
     JOBS,
@@ -49,6 +50,21 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceInformers:
+    """Of Dynamic Resource Allocation."""
+
+    slices: Informer[DeviceSliceView]
+    claims: Informer[ResourceClaimView]
+    taint_rules: Informer[DeviceTaintRuleView] | None = None
+    """None: the API server does not serve them."""
+
+    def all(self) -> tuple[Informer[Any], ...]:
+        """All of them."""
+        rules = () if self.taint_rules is None else (self.taint_rules,)
+        return (self.slices, self.claims, *rules)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Informers:
     """One cache a kind."""
 
@@ -60,8 +76,8 @@ class Informers:
     nodes: Informer[NodeView]
     priority_classes: Informer[PriorityClassView]
     namespaces: Informer[NamespaceView]
-    devices: tuple[Informer[DeviceSliceView], Informer[ResourceClaimView]] | None = None
-    """Slices and claims; None: Dynamic Resource Allocation is not looked at."""
+    devices: DeviceInformers | None = None
+    """None: Dynamic Resource Allocation is not looked at."""
     workloads: tuple[Informer[WorkloadView], ...] = ()
     """Jobs and JobSets that name a queue, where they wait for it; one for each kind and namespace
     of the scope."""
@@ -110,7 +126,7 @@ class Informers:
             self.nodes,
             self.priority_classes,
             self.namespaces,
-            *(self.devices or ()),
+            *(self.devices.all() if self.devices is not None else ()),
             *self.workloads,
         )
 
@@ -139,6 +155,18 @@ class Informers:
         )
         _measure_ages(made, metrics, kinds=made.workloads)
         return made
+
+    async def with_taint_rules(self, client: KubeClient, *, metrics: Metrics) -> Informers:
+        """With DeviceTaintRules where devices are looked at and a version of them is served now."""
+        if self.devices is None:
+            return self
+        for version in DEVICE_TAINT_RULES:
+            if await _is_served(client, version, namespaces=(None,)):
+                decode = device_codec.device_taint_rule
+                rules = _informer(client, metrics, version, decode, on_forbidden=_warn_of_dra)
+                _measure_ages(self, metrics, kinds=(rules,))
+                return replace(self, devices=replace(self.devices, taint_rules=rules))
+        return self
 
     async def wait_synced(self) -> None:
         """Return once every cache has taken in a whole list."""
@@ -215,13 +243,11 @@ def _warn(namespace: str, error: Unreadable) -> None:
     log.warning("namespace_unreadable", namespace=namespace, why=error.message)
 
 
-def _of_devices(
-    informer: Callable[..., Informer[Any]],
-) -> tuple[Informer[DeviceSliceView], Informer[ResourceClaimView]]:
+def _of_devices(informer: Callable[..., Informer[Any]]) -> DeviceInformers:
     slices, claims = device_codec.device_slice, device_codec.resource_claim
-    return (
-        informer(RESOURCE_SLICES, slices, on_forbidden=_warn_of_dra),
-        informer(RESOURCE_CLAIMS, claims, on_forbidden=_warn_of_dra),
+    return DeviceInformers(
+        slices=informer(RESOURCE_SLICES, slices, on_forbidden=_warn_of_dra),
+        claims=informer(RESOURCE_CLAIMS, claims, on_forbidden=_warn_of_dra),
     )
 
 
@@ -245,7 +271,7 @@ async def _is_served(
         except NotFound:
             return False
         except Forbidden as error:
-            log.warning("workloads_not_read", resource=resource.plural, error=error.message)
+            log.warning("kind_not_read", resource=resource.plural, error=error.message)
             continue
         except KubeError:  # the informer tries again
             return True

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from drumline.api.base import LABEL_JOB, TAINT_PROMISED
+from drumline.api.base import LABEL_JOB, RESOURCE_CHANNEL, TAINT_PROMISED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.devices import DeviceCache
 from drumline.controller.cache.pods import ChargedPod, PodsByRole
@@ -282,6 +282,10 @@ class NodeCache:
             hidden = not self.devices.drivers(view.name)  # nobody watches slices, or none are there
         elif not view.allocatable.get(spec.gpu_resource):
             hidden = bool(self.devices.drivers(view.name))
+        users = {pod.uid for pod in pods if pod.requests.get(RESOURCE_CHANNEL)}
+        if channels := self.devices.channels(view.name, pods=users):
+            amounts = {**view.allocatable, RESOURCE_CHANNEL: channels}
+            view = msgspec.structs.replace(view, allocatable=amounts)
         due = [set_up_by(view, spec), *map(_overdue_at, role.terminating)]
         now = self._clock()
         self._recount_at.pop(view.name, None)

@@ -8,12 +8,13 @@ would start it without devices.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Any, Final
 
 from drumline.api.gpupool import GpuDevices
-from drumline.kube.device_codec import EXTENDED_CLAIM
-from drumline.kube.device_views import DeviceName
+from drumline.kube.device_codec import CHANNEL_DRIVER, EXTENDED_CLAIM
+from drumline.kube.device_views import ChannelRequest, DeviceName
 from drumline.kube.views import PodView
 from drumline.lifecycle.manifests.containers import TRAINER_CONTAINER
 
@@ -56,20 +57,39 @@ def claim_manifest(pod: PodView, *, devices: GpuDevices, count: int) -> Json:
 
 def allocation(pod: PodView, *, node: str, devices: Sequence[DeviceName]) -> Json:
     """The status of a claim to which these devices of a node are allocated, for the pod alone."""
+    return _status(pod, node=node, devices={"results": _results(_REQUEST, devices)})
+
+
+def channel_allocation(
+    pod: PodView, channel: ChannelRequest, *, node: str, devices: Sequence[DeviceName]
+) -> Json:
+    """The same of a claim of a channel: the driver reads in it which domain the channel is of."""
+    config = {
+        "source": "FromClaim",
+        "requests": [channel.request],
+        "opaque": {"driver": CHANNEL_DRIVER, "parameters": json.loads(channel.parameters)},
+    }
+    allocated = {"results": _results(channel.request, devices), "config": [config]}
+    return _status(pod, node=node, devices=allocated)
+
+
+def _results(request: str, devices: Sequence[DeviceName]) -> list[Json]:
+    return [
+        {
+            "request": request,
+            "driver": device.driver,
+            "pool": device.pool,
+            "device": device.device,
+        }
+        for device in devices
+    ]
+
+
+def _status(pod: PodView, *, node: str, devices: Json) -> Json:
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     return {
         "allocation": {
-            "devices": {
-                "results": [
-                    {
-                        "request": _REQUEST,
-                        "driver": device.driver,
-                        "pool": device.pool,
-                        "device": device.device,
-                    }
-                    for device in devices
-                ]
-            },
+            "devices": devices,
             "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [here]}]},
         },
         "reservedFor": [{"resource": "pods", "name": pod.name, "uid": pod.uid}],

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from drumline.api.base import RESOURCE_CHANNEL
 from drumline.api.conditions import Reason
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError, parse, parse_readable
@@ -281,6 +282,8 @@ def _per_pod(
     units = ANY_GPUS if pool is None else GpuUnits.of(pool)
     whole = "" if pool is None else pool.gpu_resource
     requests[job.spec.gpu_partition or whole] = gpus
+    if gpus and job.spec.compute_domain is not None:
+        requests[RESOURCE_CHANNEL] = 1
     return resources_of(requests, units=units, pods=1)
 
 

@@ -1,4 +1,4 @@
-"""Binds the pods whose GPUs are devices: allocates a claim for each, and binds it then.
+"""Binds the pods that get devices, once they have them: GPUs, or a channel of a ComputeDomain.
 
 The scheduler has chosen the node; which of its devices a pod gets is decided here, one pod at a
 time, so no two get the same. Every step is found again in what the API server shows, so after a
@@ -10,30 +10,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
 
-from drumline.api.base import ANNOTATION_NODE, LABEL_JOB
+from drumline.api.base import ANNOTATION_NODE, LABEL_JOB, POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
 from drumline.api.gpupool import GpuDevices
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.pods import is_owned
 from drumline.controller.conversion.admitted import MemberPositions, holds_assignment, positions_of
 from drumline.controller.conversion.devices import (
     allocation,
+    channel_allocation,
     claim_manifest,
     claim_name,
     claim_status_of_pod,
 )
 from drumline.controller.conversion.pods import facts_of
+from drumline.controller.reconciler.claim_allocator import ClaimAllocator
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
-from drumline.kube.codec import Undecodable
-from drumline.kube.device_codec import resource_claim
-from drumline.kube.device_views import DeviceName
+from drumline.kube.codec import Undecodable, custom_object
+from drumline.kube.device_views import ChannelRequest, DeviceName
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound, NotLeader
-from drumline.kube.kinds import PODS, RESOURCE_CLAIMS
+from drumline.kube.kinds import COMPUTE_DOMAINS, PODS, RESOURCE_CLAIMS
 from drumline.kube.views import Key, PodView
+from drumline.lifecycle.manifests.children import child_name
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.roles import gpus_of
+from drumline.lifecycle.model.roles import gpus_of, has_channel
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.reconciler.device_binder")
@@ -46,6 +49,15 @@ class _PoolOfDevices(NamedTuple):
 
     resource: str
     devices: GpuDevices
+
+
+class _Needs(NamedTuple):
+    """What a pod gets by claims: GPUs, a channel, or both."""
+
+    pool: _PoolOfDevices | None
+    """None: a device plugin gives it its GPUs."""
+    channel_of: Job | None
+    """The job of whose ComputeDomain it gets a channel."""
 
 
 class DeviceBinder:
@@ -68,6 +80,9 @@ class DeviceBinder:
         self._state = state
         self._devices = state.nodes.devices
         self._pods = pods
+        self._allocator = ClaimAllocator(client, state.nodes.devices)
+        self._domains: dict[str, str] = {}
+        """By uid of a job: its ComputeDomain's uid, as this look has read it."""
         self._positions: dict[tuple[str, str], MemberPositions] = {}
         """By uid and version of a job: as this look has read them."""
 
@@ -84,22 +99,23 @@ class DeviceBinder:
     async def look(self) -> None:
         """Bring every unbound pod as far as it can go now. O(pods)."""
         self._positions.clear()
+        self._domains.clear()
         for pod in [pod for pod in self._pods() if _is_unbound(pod)]:
-            pool = self._pool_of(pod)
-            if pool is None:
+            needs = self._needs_of(pod)
+            if needs is None:
                 continue
             try:
-                await self._bind(pod, pool)
+                await self._bind(pod, needs)
             except NotLeader:
                 raise
             except (KubeError, Undecodable) as error:
                 log.warning("devices_not_allocated", pod=pod.name, why=str(error))
 
-    def _pool_of(self, pod: PodView) -> _PoolOfDevices | None:
-        """The pool of a member's pod; None: it is no member's, or its place is gone.
+    def _needs_of(self, pod: PodView) -> _Needs | None:
+        """What a member's pod gets by claims; None: it is no member's, or its place is gone.
 
         Anybody who may create pods can write one with the labels, the owner and the node of a
-        member. It is served where it stands for one, with no more GPUs than that one has.
+        member. It is served where it stands for one, with no more than that one has.
         """
         job = self._state.jobs.get(f"{pod.namespace}/{pod.labels.get(LABEL_JOB, '')}")
         if job is None or job.uid != pod.owner_uid or not is_owned(pod):
@@ -108,14 +124,19 @@ class DeviceBinder:
         if facts is None or assignment is None or not holds_assignment(job):
             return None
         spec = self._state.pools.get(assignment.gpu_pool)
-        if spec is None or spec.devices is None:
-            return None
         gpus = gpus_of(job.spec, (facts.index,))
-        if pod.requests.get(spec.gpu_resource, 0) != gpus:
+        if spec is None or pod.requests.get(spec.gpu_resource, 0) != gpus:
+            return None
+        channel = has_channel(job.spec, facts.index)
+        if channel != bool(pod.requests.get(RESOURCE_CHANNEL)):
             return None
         if not self._positions_of(job).has_member(facts):
             return None
-        return _PoolOfDevices(resource=spec.gpu_resource, devices=spec.devices)
+        devices = spec.devices
+        if devices is None and not channel:
+            return None
+        pool = None if devices is None else _PoolOfDevices(spec.gpu_resource, devices)
+        return _Needs(pool=pool, channel_of=job if channel else None)
 
     def _positions_of(self, job: Job) -> MemberPositions:
         """O(members) once for each version of the job in a look."""
@@ -124,10 +145,13 @@ class DeviceBinder:
             self._positions[key] = positions_of(job)
         return self._positions[key]
 
-    async def _bind(self, pod: PodView, pool: _PoolOfDevices) -> None:
-        node, count = pod.annotations[ANNOTATION_NODE], pod.requests.get(pool.resource, 0)
-        if count:
-            if not await self._allocate(pod, pool, node=node, count=count):
+    async def _bind(self, pod: PodView, needs: _Needs) -> None:
+        node = pod.annotations[ANNOTATION_NODE]
+        if needs.channel_of is not None and not await self._allocate_channel(pod, needs.channel_of):
+            return
+        pool = needs.pool
+        if pool is not None and (count := pod.requests.get(pool.resource, 0)):
+            if not await self._allocate_gpus(pod, pool, count=count):
                 return
             await writes.merge_patch(
                 self._client,
@@ -139,20 +163,18 @@ class DeviceBinder:
             )
         await writes.bind(self._client, pod.name, uid=pod.uid, namespace=pod.namespace, node=node)
 
-    async def _allocate(self, pod: PodView, pool: _PoolOfDevices, *, node: str, count: int) -> bool:
+    async def _allocate_gpus(self, pod: PodView, pool: _PoolOfDevices, *, count: int) -> bool:
         """Whether the pod's claim has its devices now."""
-        key = Key(pod.namespace, claim_name(pod))
-        known = self._devices.claim(key)
-        if known is not None and known.owner_uid != pod.uid:
-            return False  # of an earlier pod of this name, which is being deleted
-        if known is not None and known.devices:
-            return True
-        if assumed := self._devices.assumed(key):
-            return await self._allocate_again(pod, key, node=node, devices=assumed)
+        key, node = Key(pod.namespace, claim_name(pod)), pod.annotations[ANNOTATION_NODE]
+        status = partial(_allocation, pod, node)
+        settled = await self._allocator.settled(key, owner_uid=pod.uid, status=status)
+        if settled is not None:
+            return settled
         free = self._devices.free(node, driver=pool.devices.driver)
         if len(free) < count:
             log.info("devices_awaited", pod=pod.name, node=node, free=len(free), wanted=count)
             return False
+        known = self._devices.claim(key)
         claim = (
             await self._create(pod, pool, count=count)
             if known is None
@@ -160,51 +182,46 @@ class DeviceBinder:
         )
         if claim is None:
             return False
-        chosen = tuple(free[:count])
-        self._devices.assume(key, chosen)
-        try:
-            await self._write(pod, claim, node=node, devices=chosen)
-        except KubeError as error:
-            if not error.maybe_done:
-                self._devices.forget(key)
-            raise
+        await self._allocator.allocate(key, free[:count], claim=claim, status=status)
         return True
 
-    async def _allocate_again(
-        self, pod: PodView, key: Key, *, node: str, devices: Sequence[DeviceName]
-    ) -> bool:
-        """Whether a claim has the devices of a write that was not seen: the API server knows.
+    async def _allocate_channel(self, pod: PodView, job: Job) -> bool:
+        """Whether the pod's claim has a channel of the job's ComputeDomain now.
 
-        Where its answer was lost it may be on its way yet. So the same devices are written: which
-        of the two comes second finds another version of the claim.
+        Kubernetes makes the claim from the template that the driver makes for the domain. Whoever
+        may create templates can have one of that name, so what it asks for is looked at: nothing
+        but one channel of the job's own domain is given.
         """
-        try:
-            raw = await reads.get(
-                self._client, RESOURCE_CLAIMS, name=key.name, namespace=key.namespace
-            )
-        except NotFound:
-            self._devices.forget(key)
+        claim = self._devices.claim_of(pod.uid, POD_CLAIM_CHANNEL)
+        if claim is None or claim.channel is None:
             return False
-        claim = resource_claim(raw)
-        if claim.owner_uid != pod.uid:
+        key, node = Key(claim.namespace, claim.name), pod.annotations[ANNOTATION_NODE]
+        status = partial(_channel_allocation, pod, claim.channel, node)
+        settled = await self._allocator.settled(key, owner_uid=pod.uid, status=status)
+        if settled is not None:
+            return settled
+        free = self._devices.free_channels(node)
+        if not free:
+            log.info("devices_awaited", pod=pod.name, node=node, free=0, wanted=1)
             return False
-        if not claim.devices:
-            version = writes.Written(claim.uid, claim.resource_version)
-            await self._write(pod, version, node=node, devices=devices)
+        if claim.channel.domain != await self._domain_of(job):
+            log.warning("channel_of_another_domain", pod=pod.name, claim=claim.name)
+            return False
+        version = writes.Written(claim.uid, claim.resource_version)
+        await self._allocator.allocate(key, free[:1], claim=version, status=status)
         return True
 
-    async def _write(
-        self, pod: PodView, claim: writes.Written, *, node: str, devices: Sequence[DeviceName]
-    ) -> None:
-        await writes.replace_status(
-            self._client,
-            RESOURCE_CLAIMS,
-            name=claim_name(pod),
-            namespace=pod.namespace,
-            uid=claim.uid,
-            resource_version=claim.resource_version,
-            status=allocation(pod, node=node, devices=devices),
-        )
+    async def _domain_of(self, job: Job) -> str:
+        """The uid of the job's ComputeDomain, empty while there is none."""
+        if job.uid not in self._domains:
+            try:
+                raw = await reads.get(
+                    self._client, COMPUTE_DOMAINS, name=child_name(job), namespace=job.namespace
+                )
+            except NotFound:
+                return ""
+            self._domains[job.uid] = custom_object(raw).uid
+        return self._domains[job.uid]
 
     async def _create(
         self, pod: PodView, pool: _PoolOfDevices, *, count: int
@@ -217,6 +234,16 @@ class DeviceBinder:
             )
         except AlreadyExists:
             return None
+
+
+def _allocation(pod: PodView, node: str, devices: Sequence[DeviceName]) -> dict[str, Any]:
+    return allocation(pod, node=node, devices=devices)
+
+
+def _channel_allocation(
+    pod: PodView, channel: ChannelRequest, node: str, devices: Sequence[DeviceName]
+) -> dict[str, Any]:
+    return channel_allocation(pod, channel, node=node, devices=devices)
 
 
 def _is_unbound(pod: PodView) -> bool:

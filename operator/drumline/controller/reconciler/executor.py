@@ -15,6 +15,7 @@ from drumline.api.conditions import ConditionType
 from drumline.controller.agents.client import AgentClient, AgentError, OtherMembersError
 from drumline.controller.agents.deliveries import Deliveries
 from drumline.controller.conversion.pods import event_of
+from drumline.controller.reconciler.child_objects import ChildObjects, NoComputeDomains
 from drumline.controller.reconciler.claims import prepare_claims
 from drumline.controller.reconciler.job_memory import JobMemory
 from drumline.controller.reconciler.orphan_sweep import JobIdentity, job_exists
@@ -33,12 +34,8 @@ from drumline.kube.errors import (
 )
 from drumline.kube.events import events_about
 from drumline.kube.kinds import (
-    NETWORK_POLICIES,
-    POD_DISRUPTION_BUDGETS,
     PODS,
-    SECRETS,
     TRAINING_JOBS,
-    Resource,
 )
 from drumline.lifecycle.manifests import children
 from drumline.lifecycle.manifests.pod_settings import PodSettings
@@ -132,8 +129,10 @@ class Executor:
         self._pods = pods
         self._signing_keys = signing_keys
         self._gpus_of = gpus_of
-        self._shared = shared
         self._protection = Protection(client, pods_of=pods_of)
+        self._children = ChildObjects(
+            client, shared=shared, protection=self._protection, pods_of=pods_of, token=self.token
+        )
         self._clock = clock
         self._next_events_slot = 0.0
 
@@ -172,7 +171,7 @@ class Executor:
             case ReadPodEvents():
                 await self._read_events(job, action.pods, memory)
             case RestoreChildren():
-                await self._create_children(job, shared_budget=memory.shared_budget)
+                await self._children.create(job, shared_budget=memory.shared_budget)
             case Notify():
                 self._deliveries.start(
                     uid=job.uid,
@@ -200,25 +199,13 @@ class Executor:
         try:
             if memory.children_generation != generation:
                 memory.shared_budget = self._protection.is_shared(job)
-                await self._create_children(job, shared_budget=memory.shared_budget)
+                await self._children.create(job, shared_budget=memory.shared_budget)
                 memory.children_generation = generation
             await self._create_pods(job, indices, memory)
         except (Forbidden, Invalid) as error:
             raise GangRejected(error.message) from error
-
-    async def _create_children(self, job: Job, *, shared_budget: bool) -> None:
-        """Secret, and the namespace's budget and policy: before any pod that they are for."""
-        kinds = _shared_kinds(job, budget=shared_budget)
-        again = (job.status.generation or 0) > 1
-        await self._shared.ensure(job.namespace, kinds, asks=again)
-        if shared_budget and not self._pods_of(job):
-            await self._protection.retire_own(job)
-        if job.has_agents:
-            await self._create_child(job, SECRETS, children.token_secret(job, self.token(job)))
-
-    async def _create_child(self, job: Job, resource: Resource, body: writes.Body) -> None:
-        with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
-            await writes.create(self._client, resource, body=body, namespace=job.namespace)
+        except NoComputeDomains as error:
+            raise GangRejected(str(error)) from error
 
     async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
         pool = job.status.assignment.gpu_pool if job.status.assignment else ""
@@ -373,12 +360,6 @@ class Executor:
             await writes.delete(
                 self._client, TRAINING_JOBS, name=job.name, namespace=job.namespace, uid=job.uid
             )
-
-
-def _shared_kinds(job: Job, *, budget: bool) -> tuple[Resource, ...]:
-    """The objects of its namespace that the job's pods need."""
-    policy = (NETWORK_POLICIES,) if job.has_agents else ()
-    return (*policy, POD_DISRUPTION_BUDGETS) if budget else policy
 
 
 def _retry_seconds(job: Job, error: AgentError, memory: JobMemory) -> float:

@@ -28,13 +28,14 @@ from drumline.api.podtemplate import PodTemplate
 from drumline.api.resource_names import GPU_TAINTS
 from drumline.lifecycle.manifests.agents import grace_seconds
 from drumline.lifecycle.manifests.children import owner_reference, shares_budget
+from drumline.lifecycle.manifests.compute_domains import with_channel
 from drumline.lifecycle.manifests.containers import containers_of
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pool_profile import with_profile
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
-from drumline.lifecycle.model.roles import role_pod
+from drumline.lifecycle.model.roles import has_channel, role_pod
 from drumline_trainer.contract import (
     host_name,
     pod_name,
@@ -104,15 +105,18 @@ def _manifest(
     settings: PodSettings,
 ) -> Json:
     template, role = job.spec.template, role_pod(job.spec, member.index)
+    channel = has_channel(job.spec, member.index)
+    by_claims = gpus.by_claims or channel
+    containers = containers_of(job, member, gpus=gpus, settings=settings)
     extra = settings.trainer_pod if job.runs_trainer else {}
     annotations = {
         "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
         "karpenter.sh/do-not-disrupt": "true",
         **((template.annotations if template else None) or {}),
         **extra.get("annotations", {}),
-        **({ANNOTATION_NODE: member.node} if gpus.by_claims else {}),
+        **({ANNOTATION_NODE: member.node} if by_claims else {}),
     }
-    bound = {"schedulerName": DEVICE_BINDER} if gpus.by_claims else {"nodeName": member.node}
+    bound = {"schedulerName": DEVICE_BINDER} if by_claims else {"nodeName": member.node}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -145,7 +149,7 @@ def _manifest(
                 "seccompProfile": {"type": "RuntimeDefault"},
             },
             "tolerations": _tolerations(job, extra, has_agent=job.is_supervised and role is None),
-            **containers_of(job, member, gpus=gpus, settings=settings),
+            **(with_channel(containers, job) if channel else containers),
         },
     }
 

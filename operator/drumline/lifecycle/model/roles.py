@@ -63,6 +63,11 @@ def gpus_of(spec: TrainingJobSpec, indices: Iterable[int]) -> int:
     return sum(spec.gpus_per_node if pod is None else pod.role.gpus_per_node for pod in pods)
 
 
+def has_channel(spec: TrainingJobSpec, index: int) -> bool:
+    """Whether the pod of this index gets a channel of the job's ComputeDomain."""
+    return spec.compute_domain is not None and gpus_of(spec, (index,)) > 0
+
+
 def decides(spec: TrainingJobSpec, index: int) -> bool:
     """Whether the end of the pod with this index decides that the job has succeeded."""
     pod = role_pod(spec, index)

@@ -133,6 +133,17 @@ def test_devices_of_slices_count_but_those_that_are_tainted_or_claimed(
     site = (*nodes, pool, a_queue(24), *slices, claim)
     file = written(tmp_path, *site, a_job("job", nodes=1))
     assert verdicts(capsys, "-f", file)["team/job"]["nodes"] == ["n3"]
+    rule: Json = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "repair"},
+        "spec": {
+            "deviceSelector": {"pool": "n3"},
+            "taint": {"key": "repair", "effect": "NoSchedule"},
+        },
+    }
+    repaired = written(tmp_path, *site, rule, a_job("job", nodes=1))
+    assert verdicts(capsys, "-f", repaired)["team/job"]["verdict"] == "Waits"
     two = written(tmp_path, *site, a_job("job", nodes=2))
     assert verdicts(capsys, "-f", two)["team/job"]["verdict"] == "Waits"
     assert "do not go by" not in run(capsys, "decide", "-f", two)[1]

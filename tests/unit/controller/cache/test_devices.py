@@ -7,13 +7,19 @@ from typing import Any
 
 import pytest
 
+from drumline.api.base import RESOURCE_CHANNEL
 from drumline.api.conditions import DisruptionKind
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.devices import DeviceCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.disruption.model import Confidence
 from drumline.kube import device_codec
-from drumline.kube.device_views import DeviceName, DeviceSliceView, ResourceClaimView
+from drumline.kube.device_views import (
+    DeviceName,
+    DeviceSliceView,
+    DeviceTaintRuleView,
+    ResourceClaimView,
+)
 from drumline.kube.views import Key
 from tests.unit.controller.views import foreign_pod, node_view, pool_view
 
@@ -57,6 +63,11 @@ def a_claim(
         "status": {"allocation": {"devices": {"results": results}}} if results else {},
     }
     return device_codec.resource_claim(json.dumps(document).encode())
+
+
+def a_rule(name: str = "rule", *, taint: dict[str, str] = XID, **spec: Any) -> DeviceTaintRuleView:
+    document = {"metadata": {"name": name}, "spec": {"taint": taint, **spec}}
+    return device_codec.device_taint_rule(json.dumps(document).encode())
 
 
 def filled(*slices: DeviceSliceView) -> DeviceCache:
@@ -209,3 +220,157 @@ def test_a_driver_that_wants_pods_off_a_device_announces_a_disruption_of_its_nod
     nodes.devices.on_slice(sick, a_slice(a={"taints": [{**XID, "effect": "NoSchedule"}]}))
     nodes.devices_changed({"node-0"})
     assert not list(nodes.disruptions())
+
+
+@pytest.mark.parametrize(
+    ("selector", "left"),
+    [
+        (None, ["a", "b"]),
+        ({}, []),
+        ({"driver": DRIVER}, []),
+        ({"driver": "gpu.example.com"}, ["a", "b"]),
+        ({"pool": "node-0", "device": "a"}, ["b"]),
+        ({"pool": "node-1"}, ["a", "b"]),
+        ({"driver": DRIVER, "device": "c"}, ["a", "b"]),
+    ],
+)
+def test_a_taint_rule_is_about_the_devices_that_all_of_its_selector_names(
+    selector: dict[str, str] | None, left: list[str]
+) -> None:
+    cache = filled(a_slice(a={}, b={}))
+    rule = a_rule() if selector is None else a_rule(deviceSelector=selector)
+    assert cache.on_taint_rule(None, rule) == (set() if left == ["a", "b"] else {"node-0"})
+    assert free(cache) == left
+
+
+def test_a_taint_rule_that_changes_or_goes_frees_its_devices() -> None:
+    cache = filled(a_slice(a={}, b={}))
+    first, later = (a_rule(deviceSelector={"device": each}) for each in ("a", "b"))
+    cache.on_taint_rule(None, first)
+    assert cache.on_taint_rule(first, later) == {"node-0"}
+    assert free(cache) == ["a"]
+    assert cache.on_taint_rule(later, None) == {"node-0"}
+    assert free(cache) == ["a", "b"]
+
+
+def test_an_administrator_who_wants_pods_off_a_device_announces_a_disruption() -> None:
+    nodes = NodeCache(clock=lambda: 0.0)
+    nodes.on_node(None, node_view())
+    nodes.devices.on_slice(None, a_slice(a={}))
+    gentle = a_rule(taint={**XID, "effect": "None"}, deviceSelector={})
+    nodes.devices_changed(nodes.devices.on_taint_rule(None, gentle))
+    assert not list(nodes.disruptions())
+    nodes.devices_changed(nodes.devices.on_taint_rule(gentle, a_rule(deviceSelector={})))
+    (disruption,) = nodes.disruptions()
+    assert (disruption.kind, disruption.source) == (DisruptionKind.HARDWARE, XID["key"])
+
+
+CHANNELS = "compute-domain.nvidia.com"
+
+
+def channels(*numbers: int) -> DeviceSliceView:
+    """As the driver publishes them, beside the device of its daemons."""
+    named = [("channel", each) for each in numbers] + [("daemon", 0)]
+    devices = [
+        {
+            "name": f"{kind}-{number}",
+            "attributes": {"type": {"string": kind}, "id": {"int": number}},
+        }
+        for kind, number in named
+    ]
+    spec = {"driver": CHANNELS, "nodeName": "node-0", "pool": {"name": "node-0"}}
+    return slice_of({"metadata": {"name": "c"}, "spec": {**spec, "devices": devices}})
+
+
+def channel_claim(*, owner: str, device: str = "", **changed: Any) -> ResourceClaimView:
+    """As Kubernetes makes it of the driver's template.
+
+    Args:
+        owner: the uid of its pod.
+        device: what it has; empty: nothing.
+        **changed: of the spec's `devices`, other requests or config.
+    """
+    parameters = {"kind": "ComputeDomainChannelConfig", "domainID": "domain"}
+    devices = {
+        "requests": [
+            {
+                "name": "channel",
+                "exactly": {"deviceClassName": "compute-domain-default-channel.nvidia.com"},
+            }
+        ],
+        "config": [{"opaque": {"driver": CHANNELS, "parameters": parameters}}],
+    }
+    result = {"request": "channel", "driver": CHANNELS, "pool": "node-0", "device": device}
+    document = {
+        "metadata": {
+            "namespace": "team",
+            "name": f"{owner}-drumline-channel-x7",
+            "annotations": {device_codec.POD_CLAIM_NAME: "drumline-channel"},
+            "ownerReferences": [{"uid": owner, "controller": True}],
+        },
+        "spec": {"devices": devices | changed},
+        "status": {"allocation": {"devices": {"results": [result]}}} if device else {},
+    }
+    return device_codec.resource_claim(json.dumps(document).encode())
+
+
+def test_a_node_has_the_channel_that_pods_may_claim_and_no_other() -> None:
+    cache = filled(channels(0, 1, 2))
+    assert [each.device for each in cache.free_channels("node-0")] == ["channel-0"]
+    assert cache.channels("node-0", pods=()) == 1
+    assert cache.channels("node-1", pods=()) == 0
+    rule = a_rule(deviceSelector={"driver": CHANNELS})
+    cache.on_taint_rule(None, rule)
+    assert cache.channels("node-0", pods=()) == 0
+
+
+def test_the_channel_of_somebody_else_is_not_there_and_that_of_a_member_is_used() -> None:
+    cache = filled(channels(0))
+    bare, held = channel_claim(owner="ours"), channel_claim(owner="ours", device="channel-0")
+    cache.on_claim(None, bare)
+    assert cache.claim_of("ours", "drumline-channel") == bare
+    assert cache.claim_of("other", "drumline-channel") is None
+    cache.on_claim(bare, held)
+    assert not cache.free_channels("node-0")
+    assert cache.channels("node-0", pods={"ours"}) == 1
+    assert cache.channels("node-0", pods=()) == 0
+    cache.on_claim(held, None)
+    assert cache.claim_of("ours", "drumline-channel") is None
+    assert cache.channels("node-0", pods=()) == 1
+
+
+PLAIN = {"deviceClassName": "compute-domain-default-channel.nvidia.com"}
+GPU = {"name": "gpu", "exactly": {"deviceClassName": DRIVER}}
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"requests": []},
+        {"requests": [GPU]},
+        {"requests": [{"name": "channel", "exactly": PLAIN}, GPU]},
+        {"requests": [{"name": "channel", "exactly": {**PLAIN, "count": 2}}]},
+        {"requests": [{"name": "channel", "exactly": {**PLAIN, "adminAccess": True}}]},
+        {"requests": [{"name": "channel", "exactly": {**PLAIN, "allocationMode": "All"}}]},
+        {"requests": [{"name": "channel", "exactly": {**PLAIN, "selectors": [{"cel": {}}]}}]},
+        {"requests": [{"name": "channel", "firstAvailable": [PLAIN]}]},
+        {"config": []},
+        {"config": [{"opaque": {"driver": DRIVER, "parameters": {}}}]},
+        {"config": [{"opaque": {"driver": CHANNELS, "parameters": {"kind": "Other"}}}]},
+        {"config": [{"opaque": {"driver": CHANNELS, "parameters": [1]}}]},
+    ],
+)
+def test_a_claim_that_asks_for_anything_but_one_channel_is_no_claim_of_one(
+    changed: dict[str, Any],
+) -> None:
+    assert channel_claim(owner="ours").channel is not None
+    assert channel_claim(owner="ours", **changed).channel is None
+
+
+def test_a_pod_that_claims_a_channel_takes_that_of_its_node() -> None:
+    state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
+    state.nodes.on_node(None, node_view())
+    state.on_pool(None, pool_view())
+    state.nodes.devices.on_slice(None, channels(0))
+    (node,) = state.scheduling.snapshot(now=0.0).nodes
+    assert node.allocatable.extended == ((RESOURCE_CHANNEL, 1),)

@@ -1,0 +1,90 @@
+"""Makes what a pod of a job needs before there is one: Secret, domain, and what is shared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from contextlib import suppress
+
+from drumline.controller.reconciler.protection import Protection
+from drumline.controller.reconciler.shared_objects import SharedObjects
+from drumline.kube import writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import AlreadyExists, NotFound
+from drumline.kube.kinds import (
+    COMPUTE_DOMAINS,
+    NETWORK_POLICIES,
+    POD_DISRUPTION_BUDGETS,
+    SECRETS,
+    Resource,
+)
+from drumline.lifecycle.manifests import children
+from drumline.lifecycle.manifests.compute_domains import compute_domain
+from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.observed import PodFacts
+
+
+class NoComputeDomains(Exception):  # noqa: N818 - a verdict about the cluster
+    """The cluster has none."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "spec.computeDomain: the cluster does not serve ComputeDomains"
+            f" ({COMPUTE_DOMAINS.api_version}); install NVIDIA's DRA driver, or remove the field"
+        )
+
+
+class ChildObjects:
+    """See the module.
+
+    Args:
+        client: fenced writes to the API server.
+        shared: the objects that all jobs of a namespace share.
+        protection: the jobs' own budgets.
+        pods_of: the pods of a job as the cache shows them.
+        token: a job's.
+    """
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        shared: SharedObjects,
+        protection: Protection,
+        pods_of: Callable[[Job], Collection[PodFacts]],
+        token: Callable[[Job], bytes],
+    ) -> None:
+        self._client = client
+        self._shared = shared
+        self._protection = protection
+        self._pods_of = pods_of
+        self._token = token
+
+    async def create(self, job: Job, *, shared_budget: bool) -> None:
+        """What the pods need, and what is for them: before any of them.
+
+        Raises:
+            NoComputeDomains: the job asks for one.
+            KubeError: the API server did not do it.
+        """
+        kinds = _shared_kinds(job, budget=shared_budget)
+        again = (job.status.generation or 0) > 1
+        await self._shared.ensure(job.namespace, kinds, asks=again)
+        if shared_budget and not self._pods_of(job):
+            await self._protection.retire_own(job)
+        if job.has_agents:
+            await self._create(job, SECRETS, children.token_secret(job, self._token(job)))
+        if job.spec.compute_domain is not None:
+            try:
+                await self._create(job, COMPUTE_DOMAINS, compute_domain(job))
+            except NotFound as error:
+                raise NoComputeDomains from error
+
+    async def _create(self, job: Job, resource: Resource, body: writes.Body) -> None:
+        with suppress(AlreadyExists):  # its name carries the job's uid: it is ours
+            await writes.create(self._client, resource, body=body, namespace=job.namespace)
+
+
+def _shared_kinds(job: Job, *, budget: bool) -> tuple[Resource, ...]:
+    """The objects of its namespace that the job's pods need."""
+    policy = (NETWORK_POLICIES,) if job.has_agents else ()
+    return (*policy, POD_DISRUPTION_BUDGETS) if budget else policy

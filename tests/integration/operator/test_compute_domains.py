@@ -1,0 +1,87 @@
+"""Jobs with a ComputeDomain: a channel for each pod, on nodes that have one, and of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.operator import compute_domains
+from tests.integration.operator.conftest import Site
+from tests.integration.operator.dra import allocating_operator
+from tests.kube import Json, Kube, phase_is, reason_is
+
+pytestmark = pytest.mark.usefixtures("no_operator")
+
+
+@pytest.fixture
+def domains(site: Site, api: Kube, tmp_path: Path) -> Iterator[Site]:
+    """The site, of whose four nodes three have a channel."""
+    compute_domains.install(api)
+    slices = [compute_domains.channels_of(node) for node in site.nodes[:3]]
+    for each in slices:
+        api.ensure(each)
+    with allocating_operator(api, tmp_path):
+        try:
+            yield site
+        finally:
+            for job in api.list("trainingjobs", site.namespace):
+                api.delete("trainingjobs", job["metadata"]["name"], site.namespace)
+            for each in slices:
+                api.delete("resourceslices", each["metadata"]["name"])
+
+
+def domain_of(site: Site, job: str) -> Json:
+    """The job's ComputeDomain, once it is there."""
+    labels = f"drumline.dev/job={job}"
+    (domain,) = site.kube.wait_all("computedomains", site.namespace, bool, labels=labels)
+    return domain
+
+
+def claims_of(site: Site, job: str) -> dict[str, Json]:
+    """By node: the claim of the pod there."""
+    owners = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in site.pods(job)}
+    return {
+        owners[owner["uid"]]: claim
+        for claim in site.kube.list("resourceclaims", site.namespace)
+        for owner in claim["metadata"].get("ownerReferences", ())
+        if owner["uid"] in owners
+    }
+
+
+def test_each_pod_gets_the_channel_of_its_node_and_a_node_has_one(domains: Site) -> None:
+    domains.submit("pair", nodes=2, gpusPerNode=4, computeDomain={})
+    domain = domain_of(domains, "pair")
+    (owner,) = domain["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("TrainingJob", "pair")
+    domains.kube.create(compute_domains.template_of(domain))
+    domains.wait("pair", phase_is("Running"), seconds=120)
+    claims = claims_of(domains, "pair")
+    assert len(claims) == 2
+    assert set(claims) < set(domains.nodes[:3])
+    for node, claim in claims.items():
+        devices = claim["status"]["allocation"]["devices"]
+        (result,) = devices["results"]
+        assert (result["pool"], result["device"]) == (node, "channel-0")
+        (config,) = devices["config"]
+        assert config["opaque"]["parameters"]["domainID"] == domain["metadata"]["uid"]
+    # half of the GPUs of these nodes are free, but none of their channels
+    domains.submit("second", nodes=2, gpusPerNode=4, computeDomain={})
+    domains.wait("second", reason_is("InsufficientResources"), seconds=120)
+    domains.submit("plain", nodes=4, gpusPerNode=4)
+    domains.wait("plain", phase_is("Running"), seconds=120)
+    domains.end_pods("pair")
+    domains.kube.create(compute_domains.template_of(domain_of(domains, "second")))
+    domains.wait("second", phase_is("Running"), seconds=120)
+
+
+def test_no_channel_of_somebody_elses_domain_is_given(domains: Site) -> None:
+    """Whoever may write templates in the namespace can be faster than the driver."""
+    domains.submit("thief", nodes=2, computeDomain={}, startDeadlineSeconds=30)
+    own = domain_of(domains, "thief")
+    domains.kube.create(compute_domains.template_of(own, of_domain="of-somebody-else"))
+    late = domains.wait("thief", reason_is("StartDeadlineExceeded"), seconds=180)
+    assert "assignment" not in late["status"]
+    for claim in domains.kube.list("resourceclaims", domains.namespace):
+        assert "allocation" not in claim.get("status", {})
