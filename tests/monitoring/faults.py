@@ -26,6 +26,11 @@ EXPECTED: Final = frozenset(
         "DrumlineJobsNeverStart",
         "DrumlineCreatesRejected",
         "DrumlineQueueBudgetLow",
+        "DrumlineQueueBudgetSpent",
+        "DrumlineQueueMoneyLow",
+        "DrumlineQueueMoneySpent",
+        "DrumlineUserBudgetLow",
+        "DrumlineUserBudgetSpent",
         "DrumlineGpusIdleWhileJobsWait",
         "DrumlineJobsFail",
         "DrumlineCapacityRequestFailing",
@@ -85,7 +90,7 @@ def budget_and_broken_node(stage: Stage) -> None:
     """A gang spends its queue's budget on nodes of which one is broken; nothing else is free."""
     spec = {
         "quotas": [{"gpuPool": POOL, "nominalGpus": 64}],
-        "budget": {"gpuHours": 1, "windowDays": 7},
+        "budget": {"gpuHours": 1, "windowDays": 7, "cost": "12", "userGpuHours": 1},
     }
     stage.kube.create(custom("TrainingQueue", "budgeted", spec))
     stage.submit("big", queue="budgeted", user="bob", nodes=6, gpusPerNode=8, template=_SLEEPER)

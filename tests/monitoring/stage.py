@@ -230,10 +230,12 @@ def _furnish(kube: Kube, cluster: Cluster) -> list[str]:
     kube.ensure(a_claim("checkpoints", namespace=NAMESPACE))
     nodes = create_fake_nodes(cluster.kubeconfig, count=8, nodes_per_rack=2)
     kube.create({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "unplayed"}})
-    levels = [{"name": "rack", "nodeLabel": "drumline.dev/rack"}]
-    kube.create(
-        custom("GpuPool", POOL, {"nodeSelector": {"type": "kwok"}, "topologyLevels": levels})
-    )
+    spec = {
+        "nodeSelector": {"type": "kwok"},
+        "topologyLevels": [{"name": "rack", "nodeLabel": "drumline.dev/rack"}],
+        "capacity": {"pricePerGpuHour": "15"},
+    }
+    kube.create(custom("GpuPool", POOL, spec))
     return nodes
 
 

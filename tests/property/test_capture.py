@@ -13,8 +13,8 @@ from drumline.scheduling.capture import Capture, decode, encode
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import (
     Admitted,
+    Budget,
     Gang,
-    GpuHourBudget,
     Node,
     Policy,
     Pool,
@@ -91,7 +91,7 @@ def named(values: st.SearchStrategy[object], by: str) -> st.SearchStrategy[objec
     return st.lists(values, max_size=3, unique_by=lambda item: getattr(item, by)).map(tuple)
 
 
-budgets = st.builds(GpuHourBudget, gpu_hours=st.integers(1, 2**40), window_days=st.integers(1, 92))
+budgets = st.builds(Budget, gpu_hours=st.integers(1, 2**40), window_days=st.integers(1, 92))
 queues = st.builds(Queue, weight=st.floats(0.1, 1e6), budget=st.none() | budgets)
 snapshots = st.builds(
     Snapshot,

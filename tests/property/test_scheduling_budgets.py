@@ -14,9 +14,9 @@ import pytest
 
 from drumline.scheduling import (
     BlockReason,
+    Budget,
     CycleCache,
     Decisions,
-    GpuHourBudget,
     Refill,
     WhenSpent,
     decide,
@@ -29,15 +29,15 @@ STILL = frozenset({Feature.ELASTIC, Feature.PREEMPTION, Feature.MIN_RUNTIME})
 """What can let a running gang grow, or be moved for another."""
 
 
-def some_budget(chance: Random) -> GpuHourBudget:
+def some_budget(chance: Random) -> Budget:
     """Of the last days."""
-    return GpuHourBudget(gpu_hours=chance.randint(1, 9), window_days=chance.randint(1, 3))
+    return Budget(gpu_hours=chance.randint(1, 9), window_days=chance.randint(1, 3))
 
 
-def budget_of_any_kind(chance: Random) -> GpuHourBudget:
+def budget_of_any_kind(chance: Random) -> Budget:
     refill, user_gpu_hours = chance.choice([None, *Refill]), chance.choice([None, 3])
     gpu_hours = None if user_gpu_hours and chance.randint(0, 1) else chance.randint(1, 9)
-    return GpuHourBudget(
+    return Budget(
         gpu_hours=gpu_hours,
         window_days=0 if refill else chance.randint(1, 3),
         refill=refill,
@@ -172,7 +172,7 @@ def period_of(day: int, refill: Refill) -> tuple[int, int]:
 def test_only_the_week_or_month_before_is_paid_for_and_a_whole_budget_at_most(seed: int) -> None:
     """What was had still earlier, under whatever settings, spends nobody's budget."""
     chance = Random(seed)
-    budget = GpuHourBudget(
+    budget = Budget(
         gpu_hours=chance.randint(1, 60),
         refill=chance.choice(list(Refill)),
         credit_gpu_hours=chance.choice([0, 0, 5, 40]),
@@ -200,7 +200,7 @@ def test_only_the_week_or_month_before_is_paid_for_and_a_whole_budget_at_most(se
 def test_who_starts_only_what_is_left_has_no_more_than_the_budget_over_the_years(seed: int) -> None:
     chance = Random(seed)
     hours = chance.randint(1, 20)
-    budget = GpuHourBudget(
+    budget = Budget(
         gpu_hours=hours, refill=Refill.WEEKLY, credit_gpu_hours=chance.randint(0, hours)
     )
     bound = (budget.gpu_hours + budget.credit_gpu_hours) * HOUR

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from drumline.monitoring.budget_alerts import BUDGETS
 from drumline.monitoring.model import Alert, AlertGroup
 
 NEVER: Final = (
@@ -53,16 +54,7 @@ QUEUES: Final = AlertGroup(
             " rejects their pods, or their starts fail.",
             command="kubectl get trainingjobs -A -o wide | grep BackingOff",
         ),
-        Alert(
-            name="DrumlineQueueBudgetLow",
-            expression="max by (queue) (drumline_queue_budget_spent_gpu_seconds)"
-            " / max by (queue) (drumline_queue_budget_gpu_seconds) >= 0.8",
-            minutes=15,
-            severity="info",
-            summary="Queue {{ $labels.queue }} has spent {{ $value | humanizePercentage }} of its"
-            " GPU-hours; none of its jobs starts once all are spent.",
-            command="drumline queue {{ $labels.queue }}",
-        ),
+        *BUDGETS,
         Alert(
             name="DrumlineGpusIdleWhileJobsWait",
             expression="sum(max by (queue, reason) (drumline_pending_jobs)) > 0 and"

@@ -19,7 +19,8 @@ from drumline.cli.overview import tables
 from drumline.cli.report import html, text
 from drumline.cli.report.model import JobReport
 from drumline.notebook.cards import bar, bullets, card, facts, log, sentence, table, title
-from drumline.overview.rows import JobRow, OverviewRow, QueueRow, WhyCard
+from drumline.overview.row import OverviewRow
+from drumline.overview.rows import JobRow, QueueRow, WhyCard
 
 Json = dict[str, Any]
 R = TypeVar("R", bound=OverviewRow)

@@ -1,10 +1,11 @@
 """What is left of a queue's budget: day by day until now, and as it goes on from here.
 
-The operator's tally (`status.budget.days`) has GPU-seconds by day. The window is the last days
-(UTC), today included, so what was had on a day flows back at a midnight; or the calendar refills
-it, but for what was had beyond it in the week or month before, as the scheduler carries it over
-(`scheduling/quota/budgets`). What is expected is by
-what the queue holds now, and nothing else: no job ends, none starts.
+The operator's tally (`status.budget`) has GPU-seconds by day, what they cost, and those of users
+with a bound each. The window is the last days (UTC), today included, so what was had on a day flows
+back at a midnight; or the calendar refills it, but for what was had beyond it in the week or month
+before, as the scheduler carries it over (`scheduling/quota/budgets`). What is expected is by what
+is held now, as the tally says at which rates that spends, and nothing else: no job ends, none
+starts, no price changes.
 
 Example: 100 GPU-hours in 2 days; 60 on Monday, 30 on Tuesday until noon, 2 GPUs held. On Tuesday at
 17:00 it is spent; at midnight Monday's flow back.
@@ -12,14 +13,29 @@ Example: 100 GPU-hours in 2 days; 60 on Monday, 30 on Tuesday until noon, 2 GPUs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from typing import Final
 
 import msgspec
 
-from drumline.overview.objects import BudgetOfQueue, QueueObject, SpentOfBudget, seconds
-from drumline.overview.rows import BudgetDay, BudgetRow, QuotaRow
+from drumline.cost.money import MILLIONTHS, amount
+from drumline.overview.budget_rows import (
+    BudgetDay,
+    BudgetRow,
+    MoneyDay,
+    MoneyOutlook,
+    UserBudgetRow,
+)
+from drumline.overview.objects import (
+    BudgetOfQueue,
+    DayOfBudget,
+    QueueObject,
+    SpentOfBudget,
+    UserOfBudget,
+    seconds,
+)
 from drumline_trainer.contract import plain
 
 _DAY: Final = 86_400.0
@@ -30,14 +46,11 @@ _REFILL_DAYS: Final = {"Weekly": 7, "Monthly": 31}
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 
 
-def budget_row(
-    queue: QueueObject | None, quotas: Sequence[QuotaRow], *, now: float
-) -> BudgetRow | None:
+def budget_row(queue: QueueObject | None, *, now: float) -> BudgetRow | None:
     """The budget of a queue, what of it is spent and will be; None: it has none.
 
     Args:
         queue: as the operator last wrote it.
-        quotas: what it holds now.
         now: seconds since the epoch.
     """
     if queue is None or queue.spec.budget is None:
@@ -52,36 +65,193 @@ def budget_row(
         when_spent=plain(budget.when_spent),
         cost=plain(budget.cost),
         spent_cost="" if spent is None else plain(spent.spent_cost),
+        user_gpu_hours=budget.user_gpu_hours,
     )
     days = _REFILL_DAYS.get(budget.refill, budget.window_days)
-    if spent is None or not budget.gpu_hours or not 1 <= days <= _MOST_DAYS:
+    if spent is None or not 1 <= days <= _MOST_DAYS:
         return row
-    gpus = sum(quota.used_gpus for quota in quotas)
-    tally = _SpentDays(spent, budget=budget, gpus=gpus, now=now)
-    return _with_days(row, tally, days=days, now=now)
+    if budget.gpu_hours:
+        row = _with_hours(row, spent, budget=budget, now=now)
+    return msgspec.structs.replace(
+        row,
+        money=_money(spent, budget=budget, now=now),
+        users=tuple(
+            _user(use, spent, budget=budget, now=now)
+            for use in (spent.users or ())
+            if budget.user_gpu_hours
+        ),
+    )
 
 
+def _with_hours(
+    row: BudgetRow, spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float
+) -> BudgetRow:
+    outlook = _Outlook(
+        _SpentDays.of(spent.days, rate=spent.gpu_seconds_per_hour / _HOUR, until=spent.until),
+        budget=budget,
+        whole=budget.gpu_hours * _HOUR,
+        credit=budget.credit_gpu_hours * _HOUR,
+        now=now,
+    )
+
+    def days(moments: Iterable[tuple[float, float]]) -> tuple[BudgetDay, ...]:
+        return tuple(
+            BudgetDay(at=at, left_gpu_hours=round(left / _HOUR, 1)) for at, left in moments
+        )
+
+    return msgspec.structs.replace(
+        row,
+        left=days(outlook.left()),
+        expected=days(outlook.expected()),
+        spent_at=outlook.spent_at(),
+        back_at=outlook.back_at(),
+    )
+
+
+def _money(spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float) -> MoneyOutlook | None:
+    whole = _currency(budget.cost)
+    if not whole:
+        return None
+    had = {
+        number: _currency(day.cost)
+        for day in (spent.days or ())[:_MOST_DAYS]
+        if (number := _number(day.day)) is not None
+    }
+    rate = _currency(spent.cost_per_hour) / _HOUR
+    until = seconds(spent.until)
+    outlook = _Outlook(
+        _SpentDays(days=had, rate=rate, until=until), budget=budget, whole=whole, now=now
+    )
+
+    def days(moments: Iterable[tuple[float, float]]) -> tuple[MoneyDay, ...]:
+        return tuple(MoneyDay(at=at, left=round(left, 2)) for at, left in moments)
+
+    return MoneyOutlook(
+        left=days(outlook.left()),
+        expected=days(outlook.expected()),
+        spent_at=outlook.spent_at(),
+        back_at=outlook.back_at(),
+    )
+
+
+def _user(
+    use: UserOfBudget, spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float
+) -> UserBudgetRow:
+    outlook = _Outlook(
+        _SpentDays.of(use.days, rate=use.gpu_seconds_per_hour / _HOUR, until=spent.until),
+        budget=budget,
+        whole=budget.user_gpu_hours * _HOUR,
+        now=now,
+    )
+    return UserBudgetRow(
+        user=plain(use.user),
+        spent_gpu_hours=round(outlook.had / _HOUR, 1),
+        spent_at=outlook.spent_at(),
+        back_at=outlook.back_at(),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _SpentDays:
-    """GPU-seconds by day, to `now` and beyond it at what is held now."""
+    """An amount by day, to a moment and beyond it at what is held there."""
 
-    def __init__(
-        self, spent: SpentOfBudget, *, budget: BudgetOfQueue, gpus: int, now: float
-    ) -> None:
-        self._budget = budget
-        self._gpus = gpus
-        self._until = min(seconds(spent.until) or now, now)
-        self._days: Mapping[int, int] = {
-            number: day.gpu_seconds
-            for day in (spent.days or ())[:_MOST_DAYS]
+    days: Mapping[int, float]
+    rate: float
+    """A second."""
+    until: float | None
+    """Up to when `days` count; None: up to now."""
+
+    @classmethod
+    def of(
+        cls, days: Iterable[DayOfBudget] | None, *, rate: float, until: str | None
+    ) -> _SpentDays:
+        """GPU-seconds."""
+        had = {
+            number: float(day.gpu_seconds)
+            for day in list(days or ())[:_MOST_DAYS]
             if (number := _number(day.day)) is not None
         }
+        return cls(days=had, rate=rate, until=seconds(until))
 
-    def counted(self, moment: float) -> float:
-        """What counts, or will count, against the budget at this moment."""
+    def had(self, first: int, until: float, *, now: float) -> float:
+        """What was or will be had from a day on until a moment."""
+        known = sum(amount for day, amount in self.days.items() if first <= day < until / _DAY)
+        since = min(now if self.until is None else self.until, now)
+        return known + self.rate * max(0.0, until - max(since, first * _DAY))
+
+
+class _Outlook:
+    """What of one bound is left until `now` and beyond it."""
+
+    def __init__(
+        self,
+        spent: _SpentDays,
+        *,
+        budget: BudgetOfQueue,
+        whole: float,
+        now: float,
+        credit: float = 0.0,
+    ) -> None:
+        self._spent = spent
+        self._budget = budget
+        self._whole = whole
+        self._credit = credit
+        self._now = now
+        self._today = int(now // _DAY)
+        self._length = _REFILL_DAYS.get(budget.refill, budget.window_days)
+        self.had: Final = self._counted(now)
+        """What counts now."""
+
+    @property
+    def _bound(self) -> float:
+        return self._whole + self._credit
+
+    def left(self) -> tuple[tuple[float, float], ...]:
+        """Moments with what was left then: a second before each of the last days was over, now."""
+        return (
+            *self._day_ends(self._today - self._length + 1, self._today),
+            (self._now, self._whole - self.had),
+        )
+
+    def expected(self) -> tuple[tuple[float, float], ...]:
+        """The same of the coming days."""
+        return self._day_ends(self._today, self._today + self._length)
+
+    def spent_at(self) -> float | None:
+        """The first moment within the window's length at which all is spent; None: it is now."""
+        if self.had >= self._bound:
+            return None
+        for begins, ends in self._days_from_now():
+            first, last = self._counted(begins), self._counted(ends - 1)
+            if first >= self._bound:
+                return begins
+            if last >= self._bound:
+                return begins + (self._bound - first) / (last - first) * (ends - 1 - begins)
+        return None
+
+    def back_at(self) -> float | None:
+        """The first midnight at which less than all is spent; None: it is not spent, or never."""
+        if self.had < self._bound:
+            return None
+        midnights = (midnight for _, midnight in self._days_from_now())
+        return next((each for each in midnights if self._counted(each) < self._bound), None)
+
+    def _day_ends(self, first: int, last: int) -> tuple[tuple[float, float], ...]:
+        ends = ((day + 1) * _DAY for day in range(first, last))
+        return tuple((end, self._whole - self._counted(end - 1)) for end in ends)
+
+    def _days_from_now(self) -> Iterator[tuple[float, float]]:
+        """Begin and end of the rest of today, and of the days after it."""
+        yield self._now, (self._today + 1) * _DAY
+        for day in range(self._today + 1, self._today + self._length):
+            yield day * _DAY, (day + 1) * _DAY
+
+    def _counted(self, moment: float) -> float:
+        """What counts, or will count, against the bound at this moment."""
         today = int(moment // _DAY)
         if self._budget.refill not in _REFILL_DAYS:
             return self._had(today - self._budget.window_days + 1, moment)
-        start, debt = _refill_before(min((*self._days, today)), self._budget.refill), 0.0
+        start, debt = _refill_before(min((*self._spent.days, today)), self._budget.refill), 0.0
         while True:
             end = _refill_after(start, self._budget.refill)
             had = self._had(start, min(moment, end * _DAY))
@@ -89,16 +259,13 @@ class _SpentDays:
                 return had + debt
             start, debt = end, self._carried(had, debt)
 
+    def _had(self, first: int, until: float) -> float:
+        return self._spent.had(first, until, now=self._now)
+
     def _carried(self, had: float, debt: float) -> float:
         """What of a week or month is taken from the next, where so much was taken from it."""
-        whole, credit = self._budget.gpu_hours * _HOUR, self._budget.credit_gpu_hours * _HOUR
-        unpaid = min(credit, had + debt - whole)
-        return max(0.0, min(whole, max(had - whole, unpaid)))
-
-    def _had(self, first: int, until: float) -> float:
-        """What was or will be had from a day on until a moment."""
-        known = sum(amount for day, amount in self._days.items() if first <= day < until / _DAY)
-        return known + self._gpus * max(0.0, until - max(self._until, first * _DAY))
+        unpaid = min(self._credit, had + debt - self._whole)
+        return max(0.0, min(self._whole, max(had - self._whole, unpaid)))
 
 
 def _refill_before(day: int, refill: str) -> int:
@@ -112,62 +279,17 @@ def _refill_after(day: int, refill: str) -> int:
     return _refill_before(day + 7 if refill == "Weekly" else day + 31, refill)
 
 
-def _with_days(row: BudgetRow, tally: _SpentDays, *, days: int, now: float) -> BudgetRow:
-    whole = row.gpu_hours * _HOUR
-    bound = whole + row.credit_gpu_hours * _HOUR
-    today = int(now // _DAY)
-    present = tally.counted(now)
-
-    def left(moment: float) -> float:
-        return round((whole - tally.counted(moment)) / _HOUR, 1)
-
-    def day_ends(first: int, last: int) -> tuple[BudgetDay, ...]:
-        """What is left a second before each of these days is over."""
-        ends = ((day + 1) * _DAY for day in range(first, last))
-        return tuple(BudgetDay(at=end, left_gpu_hours=left(end - 1)) for end in ends)
-
-    return msgspec.structs.replace(
-        row,
-        left=(
-            *day_ends(today - days + 1, today),
-            BudgetDay(at=now, left_gpu_hours=left(now)),
-        ),
-        expected=day_ends(today, today + days),
-        spent_at=None if present >= bound else _spent_at(tally, bound, days=days, now=now),
-        back_at=_back_at(tally, bound, days=days, now=now) if present >= bound else None,
-    )
-
-
-def _spent_at(tally: _SpentDays, whole: float, *, days: int, now: float) -> float | None:
-    """The first moment within the window's length at which all is spent."""
-    for begins, ends in _days_from(now, days=days):
-        first, last = (tally.counted(moment) for moment in (begins, ends - 1))
-        if first >= whole:
-            return begins
-        if last >= whole:
-            return begins + (whole - first) / (last - first) * (ends - 1 - begins)
-    return None
-
-
-def _back_at(tally: _SpentDays, whole: float, *, days: int, now: float) -> float | None:
-    """The first midnight at which less than all is spent."""
-    for _, midnight in _days_from(now, days=days):
-        if tally.counted(midnight) < whole:
-            return midnight
-    return None
-
-
-def _days_from(now: float, *, days: int) -> Iterator[tuple[float, float]]:
-    """Begin and end of the rest of today, and of the days after it."""
-    today = int(now // _DAY)
-    yield now, (today + 1) * _DAY
-    for day in range(today + 1, today + days):
-        yield day * _DAY, (day + 1) * _DAY
-
-
 def _number(day: str) -> int | None:
     """A day, counted from the epoch."""
     try:
         return date.fromisoformat(day).toordinal() - _EPOCH
     except ValueError:
         return None
+
+
+def _currency(text: str) -> float:
+    """An amount of money; 0 where there is none that can be read."""
+    try:
+        return amount(text) / MILLIONTHS
+    except ValueError:
+        return 0.0

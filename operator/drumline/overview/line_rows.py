@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from drumline.overview.rows import BudgetRow, HolderRow, OverviewRow, QuotaRow
+from drumline.overview.budget_rows import BudgetRow
+from drumline.overview.row import OverviewRow
+from drumline.overview.rows import HolderRow, QuotaRow
 
 
 class LineRow(OverviewRow, frozen=True, kw_only=True):

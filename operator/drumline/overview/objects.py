@@ -221,6 +221,7 @@ class BudgetOfQueue(ObjectPart, frozen=True, rename="camel", gc=False):
     credit_gpu_hours: int = 0
     when_spent: str = "Refuse"
     cost: str = ""
+    user_gpu_hours: int = 0
 
 
 class DayOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -228,6 +229,15 @@ class DayOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
 
     day: str
     gpu_seconds: int = 0
+    cost: str = ""
+
+
+class UserOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
+    """One of status.budget.users of a queue."""
+
+    user: str
+    days: list[DayOfBudget] | None = None
+    gpu_seconds_per_hour: int = 0
 
 
 class SpentOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -237,6 +247,9 @@ class SpentOfBudget(ObjectPart, frozen=True, rename="camel", gc=False):
     spent_cost: str = ""
     until: str | None = None
     days: list[DayOfBudget] | None = None
+    users: list[UserOfBudget] | None = None
+    gpu_seconds_per_hour: int = 0
+    cost_per_hour: str = ""
 
 
 class QueueSpec(ObjectPart, frozen=True, rename="camel", gc=False):

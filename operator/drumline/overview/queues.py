@@ -38,7 +38,7 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
                 waiting=_line(waiting, name, now=cluster.as_of),
                 workloads=known[name].status.pending_workloads if name in known else 0,
                 waiting_workloads=_workloads(known.get(name)),
-                budget=budget_row(known.get(name), quotas, now=cluster.as_of),
+                budget=budget_row(known.get(name), now=cluster.as_of),
                 stop_policy=plain(known[name].spec.stop_policy) if name in known else "None",
             )
         )

@@ -6,13 +6,8 @@ Times are seconds since the epoch, texts are fit for a terminal. A field without
 
 from __future__ import annotations
 
-import msgspec
-
-
-class OverviewRow(
-    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False
-):
-    """Base of all rows."""
+from drumline.overview.budget_rows import BudgetRow
+from drumline.overview.row import OverviewRow
 
 
 class StayRow(OverviewRow, frozen=True, kw_only=True):
@@ -110,52 +105,6 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
     nominal_gpus: int
     used_gpus: int
     foreign_gpus: int = 0
-
-
-class BudgetDay(OverviewRow, frozen=True, kw_only=True):
-    """What a queue with a budget has left at a moment.
-
-    Attributes:
-        at: the moment.
-        left_gpu_hours: of its budget; negative: more than that is spent.
-    """
-
-    at: float
-    left_gpu_hours: float
-
-
-class BudgetRow(OverviewRow, frozen=True, kw_only=True):
-    """What the jobs of a queue may have in a time, and what they had.
-
-    Attributes:
-        gpu_hours: GPU-hours that they may have; 0: any number, and nothing is said of days.
-        window_days: in so many days, today included; 0: it is refilled.
-        refill: Weekly or Monthly, by the calendar (UTC); empty: what was had flows back.
-        credit_gpu_hours: of the next refill, which they may have before it.
-        when_spent: Refuse, Warn or Expire.
-        cost: what they may cost, a decimal; empty: any amount.
-        spent_cost: what they cost, as the operator last wrote it.
-        spent_gpu_hours: whole GPU-hours that they had, as the operator last wrote it.
-        left: what was left at the end of each of these days, and now.
-        expected: what will be left at the end of the coming days, if the queue holds what it holds
-            now.
-        spent_at: when it is spent then; absent: not within its days, or it is spent.
-        back_at: it is spent: the midnight at which enough flows back then; absent: it is not
-            spent, or not within its days.
-    """
-
-    gpu_hours: int
-    window_days: int
-    spent_gpu_hours: int
-    refill: str = ""
-    credit_gpu_hours: int = 0
-    when_spent: str = "Refuse"
-    cost: str = ""
-    spent_cost: str = ""
-    left: tuple[BudgetDay, ...] = ()
-    expected: tuple[BudgetDay, ...] = ()
-    spent_at: float | None = None
-    back_at: float | None = None
 
 
 class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
@@ -293,6 +242,7 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
         workloads: what made such pods.
         estimated_gpu_seconds: the part of gpu_seconds of which it is not known when it was held:
             that is counted in proportion to time.
+        budget: of the queue, where jobs are grouped by queue alone; absent: it has none.
     """
 
     by: tuple[str, ...]
@@ -305,6 +255,7 @@ class UsageRow(OverviewRow, frozen=True, kw_only=True):
     foreign: int = 0
     workloads: int = 0
     estimated_gpu_seconds: int = 0
+    budget: BudgetRow | None = None
 
 
 class ShareRow(OverviewRow, frozen=True, kw_only=True):

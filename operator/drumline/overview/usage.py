@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
+from drumline.overview.budgets import budget_row
 from drumline.overview.held import STATES, held_gpu_seconds, stays_of
 from drumline.overview.jobs import NOT_SEEN
-from drumline.overview.objects import JobObject, seconds
+from drumline.overview.objects import JobObject, QueueObject, seconds
 from drumline.overview.rows import UsageRow
 from drumline.overview.workloads import FOREIGN_PHASE, FOREIGN_USER, WorkloadUse
 from drumline_trainer.contract import plain
@@ -89,6 +92,14 @@ def usage_rows(
     return tuple(sorted(rows, key=lambda row: (-row.gpu_seconds, row.by)))
 
 
+def with_budgets(
+    rows: Iterable[UsageRow], queues: Iterable[QueueObject], *, now: float
+) -> tuple[UsageRow, ...]:
+    """Rows that are grouped by queue, with what is left of these queues' budgets."""
+    budgets = {plain(queue.metadata.name): budget_row(queue, now=now) for queue in queues}
+    return tuple(msgspec.structs.replace(row, budget=budgets.get(row.by[0])) for row in rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Inside:
     """What of a job's GPU-seconds lies in the period."""
@@ -141,6 +152,9 @@ def _row(group: tuple[str, ...], total: _Sum) -> UsageRow:
         workloads=total.workloads,
         gpu_seconds=sum(by_state.values()) + round(total.foreign),
         foreign=round(total.foreign),
+        productive=by_state["productive"],
+        starting=by_state["starting"],
+        repeated=by_state["repeated"],
+        recovering=by_state["recovering"],
         estimated_gpu_seconds=round(total.estimated),
-        **by_state,
     )

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+import msgspec
+
 from drumline.overview.advice import advice_for
+from drumline.overview.budget_rows import BudgetRow
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
@@ -40,10 +43,18 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
         ),
         gpus_ahead=sum(each.gpus for each in before),
         quotas=quotas,
-        budget=budget_row(known, quotas, now=now),
+        budget=_of_user(budget_row(known, now=now), job.spec.user or ""),
         holders=holders_of(cluster, pools=pools) if is_in_line(job) else (),
         advice=advice_for(job.status.reason or "", suspended=job.spec.suspend),
     )
+
+
+def _of_user(budget: BudgetRow | None, user: str) -> BudgetRow | None:
+    """The budget as far as it is about the jobs of one user."""
+    if budget is None:
+        return None
+    users = tuple(each for each in budget.users if each.user == plain(user))
+    return msgspec.structs.replace(budget, users=users)
 
 
 def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[HolderRow, ...]:

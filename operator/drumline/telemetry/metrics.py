@@ -128,6 +128,45 @@ class BudgetMetrics:
             ["queue"],
             registry=registry,
         )
+        self.credit_gpu_seconds = Gauge(
+            "drumline_queue_budget_credit_gpu_seconds",
+            "GPU-seconds of the next refill that the jobs of a queue may have before it.",
+            ["queue"],
+            registry=registry,
+        )
+        self.cost = Gauge(
+            "drumline_queue_budget_cost",
+            "What the jobs of a queue may cost in its budget's days, in the prices' currency.",
+            ["queue"],
+            registry=registry,
+        )
+        self.spent_cost = Gauge(
+            "drumline_queue_budget_spent_cost",
+            "What the jobs of a queue with a budget in money cost on the days that count.",
+            ["queue"],
+            registry=registry,
+        )
+        self.user_gpu_seconds = Gauge(
+            "drumline_queue_budget_user_gpu_seconds",
+            "GPU-seconds that the jobs of each user of a queue may have in its budget's days.",
+            ["queue"],
+            registry=registry,
+        )
+        self.user_spent_gpu_seconds = Gauge(
+            "drumline_queue_budget_user_spent_gpu_seconds",
+            "GPU-seconds that a user's jobs had on the days that count; of those with most.",
+            ["queue", "user"],
+            registry=registry,
+        )
+
+    def clear(self) -> None:
+        """Forget all queues."""
+        for gauge in (
+            *(self.gpu_seconds, self.spent_gpu_seconds, self.credit_gpu_seconds),
+            *(self.cost, self.spent_cost),
+            *(self.user_gpu_seconds, self.user_spent_gpu_seconds),
+        ):
+            gauge.clear()
 
 
 class ForecastMetrics:

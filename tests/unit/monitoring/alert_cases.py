@@ -179,6 +179,86 @@ CASES: Mapping[str, AlertCase] = {
             'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="none"}': "900x20",
         },
     ),
+    "DrumlineQueueBudgetSpent": AlertCase(
+        fires={
+            'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_credit_gpu_seconds{instance="a",queue="nlp"}': "20x20",
+            'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="nlp"}': "126x20",
+        },
+        at_minutes=1,
+        labels={"queue": "nlp"},
+        summary="Queue nlp has spent 105% of its GPU-hours, credit included.",
+        silent={
+            'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_credit_gpu_seconds{instance="a",queue="nlp"}': "20x20",
+            'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="nlp"}': "119x20",
+        },
+    ),
+    "DrumlineQueueMoneyLow": AlertCase(
+        fires={
+            'drumline_queue_budget_cost{instance="a",queue="nlp"}': "500x20",
+            'drumline_queue_budget_spent_cost{instance="a",queue="nlp"}': "400x20",
+        },
+        at_minutes=16,
+        labels={"queue": "nlp"},
+        summary="Queue nlp has spent 80% of its budget in money; none of its jobs starts once all"
+        " is spent.",
+        silent={
+            'drumline_queue_budget_cost{instance="a",queue="nlp"}': "500x20",
+            'drumline_queue_budget_spent_cost{instance="a",queue="nlp"}': "399x20",
+        },
+    ),
+    "DrumlineQueueMoneySpent": AlertCase(
+        fires={
+            'drumline_queue_budget_cost{instance="a",queue="nlp"}': "500x20",
+            'drumline_queue_budget_spent_cost{instance="a",queue="nlp"}': "500x20",
+        },
+        at_minutes=1,
+        labels={"queue": "nlp"},
+        summary="Queue nlp has spent 100% of its budget in money.",
+        silent={
+            'drumline_queue_budget_cost{instance="a",queue="nlp"}': "500x20",
+            'drumline_queue_budget_spent_cost{instance="a",queue="nlp"}': "499x20",
+        },
+    ),
+    "DrumlineUserBudgetLow": AlertCase(
+        fires={
+            'drumline_queue_budget_user_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="ann"}': (
+                "90x20"
+            ),
+            'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="bob"}': (
+                "10x20"
+            ),
+        },
+        at_minutes=16,
+        labels={"queue": "nlp", "user": "ann"},
+        summary="User ann of queue nlp has spent 90% of a user's GPU-hours; none of their jobs"
+        " starts once all are spent.",
+        silent={
+            'drumline_queue_budget_user_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="ann"}': (
+                "79x20"
+            ),
+        },
+    ),
+    "DrumlineUserBudgetSpent": AlertCase(
+        fires={
+            'drumline_queue_budget_user_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="ann"}': (
+                "110x20"
+            ),
+        },
+        at_minutes=1,
+        labels={"queue": "nlp", "user": "ann"},
+        summary="User ann of queue nlp has spent 110% of a user's GPU-hours.",
+        silent={
+            'drumline_queue_budget_user_gpu_seconds{instance="a",queue="nlp"}': "100x20",
+            'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="ann"}': (
+                "99x20"
+            ),
+        },
+    ),
     "DrumlineGpusIdleWhileJobsWait": AlertCase(
         fires={
             'drumline_pending_jobs{queue="nlp",reason="TopologyTooNarrow"}': "2x100",

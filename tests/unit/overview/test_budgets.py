@@ -5,17 +5,22 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drumline.cli.overview import tables
 from drumline.cli.overview.tables import budget_text
 from drumline.cli.report.burn_down import burn_down
+from drumline.overview.budget_rows import BudgetDay, BudgetRow, MoneyDay
 from drumline.overview.queues import queue_rows
-from drumline.overview.rows import BudgetDay, BudgetRow
-from drumline.scheduling.model import GpuHourBudget, Refill
+from drumline.overview.rows import UsageRow
+from drumline.overview.usage import with_budgets
+from drumline.overview.why import why_card
+from drumline.scheduling.model import Budget, Refill
 from drumline.scheduling.quota.budgets import window_gpu_seconds
-from tests.unit.overview.objects import NOW, a_cluster, a_queue, at
+from tests.unit.overview.objects import NOW, a_cluster, a_job, a_queue, at
 from tests.unit.scheduling.builders import budgets
 
 DAY = 86_400.0
@@ -38,12 +43,12 @@ def budget_of(
     credit: int = 0,
 ) -> BudgetRow:
     spent = {"spentGpuHours": 7, "until": at(0), "days": list(days)}
-    usage = [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": gpus}]
+    spent |= {"gpuSecondsPerHour": gpus * HOUR}
     queue = a_queue(
         "q",
         budget={"gpuHours": gpu_hours, "creditGpuHours": credit}
         | ({"refill": refill} if refill else {"windowDays": window_days}),
-        status={"budget": spent, "usage": usage},
+        status={"budget": spent},
     )
     (row,) = queue_rows(a_cluster(queue))
     assert row.budget is not None
@@ -93,7 +98,7 @@ def test_the_midnight_is_the_one_that_the_scheduler_waits_for(
     row = budget_of(
         *(a_day(back, each) for back, each in hours.items()), gpu_hours=whole, window_days=window
     )
-    budget = GpuHourBudget(gpu_hours=whole, window_days=window)
+    budget = Budget(gpu_hours=whole, window_days=window)
     days = {int(TODAY // DAY) - back: each * HOUR for back, each in hours.items()}
     had = window_gpu_seconds(days, budget=budget, now=NOW)
     assert row.left[-1].left_gpu_hours == pytest.approx(whole - had / HOUR, abs=0.1)
@@ -112,7 +117,7 @@ def test_the_calendar_is_the_schedulers(
 ) -> None:
     used = (a_day(back, each) for back, each in hours.items())
     row = budget_of(*used, gpu_hours=whole, refill=refill, credit=credit)
-    budget = GpuHourBudget(gpu_hours=whole, refill=refill, credit_gpu_hours=credit)
+    budget = Budget(gpu_hours=whole, refill=refill, credit_gpu_hours=credit)
     days = {int(TODAY // DAY) - back: each * HOUR for back, each in hours.items()}
     had = window_gpu_seconds(days, budget=budget, now=NOW)
     assert row.left[-1].left_gpu_hours == pytest.approx(whole - had / HOUR, abs=0.1)
@@ -127,21 +132,117 @@ def test_the_words_name_the_refill_and_the_credit() -> None:
     assert budget_text(row) == "7 of 100 GPU-hours a month spent (5 more on credit)"
 
 
+def the_budget(budget: dict[str, Any], spent: dict[str, Any]) -> BudgetRow:
+    (row,) = queue_rows(a_cluster(a_queue("q", budget=budget, status={"budget": spent})))
+    assert row.budget is not None
+    return row.budget
+
+
 def test_money_is_said_beside_the_hours() -> None:
     budget = {"gpuHours": 100, "windowDays": 30, "cost": "500"}
     spent = {"spentGpuHours": 7, "spentCost": "17.50", "until": at(0)}
-    (row,) = queue_rows(a_cluster(a_queue("q", budget=budget, status={"budget": spent})))
-    assert row.budget is not None
-    assert budget_text(row.budget) == (
-        "7 of 100 GPU-hours of 30 days spent, and 17.50 of 500 in money"
+    assert budget_text(the_budget(budget, spent)) == (
+        "7 of 100 GPU-hours of 30 days spent; 17.50 of 500 in money spent"
     )
 
 
-def test_a_budget_without_gpu_hours_says_what_was_had_and_draws_nothing() -> None:
+def in_money(*costs: str, per_hour: str = "") -> BudgetRow:
+    days = [{**a_day(back, 1), "cost": cost} for back, cost in enumerate(costs)]
+    budget = {"windowDays": 2, "cost": "500"}
+    spent = {"spentGpuHours": 2, "spentCost": "1", "until": at(0), "days": days}
+    return the_budget(budget, spent | ({"costPerHour": per_hour} if per_hour else {}))
+
+
+def test_money_goes_on_at_what_an_hour_costs() -> None:
+    row = in_money("400.25", "60", per_hour="10")
+    money = row.money
+    assert money is not None
+    assert money.left == (MoneyDay(at=TODAY, left=440.0), MoneyDay(at=NOW, left=39.75))
+    assert money.expected[0].left == pytest.approx(500 - 460.25 - 160, abs=0.01)
+    assert money.spent_at == pytest.approx(NOW + 3.975 * HOUR, abs=1)
+    assert "in money spent, all of it on" in budget_text(row)
+    assert (row.left, row.spent_at) == ((), None)
+    assert "money-q" in burn_down("q", row)
+
+
+def test_money_that_is_spent_says_when_enough_flows_back() -> None:
+    row = in_money("100", "400")
+    assert row.money is not None
+    assert (row.money.spent_at, row.money.back_at) == (None, TODAY + DAY)
+    assert in_money("100", "399.99").money != row.money
+
+
+@pytest.mark.parametrize("text", ["", "soon", "-3"])
+def test_a_price_that_is_none_spends_nothing(text: str) -> None:
+    money = in_money("400", per_hour=text).money
+    assert money is not None
+    assert money.spent_at is None
+
+
+def of_users(*users: tuple[str, float, int]) -> BudgetRow:
+    """Each with the GPU-hours of today and the GPUs that are held."""
+    uses = [
+        {"user": user, "days": [a_day(0, hours)], "gpuSecondsPerHour": gpus * HOUR}
+        for user, hours, gpus in users
+    ]
+    budget = {"windowDays": 2, "userGpuHours": 50}
+    return the_budget(budget, {"spentGpuHours": 9, "until": at(0), "users": uses})
+
+
+def test_each_user_spends_by_what_their_own_jobs_hold() -> None:
+    row = of_users(("ann", 45, 1), ("bob", 1, 0), ("eve", 50, 3))
+    ann, bob, eve = row.users
+    assert (ann.spent_gpu_hours, ann.spent_at) == (45.0, pytest.approx(NOW + 5 * HOUR, abs=1))
+    assert (bob.spent_gpu_hours, bob.spent_at, bob.back_at) == (1.0, None, None)
+    assert (eve.spent_at, eve.back_at) == (None, None)  # it holds too much for a window to free
+    assert budget_text(row) == (
+        "9 GPU-hours of 2 days had; eve: 50 of 50 GPU-hours of a user spent; ann: 45 of 50"
+        " GPU-hours of a user spent, all of it on 2027-01-15 at this use"
+    )
+
+
+def test_of_many_users_those_with_most_are_named() -> None:
+    row = of_users(*((f"user-{number}", 41 + number, 0) for number in range(6)))
+    text = budget_text(row)
+    assert text.count("of a user spent") == 4
+    assert "user-5: 46 of 50" in text
+    assert "user-1" not in text
+    assert text.endswith("; 2 more users near that")
+
+
+def test_why_names_the_user_of_the_job_alone() -> None:
+    uses = [{"user": user, "days": [a_day(0, 49)]} for user in ("ann", "bob")]
+    budget = {"windowDays": 2, "userGpuHours": 50}
+    status = {"budget": {"spentGpuHours": 98, "until": at(0), "users": uses}}
+    cluster = a_cluster(
+        a_job("mine", spec={"queue": "q", "user": "bob"}),
+        a_queue("q", budget=budget, status=status),
+    )
+    card = why_card(cluster, cluster.jobs[0])
+    assert card.budget is not None
+    assert [each.user for each in card.budget.users] == ["bob"]
+
+
+def test_usage_by_queue_says_what_is_left_of_budgets() -> None:
+    queue = a_queue("q", budget={"windowDays": 2, "gpuHours": 50})
+    usage = UsageRow(
+        by=("q",), jobs=1, gpu_seconds=9, productive=9, starting=0, repeated=0, recovering=0
+    )
+    other = msgspec.structs.replace(usage, by=("r",))
+    limited, free = with_budgets((usage, other), a_cluster(queue).queues, now=NOW)
+    assert limited.budget == BudgetRow(gpu_hours=50, window_days=2, spent_gpu_hours=0)
+    assert free.budget is None
+    head, first, second, _ = tables.usage((limited, free), by=["queue"]).splitlines()
+    assert head.endswith("BUDGET")
+    assert first.endswith("0 of 50 GPU-hours of 2 days spent")
+    assert second.endswith("-")
+    assert "BUDGET" not in tables.usage((free,), by=["queue"])
+
+
+def test_a_budget_without_gpu_hours_says_what_was_had_and_draws_no_hours() -> None:
     budget = {"windowDays": 30, "cost": "500"}
     spent = {"spentGpuHours": 7, "spentCost": "17.50", "until": at(0), "days": [a_day(0, 7)]}
-    (row,) = queue_rows(a_cluster(a_queue("q", budget=budget, status={"budget": spent})))
-    assert row.budget is not None
-    assert (row.budget.gpu_hours, row.budget.left, row.budget.spent_at) == (0, (), None)
-    assert budget_text(row.budget) == "7 GPU-hours of 30 days had, and 17.50 of 500 in money"
-    assert not burn_down("q", row.budget)
+    row = the_budget(budget, spent)
+    assert (row.gpu_hours, row.left, row.spent_at) == (0, (), None)
+    assert budget_text(row) == "7 GPU-hours of 30 days had; 17.50 of 500 in money spent"
+    assert "budget-q" not in burn_down("q", row)

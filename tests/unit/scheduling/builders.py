@@ -8,9 +8,9 @@ from typing import Any
 
 from drumline.scheduling import (
     Admitted,
+    Budget,
     Decisions,
     Gang,
-    GpuHourBudget,
     Node,
     Policy,
     Pool,
@@ -89,7 +89,7 @@ def cluster(
     )
 
 
-def budgets(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> Budgets:
+def budgets(days: Mapping[int, int], *, budget: Budget, now: float) -> Budgets:
     """Which budgets are spent where the only queue has this one and had this."""
     owner = Queue(name="research", nominal={"h100": 10_000}, budget=budget)
     return Budgets(replace(cluster(queues=(owner,)), spent={owner.name: days}), now=now)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drumline.scheduling import Admitted, GpuHourBudget, Policy, Queue, Snapshot, WhenSpent
+from drumline.scheduling import Admitted, Budget, Policy, Queue, Snapshot, WhenSpent
 from drumline.scheduling.forecast import expected_starts
 from drumline.scheduling.forecast_cluster import LEAVING_SECONDS
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
@@ -20,7 +20,7 @@ NOON = TODAY * DAY + DAY / 2.0
 RESEARCH = Queue(
     name="research",
     nominal={"h100": 100},
-    budget=GpuHourBudget(gpu_hours=48, window_days=2),
+    budget=Budget(gpu_hours=48, window_days=2),
 )
 
 
@@ -80,7 +80,7 @@ def test_foreign_pods_spend_as_well() -> None:
 
 def test_what_is_held_after_midnight_is_the_next_days() -> None:
     """At six in the morning its GPUs are free, and twelve hours of the new day are spent."""
-    daily = replace(RESEARCH, budget=GpuHourBudget(gpu_hours=10, window_days=1))
+    daily = replace(RESEARCH, budget=Budget(gpu_hours=10, window_days=1))
     full = world(runs(hours=18), hours={}, nodes=1)
     assert start_in_days(replace(full, queues=(daily,))) == 2.0
 

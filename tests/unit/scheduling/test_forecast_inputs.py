@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Gang, GpuHourBudget, Snapshot
+from drumline.scheduling import Budget, Gang, Snapshot
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.forecast_inputs import OLDEST_SECONDS, Forecast, ForecastInputs
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue
@@ -64,7 +64,7 @@ def test_work_at_risk_and_usage_history_grow_by_themselves() -> None:
 
 
 def test_a_budget_grows_by_itself_and_once_it_is_spent_the_forecast_ends() -> None:
-    limited = queue("research", 8, budget=GpuHourBudget(gpu_hours=2, window_days=1))
+    limited = queue("research", 8, budget=Budget(gpu_hours=2, window_days=1))
     rest = replace(at_rest(), queues=(limited,))
     known = replace(forecast(), inputs=inputs(rest))
     for hours, stands in ((0, True), (1, True), (2, False)):

@@ -23,7 +23,7 @@ from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects, JobObject
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import GanttRow, JobRow
-from drumline.overview.usage import GROUPS, usage_rows
+from drumline.overview.usage import GROUPS, usage_rows, with_budgets
 from drumline.overview.why import why_card
 from drumline.overview.workloads import workload_uses
 
@@ -147,6 +147,8 @@ def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     cluster = replace(cluster, remarks=(*cluster.remarks, *remarks))
     uses = workload_uses(cluster)
     rows = usage_rows(jobs, workloads=uses, by=by, since=since, now=cluster.as_of)
+    if by == ["queue"]:
+        rows = with_budgets(rows, cluster.queues, now=cluster.as_of)
     return _output(chosen, cluster, rows, table=tables.usage(rows, by=by))
 
 

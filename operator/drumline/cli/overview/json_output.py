@@ -14,17 +14,22 @@ from typing import Any, Final
 
 import msgspec
 
-from drumline.overview.line_rows import LineRow, WorkloadCard
-from drumline.overview.objects import ClusterObjects
-from drumline.overview.rows import (
+from drumline.overview.budget_rows import (
     BudgetDay,
     BudgetRow,
+    MoneyDay,
+    MoneyOutlook,
+    UserBudgetRow,
+)
+from drumline.overview.line_rows import LineRow, WorkloadCard
+from drumline.overview.objects import ClusterObjects
+from drumline.overview.row import OverviewRow
+from drumline.overview.rows import (
     GanttBar,
     GanttRow,
     HolderRow,
     JobRow,
     NodeRow,
-    OverviewRow,
     QueueRow,
     QuotaRow,
     ShareRow,
@@ -56,6 +61,9 @@ _DESCRIBED: Final = {
         WorkloadRow,
         BudgetRow,
         BudgetDay,
+        MoneyOutlook,
+        MoneyDay,
+        UserBudgetRow,
         HolderRow,
         LineRow,
         GanttBar,

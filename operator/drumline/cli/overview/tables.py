@@ -7,14 +7,14 @@ from typing import Final
 
 from drumline.cli.columns import columns
 from drumline.cli.formatting import count, day, duration, many, percent
+from drumline.overview.budget_rows import BudgetRow, MoneyOutlook, UserBudgetRow
 from drumline.overview.line_rows import LineRow, WorkloadCard
 from drumline.overview.queues import whole_line
+from drumline.overview.row import OverviewRow
 from drumline.overview.rows import (
-    BudgetRow,
     HolderRow,
     JobRow,
     NodeRow,
-    OverviewRow,
     QueueRow,
     QuotaRow,
     ShareRow,
@@ -123,12 +123,18 @@ def stop_text(row: QueueRow) -> str:
 
 
 _REFILLS: Final = {"Weekly": "a week", "Monthly": "a month"}
+_USERS: Final = 4
+"""So many are named."""
+_NEAR: Final = 0.8
 
 
 def budget_text(budget: BudgetRow | None) -> str:
     """`90 of 100 GPU-hours of 30 days spent`, and when all of it is; empty for none."""
-    if budget is None:
-        return ""
+    return "" if budget is None else "; ".join(_bounds(budget))
+
+
+def _bounds(budget: BudgetRow) -> Iterator[str]:
+    """A part for each bound: of all jobs, in money, and of the users who come near theirs."""
     time = _REFILLS.get(budget.refill) or f"of {many(budget.window_days, 'day')}"
     text = f"{many(budget.spent_gpu_hours, 'GPU-hour')} {time} had"
     if budget.gpu_hours:
@@ -136,13 +142,32 @@ def budget_text(budget: BudgetRow | None) -> str:
         text = f"{budget.spent_gpu_hours} of {whole} spent"
     if budget.credit_gpu_hours:
         text = f"{text} ({budget.credit_gpu_hours} more on credit)"
+    yield text + _then(budget.spent_at, budget.back_at)
     if budget.cost:
-        text = f"{text}, and {budget.spent_cost or 0} of {budget.cost} in money"
-    if budget.spent_at is not None:
-        return f"{text}, all of it on {day(budget.spent_at)} at this use"
-    if budget.back_at is not None:
-        return f"{text}, some of it flows back on {day(budget.back_at)}"
-    return text
+        money = budget.money or MoneyOutlook()
+        spent = f"{budget.spent_cost or 0} of {budget.cost} in money spent"
+        yield spent + _then(money.spent_at, money.back_at)
+    near = sorted(
+        (user for user in budget.users if _is_near(user, budget)),
+        key=lambda user: (-user.spent_gpu_hours, user.user),
+    )
+    for user in near[:_USERS]:
+        had = f"{user.user or 'jobs without a user'}: {user.spent_gpu_hours:g}"
+        whole = many(budget.user_gpu_hours, "GPU-hour")
+        yield f"{had} of {whole} of a user spent{_then(user.spent_at, user.back_at)}"
+    if len(near) > _USERS:
+        yield f"{many(len(near) - _USERS, 'more user')} near that"
+
+
+def _is_near(user: UserBudgetRow, budget: BudgetRow) -> bool:
+    """Whether most of it is spent, or all of it will be."""
+    return user.spent_gpu_hours >= _NEAR * budget.user_gpu_hours or user.spent_at is not None
+
+
+def _then(spent_at: float | None, back_at: float | None) -> str:
+    if spent_at is not None:
+        return f", all of it on {day(spent_at)} at this use"
+    return "" if back_at is None else f", some of it flows back on {day(back_at)}"
 
 
 def quota_sentence(quota: QuotaRow) -> str:
@@ -279,12 +304,25 @@ def usage(rows: Sequence[UsageRow], *, by: Sequence[str]) -> str:
     )
     foreign = ("FOREIGN", "NO JOBS") if whole.foreign else ()
     guessed = ("ESTIMATED",) if whole.estimated_gpu_seconds else ()
+    limited = ("BUDGET",) if any(row.budget for row in rows) else ()
     lines = [
-        (*heads, "RECOVERING", *guessed, *foreign),
-        *((*row.by, *_amounts(row, whole=whole)) for row in rows),
-        ("all", *[""] * (len(by) - 1), *_amounts(whole, whole=whole)),
+        (*heads, "RECOVERING", *guessed, *foreign, *limited),
+        *(
+            (
+                *row.by,
+                *_amounts(row, whole=whole),
+                *((budget_text(row.budget) or _NOTHING,) if limited else ()),
+            )
+            for row in rows
+        ),
+        (
+            *("all", *[""] * (len(by) - 1)),
+            *_amounts(whole, whole=whole),
+            *((_NOTHING,) if limited else ()),
+        ),
     ]
-    return _text(lines, left=tuple(range(len(by))))
+    last = (len(lines[0]) - 1,) if limited else ()
+    return _text(lines, left=(*range(len(by)), *last))
 
 
 def _amounts(row: UsageRow, *, whole: UsageRow) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from drumline.api.load import ApiError, parse
 from drumline.api.queuebudget import MAX_USERS, BudgetUse
 from drumline.cost.money import amount, exact_text
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
-from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, GpuHourBudget
+from drumline.scheduling.model import DAY_SECONDS, HOUR_SECONDS, Budget
 from drumline.scheduling.quota.budgets import window_amount, window_gpu_seconds
 
 KEPT_DAYS: Final = 92
@@ -44,9 +44,19 @@ class Amount:
         if self.days and min(self.days) < first:  # what was had then counts no more
             self.days = {day: part for day, part in self.days.items() if day >= first}
 
+    @property
+    def whole_rate(self) -> int:
+        """A second, by jobs and foreign pods."""
+        return self.rate + self.foreign_rate
+
+    def per_hour(self) -> dict[str, int]:
+        """The field of a status that says what GPU-seconds an hour spends, where any."""
+        rate = self.whole_rate
+        return {"gpuSecondsPerHour": rate * HOUR_SECONDS} if rate else {}
+
     def spent(self, *, since: int, until: int) -> Mapping[int, int]:
         """By day, if the same is held until then."""
-        more = (self.rate + self.foreign_rate) * max(0, until - since)
+        more = self.whole_rate * max(0, until - since)
         days = Counter(self.days)
         for day, part in _by_day(more, since=since, until=until) if more else ():
             days[day] += part
@@ -66,7 +76,7 @@ class Tally:
     users: dict[str, Amount] = field(default_factory=dict[str, Amount])
     """GPU-seconds by user, where the budget limits each of them."""
 
-    def drop_users(self, budget: GpuHourBudget, *, now: float) -> None:
+    def drop_users(self, budget: Budget, *, now: float) -> None:
         """Forget who had nothing, and of too many who hold nothing those with least. O(users)."""
         idle = {user: had for user, had in self.users.items() if not had.rate}
         kept = {user: had for user, had in idle.items() if had.days}
@@ -77,7 +87,7 @@ class Tally:
             del self.users[user]
 
 
-def budget_document(tally: Tally, *, budget: GpuHourBudget, now: float) -> dict[str, Any]:
+def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, Any]:
     """`status.budget`."""
     seconds = window_gpu_seconds(tally.gpus.days, budget=budget, now=now)
     document: dict[str, Any] = {
@@ -87,11 +97,14 @@ def budget_document(tally: Tally, *, budget: GpuHourBudget, now: float) -> dict[
             {"day": _date(day).isoformat(), "gpuSeconds": had}
             for day, had in sorted(tally.gpus.days.items())
         ],
+        **tally.gpus.per_hour(),
     }
     if budget.cost is not None:
         whole = budget.cost * HOUR_SECONDS
         priced = window_amount(tally.priced.days, whole=whole, budget=budget, now=now)
         document["spentCost"] = exact_text(priced // HOUR_SECONDS)
+        if tally.priced.whole_rate:  # of GPUs times prices of an hour
+            document["costPerHour"] = exact_text(tally.priced.whole_rate)
         for entry in document["days"]:
             if had := tally.priced.days.get(_day_of(entry["day"]), 0):
                 entry["cost"] = exact_text(had // HOUR_SECONDS)
@@ -100,7 +113,7 @@ def budget_document(tally: Tally, *, budget: GpuHourBudget, now: float) -> dict[
     return document
 
 
-def _user_documents(tally: Tally, *, budget: GpuHourBudget, now: float) -> list[dict[str, Any]]:
+def _user_documents(tally: Tally, *, budget: Budget, now: float) -> list[dict[str, Any]]:
     """Of those with most."""
     users = {user: had for user, had in tally.users.items() if had.days}
     return [
@@ -110,14 +123,13 @@ def _user_documents(tally: Tally, *, budget: GpuHourBudget, now: float) -> list[
                 {"day": _date(day).isoformat(), "gpuSeconds": had}
                 for day, had in sorted(users[user].days.items())
             ],
+            **users[user].per_hour(),
         }
         for user in sorted(_most(users, count=MAX_USERS, budget=budget, now=now))
     ]
 
 
-def _most(
-    users: Mapping[str, Amount], *, count: int, budget: GpuHourBudget, now: float
-) -> list[str]:
+def _most(users: Mapping[str, Amount], *, count: int, budget: Budget, now: float) -> list[str]:
     """Those with most of what counts now, and of several with as much those with most of all."""
     whole = (budget.user_gpu_hours or 0) * HOUR_SECONDS
 

@@ -35,8 +35,8 @@ from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.queues import budget_of
 from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
 from drumline.lifecycle.model.job import Job
-from drumline.scheduling.model import HOUR_SECONDS, GpuHourBudget
-from drumline.scheduling.quota.budgets import spent_percents, window_gpu_seconds
+from drumline.scheduling.model import Budget
+from drumline.scheduling.quota.budgets import spent_percents
 
 WRITE_SECONDS: Final = 600.0
 """At least this long between two writes of a queue's status that only say how time passes, unless
@@ -205,7 +205,7 @@ class QueueBudgets:
         budget = self.budgets().get(name)
         return budget is not None and budget.user_gpu_hours is not None
 
-    def budgets(self) -> Mapping[str, GpuHourBudget]:
+    def budgets(self) -> Mapping[str, Budget]:
         """The budgets, by queue."""
         budgets = ((name, budget_of(spec)) for name, spec in self._queues.by_name.items())
         return {name: budget for name, budget in budgets if budget is not None}
@@ -237,14 +237,6 @@ class QueueBudgets:
 
     def _known(self) -> Iterable[tuple[str, Tally | None]]:
         return ((name, self._tallies.get(name)) for name in self.budgets())
-
-    def spent_gpu_hours(self, now: float) -> Mapping[str, float]:
-        """By queue with a budget: what was had on the days that count."""
-        spent = self.spent(now)
-        return {
-            name: window_gpu_seconds(spent[name], budget=budget, now=now) / HOUR_SECONDS
-            for name, budget in self.budgets().items()
-        }
 
     def status_fields(
         self, name: str, *, before: Json, changed: bool, now: float

@@ -7,7 +7,7 @@ from drumline.api.trainingjob import TrainingJobSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.cost.money import amount, millionths
 from drumline.scheduling.model import (
-    GpuHourBudget,
+    Budget,
     MoveBudget,
     Ordering,
     Policy,
@@ -79,7 +79,7 @@ def price_rule_of(spec: TrainingQueueSpec | TrainingJobSpec) -> PriceRule:
     )
 
 
-def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
+def budget_of(spec: TrainingQueueSpec) -> Budget | None:
     """The budget of a TrainingQueue; None: it has none.
 
     A cost of 0 that was stored before it was refused is the least that there is: any use spends it.
@@ -87,7 +87,7 @@ def budget_of(spec: TrainingQueueSpec) -> GpuHourBudget | None:
     budget = spec.budget
     if budget is None:
         return None
-    return GpuHourBudget(
+    return Budget(
         gpu_hours=budget.gpu_hours,
         window_days=budget.window_days or 0,
         refill=None if budget.refill is None else Refill(budget.refill),

@@ -14,6 +14,7 @@ from typing import Any
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates, JobUse
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.status.budget_gauges import show_budgets
 from drumline.controller.status.cluster_series import cluster_series
 from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.platform_conditions import (
@@ -41,7 +42,7 @@ from drumline.kube.views import Key, ObjectView
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.model import HOUR_SECONDS, Node, Snapshot
+from drumline.scheduling.model import Node, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.contract import Progress
@@ -218,14 +219,7 @@ class UsageReporter:
         for held in snapshot.admitted:
             foreign[held.gang.queue, held.pool] += held.gpus if held.is_foreign else 0
         self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
-        gauges = self._metrics.budgets
-        gauges.gpu_seconds.clear()
-        gauges.spent_gpu_seconds.clear()
-        for queue, budget in self._state.budgets.budgets().items():
-            if budget.gpu_hours is not None:
-                gauges.gpu_seconds.labels(queue=queue).set(budget.gpu_hours * HOUR_SECONDS)
-        for queue, spent in self._state.budgets.spent_gpu_hours(now).items():
-            gauges.spent_gpu_seconds.labels(queue=queue).set(spent * HOUR_SECONDS)
+        show_budgets(self._metrics.budgets, self._state.budgets, now=now)
 
     def _report_goodput(self, uses: Iterable[JobUse], *, now: float) -> None:
         productive: Counter[str] = Counter()

@@ -50,15 +50,43 @@ QUEUES: Final = Board(
                 ),
                 Panel(
                     title="Budget spent",
-                    description="Share of its GPU-hours that the queue's jobs had on the days that"
-                    " count. At 1 none of them starts.",
+                    description="Share of its GPU-hours, and of its money, that the queue's jobs"
+                    " had on the days that count. At 1, with credit later, none of them starts.",
                     unit="percentunit",
                     queries=(
                         Query(
                             expression="max by (queue)"
                             f" (drumline_queue_budget_spent_gpu_seconds{_QUEUE})"
                             f" / max by (queue) (drumline_queue_budget_gpu_seconds{_QUEUE})",
-                            legend="{{queue}}",
+                            legend="{{queue}} GPU-hours",
+                        ),
+                        Query(
+                            expression="max by (queue)"
+                            f" (drumline_queue_budget_credit_gpu_seconds{_QUEUE})"
+                            f" / max by (queue) (drumline_queue_budget_gpu_seconds{_QUEUE}) + 1",
+                            legend="{{queue}} with credit",
+                        ),
+                        Query(
+                            expression="max by (queue)"
+                            f" (drumline_queue_budget_spent_cost{_QUEUE})"
+                            f" / max by (queue) (drumline_queue_budget_cost{_QUEUE})",
+                            legend="{{queue}} money",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Budget spent by user",
+                    description="Where the queue's budget limits each user's GPU-hours: the share"
+                    " of them that a user's jobs had, of the ten users with most. At 1 none of"
+                    " their jobs starts.",
+                    unit="percentunit",
+                    queries=(
+                        Query(
+                            expression="topk(10, max by (queue, user)"
+                            f" (drumline_queue_budget_user_spent_gpu_seconds{_QUEUE})"
+                            " / on (queue) group_left () max by (queue)"
+                            f" (drumline_queue_budget_user_gpu_seconds{_QUEUE}))",
+                            legend="{{queue}} {{user}}",
                         ),
                     ),
                 ),

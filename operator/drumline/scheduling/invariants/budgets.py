@@ -11,8 +11,8 @@ from fractions import Fraction
 
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import (
+    Budget,
     Gang,
-    GpuHourBudget,
     Refill,
     Snapshot,
     WhenSpent,
@@ -77,7 +77,7 @@ def spends_too_much(gang: Gang, snapshot: Snapshot, *, now: float) -> WhenSpent 
 
 
 def _counted(
-    had: Mapping[int, Fraction], *, bound: int, credit: int, budget: GpuHourBudget, now: float
+    had: Mapping[int, Fraction], *, bound: int, credit: int, budget: Budget, now: float
 ) -> Fraction:
     """What of it counts against a bound."""
     if budget.refill is None:
@@ -97,7 +97,7 @@ def _counted(
     return debt + by_period.get(today, Fraction())
 
 
-def _period_of(day: int, budget: GpuHourBudget) -> int:
+def _period_of(day: int, budget: Budget) -> int:
     """The number of the week or month of a day: the epoch was a Thursday."""
     if budget.refill is Refill.WEEKLY:
         return (day + 3) // 7

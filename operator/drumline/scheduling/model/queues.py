@@ -59,7 +59,7 @@ class Refill(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GpuHourBudget:
+class Budget:
     """How much the jobs of a queue may have in a time. What they had is `Snapshot.spent`."""
 
     gpu_hours: int | None = None
@@ -125,7 +125,7 @@ class Queue:
     user_limit: Mapping[str, int] | None = None
     """The most GPUs of a pool that one user's jobs may hold in it; None, or a pool left out: no
     limit."""
-    budget: GpuHourBudget | None = None
+    budget: Budget | None = None
     """Its waiting gangs do not start once this is spent; None: no limit."""
     price_rule: PriceRule = ANY_PRICE
     """Which pools its jobs use, by capacity type and price, and in which order."""

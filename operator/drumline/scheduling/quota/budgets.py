@@ -36,8 +36,8 @@ from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
 from drumline.scheduling.model import (
     DAY_SECONDS,
     HOUR_SECONDS,
+    Budget,
     Gang,
-    GpuHourBudget,
     Refill,
     Snapshot,
     WhenSpent,
@@ -125,7 +125,7 @@ class Budgets:
         return of_all or self._spent.get((gang.queue, gang.user)) or (WhenSpent.WARN, None)
 
 
-def window_gpu_seconds(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> int:
+def window_gpu_seconds(days: Mapping[int, int], *, budget: Budget, now: float) -> int:
     """GPU-seconds that count against a budget. O(days)."""
     whole = None if budget.gpu_hours is None else budget.gpu_hours * HOUR_SECONDS
     credit = budget.credit_gpu_hours * HOUR_SECONDS
@@ -137,7 +137,7 @@ def window_amount(
     *,
     whole: int | None,
     credit: int = 0,
-    budget: GpuHourBudget,
+    budget: Budget,
     now: float,
 ) -> int:
     """What counts against a bound in the time of a budget. O(days log days).
@@ -189,7 +189,7 @@ def _carried(had: int, *, debt: int, whole: int, credit: int) -> int:
 
 
 def spent_percents(
-    days: Mapping[int, int], *, prices: Mapping[int, int], budget: GpuHourBudget, now: float
+    days: Mapping[int, int], *, prices: Mapping[int, int], budget: Budget, now: float
 ) -> tuple[int, ...]:
     """How much of its GPU-hours and of its cost is spent, in whole percent; 101: it is overrun.
 
@@ -205,9 +205,7 @@ def spent_percents(
     )
 
 
-def asked_again_at(
-    snapshot: Snapshot, *, queue: str, budget: GpuHourBudget, now: float
-) -> float | None:
+def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float) -> float | None:
     """When a budget is to be asked again, if its queue holds what it holds from now on.
 
     When any of its bounds is reached, or at midnight, when anything may flow back; None: nothing is
@@ -233,7 +231,7 @@ def asked_again_at(
     return min(moments)
 
 
-def _accounts(queue: str, *, budget: GpuHourBudget, snapshot: Snapshot) -> Iterator[_Account]:
+def _accounts(queue: str, *, budget: Budget, snapshot: Snapshot) -> Iterator[_Account]:
     """Those of all gangs of a queue first."""
     yield from _accounts_of_all(
         queue,
@@ -252,7 +250,7 @@ def _accounts(queue: str, *, budget: GpuHourBudget, snapshot: Snapshot) -> Itera
 
 
 def _accounts_of_all(
-    queue: str, *, budget: GpuHourBudget, days: Mapping[int, int], prices: Mapping[int, int]
+    queue: str, *, budget: Budget, days: Mapping[int, int], prices: Mapping[int, int]
 ) -> Iterator[_Account]:
     """Those of all gangs of a queue together."""
     if budget.gpu_hours is not None:
@@ -268,23 +266,23 @@ def _accounts_of_all(
         yield _Account(queue=queue, user=None, days=prices, bound=bound)
 
 
-def _is_reached(account: _Account, *, budget: GpuHourBudget, now: float) -> bool:
+def _is_reached(account: _Account, *, budget: Budget, now: float) -> bool:
     had = _counted(account, budget=budget, now=now)
     return had >= account.bound.whole + account.bound.credit
 
 
-def _percent(account: _Account, *, budget: GpuHourBudget, now: float) -> int:
+def _percent(account: _Account, *, budget: Budget, now: float) -> int:
     return 100 * _counted(account, budget=budget, now=now) // account.bound.whole
 
 
-def _counted(account: _Account, *, budget: GpuHourBudget, now: float) -> int:
+def _counted(account: _Account, *, budget: Budget, now: float) -> int:
     bound = account.bound
     return window_amount(
         account.days, whole=bound.whole, credit=bound.credit, budget=budget, now=now
     )
 
 
-def _flows_back_at(account: _Account, *, budget: GpuHourBudget, now: float) -> float:
+def _flows_back_at(account: _Account, *, budget: Budget, now: float) -> float:
     """O(days log days)."""
     today = _day(now)
     if budget.refill is None:
@@ -317,9 +315,7 @@ def _period(day: int, refill: Refill) -> tuple[int, int]:
             return day - date.day + 1, int(after.timestamp() // DAY_SECONDS)
 
 
-def _rejection(
-    account: _Account, *, budget: GpuHourBudget, now: float, opens_at: float
-) -> Rejection:
+def _rejection(account: _Account, *, budget: Budget, now: float, opens_at: float) -> Rejection:
     """In whole percent, so that the words change rarely while its jobs run on."""
     percent = _percent(account, budget=budget, now=now)
     date = datetime.fromtimestamp(opens_at, tz=UTC).strftime("%Y-%m-%d")
@@ -344,7 +340,7 @@ def _rejection(
     )
 
 
-def _time(budget: GpuHourBudget) -> str:
+def _time(budget: Budget) -> str:
     match budget.refill:
         case None:
             return f"in {counted(budget.window_days, 'day')}"

@@ -265,8 +265,12 @@ def test_a_budget_stands_below_the_quotas() -> None:
 def test_a_budget_that_will_be_spent_says_when_and_draws_it() -> None:
     days = [{"day": "2027-01-14", "gpuSeconds": 60 * 3600}]
     status = {
-        "budget": {"spentGpuHours": 60, "until": at(0), "days": days},
-        "usage": [{"gpuPool": "gpus", "nominalGpus": 16, "usedGpus": 2}],
+        "budget": {
+            "spentGpuHours": 60,
+            "until": at(0),
+            "days": days,
+            "gpuSecondsPerHour": 2 * 3600,
+        },
     }
     limited = a_queue("q", budget={"gpuHours": 100, "windowDays": 3}, status=status)
     document = str(pages.overview(a_cluster(limited)))

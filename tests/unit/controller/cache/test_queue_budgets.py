@@ -100,6 +100,21 @@ class Leader:
         return leader
 
 
+def test_the_status_says_what_an_hour_spends_at_what_is_held() -> None:
+    limits = {**BUDGET, "cost": "900", "userGpuHours": 50}
+    leader = Leader(a_queue(budget=limits))
+    leader.look(NOON, runs(since=NOON), foreign=3)
+    leader.look(NOON + 10, runs(since=NOON), foreign=3)
+    written = leader.status(NOON + 10)["budget"]
+    assert written["gpuSecondsPerHour"] == (4 + 3) * 3600
+    assert written["costPerHour"] == "17.50"
+    assert written["users"][0]["gpuSecondsPerHour"] == 4 * 3600
+    leader.look(NOON + 20, ended(at=NOON + 20, had=80))
+    over = leader.status(NOON + 20)["budget"]
+    assert {"gpuSecondsPerHour", "costPerHour"} & over.keys() == set()
+    assert "gpuSecondsPerHour" not in over["users"][0]
+
+
 def test_what_a_job_holds_counts_from_look_to_look_and_in_between() -> None:
     leader = Leader()
     job = runs(since=NOON)

@@ -6,7 +6,7 @@ from drumline.api.policy import MovesPolicy, PreemptionLimitPolicy, SchedulingPo
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.queues import policy_of, queue_of
 from drumline.scheduling.model import (
-    GpuHourBudget,
+    Budget,
     MoveBudget,
     Ordering,
     Policy,
@@ -68,7 +68,7 @@ def test_a_queue_of_a_cohort() -> None:
         min_runtime_seconds=60.0,
         weight=3.0,
         user_limit={"h100": 2},
-        budget=GpuHourBudget(gpu_hours=500, window_days=30),
+        budget=Budget(gpu_hours=500, window_days=30),
         price_rule=PriceRule(spot=SpotRule.AVOID, max_price=2_500_000),
     )
 
@@ -80,7 +80,7 @@ def test_a_cost_of_nothing_that_was_stored_is_spent_by_any_use() -> None:
             "budget": {"cost": "0.00", "windowDays": 30},
         }
     )
-    assert queue_of("research", spec).budget == GpuHourBudget(cost=1, window_days=30)
+    assert queue_of("research", spec).budget == Budget(cost=1, window_days=30)
 
 
 def test_the_owner_s_choices() -> None:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
+from drumline.controller.status.budget_gauges import MOST_USERS
 from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.platform_conditions import PodEvictions
 from drumline.controller.status.usage_reporter import UsageReporter
@@ -34,7 +35,9 @@ KEYS = SigningKeys(current=b"b" * 32, previous=b"a" * 32)
 JOBS = 50
 
 
-def running(name: str, *, key: str, **figures: float) -> Any:
+def running(
+    name: str, *, key: str = KEYS.current_id, user: str | None = None, **figures: float
+) -> Any:
     """A job of 4 GPUs: 10 s of starting were counted by T0, and it is productive since then."""
     status = {
         **assignment("node-0", "node-0"),
@@ -52,7 +55,7 @@ def running(name: str, *, key: str, **figures: float) -> Any:
             }
         ],
     }
-    return job_view(name, uid=name, status=status)
+    return job_view(name, uid=name, status=status, **({"user": user} if user else {}))
 
 
 def reporter(
@@ -138,6 +141,37 @@ async def test_what_is_spent_of_a_budget_is_a_metric_while_the_queue_has_one() -
     state.on_queue(in_money, plain)
     await report()
     assert [gauge(metrics, name, queue="research") for name in budget] == [None, None]
+
+
+async def test_money_and_users_are_metrics_of_the_users_with_most() -> None:
+    state, metrics, now = ClusterCache(nodes=NodeCache(clock=lambda: T0)), Metrics(), [T0]
+    priced = pool_view()
+    state.on_pool(None, replace(priced, spec={**priced.spec, "capacity": {"pricePerGpuHour": "2"}}))
+    limit = {"cost": "9", "userGpuHours": 3, "windowDays": 1, "gpuHours": 9}
+    view = queue_view()
+    state.on_queue(None, replace(view, spec={**view.spec, "budget": limit}))
+    for number in range(MOST_USERS + 4):
+        state.on_job(None, running(f"job-{number:02}", user=f"user-{number:02}"))
+    report = reporter(state, metrics, now=now).report
+    await report()
+    now[0] = T0 + 90
+    await report()
+    hours = (MOST_USERS + 4) * 4 * 90 / 3600
+    assert gauge(metrics, "drumline_queue_budget_cost", queue="research") == 9
+    spent = gauge(metrics, "drumline_queue_budget_spent_cost", queue="research")
+    assert spent == pytest.approx(2 * hours)
+    assert gauge(metrics, "drumline_queue_budget_credit_gpu_seconds", queue="research") == 0
+    of_each = "drumline_queue_budget_user_gpu_seconds"
+    assert gauge(metrics, of_each, queue="research") == 3 * 3600
+    by_user = "drumline_queue_budget_user_spent_gpu_seconds"
+    named = [
+        sample.labels["user"]
+        for family in metrics.registry.collect()
+        for sample in family.samples
+        if sample.name == by_user
+    ]
+    assert named == [f"user-{number:02}" for number in range(MOST_USERS)]
+    assert gauge(metrics, by_user, queue="research", user="user-00") == 360
 
 
 async def test_what_foreign_pods_hold_is_spent_too() -> None:

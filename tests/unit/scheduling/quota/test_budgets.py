@@ -13,7 +13,7 @@ from drumline.scheduling import (
     Admitted,
     Blocked,
     BlockReason,
-    GpuHourBudget,
+    Budget,
     MoveBudget,
     Policy,
     Pool,
@@ -44,7 +44,7 @@ HOUR = 3_600
 MONDAY = 19_996
 """2024-09-30, counted from the epoch."""
 NOON = MONDAY * DAY + DAY / 2.0
-TEN_IN_2 = GpuHourBudget(gpu_hours=10, window_days=2)
+TEN_IN_2 = Budget(gpu_hours=10, window_days=2)
 RESEARCH = Queue(name="research", nominal={"h100": 100}, budget=TEN_IN_2)
 OTHER = Queue(name="other", nominal={"h100": 100})
 SPENT = {MONDAY - 1: 4 * HOUR, MONDAY: 7 * HOUR}
@@ -62,7 +62,7 @@ def world(
     return replace(cluster(*nodes_, queues=queues, running=running), spent={"research": days})
 
 
-def is_spent(days: Mapping[int, int], *, budget: GpuHourBudget, now: float) -> bool:
+def is_spent(days: Mapping[int, int], *, budget: Budget, now: float) -> bool:
     return bool(budgets(days, budget=budget, now=now).spent)
 
 
@@ -135,7 +135,7 @@ def test_time_matters_only_while_a_gang_waits_for_it() -> None:
 
 
 def test_a_raised_budget_lets_gangs_start() -> None:
-    raised = world(budget=GpuHourBudget(gpu_hours=12, window_days=2))
+    raised = world(budget=Budget(gpu_hours=12, window_days=2))
     assert run(raised, gang("starts"), now=NOON).placed
     assert run(world(budget=None), gang("starts"), now=NOON).placed
 
@@ -214,8 +214,8 @@ def test_the_invariant_names_what_is_given_to_a_queue_whose_budget_is_spent() ->
     assert violations(snapshot=spent, pending=(waits,), decisions=decisions, now=tomorrow) == ()
 
 
-WEEKLY = GpuHourBudget(gpu_hours=10, refill=Refill.WEEKLY)
-MONTHLY = GpuHourBudget(gpu_hours=10, refill=Refill.MONTHLY)
+WEEKLY = Budget(gpu_hours=10, refill=Refill.WEEKLY)
+MONTHLY = Budget(gpu_hours=10, refill=Refill.MONTHLY)
 
 
 def at_noon(day: int) -> float:
@@ -311,11 +311,9 @@ class CountedDays(Mapping[int, int]):
         return len(self._days)
 
 
-@pytest.mark.parametrize(
-    "budget", [WEEKLY, MONTHLY, GpuHourBudget(gpu_hours=10, window_days=92)], ids=str
-)
+@pytest.mark.parametrize("budget", [WEEKLY, MONTHLY, Budget(gpu_hours=10, window_days=92)], ids=str)
 def test_a_budget_is_overrun_a_millionfold_and_its_days_are_read_a_few_times(
-    budget: GpuHourBudget,
+    budget: Budget,
 ) -> None:
     days = CountedDays({MONDAY - ago: 10_000_000 * HOUR for ago in range(92)})
     assert run(world(days=days, budget=budget), gang("waits"), now=NOON).retry_at is not None
@@ -333,7 +331,7 @@ def test_a_budget_is_overrun_a_millionfold_and_its_days_are_read_a_few_times(
 )
 def test_a_time_is_a_window_or_a_refill_and_credit_needs_that(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"refill"):
-        GpuHourBudget(**{"gpu_hours": 1, **wrong})
+        Budget(**{"gpu_hours": 1, **wrong})
 
 
 def test_a_warning_keeps_nothing_from_anybody_and_is_said_with_the_start() -> None:
@@ -372,9 +370,7 @@ def test_what_runs_leaves_with_an_expired_budget_and_nothing_starts() -> None:
 
 @pytest.mark.parametrize("gpus", [1, 2, 7])
 @pytest.mark.parametrize("budget", [EXPIRES, replace(WEEKLY, when_spent=WhenSpent.EXPIRE)])
-def test_an_expired_budget_is_overrun_by_one_cycle_at_most(
-    gpus: int, budget: GpuHourBudget
-) -> None:
+def test_an_expired_budget_is_overrun_by_one_cycle_at_most(gpus: int, budget: Budget) -> None:
     """Nothing wakes the scheduler but the clock; what is held is charged second by second."""
     runs = admitted(gang("runs", gpus=gpus), "n0")
     had, start = 9 * HOUR + 100, int(NOON)
@@ -416,7 +412,7 @@ def test_what_is_spent_in_money_is_said_so_whatever_is_left_of_the_hours() -> No
 
 @pytest.mark.parametrize("time", [{"window_days": 30}, {"refill": Refill.WEEKLY}])
 def test_a_budget_in_money_alone_lets_any_number_of_hours_be_had(time: dict[str, Any]) -> None:
-    budget = GpuHourBudget(cost=25_000_000, **time)
+    budget = Budget(cost=25_000_000, **time)
     had = world(days={MONDAY - 8: 3 * HOUR, MONDAY: 4 * HOUR}, budget=budget)
     starts = gang("starts")
     decisions = run(had, starts, now=NOON)
