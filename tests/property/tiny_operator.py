@@ -283,6 +283,7 @@ class _Operator:
             job_events=self.events,
             enqueue=lambda _: None,
             priority_of=self.cache.scheduling.priority_of,
+            share_of=self.cache.share_of,
             signing_key=KEYS.current_id,
             foreseen=reconciler.foreseen,
             announce=reconciler.announce,

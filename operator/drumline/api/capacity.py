@@ -29,7 +29,7 @@ class PoolCapacity(ApiModel):
     price_per_gpu_hour: Price | None = None
     """What one GPU costs for an hour, a decimal with up to six places, such as '2.50': a node's
     price divided by its GPUs. All pools of a cluster are priced in one currency, whichever that is.
-    Absent: not known, as it has to be in a pool with partitions."""
+    A part of a GPU costs its share of it. Absent: not known."""
 
 
 class InterruptionDay(ApiModel):

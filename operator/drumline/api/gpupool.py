@@ -235,13 +235,6 @@ class GpuPoolSpec(ApiModel):
             field_path=".autoscaling",
         ),
         Rule(
-            rule="!has(self.partitions) || !has(self.capacity)"
-            " || !has(self.capacity.pricePerGpuHour)",
-            message="prices of partitioned pools are not supported yet; remove"
-            " capacity.pricePerGpuHour or partitions",
-            field_path=".capacity.pricePerGpuHour",
-        ),
-        Rule(
             rule="!has(self.topologyLevels) || self.topologyLevels.all(one,"
             " self.topologyLevels.exists_one(other, other.nodeLabel == one.nodeLabel))",
             message="topologyLevels: two levels have the same nodeLabel; give each its own",

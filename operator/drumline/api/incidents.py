@@ -5,6 +5,7 @@ Times are whole milliseconds or seconds: the API conventions want no floating po
 
 from __future__ import annotations
 
+from fractions import Fraction
 from typing import Annotated, Final
 
 from pydantic import Field
@@ -101,7 +102,10 @@ class Stay(ApiModel):
 
 
 class GpuSeconds(ApiModel):
-    """What the job's GPUs were held for, in GPU-seconds; together all of the time it held them."""
+    """What the job's GPUs were held for, in GPU-seconds; together all of the time it held them.
+
+    A part of a GPU (gpuPartition) counts here as one, and is `parts` of `partsPerGpu`.
+    """
 
     until: Timestamp
     """Time up to which this is counted."""
@@ -116,6 +120,17 @@ class GpuSeconds(ApiModel):
     stays: Annotated[list[Stay] | None, Field(max_length=MAX_STAYS)] = None
     """When it held how many, oldest first, up to `until`; of many the latest. Absent: nothing was
     counted yet, or by an operator that kept none."""
+    parts: Annotated[int, Field(ge=1, le=64)] | None = None
+    """How many parts of a GPU each of its GPUs was when it first started. Absent: whole GPUs."""
+    parts_per_gpu: Annotated[int, Field(ge=2, le=64)] | None = None
+    """Of so many that a GPU has. Absent: whole GPUs."""
+
+    @property
+    def share(self) -> Fraction:
+        """What of a GPU each of its GPUs is."""
+        if self.parts is None or self.parts_per_gpu is None:
+            return Fraction(1)
+        return Fraction(self.parts, self.parts_per_gpu)
 
 
 Budgets = Annotated[

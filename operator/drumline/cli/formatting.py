@@ -56,6 +56,19 @@ def many(number: int, noun: str) -> str:
     return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
 
 
+def gpus(amount: float) -> str:
+    """`1 GPU`, `12 GPUs`, `3.43 GPUs` where parts of GPUs are added up."""
+    if float(amount).is_integer():
+        return many(int(amount), "GPU")
+    return f"{amount:.2f} GPUs"
+
+
+def gpus_of(number: float, partition: str) -> str:
+    """What a job or workload holds: `16`, `2 x mig-1g.10gb`, `0.43`."""
+    figure = str(int(number)) if float(number).is_integer() else f"{number:.2f}"
+    return f"{figure} x {partition.rpartition('/')[2]}" if partition else figure
+
+
 def slice_words(*, pods: int, level: str, required: bool) -> str:
     """`every 2 pods in one clique if possible`."""
     wish = "" if required else " if possible"

@@ -9,6 +9,8 @@ one kind. A price is of one GPU for an hour. What something costs is rounded onc
 from __future__ import annotations
 
 import re
+from fractions import Fraction
+from math import floor
 from typing import Final
 
 MILLIONTHS: Final = 10**6
@@ -44,14 +46,17 @@ def amount(text: str) -> int:
     return int(whole) * MILLIONTHS + int(places.ljust(6, "0"))
 
 
-def cost(*, gpu_seconds: int, price: int) -> int:
+def cost(*, gpu_seconds: int | Fraction, price: int) -> int:
     """What so many GPU-seconds cost at this price, to the nearest millionth, a half up.
+
+    A part of a GPU costs its share of it: two of seven parts for an hour at 4.00 are two sevenths
+    of 4.00, 1_142_857 millionths, rounded when all of them are added up.
 
     Args:
         gpu_seconds: GPUs times seconds.
         price: of a GPU for an hour.
     """
-    return (2 * gpu_seconds * price + HOUR_SECONDS) // (2 * HOUR_SECONDS)
+    return floor(Fraction(gpu_seconds) * price / HOUR_SECONDS + Fraction(1, 2))
 
 
 def exact_text(amount: int) -> str:

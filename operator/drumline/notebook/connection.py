@@ -23,6 +23,7 @@ from drumline.notebook.loop_thread import LoopThread
 from drumline.notebook.run_options import RunOptions, run_arguments
 from drumline.notebook.views import JobTable, QueueTable, WhyView
 from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows
 from drumline.overview.why import why_card
 
@@ -84,7 +85,7 @@ class NotebookConnection:
             if (all_namespaces or job.metadata.namespace == self.namespace)
             and queue in (None, job.spec.queue)
         ]
-        rows = job_rows(wanted, now=cluster.as_of, places=places)
+        rows = job_rows(wanted, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools))
         return JobTable(items=rows, as_of=cluster.as_of, remarks=cluster.remarks)
 
     def job(self, name: str) -> NotebookJob:

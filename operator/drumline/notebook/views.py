@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from drumline.cli.formatting import clock, count, duration, many, percent
+from drumline.cli.formatting import clock, count, duration, gpus, gpus_of, many, percent
 from drumline.cli.jobs.follow import LogLine
 from drumline.cli.markup import Markup
 from drumline.cli.overview import tables
@@ -95,7 +95,7 @@ class QueueTable(_RowView[QueueRow]):
                 *(sentence(text) for text in (tables.stop_text(row),) if text),
                 sentence(
                     f"{many(row.admitted_jobs, 'job')} running, {many(len(row.waiting), 'job')}"
-                    f" for {many(row.waiting_gpus, 'GPU')} in line"
+                    f" for {gpus(row.waiting_gpus)} in line"
                 ),
                 _line(row.waiting, now=self.as_of),
             ]
@@ -128,7 +128,12 @@ class WhyView:
         why, job, now = self.card, self.card.job, self.as_of
         waits = job.position is not None
         holders = [
-            (each.job, each.queue, str(each.gpus), tables.ends(each.expected_end, now=now))
+            (
+                each.job,
+                each.queue,
+                gpus_of(each.gpus, each.partition),
+                tables.ends(each.expected_end, now=now),
+            )
             for each in why.holders
         ]
         return card(
@@ -138,7 +143,7 @@ class WhyView:
                 (
                     ("Place in line", f"{job.position} of {why.waiting_jobs}" if waits else ""),
                     ("Starts", tables.starts(job, now=now) if waits else ""),
-                    ("Asked for before it", many(why.gpus_ahead, "GPU") if why.ahead else ""),
+                    ("Asked for before it", gpus(why.gpus_ahead) if why.ahead else ""),
                     ("Quota", ", ".join(map(tables.quota_sentence, why.quotas))),
                 )
             ),
@@ -246,7 +251,7 @@ def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
         facts(
             (
                 ("Queue", row.queue),
-                ("GPUs", str(row.gpus)),
+                ("GPUs", gpus_of(row.gpus, row.partition)),
                 ("Pool", row.pool),
                 ("Pods ready", row.ready),
                 ("Step", "" if row.step is None else tables.step(row)),
@@ -267,7 +272,7 @@ def _job_table(rows: Sequence[JobRow], *, now: float) -> Markup:
             f"{row.namespace}/{row.name}",
             row.queue,
             row.phase,
-            str(row.gpus),
+            gpus_of(row.gpus, row.partition),
             tables.step(row),
             row.loss,
             tables.detail(row, now=now),
@@ -283,7 +288,7 @@ def _line(rows: Sequence[JobRow], *, now: float) -> Markup:
         (
             str(row.position or ""),
             f"{row.namespace}/{row.name}",
-            str(row.gpus),
+            gpus_of(row.gpus, row.partition),
             tables.starts(row, now=now),
             f"{row.reason} {row.message}".strip(),
         )

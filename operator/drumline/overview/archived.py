@@ -24,17 +24,26 @@ def ended_job(job: JobObject, *, deleted_at: str | None) -> JobObject:
     if job.finished or deleted_at is None or moment is None:
         return job
     stays = [
-        StayOnGpus(since=_rfc3339(stay.begins_at), until=_rfc3339(stay.ends_at), gpus=stay.gpus)
+        StayOnGpus(
+            since=_rfc3339(stay.begins_at), until=_rfc3339(stay.ends_at), gpus=int(stay.gpus)
+        )
         for stay in stays_of(job, now=moment)
     ]
-    held = HeldGpuSeconds(until=deleted_at, **held_gpu_seconds(job, now=moment), stays=stays)
+    account = job.status.gpu_seconds
+    held = HeldGpuSeconds(
+        until=deleted_at,
+        **held_gpu_seconds(job, now=moment),
+        stays=stays,
+        parts=0 if account is None else account.parts,
+        parts_per_gpu=0 if account is None else account.parts_per_gpu,
+    )
     status = msgspec.structs.replace(
         job.status,
         phase=DELETED,
         reason=job.status.reason and f"was {job.status.phase}: {job.status.reason}",
         assignment=None,
         finished_at=deleted_at,
-        gpu_seconds=held if job.status.gpu_seconds is not None else None,
+        gpu_seconds=None if account is None else held,
     )
     return msgspec.structs.replace(job, status=status)
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.objects import ClusterObjects
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import GanttBar, GanttRow, JobRow
 
 WAITED: Final = "Waited"
@@ -30,7 +31,7 @@ def gantt_rows(cluster: ClusterObjects, *, since: float, until: float) -> tuple[
         until: its end.
     """
     places = positions(lines(cluster.jobs, cluster.priorities))
-    rows = job_rows(cluster.jobs, now=cluster.as_of, places=places)
+    rows = job_rows(cluster.jobs, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools))
     return rows_of(rows, now=cluster.as_of, since=since, until=until)
 
 

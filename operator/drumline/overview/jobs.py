@@ -13,6 +13,7 @@ from typing import Final
 
 from drumline.overview.held import held_gpu_seconds, stays_of
 from drumline.overview.objects import JobObject, PriorityClassObject, seconds
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import JobRow
 from drumline_trainer.contract import plain
 
@@ -29,6 +30,8 @@ NOT_IN_LINE: Final = frozenset(
     )
 )
 """Reasons of jobs that no cycle considers until somebody changes them."""
+
+WHOLE_GPUS: Final = PoolUnits()
 
 Lines = Mapping[str, Sequence[JobObject]]
 """By queue: its waiting jobs, the next first."""
@@ -66,7 +69,11 @@ def positions(waiting: Lines) -> dict[str, int]:
 
 
 def job_rows(
-    jobs: Iterable[JobObject], *, now: float, places: Mapping[str, int]
+    jobs: Iterable[JobObject],
+    *,
+    now: float,
+    places: Mapping[str, int],
+    units: PoolUnits = WHOLE_GPUS,
 ) -> tuple[JobRow, ...]:
     """A row for each job: those that hold GPUs first, then the lines, then what has ended.
 
@@ -74,15 +81,19 @@ def job_rows(
         jobs: in any order.
         now: seconds since the epoch.
         places: `positions`.
+        units: of the pools.
     """
-    rows = [job_row(job, now=now, position=places.get(job.key)) for job in jobs]
+    rows = [job_row(job, now=now, position=places.get(job.key), units=units) for job in jobs]
     return tuple(sorted(rows, key=_shown_order))
 
 
-def job_row(job: JobObject, *, now: float, position: int | None) -> JobRow:
+def job_row(
+    job: JobObject, *, now: float, position: int | None, units: PoolUnits = WHOLE_GPUS
+) -> JobRow:
     """The row of one job; all its texts are plain."""
     status, metadata = job.status, job.metadata
-    held = sum(held_gpu_seconds(job, now=now).values())
+    share = units.share(job)
+    held = round(sum(held_gpu_seconds(job, now=now).values()) * share)
     return JobRow(
         namespace=plain(metadata.namespace),
         name=plain(metadata.name),
@@ -111,6 +122,8 @@ def job_row(job: JobObject, *, now: float, position: int | None) -> JobRow:
         expected_end=seconds(status.expected_end) if status.assignment else None,
         gpu_seconds=held or None,
         stays=stays_of(job, now=now),
+        partition=plain(job.spec.gpu_partition or ""),
+        in_gpus=None if share == 1 else float(job.gpus * share),
     )
 
 

@@ -19,6 +19,7 @@ class LineRow(OverviewRow, frozen=True, kw_only=True):
         expected_start_by: nine in ten of them are before this.
         reason: why it waits, from a closed list.
         message: the reason with figures and names.
+        partition: of a job the resource that its GPUs are, where it is a part of a GPU.
     """
 
     name: str
@@ -29,6 +30,7 @@ class LineRow(OverviewRow, frozen=True, kw_only=True):
     expected_start_by: float | None = None
     reason: str = ""
     message: str = ""
+    partition: str = ""
 
 
 class WorkloadCard(OverviewRow, frozen=True, kw_only=True):
@@ -62,7 +64,7 @@ class WorkloadCard(OverviewRow, frozen=True, kw_only=True):
     state: str
     message: str = ""
     reason: str = ""
-    gpus: int = 0
+    gpus: float = 0
     pods: int = 0
     position: int | None = None
     waiting: int = 0

@@ -8,6 +8,7 @@ from typing import Final
 
 from drumline.overview.objects import ClusterObjects, JobObject
 from drumline.overview.pool_objects import NodeObject, PoolNodeHealth, PoolObject, SliceObject
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import NodeRow
 from drumline_trainer.contract import plain
 
@@ -29,7 +30,8 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
     name, as for the operator.
     """
     pools = sorted(cluster.pools, key=_age)
-    held, jobs = _places(cluster.jobs)
+    units = PoolUnits(cluster.pools)
+    held, jobs = _places(cluster.jobs, units)
     promised = _promises(cluster.jobs)
     health = {pool.metadata.name: _health(pool) for pool in pools}
     devices = _devices(cluster.slices)
@@ -41,7 +43,9 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
         name, levels = node.metadata.name, pool.spec.topology_levels or []
         labels = node.metadata.labels or {}
         state, why = _state(node, health=health[pool.metadata.name].get(name))
-        gpus = _count((node.status.allocatable or {}).get(pool.spec.gpu_resource))
+        worth = units.worth(pool.metadata.name)
+        offered = {each: _count((node.status.allocatable or {}).get(each)) for each in worth}
+        gpus = sum(parts * offered[each] for each, parts in worth.items())
         if pool.spec.devices is not None:
             gpus = devices[name][pool.spec.devices.driver]
         elif not gpus and any(map(_is_gpu, devices[name])):
@@ -59,6 +63,8 @@ def node_rows(cluster: ClusterObjects) -> tuple[NodeRow, ...]:
                 promised_to=tuple(sorted(promised[name])) if name in promised else (),
                 capacity=plain(pool.spec.capacity.type),
                 price_per_gpu_hour=plain(pool.spec.capacity.price_per_gpu_hour),
+                parts_per_gpu=units.parts_per_gpu(pool.metadata.name),
+                whole_gpus=offered[pool.spec.gpu_resource] if pool.spec.partitions else None,
             )
         )
     return tuple(sorted(rows, key=lambda row: (row.pool, row.domains, _natural(row.node))))
@@ -90,7 +96,9 @@ def _health(pool: PoolObject) -> Mapping[str, PoolNodeHealth]:
     return {entry.node: entry for entry in pool.status.node_health or ()}
 
 
-def _places(jobs: Iterable[JobObject]) -> tuple[Counter[str], Mapping[str, set[str]]]:
+def _places(
+    jobs: Iterable[JobObject], units: PoolUnits
+) -> tuple[Counter[str], Mapping[str, set[str]]]:
     """By node: GPUs that jobs hold, and the jobs."""
     held: Counter[str] = Counter()
     holders: dict[str, set[str]] = defaultdict(set)
@@ -101,7 +109,7 @@ def _places(jobs: Iterable[JobObject]) -> tuple[Counter[str], Mapping[str, set[s
         lost = set(places.lost or ())
         for position, name in enumerate(places.node_names()):
             if position not in lost:
-                held[name] += job.spec.gpus_of((position,))
+                held[name] += job.spec.gpus_of((position,)) * units.parts_of(job)
                 holders[name].add(plain(job.key))
     return held, holders
 

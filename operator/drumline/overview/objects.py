@@ -56,6 +56,8 @@ class HeldGpuSeconds(ObjectPart, frozen=True, rename="camel", gc=False):
     repeated: int = 0
     recovering: int = 0
     stays: list[StayOnGpus] | None = None
+    parts: int = 0
+    parts_per_gpu: int = 0
 
 
 class JobCondition(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -86,6 +88,8 @@ class JobSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     queue: str = ""
     nodes: int = 1
     gpus_per_node: int = 0
+    gpu_pool: str | None = None
+    gpu_partition: str | None = None
     roles: list[WantedRole] | None = None
     user: str | None = None
     priority_class_name: str | None = None

@@ -25,24 +25,24 @@ class CapacityOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     price_per_gpu_hour: str = ""
 
 
-class DevicesOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
-    """spec.devices of a pool."""
-
-    driver: str
-
-
 class PartitionOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     """One of spec.partitions.resources of a pool."""
 
     resource: str
-    parts: int = 0
+    parts: int = 1
 
 
 class PartitionsOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
     """spec.partitions of a pool."""
 
-    parts_per_gpu: int = 1
+    parts_per_gpu: int
     resources: list[PartitionOfPool] = msgspec.field(default_factory=list[PartitionOfPool])
+
+
+class DevicesOfPool(ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.devices of a pool."""
+
+    driver: str
 
 
 class PoolSpec(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -50,10 +50,10 @@ class PoolSpec(ObjectPart, frozen=True, rename="camel", gc=False):
 
     node_selector: dict[str, str] = msgspec.field(default_factory=dict[str, str])
     gpu_resource: str = GPU_RESOURCE
-    partitions: PartitionsOfPool | None = None
     topology_levels: list[PoolLevel] | None = None
     capacity: CapacityOfPool = CapacityOfPool()
     devices: DevicesOfPool | None = None
+    partitions: PartitionsOfPool | None = None
 
 
 class PoolNodeHealth(ObjectPart, frozen=True, rename="camel", gc=False):

@@ -10,6 +10,7 @@ from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import Lines, job_row, lines
 from drumline.overview.line_rows import LineRow
 from drumline.overview.objects import ClusterObjects, JobObject, QueueObject, seconds
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WorkloadRow
 from drumline_trainer.contract import plain
 
@@ -23,19 +24,21 @@ def queue_rows(cluster: ClusterObjects, *, only: str | None = None) -> tuple[Que
     """
     waiting = lines(cluster.jobs, cluster.priorities)
     known = {queue.metadata.name: queue for queue in cluster.queues}
-    held = held_by_queue(cluster.jobs)
+    units = PoolUnits(cluster.pools)
+    held = held_by_queue(cluster.jobs, units)
     admitted = Counter(job.spec.queue for job in cluster.jobs if job.held_places is not None)
     names = sorted({*known, *waiting} if only is None else {only} & {*known, *waiting})
     rows: list[QueueRow] = []
     for name in names:
-        quotas = quota_rows(known.get(name), held.get(name, {}))
+        quotas = quota_rows(known.get(name), held.get(name, {}), units)
+        line = _line(waiting, name, now=cluster.as_of, units=units)
         rows.append(
             QueueRow(
                 queue=plain(name),
                 quotas=quotas,
                 admitted_jobs=admitted[name],
-                waiting_gpus=sum(job.gpus for job in waiting.get(name, ())),
-                waiting=_line(waiting, name, now=cluster.as_of),
+                waiting_gpus=sum(job.whole_gpus for job in line),
+                waiting=line,
                 workloads=known[name].status.pending_workloads if name in known else 0,
                 waiting_workloads=_workloads(known.get(name)),
                 budget=budget_row(known.get(name), now=cluster.as_of),
@@ -75,10 +78,13 @@ def _entry(row: JobRow | WorkloadRow, *, name: str, position: int | None) -> Lin
         expected_start_by=row.expected_start_by,
         reason=row.reason,
         message=row.message,
+        partition=row.partition if isinstance(row, JobRow) else "",
     )
 
 
-def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[QuotaRow, ...]:
+def quota_rows(
+    queue: QueueObject | None, held: Mapping[str, int], units: PoolUnits
+) -> tuple[QuotaRow, ...]:
     """What a queue may hold and holds, by pool.
 
     The operator's own figure counts, which includes pods beside a job's places; before it has
@@ -87,6 +93,7 @@ def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[Quot
     Args:
         queue: None: it does not exist.
         held: GPUs of the places of its jobs, by pool.
+        units: of the pools.
     """
     quotas = (
         {} if queue is None else {each.gpu_pool: each.nominal_gpus for each in queue.spec.quotas}
@@ -100,17 +107,19 @@ def quota_rows(queue: QueueObject | None, held: Mapping[str, int]) -> tuple[Quot
             nominal_gpus=quotas.get(pool, 0),
             used_gpus=used.get(pool, 0),
             foreign_gpus=foreign.get(pool, 0),
+            parts_per_gpu=units.parts_per_gpu(pool),
         )
         for pool in sorted({*quotas, *(pool for pool, gpus in used.items() if gpus)})
     )
 
 
-def held_by_queue(jobs: Iterable[JobObject]) -> Mapping[str, Mapping[str, int]]:
-    """GPUs of the places of jobs, by queue and pool."""
+def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, Mapping[str, int]]:
+    """GPUs of the places of jobs, by queue and pool, as the pool counts them."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
         if job.held_places is not None:
-            held[job.spec.queue][job.held_places.gpu_pool] += job.gpus
+            gpus = job.gpus * units.parts_of(job)
+            held[job.spec.queue][job.held_places.gpu_pool] += gpus
     return held
 
 
@@ -120,7 +129,8 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     tree = {name: _ancestors(name, known) for name in known}
     cohorts = {name: (name, *above)[-1] for name, above in tree.items()}
     waiting = lines(cluster.jobs, cluster.priorities)
-    held = held_by_queue(cluster.jobs)
+    units = PoolUnits(cluster.pools)
+    held = held_by_queue(cluster.jobs, units)
     had = {name: _had(queue) for name, queue in known.items()}
     rows: list[ShareRow] = []
     for name, queue in sorted(known.items(), key=lambda entry: (cohorts[entry[0]], entry[0])):
@@ -128,16 +138,19 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
         due = _due(name, known, tree)
         whole = sum(had[member] for member in members)
         mine = had[name] / whole if whole else None
-        quotas = quota_rows(queue, held.get(name, {}))
-        line = _line(waiting, name, now=cluster.as_of)
+        quotas = quota_rows(queue, held.get(name, {}), units)
+        nominal = {quota.pool: quota.nominal_gpus for quota in quotas}
+        used = {quota.pool: quota.used_gpus for quota in quotas}
+        borrowed = {pool: max(0, gpus - nominal[pool]) for pool, gpus in used.items()}
+        line = _line(waiting, name, now=cluster.as_of, units=units)
         rows.append(
             ShareRow(
                 queue=plain(name),
                 cohort=plain(cohorts[name]),
                 weight=queue.spec.weight,
-                nominal_gpus=sum(quota.nominal_gpus for quota in quotas),
-                used_gpus=sum(quota.used_gpus for quota in quotas),
-                borrowed_gpus=sum(max(0, each.used_gpus - each.nominal_gpus) for each in quotas),
+                nominal_gpus=units.in_gpus(nominal),
+                used_gpus=units.in_gpus(used),
+                borrowed_gpus=units.in_gpus(borrowed),
                 due=round(due, 4),
                 had=None if mine is None else round(mine, 4),
                 owed=None if mine is None else round(due - mine, 4),
@@ -150,9 +163,11 @@ def share_rows(cluster: ClusterObjects) -> tuple[ShareRow, ...]:
     return tuple(rows)
 
 
-def _line(waiting: Lines, queue: str, *, now: float) -> tuple[JobRow, ...]:
-    jobs = waiting.get(queue, ())
-    return tuple(job_row(job, now=now, position=place) for place, job in enumerate(jobs, start=1))
+def _line(waiting: Lines, queue: str, *, now: float, units: PoolUnits) -> tuple[JobRow, ...]:
+    return tuple(
+        job_row(job, now=now, position=place, units=units)
+        for place, job in enumerate(waiting.get(queue, ()), start=1)
+    )
 
 
 def _workloads(queue: QueueObject | None) -> tuple[WorkloadRow, ...]:

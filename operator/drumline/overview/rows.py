@@ -21,7 +21,7 @@ class StayRow(OverviewRow, frozen=True, kw_only=True):
 
     begins_at: float
     ends_at: float
-    gpus: int
+    gpus: float
 
     def gpu_seconds(self, *, since: float = 0.0) -> float:
         """What of it lies after this moment."""
@@ -41,6 +41,8 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         message: the reason with figures and names.
         pods: how many it has places for, or asks for.
         gpus: GPUs of these pods.
+        partition: the resource that these are, where it is a part of a GPU.
+        in_gpus: how many whole GPUs they are then.
         pool: the pool of its places.
         ready: pods ready of pods wanted.
         step: finished optimizer steps.
@@ -57,7 +59,7 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         expected_start: while it waits: half of the forecasts of its start are before this.
         expected_start_by: nine in ten of them are before this.
         expected_end: when its last step ends at its present pace.
-        gpu_seconds: what it has held so far.
+        gpu_seconds: what it has held so far; a part of a GPU counts as its share.
         stays: when it held how many GPUs, oldest first; of many the latest.
     """
 
@@ -88,6 +90,13 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
     expected_end: float | None = None
     gpu_seconds: int | None = None
     stays: tuple[StayRow, ...] = ()
+    partition: str = ""
+    in_gpus: float | None = None
+
+    @property
+    def whole_gpus(self) -> float:
+        """Its GPUs, for sums over jobs: parts as what they are of a GPU."""
+        return self.gpus if self.in_gpus is None else self.in_gpus
 
 
 class QuotaRow(OverviewRow, frozen=True, kw_only=True):
@@ -99,12 +108,14 @@ class QuotaRow(OverviewRow, frozen=True, kw_only=True):
         used_gpus: what its jobs hold, what they hold beside their places included, and foreign
             pods.
         foreign_gpus: what of it foreign pods hold, which are no TrainingJob's.
+        parts_per_gpu: 1; of a pool with partitions all of these are parts, so many of a GPU.
     """
 
     pool: str
     nominal_gpus: int
     used_gpus: int
     foreign_gpus: int = 0
+    parts_per_gpu: int = 1
 
 
 class WorkloadRow(OverviewRow, frozen=True, kw_only=True):
@@ -138,7 +149,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
         queue: its name.
         quotas: by pool.
         admitted_jobs: jobs that hold GPUs.
-        waiting_gpus: GPUs that its waiting jobs ask for.
+        waiting_gpus: GPUs that its waiting jobs ask for; parts count as what they are of a GPU.
         waiting: its waiting jobs, the next first.
         workloads: how many other workloads wait for it.
         waiting_workloads: the first of them.
@@ -149,7 +160,7 @@ class QueueRow(OverviewRow, frozen=True, kw_only=True):
     queue: str
     quotas: tuple[QuotaRow, ...]
     admitted_jobs: int
-    waiting_gpus: int
+    waiting_gpus: float
     waiting: tuple[JobRow, ...]
     workloads: int = 0
     waiting_workloads: tuple[WorkloadRow, ...] = ()
@@ -165,12 +176,14 @@ class HolderRow(OverviewRow, frozen=True, kw_only=True):
         queue: its queue.
         gpus: what it holds.
         expected_end: when its last step ends; absent: nobody knows.
+        partition: the resource that its GPUs are, where it is a part of a GPU.
     """
 
     job: str
     queue: str
-    gpus: int
+    gpus: float
     expected_end: float | None = None
+    partition: str = ""
 
 
 class WhyCard(OverviewRow, frozen=True, kw_only=True):
@@ -180,7 +193,7 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
         job: the job.
         waiting_jobs: how many jobs of its queue wait, itself included.
         ahead: the jobs of its queue that come before it, the next first; at most ten.
-        gpus_ahead: what all jobs before it ask for.
+        gpus_ahead: what all jobs before it ask for, in GPUs.
         quotas: what its queue may hold and holds, by pool.
         budget: what the jobs of its queue may have in a time; absent: there is no limit.
         holders: jobs that hold GPUs of the pools it may use, the next to end first; at most ten.
@@ -190,7 +203,7 @@ class WhyCard(OverviewRow, frozen=True, kw_only=True):
     job: JobRow
     waiting_jobs: int = 0
     ahead: tuple[JobRow, ...] = ()
-    gpus_ahead: int = 0
+    gpus_ahead: float = 0
     quotas: tuple[QuotaRow, ...] = ()
     budget: BudgetRow | None = None
     holders: tuple[HolderRow, ...] = ()
@@ -212,6 +225,8 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
         why: what the node says of it; of one that is ready or quarantined, what speaks against it.
         capacity: OnDemand, Spot or Reserved, as its pool says.
         price_per_gpu_hour: what one of its GPUs costs for an hour, a decimal; empty: not known.
+        parts_per_gpu: 1; in a pool with partitions both figures are parts, so many of a GPU.
+        whole_gpus: the GPUs among them that are not divided, in such a pool.
     """
 
     node: str
@@ -225,6 +240,8 @@ class NodeRow(OverviewRow, frozen=True, kw_only=True):
     promised_to: tuple[str, ...] = ()
     capacity: str = "OnDemand"
     price_per_gpu_hour: str = ""
+    parts_per_gpu: int = 1
+    whole_gpus: int | None = None
 
 
 class UsageRow(OverviewRow, frozen=True, kw_only=True):
@@ -265,7 +282,7 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
         queue: its name.
         cohort: the queue above all that it shares with; its own name where it shares with none.
         weight: what it is due beside its siblings.
-        nominal_gpus: its quota over all pools.
+        nominal_gpus: its quota over all pools, in GPUs.
         used_gpus: what its jobs hold now.
         borrowed_gpus: what they hold beyond the quota.
         had: its part of what the cohort had, older use decayed; between 0 and 1.
@@ -280,9 +297,9 @@ class ShareRow(OverviewRow, frozen=True, kw_only=True):
     queue: str
     cohort: str
     weight: int
-    nominal_gpus: int
-    used_gpus: int
-    borrowed_gpus: int
+    nominal_gpus: float
+    used_gpus: float
+    borrowed_gpus: float
     due: float
     had: float | None = None
     owed: float | None = None

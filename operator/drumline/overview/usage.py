@@ -17,7 +17,7 @@ import msgspec
 
 from drumline.overview.budgets import budget_row
 from drumline.overview.held import STATES, held_gpu_seconds, stays_of
-from drumline.overview.jobs import NOT_SEEN
+from drumline.overview.jobs import NOT_SEEN, WHOLE_GPUS
 from drumline.overview.objects import JobObject, QueueObject, seconds
 from drumline.overview.rows import UsageRow
 from drumline.overview.workloads import FOREIGN_PHASE, FOREIGN_USER, WorkloadUse
@@ -79,9 +79,10 @@ def usage_rows(
             continue
         group = sums[tuple(plain(value(job)) for value in values)]
         group.jobs += 1
+        share = float(WHOLE_GPUS.share(job))
         for state in STATES:
-            group.by_state[state] += held[state] * inside.gpu_seconds / whole
-        group.estimated += inside.estimated
+            group.by_state[state] += share * held[state] * inside.gpu_seconds / whole
+        group.estimated += share * inside.estimated
     for use in workloads:
         held = sum(stay.gpu_seconds(since=since or 0.0) for stay in use.stays)
         if held:

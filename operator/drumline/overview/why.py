@@ -12,6 +12,7 @@ from drumline.overview.budget_rows import BudgetRow
 from drumline.overview.budgets import budget_row
 from drumline.overview.jobs import is_in_line, job_row, lines
 from drumline.overview.objects import ClusterObjects, JobObject, seconds
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import held_by_queue, quota_rows
 from drumline.overview.rows import HolderRow, WhyCard
 from drumline.overview.workloads import workload_uses
@@ -33,15 +34,17 @@ def why_card(cluster: ClusterObjects, job: JobObject) -> WhyCard:
     place = next((at for at, each in enumerate(line, start=1) if each.key == job.key), None)
     before = line[: place - 1] if place else ()
     known = next((each for each in cluster.queues if each.metadata.name == queue), None)
-    quotas = quota_rows(known, held_by_queue(cluster.jobs).get(queue, {}))
+    units = PoolUnits(cluster.pools)
+    quotas = quota_rows(known, held_by_queue(cluster.jobs, units).get(queue, {}), units)
     pools = {quota.pool for quota in quotas}
     return WhyCard(
-        job=job_row(job, now=now, position=place),
+        job=job_row(job, now=now, position=place, units=units),
         waiting_jobs=len(line),
         ahead=tuple(
-            job_row(each, now=now, position=at) for at, each in enumerate(before[:SHOWN], start=1)
+            job_row(each, now=now, position=at, units=units)
+            for at, each in enumerate(before[:SHOWN], start=1)
         ),
-        gpus_ahead=sum(each.gpus for each in before),
+        gpus_ahead=float(sum(each.gpus * units.share(each) for each in before)),
         quotas=quotas,
         budget=_of_user(budget_row(known, now=now), job.spec.user or ""),
         holders=holders_of(cluster, pools=pools) if is_in_line(job) else (),
@@ -68,6 +71,7 @@ def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[Hol
             queue=plain(job.spec.queue),
             gpus=job.gpus,
             expected_end=seconds(job.status.expected_end),
+            partition=plain(job.spec.gpu_partition or ""),
         )
         for job in cluster.jobs
         if job.held_places is not None and job.held_places.gpu_pool in pools
@@ -85,6 +89,6 @@ def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[Hol
     return tuple(sorted(rows, key=_soonest)[:SHOWN])
 
 
-def _soonest(row: HolderRow) -> tuple[float, int, str]:
+def _soonest(row: HolderRow) -> tuple[float, float, str]:
     end = float("inf") if row.expected_end is None else row.expected_end
     return end, -row.gpus, row.job

@@ -133,7 +133,7 @@ def _gpus(
     place: LineRow | None,
     use: WorkloadUse | None,
     state: str,
-) -> int:
+) -> float:
     if place is not None:
         return place.gpus
     if isinstance(asked, PodObject) and state != "Ended":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Final
 
 from drumline.overview.objects import ClusterObjects, QueueObject, seconds
@@ -33,7 +34,7 @@ class WorkloadUse:
         namespace: its namespace.
         queue: that pays.
         stays: of each of its pods that exist, also of those that have ended.
-        gpus: that it holds now.
+        gpus: that it holds now; a part counts as what it is of one.
         pods: that hold them.
         since: when the first of these pods began.
     """
@@ -42,7 +43,7 @@ class WorkloadUse:
     namespace: str
     queue: str
     stays: tuple[StayRow, ...]
-    gpus: int = 0
+    gpus: float = 0
     pods: int = 0
     since: float | None = None
 
@@ -69,19 +70,22 @@ def workload_uses(cluster: ClusterObjects) -> tuple[WorkloadUse, ...]:
     return tuple(sorted(uses, key=lambda use: (-use.gpus, use.workload)))
 
 
-def worth_of_resources(pools: Iterable[PoolObject]) -> dict[str, int]:
-    """What one of a device counts as GPUs: of whole GPUs one, where pools count parts its parts."""
-    worth = {GPU_RESOURCE: 1}
+def worth_of_resources(pools: Iterable[PoolObject]) -> dict[str, Fraction]:
+    """What of a GPU one of a resource is."""
+    worth = {GPU_RESOURCE: Fraction(1)}
     for pool in pools:
         parts = pool.spec.partitions
-        worth[pool.spec.gpu_resource] = parts.parts_per_gpu if parts else 1
-        worth |= {each.resource: each.parts for each in parts.resources} if parts else {}
+        worth[pool.spec.gpu_resource] = Fraction(1)
+        if parts is not None:
+            for each in parts.resources:
+                worth[each.resource] = Fraction(each.parts, parts.parts_per_gpu)
     return worth
 
 
-def gpus_of(pod: PodObject, worth: Mapping[str, int]) -> int:
-    """What a pod asks for."""
-    return sum(pod.spec.devices(name) * value for name, value in worth.items())
+def gpus_of(pod: PodObject, worth: Mapping[str, Fraction]) -> float:
+    """What a pod asks for, in GPUs."""
+    gpus = sum(pod.spec.devices(name) * value for name, value in worth.items())
+    return int(gpus) if gpus == int(gpus) else float(gpus)
 
 
 def payer(queues: Iterable[QueueObject], namespace: str, *, named: str) -> str:
@@ -117,7 +121,7 @@ def workload_of(pod: PodObject) -> str:
     return f"{metadata.namespace}/{owner.kind.lower()}s/{owner.name}"
 
 
-def _stay(pod: PodObject, *, worth: Mapping[str, int], now: float) -> StayRow | None:
+def _stay(pod: PodObject, *, worth: Mapping[str, Fraction], now: float) -> StayRow | None:
     """When it held its GPUs; None: it has none, or no kubelet has begun with it."""
     begins, gpus = seconds(pod.status.start_time), gpus_of(pod, worth)
     if begins is None or not gpus or not pod.is_accepted:

@@ -8,15 +8,17 @@ work, unless it need not leave any more by then. Nothing fails, and no job is ad
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from heapq import heappop, heappush
 from math import inf
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions, Placed, Preemption, Resized
 from drumline.scheduling.model import DAY_SECONDS, Admitted, Gang, Node, Snapshot
+from drumline.scheduling.quota.budgets import held_in
 from drumline.scheduling.resources import NOTHING
 
 LEAVING_SECONDS: Final = 60.0
@@ -37,14 +39,14 @@ def _by_day(since: float, until: float) -> Iterator[tuple[int, float]]:
 
 
 def _charged(
-    days: Mapping[int, int], rate: int, parts: Iterable[tuple[int, float]]
+    days: Mapping[int, int], rate: Fraction, parts: Iterable[tuple[int, float]]
 ) -> Mapping[int, int]:
     """What was had by day, and at this rate in these parts of days."""
     if not rate:
         return days
     more = Counter(days)
     for day, length in parts:
-        more[day] += round(rate * length)
+        more[day] += round(float(rate) * length)
     return more
 
 
@@ -74,7 +76,7 @@ class ForecastCluster:
         }
         self._spent_prices = snapshot.spent_prices
         self._spent_by_user = snapshot.spent_by_user
-        self._prices = {pool.name: pool.price or 0 for pool in snapshot.pools}
+        self._pools = {pool.name: pool for pool in snapshot.pools}
         self._running = {held.gang.uid: held for held in snapshot.admitted}
         self._pending = {gang.uid: gang for gang in pending}
         self._ends: list[tuple[float, str]] = []
@@ -146,15 +148,16 @@ class ForecastCluster:
         """Queues with a budget have held what they hold since then, each day's part on that day."""
         if not self._spent:
             return
-        gpus: Counter[str] = Counter()
-        priced: Counter[str] = Counter()
-        by_user: Counter[tuple[str, str]] = Counter()
+        gpus: dict[str, Fraction] = defaultdict(Fraction)
+        priced: dict[str, Fraction] = defaultdict(Fraction)
+        by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
         for held in self._running.values():
             queue = held.gang.queue
             if queue in self._spent and (held.is_foreign or not held.is_residual):
-                gpus[queue] += held.gpus
-                priced[queue] += held.gpus * self._prices.get(held.pool, 0)
-                by_user[queue, held.gang.user] += held.gpus
+                amount, price = held_in(self._pools.get(held.pool), held.gpus)
+                gpus[queue] += amount
+                priced[queue] += amount * price
+                by_user[queue, held.gang.user] += amount
         parts = tuple(_by_day(since, self.now))
         self._spent = {
             queue: _charged(days, gpus[queue], parts) for queue, days in self._spent.items()

@@ -39,7 +39,7 @@ class JobSeries:
     queue: str
     user: str = ""
     gpu_pool: str = ""
-    gpus: int = 0
+    gpus: float = 0
     nodes: tuple[str, ...] = ()
 
 

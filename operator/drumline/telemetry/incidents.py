@@ -10,6 +10,7 @@ Example: productive 100 -> 70 (30 moved) -> 120: the counter shows 100, 100, 120
 from __future__ import annotations
 
 from collections import defaultdict
+from fractions import Fraction
 
 from drumline.api.incidents import GpuSeconds, IncidentStatus
 from drumline.api.jobstatus import TrainingJobStatus
@@ -28,8 +29,8 @@ class IncidentCounters:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
-        self._true: dict[tuple[str, str], int] = defaultdict(int)
-        self._shown: dict[tuple[str, str], int] = defaultdict(int)
+        self._true: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        self._shown: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
 
     def observe(self, before: TrainingJobStatus, after: TrainingJobStatus, *, queue: str) -> None:
         """Count incidents that ended and GPU-seconds that were added from `before` to `after`."""
@@ -54,12 +55,14 @@ class IncidentCounters:
     def _book(self, before: GpuSeconds | None, after: GpuSeconds | None, *, queue: str) -> None:
         if after is None:
             return
+        share = after.share
         for state in STATES:
             key = queue, state
-            self._true[key] += getattr(after, state) - (getattr(before, state) if before else 0)
+            had = getattr(after, state) - (getattr(before, state) if before else 0)
+            self._true[key] += had * share
             grown = self._true[key] - self._shown[key]
             if grown > 0:
-                self._metrics.recovery.gpu_seconds.labels(queue, state).inc(grown)
+                self._metrics.recovery.gpu_seconds.labels(queue, state).inc(float(grown))
                 self._shown[key] += grown
 
 

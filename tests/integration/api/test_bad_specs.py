@@ -1321,13 +1321,6 @@ PLATFORM = [
         },
     ),
     pool(
-        "a price of parts",
-        "spec.capacity.pricePerGpuHour",
-        "not supported yet; remove",
-        partitions={"partsPerGpu": 7, "resources": [{"resource": "a.com/b", "parts": 1}]},
-        capacity={"pricePerGpuHour": "2.50"},
-    ),
-    pool(
         "a DeviceClass in capitals",
         "spec.devices.deviceClassName",
         "should match",

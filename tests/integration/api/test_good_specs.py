@@ -381,7 +381,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     ),
     "a pool with partitions": manifest(
         "GpuPool",
-        capacity={"type": "Reserved"},
+        capacity={"type": "Reserved", "pricePerGpuHour": "2.50"},
         partitions={
             "partsPerGpu": 7,
             "resources": [

@@ -116,7 +116,7 @@ def priority_view(name: str, value: int, *, default: bool = False) -> PriorityCl
     )
 
 
-def assignment(*nodes: str) -> dict[str, Any]:
-    """A status with these places in pool h100, generation 1."""
-    places = {"gpuPool": "h100", "nodes": list(nodes)}
+def assignment(*nodes: str, pool: str = "h100") -> dict[str, Any]:
+    """A status with these places, generation 1."""
+    places = {"gpuPool": pool, "nodes": list(nodes)}
     return {"generation": 1, "epoch": 1, "assignment": places, "phase": "Starting"}

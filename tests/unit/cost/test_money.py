@@ -66,3 +66,10 @@ def test_an_amount_may_be_larger_than_any_price() -> None:
     for wrong in ("", "-1", "1e6", "1.", ".5", "1.0000001", "1234567890123"):
         with pytest.raises(ValueError, match="is no amount"):
             amount(wrong)
+
+
+def test_parts_of_gpus_cost_their_share_rounded_once() -> None:
+    two_of_seven = Fraction(2 * 3600, 7)
+    assert cost(gpu_seconds=two_of_seven, price=4_000_000) == 1_142_857
+    assert cost(gpu_seconds=7 * two_of_seven, price=4_000_000) == 8 * MILLIONTHS
+    assert cost(gpu_seconds=Fraction(1, 2), price=3600) == 1, "a half is rounded up"

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from drumline.api.conditions import Reason
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.gpu_seconds import account_at, rate_of, reclassified
+from drumline.lifecycle.model.gpu_share import GpuShare, share_in
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from tests.builders import EPOCH, T0, a_job, admitted, with_status
@@ -22,6 +26,13 @@ SPEC = {
     "checkpoint": {"claimName": "shared"},
 }
 FOUR = ("node-a", "node-b", "node-c", "node-d")
+PLACED: dict[str, Any] = {
+    "pool": "mixed",
+    "nodes": FOUR,
+    "epoch": EPOCH,
+    "image": "any:1",
+    "priority": 0,
+}
 
 
 def account(job: Job) -> GpuSeconds:
@@ -160,3 +171,36 @@ def test_a_rate_says_at_any_time_what_the_account_says() -> None:
             assert counted is not None
             states = (counted.starting, counted.repeated, counted.recovering)
             assert rate.at(now) == (counted.productive, counted.productive + sum(states))
+
+
+def test_an_account_is_in_the_unit_of_its_first_start_for_the_jobs_life() -> None:
+    first = transitions.admitted(
+        a_job(**SPEC), share=GpuShare(parts=3, parts_per_gpu=7), **PLACED, now=T0
+    )
+    job = with_status(a_job(**SPEC), first)
+    assert (account(job).parts, account(job).parts_per_gpu) == (3, 7)
+    rate = rate_of(job.spec, job.status)
+    assert rate is not None
+    assert (rate.gpus, rate.share) == (8, Fraction(3, 7))
+    other = GpuShare(parts=2, parts_per_gpu=7)
+    again = transitions.admitted(job, share=other, **PLACED, now=T0 + 60)
+    assert again.gpu_seconds is not None
+    assert again.gpu_seconds.share == Fraction(3, 7)
+    assert account(admitted(a_job(**SPEC), nodes=FOUR, at=T0)).share == 1
+
+
+def test_a_share_is_that_of_the_resource_in_its_pool() -> None:
+    pool = GpuPoolSpec.model_validate(
+        {
+            "nodeSelector": {"a": "b"},
+            "partitions": {
+                "partsPerGpu": 7,
+                "resources": [{"resource": "nvidia.com/mig-3g.40gb", "parts": 3}],
+            },
+        }
+    )
+    part = share_in(pool, resource="nvidia.com/mig-3g.40gb")
+    assert part == GpuShare(parts=3, parts_per_gpu=7)
+    assert share_in(pool, resource=None) is None
+    assert share_in(pool, resource="nvidia.com/mig-1g.10gb") is None
+    assert share_in(None, resource="nvidia.com/mig-3g.40gb") is None

@@ -104,3 +104,15 @@ def test_gpu_seconds_that_move_to_another_state_are_counted_there_and_never_twic
     assert productive() == 100
     counted.ledger.observe(status(productive=90), status(productive=130), queue="nlp")
     assert productive() == 130
+
+
+def test_gpu_seconds_on_parts_count_as_what_they_are_of_a_gpu() -> None:
+    metrics = Metrics()
+    counters = IncidentCounters(metrics)
+    unit = {"parts": 2, "partsPerGpu": 7}
+    for before, after in ((0, 10), (10, 35)):
+        counters.observe(
+            status(productive=before, **unit), status(productive=after, **unit), queue="nlp"
+        )
+    name, labels = "drumline_queue_gpu_seconds_total", {"queue": "nlp", "state": "productive"}
+    assert metrics.registry.get_sample_value(name, labels) == pytest.approx(10)

@@ -41,7 +41,7 @@ def nodes_to_check(rows: Sequence[NodeRow], *, pool: str, names: Sequence[str]) 
         BadInput: a node that was named is not in the pool.
         NotAnswered: none is idle.
     """
-    inside = {row.node: row for row in rows if row.pool == pool and row.gpus}
+    inside = {row.node: row for row in rows if row.pool == pool and _gpus(row)}
     if strangers := [name for name in names if name not in inside]:
         raise BadInput(f"node {strangers[0]!r} is not in pool {pool!r}, or has no GPUs")
     usable = [inside[name] for name in names] or [
@@ -52,10 +52,15 @@ def nodes_to_check(rows: Sequence[NodeRow], *, pool: str, names: Sequence[str]) 
     if not usable:
         raise NotAnswered(f"no node of pool {pool!r} is idle")
     # Pods of a gang are equal: of several sizes of nodes the most frequent is checked.
-    sizes = [row.gpus for row in usable]
+    sizes = [_gpus(row) for row in usable]
     size = max(sorted(set(sizes)), key=sizes.count)
-    alike = [row for row in usable if row.gpus == size]
+    alike = [row for row in usable if _gpus(row) == size]
     return sorted(alike, key=lambda row: (not row.why, row.node))[:MOST_NODES]
+
+
+def _gpus(row: NodeRow) -> int:
+    """The whole GPUs of a node: parts of them are not checked."""
+    return row.gpus if row.whole_gpus is None else row.whole_gpus
 
 
 def check_job(
@@ -76,7 +81,7 @@ def check_job(
             "queue": queue,
             "gpuPool": nodes[0].pool,
             "nodes": len(nodes),
-            "gpusPerNode": nodes[0].gpus,
+            "gpusPerNode": _gpus(nodes[0]),
             "nodeAffinity": {"required": terms},
             "tolerations": [_TOLERATION],
             "activeDeadlineSeconds": _DEADLINE_SECONDS,

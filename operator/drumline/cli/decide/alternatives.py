@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from drumline.cost.money import cost, exact_text
+from drumline.cost.money import HOUR_SECONDS, cost, exact_text
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import BlockReason, Decisions, Placed
@@ -75,6 +75,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         victims: Preempting: who leaves or shrinks.
         gpu_seconds_lost: What that costs them: work since their last checkpoint, and a restart.
         cost_once: The same in money; empty: no price is known.
+        parts_per_gpu: 1; in a pool with partitions gpus are parts, so many of a GPU.
     """
 
     kind: AlternativeKind
@@ -86,6 +87,7 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     cost_per_hour: str = ""
     victims: tuple[str, ...] = ()
     gpu_seconds_lost: float = 0.0
+    parts_per_gpu: int = 1
     cost_once: str = ""
 
 
@@ -214,9 +216,10 @@ class _World:
         if way is None:
             return None
         victims = () if isinstance(way, Placed) else way.victims
-        restarts = sum(victim.gpus for victim in victims) * self.policy.restart_seconds
+        pool = self.pools[way.pool]
+        gpus = pool.in_gpus(sum(victim.gpus for victim in victims))
+        restarts = float(gpus) * self.policy.restart_seconds
         lost = sum(victim.gpu_seconds_lost for victim in victims) + restarts
-        price = self.pools[way.pool].price
         size = len(way.assignment) - gang.extras
         return self._alternative(
             AlternativeKind.PREEMPT,
@@ -226,8 +229,8 @@ class _World:
             victims=tuple(victim.key for victim in victims),
             gpu_seconds_lost=lost,
             cost_once=""
-            if price is None or not victims
-            else exact_text(cost(gpu_seconds=ceil(lost), price=price)),
+            if pool.price is None or not victims
+            else exact_text(cost(gpu_seconds=ceil(lost), price=pool.price)),
         )
 
     def _buy(self, gang: Gang, *, pool: Pool) -> Alternative | None:
@@ -251,8 +254,8 @@ class _World:
         start = world.start(gang, offer=offer, most=most)
         if start is None or not start.need.nodes:
             return None
-        price, nodes = self.pools[offer.pool].price, start.need.nodes
-        hour = nodes * offer.node.allocatable.gpus
+        nodes = start.need.nodes
+        bought = nodes * offer.node.allocatable.gpus
         return msgspec.structs.replace(
             self._alternative(
                 AlternativeKind.BUY,
@@ -261,19 +264,20 @@ class _World:
                 size=len(start.placed.assignment) - gang.extras,
                 nodes=nodes,
             ),
-            cost_per_hour="" if price is None else exact_text(hour * price),
+            cost_per_hour=_an_hour(bought, self.pools[offer.pool]),
         )
 
     def _alternative(
         self, kind: AlternativeKind, gang: Gang, *, pool: str, size: int, **more: object
     ) -> Alternative:
-        price, gpus = self.pools[pool].price, gang.gpus_at(size)
+        gpus = gang.gpus_at(size)
         plain = Alternative(
             kind=kind,
             pool=pool,
             pods=gang.extras + size,
             gpus=gpus,
-            cost_per_hour="" if price is None else exact_text(gpus * price),
+            cost_per_hour=_an_hour(gpus, self.pools[pool]),
+            parts_per_gpu=self.pools[pool].parts_per_gpu,
         )
         return msgspec.structs.replace(plain, **more)
 
@@ -285,3 +289,10 @@ class _World:
             now=self.now,
             cache=self.caches[1],
         )
+
+
+def _an_hour(amount: int, pool: Pool) -> str:
+    """What so many GPUs of a pool cost for an hour, or parts of them where it counts these."""
+    if pool.price is None:
+        return ""
+    return exact_text(cost(gpu_seconds=pool.in_gpus(amount) * HOUR_SECONDS, price=pool.price))

@@ -28,7 +28,8 @@ def _lines(decisions: Iterable[JobDecision], *, now: float) -> Iterator[str]:
 def _sentence(alternative: Alternative, *, now: float) -> str:
     """`buy 2 nodes of h100-spot: 14.40 an hour`."""
     hour = f"{money(alternative.cost_per_hour)} an hour" if alternative.cost_per_hour else ""
-    runs = f"{many(alternative.gpus, 'GPU')} of {alternative.pool}"
+    unit = "GPU" if alternative.parts_per_gpu == 1 else "part"
+    runs = f"{many(alternative.gpus, unit)} of {alternative.pool}"
     price = f"{runs}, {hour}" if hour else runs
     match alternative.kind:
         case AlternativeKind.WAIT:

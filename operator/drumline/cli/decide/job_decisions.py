@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from drumline.cli.decide.alternatives import Alternative
 from drumline.cli.formatting import many, slice_words
-from drumline.cost.money import cost, exact_text
+from drumline.cost.money import HOUR_SECONDS, cost, exact_text
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -93,6 +93,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         queue: Its queue.
         pods: How many pods it has then, or asks for.
         gpus: How many GPUs these have.
+        parts_per_gpu: 1; in a pool with partitions these are parts, so many of a GPU.
         verdict: What happens.
         pool: The pool it is placed in, or will be once its victims have ended.
         nodes: By position.
@@ -132,6 +133,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     blockers: tuple[str, ...] = ()
     by: str = ""
     gpu_seconds_lost: float = 0.0
+    parts_per_gpu: int = 1
     remedy: str = ""
     remedy_kind: str = ""
     reserved_at: float | None = None
@@ -219,16 +221,19 @@ def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision
 
 def _with_cost(row: JobDecision, pool: Pool | None, gang: Gang) -> JobDecision:
     """With what its places cost: those it gets, or will get once its victims have ended."""
-    if pool is None or row.verdict in (JobVerdict.PREEMPTED, JobVerdict.LEAVES):
+    if pool is None:
+        return row
+    row, gpus = replace(row, parts_per_gpu=pool.parts_per_gpu), pool.in_gpus(row.gpus)
+    if row.verdict in (JobVerdict.PREEMPTED, JobVerdict.LEAVES):
         return row
     if pool.price is None:
         return replace(row, capacity=str(pool.capacity))
     longest = gang.max_runtime_seconds
-    seconds = None if longest is None else row.gpus * ceil(longest)
+    seconds = None if longest is None else gpus * ceil(longest)
     return replace(
         row,
         capacity=str(pool.capacity),
-        cost_per_hour=exact_text(row.gpus * pool.price),
+        cost_per_hour=exact_text(cost(gpu_seconds=gpus * HOUR_SECONDS, price=pool.price)),
         cost_at_most=""
         if seconds is None
         else exact_text(cost(gpu_seconds=seconds, price=pool.price)),

@@ -41,7 +41,7 @@ def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
         decision.job,
         decision.queue,
         str(decision.pods),
-        str(decision.gpus),
+        f"{decision.gpus}{' parts' if decision.parts_per_gpu > 1 else ''}",
         str(decision.verdict),
         decision.reason,
         _in(decision.expected_start, now=now),

@@ -21,6 +21,7 @@ from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects, JobObject
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import GanttRow, JobRow
 from drumline.overview.usage import GROUPS, usage_rows, with_budgets
@@ -73,7 +74,9 @@ def _wanted_jobs(
         if (chosen.all_namespaces or job.metadata.namespace == own)
         and chosen.queue in (None, job.spec.queue)
     ]
-    return cluster, job_rows(wanted, now=cluster.as_of, places=places)
+    return cluster, job_rows(
+        wanted, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools)
+    )
 
 
 def _gantt(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

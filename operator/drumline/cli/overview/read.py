@@ -56,7 +56,8 @@ class WantedKinds:
 
     Attributes:
         namespace: of the jobs; None: all that may be read.
-        queues: the queues and the priority classes, which make the order of a line.
+        queues: the queues, the priority classes, which make the order of a line, and the pools,
+            which say what of a GPU is counted.
         nodes: the nodes and their pools.
         pods: those that are no job's and name a queue, and the pools, by which GPUs are counted.
         workload: a pod, Job or the like of the own namespace, by kind and name.
@@ -84,12 +85,13 @@ async def from_cluster(
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
     """
     async with cluster_client(credentials) as client:
+        want_pools = wanted.nodes or wanted.queues or wanted.pods
         (jobs, queues, priorities, pools, nodes, slices), (pods, asked) = await asyncio.gather(
             asyncio.gather(
                 _jobs(client, wanted.namespace, own=own),
                 _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues),
                 _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues),
-                _optional(client, GPU_POOLS, PoolObject, wanted=wanted.nodes or wanted.pods),
+                _optional(client, GPU_POOLS, PoolObject, wanted=want_pools),
                 _required(client, NODES, NodeObject, wanted=wanted.nodes),
                 _slices(client, wanted=wanted.nodes),
             ),

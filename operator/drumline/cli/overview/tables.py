@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from drumline.cli.columns import columns
-from drumline.cli.formatting import count, day, duration, many, percent
+from drumline.cli.formatting import count, day, duration, gpus, gpus_of, many, percent
 from drumline.overview.budget_rows import BudgetRow, MoneyOutlook, UserBudgetRow
 from drumline.overview.line_rows import LineRow, WorkloadCard
 from drumline.overview.queues import whole_line
@@ -58,7 +58,7 @@ def jobs(rows: Sequence[JobRow], *, now: float, namespaces: bool) -> str:
             f"{row.namespace}/{row.name}" if namespaces else row.name,
             row.queue,
             row.phase,
-            str(row.gpus),
+            gpus_of(row.gpus, row.partition),
             step(row),
             row.loss or _NOTHING,
             _NOTHING if row.created_at is None else duration(now - row.created_at),
@@ -97,9 +97,7 @@ def _queue_head(row: QueueRow) -> str:
     quotas = ", ".join(map(quota_sentence, row.quotas)) or "no such queue, or no quota"
     budget = budget_text(row.budget)
     workloads = f" and {many(row.workloads, 'other workload')}" if row.workloads else ""
-    waits = (
-        f"{many(len(row.waiting), 'job')} for {many(row.waiting_gpus, 'GPU')}{workloads} in line"
-    )
+    waits = f"{many(len(row.waiting), 'job')} for {gpus(row.waiting_gpus)}{workloads} in line"
     running = many(row.admitted_jobs, "job")
     stopped = stop_text(row)
     return (
@@ -173,7 +171,14 @@ def _then(spent_at: float | None, back_at: float | None) -> str:
 def quota_sentence(quota: QuotaRow) -> str:
     """What of a quota is held."""
     foreign = f", {quota.foreign_gpus} by foreign pods" if quota.foreign_gpus else ""
-    return f"{quota.used_gpus} of {many(quota.nominal_gpus, 'GPU')} of {quota.pool} held{foreign}"
+    whole = many(quota.nominal_gpus, "GPU")
+    if quota.parts_per_gpu > 1:
+        whole = f"{count(quota.nominal_gpus)} parts ({quota.parts_per_gpu} a GPU)"
+    return f"{quota.used_gpus} of {whole} of {quota.pool} held{foreign}"
+
+
+def _gpus(row: JobRow | HolderRow) -> str:
+    return gpus_of(row.gpus, row.partition) if row.partition else gpus(row.gpus)
 
 
 def _line(row: QueueRow, *, now: float) -> str:
@@ -186,7 +191,7 @@ def _line(row: QueueRow, *, now: float) -> str:
         (
             f"  {each.position or _NOTHING}",
             each.name,
-            str(each.gpus),
+            gpus_of(each.gpus, each.partition),
             _NOTHING if each.queued_at is None else duration(now - each.queued_at),
             starts(each, now=now),
             each.reason or _NOTHING,
@@ -214,13 +219,13 @@ def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     if job.queued_at is not None and job.position is not None:
         yield "waits", f"for {duration(now - job.queued_at)}"
     if job.position is not None:
-        before = f"; {many(card.gpus_ahead, 'GPU')} are asked for before it" if card.ahead else ""
+        before = f"; {gpus(card.gpus_ahead)} are asked for before it" if card.ahead else ""
         yield "place", f"{job.position} of {card.waiting_jobs} in queue {job.queue}{before}"
         yield "starts", starts(job, now=now)
     for name, row in zip(("after", *[""] * len(card.ahead)), card.ahead, strict=False):
         yield (
             name,
-            (f"{row.namespace}/{row.name}, {many(row.gpus, 'GPU')}, starts {starts(row, now=now)}"),
+            (f"{row.namespace}/{row.name}, {_gpus(row)}, starts {starts(row, now=now)}"),
         )
     yield "quota", ", ".join(map(quota_sentence, card.quotas))
     yield "budget", budget_text(card.budget)
@@ -233,7 +238,7 @@ def holders(rows: Sequence[HolderRow], *, now: float) -> Iterator[tuple[str, str
     """A line for each who holds GPUs."""
     for name, holder in zip(("held by", *[""] * len(rows)), rows, strict=False):
         end = ends(holder.expected_end, now=now)
-        yield name, f"{holder.job} of {holder.queue}, {many(holder.gpus, 'GPU')}, {end}"
+        yield name, f"{holder.job} of {holder.queue}, {_gpus(holder)}, {end}"
 
 
 def nodes(rows: Sequence[NodeRow]) -> str:
@@ -247,7 +252,7 @@ def nodes(rows: Sequence[NodeRow]) -> str:
             row.pool,
             _capacity(row),
             "/".join(row.domains) or _NOTHING,
-            f"{row.held_gpus}/{row.gpus}",
+            f"{row.held_gpus}/{row.gpus}{' parts' if row.parts_per_gpu > 1 else ''}",
             row.state,
             ", ".join(row.jobs) or _NOTHING,
             ", ".join(row.promised_to) or _NOTHING,
@@ -272,8 +277,8 @@ def shares(rows: Sequence[ShareRow], *, now: float) -> str:
         (
             row.queue,
             row.cohort,
-            f"{row.used_gpus}/{row.nominal_gpus}",
-            str(row.borrowed_gpus),
+            f"{round(row.used_gpus, 2):g}/{round(row.nominal_gpus, 2):g}",
+            f"{round(row.borrowed_gpus, 2):g}",
             str(row.weight),
             percent(row.due),
             _NOTHING if row.had is None else percent(row.had),

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from drumline.cli.errors import BadInput, NotAnswered
-from drumline.cli.formatting import duration, many
+from drumline.cli.formatting import duration, gpus_of, many
 from drumline.cli.overview import tables
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.read import WORKLOAD_KINDS, WantedKinds
@@ -76,7 +76,7 @@ def _card(card: WorkloadCard, *, now: float) -> Iterator[tuple[str, str]]:
     if card.gpus:
         pods = f" by {many(card.pods, 'pod')}" if card.pods else ""
         for_how_long = "" if card.since is None else f", for {duration(now - card.since)}"
-        yield "GPUs", f"{card.gpus}{pods}{for_how_long}"
+        yield "GPUs", f"{gpus_of(card.gpus, '')}{pods}{for_how_long}"
     if card.queue:
         yield "charged to", f" queue {card.queue}"
     if card.queued_at is not None:

@@ -79,11 +79,12 @@ def budgets_of(
 def gpu_second_shares(held: GpuSeconds | None) -> tuple[GpuSecondsShare, ...]:
     """GPU-seconds by state, as shares of all; none while the job has held no GPU."""
     seconds = {name: getattr(held, field) for name, field in _STATES} if held else {}
+    in_gpus = 1 if held is None or held.share == 1 else float(held.share)
     whole = sum(seconds.values())
     return tuple(
         GpuSecondsShare(
             state=name,
-            gpu_seconds=part,
+            gpu_seconds=part * in_gpus,
             share=part / whole,
             productive=name == "Productive",
         )

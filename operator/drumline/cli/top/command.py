@@ -17,6 +17,7 @@ from drumline.cli.top.screen import TopRows, render
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows
 from drumline.overview.workloads import workload_uses
 
@@ -53,7 +54,7 @@ def _rows(
     jobs = [job for job in cluster.jobs if chosen.queue in (None, job.spec.queue)]
     return TopRows(
         as_of=cluster.as_of,
-        jobs=job_rows(jobs, now=cluster.as_of, places=places),
+        jobs=job_rows(jobs, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools)),
         nodes=node_rows(cluster),
         queues=queue_rows(cluster, only=chosen.queue),
         workloads=[use for use in workload_uses(cluster) if chosen.queue in (None, use.queue)],

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from drumline.cli.columns import columns
-from drumline.cli.formatting import count, duration, many
+from drumline.cli.formatting import count, duration, gpus, gpus_of, many
 from drumline.cli.overview import tables
 from drumline.overview.line_rows import LineRow
 from drumline.overview.nodes import READY
@@ -77,24 +77,23 @@ def _title(rows: TopRows) -> str:
     waits = [job for job in rows.jobs if job.position is not None]
     parts = ["drumline top"]
     if rows.nodes:
-        held, gpus = sum(n.held_gpus for n in rows.nodes), sum(n.gpus for n in rows.nodes)
+        held = sum(node.held_gpus / node.parts_per_gpu for node in rows.nodes)
+        whole = gpus(sum(node.gpus / node.parts_per_gpu for node in rows.nodes))
         on = many(len(rows.nodes), "node")
-        parts.append(f"{count(held)} of {many(gpus, 'GPU')} held on {on}")
+        parts.append(f"{_number(held)} of {whole} held on {on}")
     parts.append(f"{many(len(runs), 'job')} with GPUs")
-    parts.append(f"{many(len(waits), 'job')} in line for {many(_gpus(waits), 'GPU')}")
+    parts.append(
+        f"{many(len(waits), 'job')} in line for {gpus(sum(job.whole_gpus for job in waits))}"
+    )
     parts.append(datetime.fromtimestamp(rows.as_of, tz=UTC).strftime("%H:%M:%SZ"))
     return "   ".join(parts)
-
-
-def _gpus(jobs: Iterable[JobRow]) -> int:
-    return sum(job.gpus for job in jobs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Bar:
     name: str
-    used: int
-    of: int
+    used: float
+    of: float
     remark: str
 
 
@@ -104,26 +103,30 @@ def _pools(nodes: Sequence[NodeRow]) -> Iterator[_Bar]:
         out = Counter(node.state for node in own if node.state != READY)
         yield _Bar(
             name=pool,
-            used=sum(node.held_gpus for node in own),
-            of=sum(node.gpus for node in own),
+            used=sum(node.held_gpus / node.parts_per_gpu for node in own),
+            of=sum(node.gpus / node.parts_per_gpu for node in own),
             remark=", ".join(f"{count(number)} {state}" for state, number in sorted(out.items())),
         )
 
 
 def _queues(queues: Sequence[QueueRow]) -> Iterator[_Bar]:
     for queue in sorted(queues, key=lambda each: (-each.waiting_gpus, each.queue)):
-        foreign = sum(quota.foreign_gpus for quota in queue.quotas)
+        foreign = sum(quota.foreign_gpus / quota.parts_per_gpu for quota in queue.quotas)
         remarks = (
-            f"{count(foreign)} by foreign pods" if foreign else "",
+            f"{_number(foreign)} by foreign pods" if foreign else "",
             f"{many(len(queue.waiting), 'job')} in line" if queue.waiting else "",
             f"{many(queue.workloads, 'other workload')} in line" if queue.workloads else "",
         )
         yield _Bar(
             name=f"queue {queue.queue}",
-            used=sum(quota.used_gpus for quota in queue.quotas),
-            of=sum(quota.nominal_gpus for quota in queue.quotas),
+            used=sum(quota.used_gpus / quota.parts_per_gpu for quota in queue.quotas),
+            of=sum(quota.nominal_gpus / quota.parts_per_gpu for quota in queue.quotas),
             remark=", ".join(filter(None, remarks)),
         )
+
+
+def _number(amount: float) -> str:
+    return gpus(amount).partition(" ")[0]
 
 
 def _bars(*groups: Iterable[_Bar]) -> list[str]:
@@ -131,7 +134,7 @@ def _bars(*groups: Iterable[_Bar]) -> list[str]:
     cells: list[tuple[str, str, str, str]] = []
     for group in map(list, groups):
         cells += [
-            (each.name, _filled(each), f"{count(each.used)} of {count(each.of)}", each.remark)
+            (each.name, _filled(each), f"{_number(each.used)} of {_number(each.of)}", each.remark)
             for each in group[:_MOST_BARS]
         ]
         if len(group) > _MOST_BARS:
@@ -168,7 +171,7 @@ def _foreign_lines(rows: TopRows) -> list[tuple[str, ...]]:
             use.workload,
             use.queue,
             FOREIGN_PHASE,
-            str(use.gpus),
+            gpus_of(use.gpus, ""),
             *rest,
             _NOTHING if use.since is None else "for " + duration(rows.as_of - use.since),
             _NOTHING,
@@ -206,7 +209,7 @@ def _table(rows: TopRows) -> list[str]:
             f"{job.namespace}/{job.name}",
             job.queue,
             job.phase,
-            str(job.gpus),
+            gpus_of(job.gpus, job.partition),
             tables.step(job),
             job.loss or _NOTHING,
             _NOTHING if job.tokens_per_second is None else count(job.tokens_per_second),

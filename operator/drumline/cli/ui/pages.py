@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from drumline.cli.formatting import duration, many, percent
+from drumline.cli.formatting import duration, gpus, gpus_of, many, percent
 from drumline.cli.gantt import chart
 from drumline.cli.markup import Markup, element, joined
 from drumline.cli.overview.tables import budget_text, starts, stop_text
@@ -26,6 +26,7 @@ from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.rows import JobRow, QueueRow, QuotaRow, ShareRow, WhyCard
 from drumline.overview.why import why_card
@@ -50,11 +51,11 @@ def overview(cluster: ClusterObjects, *, archive: bool = False, account: bool = 
     """
     now = cluster.as_of
     places = positions(lines(cluster.jobs, cluster.priorities))
-    rows = job_rows(cluster.jobs, now=now, places=places)
+    rows = job_rows(cluster.jobs, now=now, places=places, units=PoolUnits(cluster.pools))
     running = [row for row in rows if row.pool and row.finished_at is None]
     ended = [row for row in rows if row.finished_at is not None]
     waiting = sum(row.position is not None for row in rows)
-    held = many(sum(row.gpus for row in running), "GPU")
+    held = gpus(sum(row.whole_gpus for row in running))
     summary = f"{held} held by {many(len(running), 'job')}, {many(waiting, 'job')} in line"
     nodes = node_rows(cluster)
     promised = (job for node in nodes for job in node.promised_to)
@@ -126,7 +127,7 @@ def _queue(row: QueueRow, *, now: float) -> Markup:
         (
             str(each.position),
             _link(each),
-            str(each.gpus),
+            gpus_of(each.gpus, each.partition),
             NOTHING if each.queued_at is None else duration(now - each.queued_at),
             starts(each, now=now),
             joined(element("strong", each.reason or NOTHING), " ", each.message),
@@ -198,7 +199,7 @@ def _running(rows: Sequence[JobRow], colours: Mapping[str, int], *, now: float) 
             _link(row, colours=colours),
             row.queue,
             row.phase,
-            str(row.gpus),
+            gpus_of(row.gpus, row.partition),
             NOTHING if row.step is None else f"{row.step}/{row.total_steps or '?'}",
             row.loss or NOTHING,
             NOTHING if row.expected_end is None else f"in {duration(row.expected_end - now)}",
@@ -246,17 +247,22 @@ def _why(card: WhyCard, *, now: float) -> Markup:
     facts = [
         ("Place in line", f"{row.position} of {card.waiting_jobs} in queue {row.queue}"),
         ("Starts", starts(row, now=now)),
-        ("Asked for before it", many(card.gpus_ahead, "GPU")),
+        ("Asked for before it", gpus(card.gpus_ahead)),
     ]
     pairs = (element("div", element("dt", name), element("dd", value)) for name, value in facts)
     before = (
-        (str(each.position), _link(each, up="../../"), str(each.gpus), starts(each, now=now))
+        (
+            str(each.position),
+            _link(each, up="../../"),
+            gpus_of(each.gpus, each.partition),
+            starts(each, now=now),
+        )
         for each in card.ahead
     )
     holders = (
         (
             element("a", each.job, href=f"../../{job_path(each.job)}"),
-            str(each.gpus),
+            gpus_of(each.gpus, each.partition),
             "nobody knows"
             if each.expected_end is None
             else f"in {duration(each.expected_end - now)}",

@@ -60,7 +60,7 @@ def _pool(name: str, racks: dict[str, list[NodeRow]], colours: Mapping[str, int]
     held, gpus = sum(node.held_gpus for node in nodes), sum(node.gpus for node in nodes)
     out = sum(node.state != READY for node in nodes)
     sick = f", {many(out, 'node')} out of service" if out else ""
-    head = element("h3", name, element("small", f"{held} of {many(gpus, 'GPU')} held{sick}"))
+    head = element("h3", name, element("small", f"{held} of {_whole(gpus, nodes[0])} held{sick}"))
     return joined(
         head, element("div", *(_rack(*rack, colours) for rack in racks.items()), class_="racks")
     )
@@ -88,9 +88,14 @@ def _tile(node: NodeRow, colours: Mapping[str, int]) -> Markup:
     return element("a", letters, href=job_path(job), class_=" ".join(classes), title=text)
 
 
+def _whole(number: int, node: NodeRow) -> str:
+    """So many of what the node's pool counts."""
+    return many(number, "GPU" if node.parts_per_gpu == 1 else "part")
+
+
 def _sentence(node: NodeRow) -> str:
     """What the tile shows, in words."""
-    parts = [f"{node.node}: {node.held_gpus} of {many(node.gpus, 'GPU')} held"]
+    parts = [f"{node.node}: {node.held_gpus} of {_whole(node.gpus, node)} held"]
     if node.jobs:
         parts.append(f"by {', '.join(node.jobs)}")
     if node.promised_to:

@@ -302,6 +302,7 @@ class LeaderComponents:
             job_events=self._job_events,
             enqueue=self._queue.add,
             priority_of=self._state.scheduling.priority_of,
+            share_of=self._state.share_of,
             foreseen=self._reconciler.foreseen,
             announce=self._reconciler.announce,
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
+from fractions import Fraction
 from typing import Any, Final, cast
 
 from drumline.api.load import ApiError, parse
@@ -20,6 +20,8 @@ KEPT_DAYS: Final = 92
 KEPT_USERS: Final = 512
 """Of those who hold nothing, beside all who hold anything."""
 
+_NOTHING: Final = Fraction(0)
+
 Json = Mapping[str, Any]
 
 
@@ -27,40 +29,51 @@ Json = Mapping[str, Any]
 class Amount:
     """Something that was had, such as GPU-seconds, and that is had on at a rate."""
 
-    days: dict[int, int] = field(default_factory=dict[int, int])
+    exact_days: dict[int, Fraction] = field(default_factory=dict[int, Fraction])
     """By day, counted from the epoch."""
-    rate: int = 0
+    rate: Fraction = _NOTHING
     """A second, by jobs."""
-    foreign_rate: int = 0
+    foreign_rate: Fraction = _NOTHING
     """A second, by foreign pods: they have no account that says it afterwards."""
 
-    def charge(self, had: int, *, since: int, until: int) -> None:
-        """Add what jobs had in a time, and foreign pods at their rate; to each day its part."""
-        had += self.foreign_rate * max(0, until - since)
-        if had:
-            for day, part in _by_day(had, since=since, until=until):
-                self.days[day] = self.days.get(day, 0) + part
-        first = max(since, until) // DAY_SECONDS - KEPT_DAYS + 1
-        if self.days and min(self.days) < first:  # what was had then counts no more
-            self.days = {day: part for day, part in self.days.items() if day >= first}
+    @classmethod
+    def of(cls, days: Mapping[int, int]) -> Amount:
+        """What was had by day, as a status says it."""
+        return cls(exact_days={day: Fraction(had) for day, had in days.items()})
 
     @property
-    def whole_rate(self) -> int:
+    def days(self) -> Mapping[int, int]:
+        """By day, each rounded to a whole number."""
+        return {day: round(had) for day, had in self.exact_days.items()}
+
+    def charge(self, had: Fraction, *, since: int, until: int) -> None:
+        """Add what jobs had in a time, and foreign pods at their rate; to each day its part."""
+        had += self.foreign_rate * max(0, until - since)
+        days = self.exact_days
+        if had:
+            for day, part in _by_day(had, since=since, until=until):
+                days[day] = days.get(day, _NOTHING) + part
+        first = max(since, until) // DAY_SECONDS - KEPT_DAYS + 1
+        if days and min(days) < first:  # what was had then counts no more
+            self.exact_days = {day: part for day, part in days.items() if day >= first}
+
+    @property
+    def whole_rate(self) -> Fraction:
         """A second, by jobs and foreign pods."""
         return self.rate + self.foreign_rate
 
     def per_hour(self) -> dict[str, int]:
         """The field of a status that says what GPU-seconds an hour spends, where any."""
         rate = self.whole_rate
-        return {"gpuSecondsPerHour": rate * HOUR_SECONDS} if rate else {}
+        return {"gpuSecondsPerHour": round(rate * HOUR_SECONDS)} if rate else {}
 
     def spent(self, *, since: int, until: int) -> Mapping[int, int]:
         """By day, if the same is held until then."""
         more = self.whole_rate * max(0, until - since)
-        days = Counter(self.days)
+        days = dict(self.exact_days)
         for day, part in _by_day(more, since=since, until=until) if more else ():
-            days[day] += part
-        return days
+            days[day] = days.get(day, _NOTHING) + part
+        return {day: round(had) for day, had in days.items()}
 
 
 @dataclass(slots=True)
@@ -79,7 +92,7 @@ class Tally:
     def drop_users(self, budget: Budget, *, now: float) -> None:
         """Forget who had nothing, and of too many who hold nothing those with least. O(users)."""
         idle = {user: had for user, had in self.users.items() if not had.rate}
-        kept = {user: had for user, had in idle.items() if had.days}
+        kept = {user: had for user, had in idle.items() if had.exact_days}
         if len(kept) > KEPT_USERS:
             most = _most(kept, count=KEPT_USERS, budget=budget, now=now)
             kept = {user: kept[user] for user in most}
@@ -104,7 +117,7 @@ def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, An
         priced = window_amount(tally.priced.days, whole=whole, budget=budget, now=now)
         document["spentCost"] = exact_text(priced // HOUR_SECONDS)
         if tally.priced.whole_rate:  # of GPUs times prices of an hour
-            document["costPerHour"] = exact_text(tally.priced.whole_rate)
+            document["costPerHour"] = exact_text(round(tally.priced.whole_rate))
         for entry in document["days"]:
             if had := tally.priced.days.get(_day_of(entry["day"]), 0):
                 entry["cost"] = exact_text(had // HOUR_SECONDS)
@@ -115,7 +128,7 @@ def budget_document(tally: Tally, *, budget: Budget, now: float) -> dict[str, An
 
 def _user_documents(tally: Tally, *, budget: Budget, now: float) -> list[dict[str, Any]]:
     """Of those with most."""
-    users = {user: had for user, had in tally.users.items() if had.days}
+    users = {user: had for user, had in tally.users.items() if had.exact_days}
     return [
         {
             "user": user,
@@ -141,16 +154,16 @@ def _most(users: Mapping[str, Amount], *, count: int, budget: Budget, now: float
     return sorted(users, key=rank)[:count]
 
 
-def _by_day(gpu_seconds: int, *, since: int, until: int) -> Iterable[tuple[int, int]]:
+def _by_day(had: Fraction, *, since: int, until: int) -> Iterable[tuple[int, Fraction]]:
     """Each day's part of what was had in a time; all of it on the last day if that was no time."""
     if until <= since:
-        return ((max(since, until) // DAY_SECONDS, gpu_seconds),)
-    parts: list[tuple[int, int]] = []
-    left, at = gpu_seconds, since
+        return ((max(since, until) // DAY_SECONDS, had),)
+    parts: list[tuple[int, Fraction]] = []
+    left, at = had, since
     while at < until:
         day = at // DAY_SECONDS
         end = min(until, (day + 1) * DAY_SECONDS)
-        part = left if end == until else gpu_seconds * (end - at) // (until - since)
+        part = left if end == until else had * (end - at) / (until - since)
         parts.append((day, part))
         left, at = left - part, end
     return parts
@@ -165,16 +178,16 @@ def tally_of(raw: object) -> Tally | None:
         days = use.days or ()
         return Tally(
             at=int(parse_timestamp(use.until)),
-            gpus=Amount(days={_day_of(each.day): each.gpu_seconds for each in days}),
-            priced=Amount(
-                days={
+            gpus=Amount.of({_day_of(each.day): each.gpu_seconds for each in days}),
+            priced=Amount.of(
+                {
                     _day_of(each.day): amount(each.cost) * HOUR_SECONDS
                     for each in days
                     if each.cost is not None
                 }
             ),
             users={
-                each.user: Amount(days={_day_of(day.day): day.gpu_seconds for day in each.days})
+                each.user: Amount.of({_day_of(day.day): day.gpu_seconds for day in each.days})
                 for each in use.users or ()
             },
         )

@@ -33,6 +33,7 @@ from drumline.kube.views import (
     TrainingJobView,
 )
 from drumline.kube.workload_views import WorkloadView
+from drumline.lifecycle.model.gpu_share import GpuShare, share_in
 from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
@@ -164,6 +165,10 @@ class ClusterCache:
         limited = self.budgets.budgets()
         jobs = (job for job in self.jobs.all() if job.spec.queue in limited)
         self.budgets.observe(GpuSecondsRates().of(jobs), foreign_gpus={}, now=now)
+
+    def share_of(self, job: Job, pool: str) -> GpuShare | None:
+        """What of a GPU of a pool each GPU of a job is; None: all."""
+        return share_in(self.pools.get(pool), resource=job.spec.gpu_partition)
 
     def _price_of(self, pool: str) -> int | None:
         spec = self.pools.get(pool)

@@ -110,8 +110,13 @@ class Interruptions:
             if admitted.pool == pool and not admitted.is_foreign:
                 held += admitted.gpus
                 if fresh and not fresh.isdisjoint(admitted.survivors.values()):
-                    lost += round(admitted.gpus * self._restart_seconds)
-        use = PoolUse(gpu_seconds=held * seconds, reclaimed_nodes=len(fresh), lost_gpu_seconds=lost)
+                    lost += admitted.gpus
+        parts = next((each.parts_per_gpu for each in snapshot.pools if each.name == pool), 1)
+        use = PoolUse(
+            gpu_seconds=held * seconds // parts,
+            reclaimed_nodes=len(fresh),
+            lost_gpu_seconds=round(lost * self._restart_seconds / parts),
+        )
         if use != PoolUse():
             history.days = with_use(history.days, use, day=_day(now))
         history.counted, history.looked_at = announced, now

@@ -15,6 +15,10 @@ ever counted twice, and what goes uncounted is
 
 A job that was deleted counts up to the look that misses it: its pods take seconds to end.
 
+All of it is in GPU-seconds, whatever part of a GPU a job asks for: what a job's account counts is
+multiplied by its share, exactly. The status has whole ones of each day, so a new leader begins with
+half of one a day less or more.
+
 What is had costs what its pool costs at the look before: a price that changes counts from the next
 look on. What came and left between two looks costs what the dearest of its queue's pools does. Of
 users with a limit each, the status keeps the MAX_USERS that had most of what counts: under the next
@@ -24,8 +28,9 @@ others.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
 from drumline.api.trainingqueue import TrainingQueueSpec
@@ -51,8 +56,7 @@ class _Charged(NamedTuple):
     queue: str
     user: str
     price: int | None
-    """Of its pool when it was last looked at, 0 where that has none; None: no look has seen it at
-    its places yet."""
+    """Of its pool when it was last looked at, 0 where that has none; None: it had no places."""
     rate: GpuSecondsRate | None
     gpu_seconds: int
     """In its life."""
@@ -62,23 +66,24 @@ class _Look:
     """What jobs had since the last look, and what they hold from this one on."""
 
     def __init__(self) -> None:
-        self.had: Counter[str] = Counter()
-        self.had_priced: Counter[str] = Counter()
-        self.had_by_user: Counter[tuple[str, str]] = Counter()
-        self.gpus: Counter[str] = Counter()
-        self.priced: Counter[str] = Counter()
-        self.gpus_by_user: Counter[tuple[str, str]] = Counter()
+        self.had: dict[str, Fraction] = defaultdict(Fraction)
+        self.had_priced: dict[str, Fraction] = defaultdict(Fraction)
+        self.had_by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        self.gpus: dict[str, Fraction] = defaultdict(Fraction)
+        self.priced: dict[str, Fraction] = defaultdict(Fraction)
+        self.gpus_by_user: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
 
-    def charge(self, known: _Charged, gpu_seconds: int) -> None:
-        """A job had so much."""
+    def charge(self, known: _Charged, gpu_seconds: int, *, share: Fraction) -> None:
+        """A job had so much, each of its GPUs being this share of one."""
         if gpu_seconds > 0:
-            self.had[known.queue] += gpu_seconds
-            self.had_priced[known.queue] += gpu_seconds * (known.price or 0)
-            self.had_by_user[known.queue, known.user] += gpu_seconds
+            had = gpu_seconds * share
+            self.had[known.queue] += had
+            self.had_priced[known.queue] += had * (known.price or 0)
+            self.had_by_user[known.queue, known.user] += had
 
     def hold(self, known: _Charged) -> None:
         """A job goes on to hold what it holds."""
-        gpus = 0 if known.rate is None else known.rate.gpus
+        gpus = Fraction(0) if known.rate is None else known.rate.gpus * known.rate.share
         self.gpus[known.queue] += gpus
         self.priced[known.queue] += gpus * (known.price or 0)
         self.gpus_by_user[known.queue, known.user] += gpus
@@ -114,14 +119,14 @@ class QueueBudgets:
         self,
         uses: Iterable[JobUse],
         *,
-        foreign_gpus: Mapping[tuple[str, str], int],
+        foreign_gpus: Mapping[tuple[str, str], Fraction],
         now: float,
     ) -> None:
         """Charge what jobs and foreign pods have had since the last look. O(jobs).
 
         Args:
             uses: all jobs, or at least those of queues with a budget.
-            foreign_gpus: what foreign pods hold from now on, by queue and pool.
+            foreign_gpus: what foreign pods hold from now on in GPUs, by queue and pool.
             now: seconds since the epoch.
         """
         second, names = int(now), self.budgets()
@@ -136,28 +141,27 @@ class QueueBudgets:
             if known is None:
                 at = self._tallies[job.spec.queue].at
                 charged = _charged_by(at, rate, created_at=job.created_at)
-                known = self._as_seen(job, rate, gpu_seconds=charged, price=None)
+                known = self._as_seen(job, rate, gpu_seconds=charged)
             had = max(total, known.gpu_seconds)
-            seen = self._as_seen(job, rate, gpu_seconds=had, price=known.price)
+            seen = self._as_seen(job, rate, gpu_seconds=had)
             if known.price is None and had > known.gpu_seconds:
                 # It came to its places since the last look; if it has left again, nobody saw them.
                 price = self._dearest(known.queue) if seen.price is None else seen.price
                 known = known._replace(price=price)
-            look.charge(known, had - known.gpu_seconds)
+            look.charge(known, had - known.gpu_seconds, share=_share(rate, known.rate))
             if job.spec.queue in self._tallies:
                 self._charged[job.uid] = seen
                 look.hold(seen)
         for gone in before.values():
             if gone.rate is not None:
-                look.charge(gone, gone.rate.at(now)[1] - gone.gpu_seconds)
+                had = gone.rate.at(now)[1] - gone.gpu_seconds
+                look.charge(gone, had, share=gone.rate.share)
         self._take(look, foreign_gpus=foreign_gpus, second=second)
 
-    def _as_seen(
-        self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int, price: int | None
-    ) -> _Charged:
-        """What is charged for a job from now on; without places, at the price that it had last."""
+    def _as_seen(self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int) -> _Charged:
+        """What is charged for a job from now on, at the price of the pool of its places."""
         places = job.status.assignment
-        seen = price if places is None else self._price_of(places.gpu_pool) or 0
+        seen = None if places is None else self._price_of(places.gpu_pool) or 0
         return _Charged(
             queue=job.spec.queue,
             user=job.spec.user or "",
@@ -173,10 +177,10 @@ class QueueBudgets:
         return max((self._price_of(quota.gpu_pool) or 0 for quota in quotas), default=0)
 
     def _take(
-        self, look: _Look, *, foreign_gpus: Mapping[tuple[str, str], int], second: int
+        self, look: _Look, *, foreign_gpus: Mapping[tuple[str, str], Fraction], second: int
     ) -> None:
-        foreign: Counter[str] = Counter()
-        foreign_priced: Counter[str] = Counter()
+        foreign: dict[str, Fraction] = defaultdict(Fraction)
+        foreign_priced: dict[str, Fraction] = defaultdict(Fraction)
         for (queue, pool), gpus in foreign_gpus.items():
             foreign[queue] += gpus
             foreign_priced[queue] += gpus * (self._price_of(pool) or 0)
@@ -262,6 +266,12 @@ class QueueBudgets:
             if len(percents) == 1:
                 return {"budget": before["budget"]}
         return {"budget": budget_document(tally, budget=budget, now=now)}
+
+
+def _share(rate: GpuSecondsRate | None, before: GpuSecondsRate | None) -> Fraction:
+    """What of a GPU each of a job's GPUs is: that never changes in its life."""
+    known = rate or before
+    return Fraction(1) if known is None else known.share
 
 
 def _charged_by(at: int, rate: GpuSecondsRate | None, *, created_at: float) -> int:

@@ -125,7 +125,8 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
     Steps since then at the pace of the last step; the whole time since the start where the pace or
     the step is not known. Never more than that time.
     """
-    gpus = job.gpus
+    account = job.status.gpu_seconds
+    gpus = job.gpus * (1.0 if account is None else float(account.share))
     started = job.status.started_at or job.status.admitted_at
     whole = max(0.0, now - parse_timestamp(started)) if started else 0.0
     trainer = job.spec.trainer

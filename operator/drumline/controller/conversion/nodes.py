@@ -108,6 +108,7 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
         partitions=tuple(
             sorted(each.resource for each in (partitions.resources if partitions else ()))
         ),
+        parts_per_gpu=1 if partitions is None else partitions.parts_per_gpu,
         lost_percent=lost_percent,
     )
 

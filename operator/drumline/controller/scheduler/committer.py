@@ -39,6 +39,7 @@ from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
+from drumline.lifecycle.model.gpu_share import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import member_order, member_position
 from drumline.lifecycle.model.timestamps import parse_timestamp
@@ -93,6 +94,7 @@ class Committer:
         job_events: the events that users read.
         enqueue: wakes the reconciler for a job's key.
         priority_of: the effective priority of a job.
+        share_of: what of a GPU of a pool each GPU of a job is; None: all.
         foreseen: the status that a job's plan comes to before there is anything to do.
         announce: logs and counts a written status, and tells it to users.
     """
@@ -110,6 +112,7 @@ class Committer:
         job_events: JobEvents,
         enqueue: Callable[[str], None],
         priority_of: Callable[[Job], int],
+        share_of: Callable[[Job, str], GpuShare | None],
         foreseen: Callable[[Job], TrainingJobStatus],
         announce: Callable[[Job, TrainingJobStatus], None],
     ) -> None:
@@ -123,6 +126,7 @@ class Committer:
         self._job_events = job_events
         self._enqueue = enqueue
         self._priority_of = priority_of
+        self._share_of = share_of
         self._foreseen = foreseen
         self._announce = announce
 
@@ -173,6 +177,7 @@ class Committer:
             priority=self._priority_of(job),
             now=now,
             signing_key=self._signing_key if job.has_agents else None,
+            share=self._share_of(job, placed.pool),
         )
         if not await self._write(job, status):
             return False

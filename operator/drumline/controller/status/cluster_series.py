@@ -81,10 +81,12 @@ def _job_series(
     jobs: Collection[Job], *, snapshot: Snapshot, most: int
 ) -> tuple[tuple[JobSeries, ...], int]:
     """Of those jobs that hold GPUs, then of those that wait, in the order of their names."""
-    held: dict[str, int] = defaultdict(int)
+    held: dict[str, float] = defaultdict(float)
     pools: dict[str, str] = {}
+    parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
     for admitted in snapshot.admitted:
-        held[admitted.gang.key] += 0 if admitted.is_foreign else admitted.gpus
+        gpus = admitted.gpus / parts.get(admitted.pool, 1)
+        held[admitted.gang.key] += 0 if admitted.is_foreign else gpus
         pools.setdefault(admitted.gang.key, admitted.pool)
     active = [job for job in jobs if held.get(job.key) or is_queued(job)]
     if not most:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
 from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
@@ -42,7 +43,8 @@ from drumline.kube.views import Key, ObjectView
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
 from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.model import Node, Snapshot
+from drumline.scheduling.model import Node, Pool, Snapshot
+from drumline.scheduling.quota.budgets import held_in
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 from drumline_trainer.contract import Progress
@@ -215,24 +217,27 @@ class UsageReporter:
         )
 
     def _report_budgets(self, uses: Iterable[JobUse], snapshot: Snapshot, *, now: float) -> None:
-        foreign: Counter[tuple[str, str]] = Counter()
+        foreign: dict[tuple[str, str], Fraction] = defaultdict(Fraction)
+        pools = {pool.name: pool for pool in snapshot.pools}
         for held in snapshot.admitted:
-            foreign[held.gang.queue, held.pool] += held.gpus if held.is_foreign else 0
+            if held.is_foreign:
+                gpus, _ = held_in(pools.get(held.pool), held.gpus)
+                foreign[held.gang.queue, held.pool] += gpus
         self._state.budgets.observe(uses, foreign_gpus=foreign, now=now)
         show_budgets(self._metrics.budgets, self._state.budgets, now=now)
 
     def _report_goodput(self, uses: Iterable[JobUse], *, now: float) -> None:
-        productive: Counter[str] = Counter()
-        every: Counter[str] = Counter()
+        productive: dict[str, Fraction] = defaultdict(Fraction)
+        every: dict[str, Fraction] = defaultdict(Fraction)
         for job, rate in uses:
             if rate is not None:
                 useful, held = rate.at(now)
-                productive[job.spec.queue] += useful
-                every[job.spec.queue] += held
+                productive[job.spec.queue] += useful * rate.share
+                every[job.spec.queue] += held * rate.share
         self._metrics.recovery.goodput.clear()
         for queue, held in every.items():
             if held:
-                self._metrics.recovery.goodput.labels(queue).set(productive[queue] / held)
+                self._metrics.recovery.goodput.labels(queue).set(float(productive[queue] / held))
 
     def _report_calibration(self) -> dict[str, int]:
         percents = step_percents(self._state.jobs.all())
@@ -277,6 +282,7 @@ class UsageReporter:
             foreign[held.gang.queue][held.pool] += held.gpus if held.is_foreign else 0
             admitted[held.gang.queue] += not held.is_residual
         pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
+        parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
         statuses: dict[tuple[str, str], Json] = {}
         self._metrics.scheduling.queue_gpus.clear()
         for queue in snapshot.queues:
@@ -287,15 +293,15 @@ class UsageReporter:
                 figures = {"gpuPool": pool, "nominalGpus": nominal, "usedGpus": amount}
                 usage.append({**figures, "foreignGpus": theirs} if theirs else figures)
                 gauge = self._metrics.scheduling.queue_gpus
-                gauge.labels(queue=queue.name, gpu_pool=pool, kind="used").set(amount)
-                gauge.labels(queue=queue.name, gpu_pool=pool, kind="foreign").set(theirs)
-                gauge.labels(queue=queue.name, gpu_pool=pool, kind="nominal").set(nominal)
+                for kind, figure in (("used", amount), ("foreign", theirs), ("nominal", nominal)):
+                    gpus = figure / parts.get(pool, 1)
+                    gauge.labels(queue=queue.name, gpu_pool=pool, kind=kind).set(gpus)
             statuses[TRAINING_QUEUES.plural, queue.name] = {
                 "admittedJobs": admitted[queue.name],
                 "pendingJobs": pending[queue.name],
                 "usage": usage,
                 **self._waiting_workloads(queue.name),
-                "gpus": f"{used[queue.name].total()}/{sum(queue.nominal.values())}",
+                "gpus": f"{_in_gpus(used[queue.name], parts)}/{_in_gpus(queue.nominal, parts)}",
             }
         return statuses
 
@@ -323,13 +329,13 @@ class UsageReporter:
         for pool in snapshot.pools:
             name = pool.name
             gauge = self._metrics.scheduling.pool_gpus
-            gauge.labels(gpu_pool=name, kind="total").set(total[name])
-            gauge.labels(gpu_pool=name, kind="used").set(used[name])
+            gauge.labels(gpu_pool=name, kind="total").set(total[name] / pool.parts_per_gpu)
+            gauge.labels(gpu_pool=name, kind="used").set(used[name] / pool.parts_per_gpu)
             statuses[GPU_POOLS.plural, name] = {
                 "nodes": nodes[name],
                 "totalGpus": total[name],
                 "usedGpus": used[name],
-                "gpus": f"{used[name]}/{total[name]}",
+                "gpus": f"{used[name]}/{total[name]}{_unit(pool)}",
             }
         return statuses
 
@@ -347,3 +353,14 @@ class UsageReporter:
             raise
         except KubeError as error:  # the next look tries again
             log.debug("status_write_failed", object=view.name, error=str(error))
+
+
+def _in_gpus(amounts: Mapping[str, int], parts: Mapping[str, int]) -> str:
+    """What is held of several pools in GPUs, to the hundredth: `16`, `16.43`."""
+    gpus = sum(Fraction(amount, parts.get(pool, 1)) for pool, amount in amounts.items())
+    return f"{float(gpus):.2f}".rstrip("0").rstrip(".")
+
+
+def _unit(pool: Pool) -> str:
+    """What the figures of a pool count, where these are no GPUs."""
+    return " parts" if pool.parts_per_gpu > 1 else ""

@@ -7,20 +7,35 @@ equals GPUs held times time held, whatever happened in between.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
 
 from drumline.api.conditions import ConditionType, Reason
 from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
+from drumline.lifecycle.model.gpu_share import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import gang_gpus, gpus_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
 
 
-def counting_started(status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
-    """The status with GPU-seconds counted from now on; what was counted before stays."""
-    account = status.gpu_seconds or GpuSeconds(until=timestamp(now))
+def counting_started(
+    status: TrainingJobStatus, *, now: float, share: GpuShare | None = None
+) -> TrainingJobStatus:
+    """The status with GPU-seconds counted from now on; what was counted before stays.
+
+    Args:
+        status: of a job that is given places.
+        now: seconds since the epoch.
+        share: what of a GPU each of its GPUs is; None: all. What its first start said holds for the
+            job's life, as its account is in one unit.
+    """
+    account = status.gpu_seconds or GpuSeconds(
+        until=timestamp(now),
+        parts=None if share is None else share.parts,
+        parts_per_gpu=None if share is None else share.parts_per_gpu,
+    )
     return changed(status, gpu_seconds=account.model_copy(update={"until": timestamp(now)}))
 
 
@@ -81,6 +96,7 @@ class GpuSecondsRate:
         total: in every state.
         productive_gpus: GPUs that are productive since then.
         gpus: GPUs that are held since then.
+        share: what of a GPU each of them is.
     """
 
     counted: int
@@ -88,6 +104,7 @@ class GpuSecondsRate:
     total: int
     productive_gpus: int
     gpus: int
+    share: Fraction = Fraction(1)
 
     def at(self, now: float) -> tuple[int, int]:
         """Productive and all GPU-seconds until `now`."""
@@ -110,6 +127,7 @@ def rate_of(spec: TrainingJobSpec, status: TrainingJobStatus) -> GpuSecondsRate 
         total=_total(before),
         productive_gpus=later.productive - before.productive,
         gpus=_total(later) - _total(before),
+        share=account.share,
     )
 
 

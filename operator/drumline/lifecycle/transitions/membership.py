@@ -21,6 +21,7 @@ from drumline.lifecycle.model.conditions import (
     with_condition,
     with_summary,
 )
+from drumline.lifecycle.model.gpu_share import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import (
     GangMember,
@@ -45,6 +46,7 @@ def admitted(
     now: float,
     signing_key: str | None = None,
     agent_image: str | None = None,
+    share: GpuShare | None = None,
 ) -> TrainingJobStatus:
     """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes.
 
@@ -58,6 +60,7 @@ def admitted(
         now: seconds since the epoch.
         signing_key: name of the key that its token follows from, where it has agents.
         agent_image: what its pods take their agent from, where that is another image.
+        share: what of a GPU each of its GPUs is; None: all.
     """
     generation = (job.status.generation or 0) + 1
     members = [
@@ -86,7 +89,12 @@ def admitted(
         ready=f"0/{len(nodes)}",
         restarts=job.status.restarts or 0,
     )
-    status = with_boundary_passed(counting_started(status, now=now), DECIDED, now=now)
+    status = with_boundary_passed(counting_started(status, now=now, share=share), DECIDED, now=now)
+    return _starting(status, job, pool=pool, now=now)
+
+
+def _starting(status: TrainingJobStatus, job: Job, *, pool: str, now: float) -> TrainingJobStatus:
+    """With the conditions of a gang that has its places and no pods yet."""
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED):
         status = with_condition(status, job, kind, "True", Reason.PLACED, f"in pool {pool}", now)
     if condition(status, ConditionType.RUNNING) is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from fractions import Fraction
 
 from drumline.scheduling.model.capacity import CapacityType
 from drumline.scheduling.resources import NOTHING, Resources
@@ -105,13 +106,18 @@ class Pool:
     """Names of its topology levels, broadest first, such as ("block", "rack", "host")."""
     capacity: CapacityType = CapacityType.ON_DEMAND
     price: int | None = None
-    """Of a GPU for an hour, in millionths (`cost.money`), or of a part where there are partitions;
-    None: not known."""
+    """Of a whole GPU for an hour, in millionths (`cost.money`); None: not known."""
     lost_percent: int = 0
     """How much of the work is lost as its nodes are taken back, in percent of what is kept."""
     partitions: tuple[str, ...] = ()
     """Resources that are parts of a GPU. Where there are any, `gpus` of its nodes, gangs and queues
     are parts of GPUs, so only gangs that name it as their `pool` are placed there."""
+    parts_per_gpu: int = 1
+    """How many of its `gpus` a GPU is: what is added up over pools is divided by it first."""
+
+    def in_gpus(self, amount: int) -> Fraction:
+        """So many `gpus` of this pool in GPUs."""
+        return Fraction(amount, self.parts_per_gpu)
 
     @property
     def expected_price(self) -> int | None:

@@ -59,6 +59,7 @@ class Candidates:
         self._now = now
         self._out: set[str] = set()
         """Uids of gangs that are no candidates any more."""
+        self._parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
         self._pools: dict[str, list[Admitted]] = {}
         self._movable: dict[str, list[EvictionUnit]] = {}
         self._known: dict[str, EvictionUnit] = {}
@@ -113,7 +114,8 @@ class Candidates:
         allocations = projected.pools[requester.pool].allocations
         units: list[EvictionUnit] = []
         for held, gpus, why in allowed:
-            uid, seconds = held.gang.uid, self._seconds(step_of[held.gang.priority])
+            uid = held.gang.uid
+            seconds = self._seconds(step_of[held.gang.priority]) / self._parts[held.pool]
             unit = self._known.get(uid)
             if unit is None or unit.seconds != seconds or unit.why is not why:
                 unit = EvictionUnit(
@@ -154,7 +156,7 @@ class Candidates:
                 leaf=leaf_of[held.gang.queue],
                 gpus=held.gpus,
                 cost=self.moving_costs(held),
-                seconds=self._policy.restart_seconds,
+                seconds=self._policy.restart_seconds / self._parts[pool],
                 why=VictimReason.MOVED,
             )
             for held in self.running(pool)
@@ -165,7 +167,8 @@ class Candidates:
 
     def moving_costs(self, held: Admitted) -> float:
         """GPU-seconds that a gang loses when it is evicted and restarts on other nodes."""
-        return held.gpu_seconds_at_risk + (held.gpus or held.size) * self._policy.restart_seconds
+        seconds = self._policy.restart_seconds / self._parts.get(held.pool, 1)
+        return held.gpu_seconds_at_risk + (held.gpus or held.size) * seconds
 
     def _allowed(
         self, *, requester: Requester, projected: ClusterView, claim: PreemptionClaim

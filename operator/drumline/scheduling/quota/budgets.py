@@ -25,10 +25,11 @@ wait. At midnight Monday's flow back: 50 are spent on Wednesday, and they start.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from fractions import Fraction
 from typing import Final
 
 from drumline.cost.money import money_text
@@ -38,6 +39,7 @@ from drumline.scheduling.model import (
     HOUR_SECONDS,
     Budget,
     Gang,
+    Pool,
     Refill,
     Snapshot,
     WhenSpent,
@@ -205,20 +207,28 @@ def spent_percents(
     )
 
 
+def held_in(pool: Pool | None, amount: int) -> tuple[Fraction, int]:
+    """What is held of a pool in GPUs, and the price of one of them for an hour; 0: not known."""
+    if pool is None:
+        return Fraction(amount), 0
+    return pool.in_gpus(amount), pool.price or 0
+
+
 def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float) -> float | None:
     """When a budget is to be asked again, if its queue holds what it holds from now on.
 
     When any of its bounds is reached, or at midnight, when anything may flow back; None: nothing is
     held.
     """
-    prices = {pool.name: pool.price or 0 for pool in snapshot.pools}
-    gpus: Counter[str | None] = Counter()
-    priced = 0
+    pools = {pool.name: pool for pool in snapshot.pools}
+    gpus: dict[str | None, Fraction] = defaultdict(Fraction)
+    priced = Fraction(0)
     for held in snapshot.admitted:
         if held.gang.queue == queue and (held.is_foreign or not held.is_residual):
-            gpus[None] += held.gpus
-            gpus[held.gang.user] += held.gpus
-            priced += held.gpus * prices.get(held.pool, 0)
+            amount, price = held_in(pools.get(held.pool), held.gpus)
+            gpus[None] += amount
+            gpus[held.gang.user] += amount
+            priced += amount * price
     if not gpus[None]:
         return None
     moments = [float((_day(now) + 1) * DAY_SECONDS)]
@@ -227,7 +237,7 @@ def asked_again_at(snapshot: Snapshot, *, queue: str, budget: Budget, now: float
         bound = account.bound
         left = bound.whole + bound.credit - _counted(account, budget=budget, now=now)
         if rate and left > 0:
-            moments.append(now + left / rate)
+            moments.append(now + float(left / rate))
     return min(moments)
 
 

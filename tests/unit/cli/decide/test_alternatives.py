@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from drumline.cli.decide.alternatives import Alternative, AlternativeKind, alternatives
 from drumline.cli.decide.alternatives_text import alternatives_text
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
@@ -71,6 +73,20 @@ def test_each_alternative_has_its_price() -> None:
     assert choices[AlternativeKind.BUY] == Alternative(
         kind=AlternativeKind.BUY, pool="spot", pods=3, gpus=24, nodes=3, cost_per_hour="21.60"
     )
+
+
+def test_alternatives_on_parts_are_said_and_priced_in_gpus() -> None:
+    mixed = site(offer("h100"))
+    pools = tuple(replace(pool, parts_per_gpu=8) for pool in mixed.pools)
+    choices = of(replace(mixed, pools=pools), BIG)
+    whole = of(mixed, BIG)
+    for kind, part in choices.items():
+        assert part.gpus == whole[kind].gpus
+        if part.cost_per_hour and part.pool == whole[kind].pool:
+            assert float(part.cost_per_hour) * 8 == pytest.approx(float(whole[kind].cost_per_hour))
+    preempt = choices[AlternativeKind.PREEMPT]
+    assert preempt.gpu_seconds_lost == 14_400 + 8 / 8 * 60
+    assert preempt.parts_per_gpu == 8
 
 
 def test_bought_nodes_complete_those_that_are_free_and_are_paid_whole() -> None:

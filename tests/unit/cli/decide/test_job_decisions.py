@@ -100,6 +100,16 @@ def test_places_have_their_price_by_the_hour_and_at_most() -> None:
     assert "h100: n0, n1; Spot, 7.20 an hour, 172.80 at most" in text
 
 
+def test_parts_of_gpus_have_their_share_of_the_price() -> None:
+    mixed = Pool(name="h100", price=2_500_000, parts_per_gpu=7)
+    longest = gang("waits", nodes=2, gpus=4, max_runtime_seconds=3600)
+    decisions = Decisions(placed=(Placed(**named("waits"), assignment=("n0", "n1")),))
+    site = replace(SITE, pools=(mixed,))
+    (row,) = job_decisions(decisions, snapshot=site, pending=[longest])
+    assert (row.cost_per_hour, row.cost_at_most) == ("2.857143", "2.857143")
+    assert "8 parts" in table([row], now=0.0, wide=False)
+
+
 def test_without_a_price_or_a_longest_runtime_no_cost_is_made_up() -> None:
     decisions = Decisions(placed=(Placed(**named("waits"), assignment=("n0", "n1")),))
     (row,) = job_decisions(decisions, snapshot=SITE, pending=[WAITING])

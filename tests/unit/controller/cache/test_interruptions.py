@@ -160,3 +160,23 @@ def test_a_status_that_names_as_many_nodes_as_it_may_is_fresh() -> None:
     assert len(written["reclaiming"]) == MOST_NODES
     pool.now += 1
     assert pool.fields(before={"interruptions": written}, changed=False) == written
+
+
+def test_what_was_held_of_a_pool_with_parts_is_in_gpus() -> None:
+    pool = SpotPool()
+    before = pool_view()
+    partitions = {"partsPerGpu": 4, "resources": [{"resource": "a.com/half", "parts": 2}]}
+    capacity = {"type": "Spot", "pricePerGpuHour": "1"}
+    spec = {**before.spec, "capacity": capacity, "partitions": partitions}
+    pool.state.on_pool(before, replace(before, resource_version="2", spec=spec))
+    llama = job_view("llama", nodes=2, gpusPerNode=4, status=assignment("node-0", "node-1"))
+    named = job_view(
+        "llama", nodes=2, gpusPerNode=4, gpuPool="h100", status=assignment("node-0", "node-1")
+    )
+    pool.state.on_job(llama, named)
+    pool.look()
+    pool.announce(0)
+    pool.look()
+    day = pool.fields()["days"][0]
+    assert day["gpuSeconds"] == GPUS * LOOK_SECONDS
+    assert day["lostGpuSeconds"] == GPUS * Policy().restart_seconds

@@ -2,102 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from random import Random
+from fractions import Fraction
 from typing import Any
 
 import pytest
 
 from drumline.api.queuebudget import MAX_USERS
-from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.cache.budget_tally import KEPT_USERS
-from drumline.controller.cache.gpu_seconds_rates import GpuSecondsRates
-from drumline.controller.cache.jobs import JobCache
-from drumline.controller.cache.queue_budgets import WRITE_SECONDS, QueueBudgets
-from drumline.controller.cache.specs import SpecCache
-from drumline.kube.views import ObjectView, TrainingJobView
+from drumline.controller.cache.queue_budgets import WRITE_SECONDS
 from drumline.lifecycle.model.timestamps import timestamp
-from tests.unit.controller.views import assignment, job_view, queue_view
-
-DAY = 86_400
-TODAY = 19_996
-NOON = TODAY * DAY + DAY // 2
-BUDGET = {"gpuHours": 100, "windowDays": 30}
-
-
-def a_queue(name: str = "research", **spec: Any) -> ObjectView:
-    whole = {**queue_view(name).spec, **spec}
-    return ObjectView(namespace="", name=name, uid=name, resource_version="1", spec=whole)
-
-
-def runs(
-    name: str = "llama", *, since: float, had: int = 0, queue: str = "research", gpus: int = 2
-) -> TrainingJobView:
-    """Holds two pods of `gpus` GPUs since then, and had something before."""
-    return job_view(
-        name,
-        uid=name,
-        queue=queue,
-        gpusPerNode=gpus,
-        status={
-            **assignment("node-0", "node-1"),
-            "gpuSeconds": {"until": timestamp(since), "starting": had},
-        },
-    )
-
-
-def ended(name: str = "llama", *, at: float, had: int, queue: str = "research") -> TrainingJobView:
-    return job_view(
-        name,
-        uid=name,
-        queue=queue,
-        status={
-            "finishedAt": timestamp(at),
-            "gpuSeconds": {"until": timestamp(at), "starting": had},
-        },
-    )
-
-
-class Leader:
-    """An operator's caches, as far as budgets need them."""
-
-    def __init__(self, *queues: ObjectView, statuses: Mapping[str, Any] | None = None) -> None:
-        self.specs = SpecCache(TrainingQueueSpec)
-        for queue in queues or (a_queue(budget=BUDGET),):
-            self.specs.on_object(None, queue)
-        self.jobs = JobCache(changed=lambda *_: None, forgotten=lambda *_: None)
-        self.prices = {"h100": 2_500_000}
-        self.budgets = QueueBudgets(self.specs, price_of=self.prices.get)
-        self.rates = GpuSecondsRates()
-        self.shown: dict[str, TrainingJobView] = {}
-        self.budgets.restore(statuses or {})
-
-    def look(self, now: float, *jobs: TrainingJobView, foreign: int = 0) -> dict[int, int]:
-        """The jobs are these now; what `research` had, by day from today."""
-        for name in {*self.shown} - {job.name for job in jobs}:
-            self.jobs.on_job(self.shown.pop(name), None)
-        for job in jobs:
-            self.jobs.on_job(self.shown.get(job.name), job)
-            self.shown[job.name] = job
-        uses, pods = self.rates.of(self.jobs.all()), {("research", "h100"): foreign}
-        self.budgets.observe(uses, foreign_gpus=pods, now=now)
-        return self.spent(now)
-
-    def spent(self, now: float) -> dict[int, int]:
-        days = self.budgets.spent(now)["research"]
-        return {day - TODAY: had for day, had in days.items()}
-
-    def status(self, now: float, **rest: Any) -> dict[str, Any]:
-        fields: dict[str, Any] = {"before": {}, "changed": True, **rest}
-        return self.budgets.status_fields("research", now=now, **fields)
-
-    def after_it(self, now: float) -> Leader:
-        """The next leader, which knows what this one has written."""
-        leader = Leader(statuses={"research": self.status(now)})
-        leader.specs = self.specs
-        leader.budgets = QueueBudgets(self.specs, price_of=leader.prices.get)
-        leader.budgets.restore({"research": self.status(now)})
-        return leader
+from tests.unit.controller.budget_leader import (
+    BUDGET,
+    DAY,
+    NOON,
+    TODAY,
+    Leader,
+    a_queue,
+    ended,
+    runs,
+)
+from tests.unit.controller.views import assignment, job_view
 
 
 def test_the_status_says_what_an_hour_spends_at_what_is_held() -> None:
@@ -461,50 +385,45 @@ def test_the_status_names_the_users_with_most_of_what_counts() -> None:
     assert written_users(leader, NOON) == sorted(had)
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_the_charges_add_up_to_the_accounts_of_the_jobs(seed: int) -> None:
-    """Jobs start, grow, shrink, are preempted and end between looks; leaders follow each other."""
-    chance = Random(seed)
+def on_parts(at: float, had: int, *, pool: str | None = "mixed", parts: int = 3) -> Any:
+    """A job of two pods, each on so many sevenths of a GPU, or that gave them back."""
+    places = {} if pool is None else assignment("node-0", "node-1", pool=pool)
+    account = {"until": timestamp(at), "starting": had, "parts": parts, "partsPerGpu": 7}
+    status = {**places, "gpuSeconds": account}
+    return job_view("llama", uid="llama", user="ann", gpusPerNode=1, status=status)
+
+
+def test_parts_of_gpus_are_charged_as_what_they_are_of_one() -> None:
     leader = Leader(a_queue(budget={**IN_MONEY, "userGpuHours": 5}))
-    now = float(NOON)
-    had = dict.fromkeys("abcd", 0)
-    views = {name: job_view(name, uid=name, user=f"u-{name}") for name in had}
-    holds: dict[str, tuple[float, int]] = {}
-    leader.look(now, *views.values())
-    for _ in range(chance.randint(10, 60)):
-        for name in had:
-            if chance.random() < 0.4:
-                at = int(now + chance.uniform(0, 5))
-                since, gpus = holds.pop(name, (at, 0))
-                had[name] += 2 * gpus * max(0, at - int(since))
-                gpus = chance.choice([0, 1, 2, 8])
-                if gpus:
-                    holds[name] = (at, gpus)
-                places = assignment("node-0", "node-1") if gpus else {}
-                views[name] = job_view(
-                    name,
-                    uid=name,
-                    user=f"u-{name}",
-                    gpusPerNode=max(1, gpus),
-                    version=chance.randint(2, 10**9),
-                    status={
-                        **places,
-                        "gpuSeconds": {"until": timestamp(at), "starting": had[name]},
-                    },
-                )
-        now += chance.uniform(5, 4000)
-        leader.look(now, *views.values())
-        if chance.random() < 0.2:
-            leader = leader.after_it(now)
-            now += chance.uniform(0, 60)
-            leader.look(now, *views.values())
-    for name, (since, gpus) in holds.items():
-        had[name] += 2 * gpus * (int(now) - int(since))
-    leader.look(now, *views.values())
-    whole = sum(had.values())
-    gpu_seconds = sum(leader.budgets.spent(now)["research"].values())
-    assert gpu_seconds == pytest.approx(whole, rel=0.001, abs=1)
-    assert cost(leader, now) == pytest.approx(whole / 3600 * 2.5, rel=0.001, abs=0.01)
-    for name, account in had.items():
-        days = leader.budgets.spent_by_user(now)["research"].get(f"u-{name}", {})
-        assert sum(days.values()) == pytest.approx(account, rel=0.001, abs=1), name
+    leader.prices["mixed"] = 7_000_000
+    leader.look(NOON, on_parts(NOON, 0))
+    assert leader.look(NOON + 700, on_parts(NOON, 0)) == {0: 600}
+    assert leader.look(NOON + 701, on_parts(NOON, 0)) == {0: 601}, "6/7 more"
+    assert leader.look(NOON + 1400, on_parts(NOON, 0)) == {0: 1200}, "nothing was rounded before"
+    assert cost(leader, NOON + 1400) == pytest.approx(1200 / 3600 * 7)
+    users = leader.budgets.spent_by_user(NOON + 1400)["research"]
+    assert users == {"ann": {TODAY: 1200}}
+    written = leader.status(NOON + 1400)["budget"]
+    assert written["gpuSecondsPerHour"] == round(6 / 7 * 3600)
+    assert written["costPerHour"] == "6.00"
+    assert written["days"] == [{"day": "2024-09-30", "gpuSeconds": 1200, "cost": "2.333333"}]
+
+
+def test_foreign_parts_count_as_what_they_are_of_a_gpu() -> None:
+    leader = Leader(a_queue(budget=IN_MONEY))
+    leader.budgets.observe((), foreign_gpus={("research", "h100"): Fraction(2, 7)}, now=NOON)
+    leader.budgets.observe((), foreign_gpus={}, now=NOON + 3500)
+    assert leader.spent(NOON + 3500) == {0: 1000}
+
+
+def test_a_job_that_comes_back_costs_what_its_pool_costs_then() -> None:
+    leader = Leader(a_queue(budget=IN_MONEY))
+    leader.look(NOON, runs(since=NOON))
+    leader.look(NOON + 3600, job_view("llama", uid="llama", status=account(NOON + 3600, 14_400)))
+    leader.prices["h100"] = 5_000_000
+    leader.look(NOON + 7200, runs(since=NOON + 3600, had=14_400))
+    assert cost(leader, NOON + 7200) == 4 * 2.5 + 4 * 5
+
+
+def account(until: float, had: int) -> dict[str, Any]:
+    return {"gpuSeconds": {"until": timestamp(until), "starting": had}}

@@ -217,3 +217,8 @@ def test_members_that_may_move_are_displaced_while_the_gang_runs(
     }
     admitted = seen(held(phase=phase, disruption=disruption))
     assert (admitted.displaced, admitted.leaving, admitted.lost) == (displaced, False, frozenset())
+
+
+def test_work_on_parts_is_at_risk_as_what_they_are_of_a_gpu() -> None:
+    account = {"until": timestamp(NOW), "parts": 1, "partsPerGpu": 4}
+    assert gpu_seconds_at_risk(held(gpuSeconds=account), None, now=NOW) == 100.0

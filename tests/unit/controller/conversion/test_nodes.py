@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from drumline.api.capacity import PoolCapacity
@@ -212,3 +214,11 @@ def test_whole_gpus_and_parts_are_counted_as_parts_and_each_by_its_kind() -> Non
     assert counted.gpus == 24
     assert counted.extended == (("amd.com/cpx", 8), ("amd.com/gpu", 2), ("nvidia.com/gpu", 1))
     assert pool_of("mixed", MIXED).partitions == ("amd.com/cpx",)
+
+
+def test_a_pool_says_how_many_of_its_parts_are_a_gpu_and_what_one_costs() -> None:
+    spec = MIXED.model_copy(update={"capacity": PoolCapacity(price_per_gpu_hour="2.50")})
+    pool = pool_of("mixed", spec)
+    assert (pool.parts_per_gpu, pool.in_gpus(4), pool.price) == (8, Fraction(1, 2), 2_500_000)
+    plain = pool_of("plain", GpuPoolSpec.model_validate({"nodeSelector": {"a": "b"}}))
+    assert (plain.parts_per_gpu, plain.in_gpus(4)) == (1, 4)

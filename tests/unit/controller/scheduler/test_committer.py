@@ -154,6 +154,7 @@ async def site() -> AsyncIterator[Site]:
             job_events=JobEvents(EventRecorder(client, instance="test")),
             enqueue=lambda _: None,
             priority_of=lambda _: 0,
+            share_of=lambda *_: None,
             foreseen=lambda job: (
                 plan_job(job, seen(job), now=NOW, epoch=EPOCH).status or job.status
             ),

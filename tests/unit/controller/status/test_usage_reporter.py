@@ -201,3 +201,44 @@ async def test_how_far_off_the_planner_is_is_a_metric_while_jobs_say_it() -> Non
     state.on_job(job, None)
     await report()
     assert gauge(metrics, "drumline_pool_step_time_ratio", gpu_pool="h100") is None
+
+
+async def test_gpus_of_a_pool_with_parts_are_gpus_as_metrics_and_in_sums() -> None:
+    state, metrics = ClusterCache(nodes=NodeCache(clock=lambda: T0)), Metrics()
+    part = {"resource": "nvidia.com/mig-1g.10gb", "parts": 1}
+    mixed = pool_view("mixed", gpu=None, mig="mixed")
+    partitions = {"partsPerGpu": 7, "resources": [part]}
+    state.on_pool(None, replace(mixed, spec={**mixed.spec, "partitions": partitions}))
+    state.on_pool(None, pool_view())
+    whole = queue_view()
+    quotas = [*whole.spec["quotas"], {"gpuPool": "mixed", "nominalGpus": 10}]
+    state.on_queue(None, replace(whole, spec={**whole.spec, "quotas": quotas}))
+    job = job_view(
+        "probe",
+        uid="probe",
+        nodes=3,
+        gpusPerNode=1,
+        gpuPool="mixed",
+        gpuPartition="nvidia.com/mig-1g.10gb",
+        status={
+            **assignment("node-0", "node-0", "node-0", pool="mixed"),
+            "gpuSeconds": {"until": timestamp(T0), "parts": 1, "partsPerGpu": 7},
+        },
+    )
+    state.on_job(None, job)
+    written = reporter(state, metrics, now=[T0 + 90])
+    await written.report()
+    name = "drumline_queue_gpus"
+    used = gauge(metrics, name, queue="research", gpu_pool="mixed", kind="used")
+    assert used == pytest.approx(3 / 7)
+    quota = gauge(metrics, name, queue="research", gpu_pool="mixed", kind="nominal")
+    assert quota == pytest.approx(10 / 7)
+    assert gauge(metrics, name, queue="research", gpu_pool="h100", kind="nominal") == 64
+    held = gauge(
+        metrics, "drumline_job_gpus", namespace="team", training_job="probe", queue="research"
+    )
+    assert held == pytest.approx(3 / 7)
+    figures = written._queue_figures(state.scheduling.snapshot(now=T0 + 90))
+    status = figures["trainingqueues", "research"]
+    assert status["gpus"] == "0.43/65.43"
+    assert status["usage"][1] == {"gpuPool": "mixed", "nominalGpus": 10, "usedGpus": 3}

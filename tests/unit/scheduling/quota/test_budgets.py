@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -368,24 +369,44 @@ def test_what_runs_leaves_with_an_expired_budget_and_nothing_starts() -> None:
     assert run(raised, now=NOON).stay == (RUNS.gang.uid,)
 
 
+PRICE = 3_333_333
+BOUNDS = {"gpu_hours": {"gpu_hours": 10}, "user_gpu_hours": {"user_gpu_hours": 10}}
+BOUNDS |= {"cost": {"cost": 10 * PRICE}}
+
+
+@pytest.mark.parametrize("parts", [1, 7])
 @pytest.mark.parametrize("gpus", [1, 2, 7])
-@pytest.mark.parametrize("budget", [EXPIRES, replace(WEEKLY, when_spent=WhenSpent.EXPIRE)])
-def test_an_expired_budget_is_overrun_by_one_cycle_at_most(gpus: int, budget: Budget) -> None:
+@pytest.mark.parametrize("time", [{"window_days": 2}, {"refill": Refill.WEEKLY}], ids=str)
+@pytest.mark.parametrize("bound", BOUNDS)
+def test_an_expired_budget_is_overrun_by_one_cycle_at_most(
+    bound: str, time: dict[str, Any], gpus: int, parts: int
+) -> None:
     """Nothing wakes the scheduler but the clock; what is held is charged second by second."""
+    budget = Budget(when_spent=WhenSpent.EXPIRE, **BOUNDS[bound], **time)
     runs = admitted(gang("runs", gpus=gpus), "n0")
     had, start = 9 * HOUR + 100, int(NOON)
     snapshot = replace(world(budget=budget, running=(runs,)), nodes=(node("n0", gpus=gpus),))
+    priced = replace(snapshot.pools[0], price=PRICE, parts_per_gpu=parts)
+    snapshot = replace(snapshot, pools=(priced, *snapshot.pools[1:]))
     now, cycles = NOON, 0
     while True:
-        spent = {MONDAY: had + gpus * (int(now) - start)}
-        decisions = run(replace(snapshot, spent={"research": spent}), now=now)
+        held = had + Fraction(gpus * (int(now) - start), parts)
+        decisions = run(
+            replace(
+                snapshot,
+                spent={"research": {MONDAY: int(held)}},
+                spent_prices={"research": {MONDAY: int(held * PRICE)}},
+                spent_by_user={"research": {runs.gang.user: {MONDAY: int(held)}}},
+            ),
+            now=now,
+        )
         cycles += 1
         if decisions.evictions:
             break
         assert decisions.retry_at is not None
         now = max(decisions.retry_at, now + 0.05)  # as the loop does
-    overrun = spent[MONDAY] - 10 * HOUR
-    assert 0 <= overrun < gpus, "a second, as the tally counts whole ones"
+    overrun = held - 10 * HOUR
+    assert 0 <= overrun <= Fraction(gpus, parts), "a second, as the tally counts whole ones"
     assert cycles <= 25
 
 

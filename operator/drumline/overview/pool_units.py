@@ -1,0 +1,65 @@
+"""What of a GPU the GPUs of a job, a node or a quota are, where a pool is divided into parts.
+
+Figures of such a pool count parts (docs/accelerators.md). What is added up over pools is in GPUs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from typing import Final
+
+from drumline.overview.objects import JobObject
+from drumline.overview.pool_objects import PoolObject
+
+_WHOLE: Final = Fraction(1)
+
+
+class PoolUnits:
+    """The units of the pools that are known.
+
+    Args:
+        pools: with their partitions; of a pool that is not among them GPUs are counted.
+    """
+
+    def __init__(self, pools: Iterable[PoolObject] = ()) -> None:
+        self._pools = {pool.metadata.name: pool.spec for pool in pools}
+
+    def parts_per_gpu(self, pool: str) -> int:
+        """How many of its parts a GPU of a pool has; 1: the pool counts GPUs."""
+        spec = self._pools.get(pool)
+        return 1 if spec is None or spec.partitions is None else spec.partitions.parts_per_gpu
+
+    def worth(self, pool: str) -> Mapping[str, int]:
+        """By resource of a pool: how many parts of a GPU one of it is, or 1 where GPUs count."""
+        spec = self._pools.get(pool)
+        if spec is None:
+            return {}
+        if spec.partitions is None:
+            return {spec.gpu_resource: 1}
+        parts = {each.resource: each.parts for each in spec.partitions.resources}
+        return {spec.gpu_resource: spec.partitions.parts_per_gpu, **parts}
+
+    def in_gpus(self, amounts: Mapping[str, int]) -> float:
+        """What is held or asked of several pools, in GPUs."""
+        return float(
+            sum(Fraction(amount, self.parts_per_gpu(pool)) for pool, amount in amounts.items())
+        )
+
+    def parts_of(self, job: JobObject) -> int:
+        """What one of a job's GPUs counts in its pool."""
+        pool = _pool_of(job)
+        return self.worth(pool).get(job.spec.gpu_partition or "", self.parts_per_gpu(pool))
+
+    def share(self, job: JobObject) -> Fraction:
+        """What of a GPU each of a job's GPUs is: as its account has it, else as its pool says."""
+        account = job.status.gpu_seconds
+        if account is not None and account.parts > 0 and account.parts_per_gpu > 0:
+            return Fraction(account.parts, account.parts_per_gpu)
+        parts = self.worth(_pool_of(job)).get(job.spec.gpu_partition or "")
+        return _WHOLE if parts is None else Fraction(parts, self.parts_per_gpu(_pool_of(job)))
+
+
+def _pool_of(job: JobObject) -> str:
+    places = job.status.assignment
+    return (job.spec.gpu_pool or "") if places is None else places.gpu_pool
