@@ -71,6 +71,7 @@ _PLURALS = {
     "CustomResourceDefinition": "customresourcedefinitions",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "NodeClaim": "nodeclaims",
     "NodePool": "nodepools",
     "KWOKNodeClass": "kwoknodeclasses",
 }

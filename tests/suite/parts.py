@@ -73,6 +73,7 @@ LEFT_OUT = (
     # minutes until a node that lost its power is back
     "--ignore=tests/e2e/test_operators.py",
     "--ignore=tests/e2e/test_helm.py",  # in `make test-all WHAT=helm`
+    "--ignore=tests/e2e/test_karpenter.py",  # in `make test-all WHAT=karpenter-nodes`
     "--ignore=tests/e2e/test_assigned_users.py",  # likewise
     "--ignore=tests/e2e/test_node_check.py",  # likewise in WHAT=e2e: the measures are in gloo
 )

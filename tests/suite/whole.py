@@ -66,7 +66,8 @@ WHOLES = {
     ),
     "e2e": Whole(
         summary="the end-to-end tests with what is too long for every day",
-        command=(*PYTEST, "tests/e2e"),
+        # Karpenter ends a node for good
+        command=(*PYTEST, "tests/e2e", "--ignore=tests/e2e/test_karpenter.py"),
     ),
     "scripts": Whole(
         summary="people's own scripts under every fault; ARGS='-k ddp-L1' for one job; 40 min",
@@ -136,6 +137,10 @@ WHOLES = {
     "karpenter": Whole(
         summary="gangs on nodes that the real Karpenter makes; built once, then ten minutes",
         command=(*PYTEST, "-rP", "tests/integration/operator/karpenter"),
+    ),
+    "karpenter-nodes": Whole(
+        summary="the real Karpenter ends a real node under a job that trains; 5 min",
+        command=(*PYTEST, "-rP", "tests/e2e/test_karpenter.py"),
     ),
     "upgrade": Whole(
         summary="100 running jobs, the operator before this one, this one, and that one again",

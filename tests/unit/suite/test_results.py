@@ -106,6 +106,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "tests/e2e/test_mutants.py",
         "tests/e2e/test_node_check.py",
         "tests/e2e/test_helm.py",
+        "tests/e2e/test_karpenter.py",
         "tests/e2e/test_operators.py",
         "tests/integration/operator/karpenter",
         "tests/integration/operator/loss",  # two of its files are a part of their own
