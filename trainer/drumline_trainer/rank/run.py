@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -26,6 +25,7 @@ from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import Compile, LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
+from drumline_trainer.host.numa import bind_near_gpu
 from drumline_trainer.metrics.console import Console
 from drumline_trainer.metrics.heartbeat_sender import HeartbeatSender
 from drumline_trainer.metrics.instruments import Instruments
@@ -37,6 +37,7 @@ from drumline_trainer.rank.compiler import prepare_compiler
 from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank.kernels import choose_kernels
 from drumline_trainer.rank.planned_run import planned_run
+from drumline_trainer.rank.watchdog import leave_faults_to_the_agent
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.messages import CollectivesReported, Quiesced, RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
@@ -45,6 +46,7 @@ from drumline_trainer.recovery.rendezvous import backend_of, join
 from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 from drumline_trainer.shapes.flops import peak_flops
 from drumline_trainer.sharding.device import device_of_rank
+from drumline_trainer.sharding.gpus import identity_of
 from drumline_trainer.train import train
 
 logger = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ def run_rank(
     """
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
     device = device_of_rank(placement.local_rank, of=placement.local_world_size)
+    bind_near_gpu(identity_of(device))
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
     instruments = Instruments.open(config, placement=placement, device=device)
@@ -120,9 +123,7 @@ def _break_off_when_told(control: Control, *, instruments: Instruments) -> None:
             abort_collectives(force=late >= PATIENCE_SECONDS)
 
     control.on_interrupt = break_off
-    # torch's watchdog would end this process when a peer is lost, and the agent have no survivor
-    # (torch asks for 0 where communicators are aborted: distributed_c10d._abort_process_group)
-    os.environ.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0")
+    leave_faults_to_the_agent()
 
 
 def _report_collectives(reporter: RunReporter) -> None:

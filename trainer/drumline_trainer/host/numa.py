@@ -1,0 +1,52 @@
+"""Processors beside a GPU: those of the NUMA node that it is attached to. Standard library; Linux.
+
+What a rank allocates on the host lies in the memory of the node that it runs on. Pinned buffers of
+another node are copied over the link between the processors, which all GPUs of a node share. The
+driver says at which address of the PCI bus a GPU is, the kernel to which node that belongs.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+_GPUS = "proc/driver/nvidia/gpus"
+_DEVICES = "sys/bus/pci/devices"
+_NODES = "sys/devices/system/node"
+
+
+def bind_near_gpu(identity: str, *, root: Path = Path("/")) -> None:
+    """Have this thread, and those it starts, run beside the GPU, within what is allowed already.
+
+    Nothing happens where the machine does not say where the GPU is, or none of the allowed
+    processors are beside it.
+
+    Args:
+        identity: `GPU-` and its UUID; a part of a GPU (MIG) is not known to the bus.
+        root: of the file system.
+    """
+    allowed = os.sched_getaffinity(0)
+    near = allowed & processors_near_gpu(identity, root=root)
+    if near and near != allowed:
+        os.sched_setaffinity(0, near)
+
+
+def processors_near_gpu(identity: str, *, root: Path = Path("/")) -> set[int]:
+    """Of its node; empty where that is not known."""
+    for description in (root / _GPUS).glob("*/information"):
+        with suppress(OSError, ValueError):
+            if identity and identity in description.read_text().split():
+                address = description.parent.name.lower()
+                node = int((root / _DEVICES / address / "numa_node").read_text())
+                return _numbers((root / _NODES / f"node{node}" / "cpulist").read_text())
+    return set()
+
+
+def _numbers(text: str) -> set[int]:
+    """`0-3,8` as the kernel writes lists. Raises ValueError."""
+    numbers: set[int] = set()
+    for part in text.strip().split(","):
+        first, _, last = part.partition("-")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
