@@ -75,8 +75,7 @@ def run_rank(
         Any error that ended the run; `exit_code_of` gives its exit code.
     """
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
-    device = device_of_rank(placement.local_rank, of=placement.local_world_size)
-    bind_near_gpu(identity_of(device))
+    device = _device(placement)
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
     instruments = Instruments.open(config, placement=placement, device=device)
@@ -113,6 +112,13 @@ def run_rank(
         reporter.send_event(parked)
         reporter.rejoin(control.wait_for_placement())
     instruments.close()
+
+
+def _device(placement: Placement) -> torch.device:
+    """This rank's; the process runs beside it from now on."""
+    device = device_of_rank(placement.local_rank, of=placement.local_world_size)
+    bind_near_gpu(identity_of(device))
+    return device
 
 
 def _break_off_when_told(control: Control, *, instruments: Instruments) -> None:

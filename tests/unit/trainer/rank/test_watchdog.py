@@ -16,15 +16,15 @@ HEADER = Path(torch.__file__).parent / "include/torch/csrc/distributed/c10d/Proc
 def test_nothing_is_handled_but_what_somebody_has_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    asked, *others = HANDLING
-    for name in others:
+    asked, *unset = HANDLING
+    for name in unset:
         monkeypatch.setenv(name, "")  # restored afterwards
         monkeypatch.delenv(name)
     monkeypatch.setenv(asked, "3")
     leave_faults_to_the_agent()
     assert {name: os.environ[name] for name in HANDLING} == {
         asked: "3",
-        **dict.fromkeys(others, "0"),
+        **dict.fromkeys(unset, "0"),
     }
 
 
