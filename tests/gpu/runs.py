@@ -6,9 +6,9 @@ import json
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +67,6 @@ class Bench:
     machine: Machine
     folder: Path
     text: Path
-    _numbers: count[int]
 
     @classmethod
     def prepare(cls, machine: Machine, folder: Path) -> Bench:
@@ -77,13 +76,11 @@ class Bench:
         words = b"the quick brown fox jumps over a lazy dog and the drum goes on ".split()
         line = b" ".join(words[i * i * 7 % 13 % len(words)] for i in range(400_000))
         (text / "text.py").write_bytes(line)
-        return cls(machine=machine, folder=folder, text=text, _numbers=count())
+        return cls(machine=machine, folder=folder, text=text)
 
     def new_folder(self) -> Path:
-        """An empty one."""
-        path = self.folder / f"run-{next(self._numbers)}"
-        path.mkdir()
-        return path
+        """An empty one; checks are processes, and their names may not meet."""
+        return Path(tempfile.mkdtemp(prefix="run-", dir=self.folder))
 
     def config(self, *changes: Mapping[str, Any]) -> dict[str, Any]:
         """The small model of this machine with these changes, checked."""
