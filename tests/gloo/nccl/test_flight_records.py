@@ -23,6 +23,7 @@ from drumline_trainer.rank_protocol.placement import Placement
 from tests.gloo.gang import GangStarter
 from tests.gloo.nccl.device import DEVICE
 from tests.gloo.nccl.flight_records import RECORDS
+from tests.gloo.nccl.process_group import ASYNC_ERROR_HANDLING, ErrorHandling
 from tests.gloo.nccl.test_process_group import join
 
 C10D: Any = import_module("torch._C._distributed_c10d")
@@ -52,6 +53,9 @@ def gathered_over_gloo(_: Placement, pipe: Connection) -> None:
 
 def record(placement: Placement, pipe: Connection) -> None:
     """A sum over all, one over a group, a batch of transfers; then a device hangs."""
+    os.environ[ASYNC_ERROR_HANDLING] = (
+        ErrorHandling.NO_HANDLING.value
+    )  # one may end before the other
     join(placement)
     rank, other = placement.rank, 1 - placement.rank
     group = dist.new_group([0, 1])
