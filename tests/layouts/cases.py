@@ -60,7 +60,26 @@ MODELS: dict[str, dict[str, Any]] = {
         "balance_weight": 0.01,
         "tied_embeddings": False,
     },
+    "deepseek": {
+        "kv_heads": 4,
+        "head_size": 12,
+        "latent_attention": {
+            "query_rank": 10,
+            "key_value_rank": 6,
+            "turned_size": 4,
+            "value_size": 8,
+        },
+        "experts": 8,
+        "experts_per_token": 2,
+        "expert_ffn_size": 16,
+        "shared_experts": 1,
+        "dense_layers": 1,
+        "routing": {"scores": "sigmoid", "groups": 4, "groups_per_token": 2, "scale": 2.5},
+        "balance_weight": 0.01,
+        "tied_embeddings": False,
+    },
 }
+MIXTURES = ("mixture", "deepseek")
 DATA: dict[str, tuple[dict[str, Any], int]] = {
     "ddp": ({"data_parallel": "ddp"}, 2),
     "zero1": ({"data_parallel": "zero1"}, 2),
@@ -141,7 +160,7 @@ class Case:
     @property
     def effort(self) -> int:
         """About how long a step takes: passes of a layer, there, back and there again."""
-        passes = (2 if self.recompute == "none" else 3) * (2 if self.model == "mixture" else 1)
+        passes = (2 if self.recompute == "none" else 3) * (2 if self.model in MIXTURES else 1)
         side_by_side = self.ranks // self.layout.pipeline
         return side_by_side * self.layers * self.micro_batches * passes
 
@@ -221,7 +240,7 @@ def pairs(case: Case) -> frozenset[tuple[str, Any, str, Any]]:
 
 
 def _fits(case: Case) -> bool:
-    if case.ranks > MOST_RANKS or (case.expert > 1 and case.model != "mixture"):
+    if case.ranks > MOST_RANKS or (case.expert > 1 and case.model not in MIXTURES):
         return False
     return not violations(case.config(), world_size=case.ranks)
 

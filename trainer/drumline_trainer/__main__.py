@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import signal
 import sys
@@ -190,6 +191,7 @@ def import_weights(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     from drumline_trainer.models.hugging_face import import_hugging_face  # noqa: PLC0415 - torch
 
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # what is left out
     model, _ = import_hugging_face(options.folder)
     folder = str(options.folder.resolve())
     imported = TrainerConfig(model=model, model_from=folder).to_dict()

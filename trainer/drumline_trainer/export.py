@@ -34,6 +34,7 @@ from drumline_trainer.models.hugging_face import export_hugging_face, import_hug
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import named_weights
 
 _PREFIX = "model."
 """Of the names of weights among a checkpoint's tensors; see `optimization`."""
@@ -224,4 +225,4 @@ def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:
         return import_hugging_face(Path(config.model_from))[1]
     model = build_on_meta(config.model).to_empty(device="cpu")
     initialize(model, seed=config.seed)
-    return ((name, weight.detach()) for name, weight in model.named_parameters())
+    return ((name, weight.detach()) for name, weight in named_weights(model))

@@ -23,7 +23,9 @@ from drumline_trainer.data.records.chat_template import (
 from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.parallelism.data_parallel.precision import to_compute_type
 from drumline_trainer.shapes.hugging_face import read_json
+from drumline_trainer.sharding.slices import named_weights
 
 _GENERATION_FILE = "generation_config.json"
 _BYTES = 256
@@ -100,12 +102,13 @@ def answer(
         raise ConfigError("generate: vit answers no text")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     low = config.precision is not Precision.FP32 and device.type == "cuda"
-    model = build_on_meta(config.model).to(torch.bfloat16 if low else torch.float32)
+    model = build_on_meta(config.model)
+    to_compute_type(model, Precision.BF16 if low else Precision.FP32)
     model = model.to_empty(device=device).eval()
     weights = whole_weights(step_folder, config)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(weights[name])
+        for name, tensor in named_weights(model):
+            tensor.copy_(weights[name])
     tokens = codec.encode(prompt)
     if not tokens:
         raise ConfigError("generate: the prompt is empty")

@@ -7,6 +7,7 @@ have cut already, so adapters are cut as the layers they lie beside:
     column-cut layer   A on all ranks, B by rows            A's gradient is a sum over the ranks
     row-cut layer      A by columns, B on all ranks         B's gradient is one; the layer's own sum
                                                             carries what the adapter adds
+    layer not cut      A and B on all ranks                 so are their gradients
 
     bytes for each parameter: of the base 2 (bf16), 0.56 (4 bits) or 0.52 (doubly quantised), of the
     adapters 16
@@ -61,7 +62,8 @@ def adapt(
     def make(name: str, linear: nn.Linear) -> LoraLinear:
         cut = cuts.get(f"{name}.weight") or _whole(linear.weight)
         kind = LoraLinear if config.base_bits == 16 else PackedLoraLinear
-        layer = kind(linear, name=name, cut=cut, config=config, group=group)
+        cutting = group if cut.copies == 1 else None
+        layer = kind(linear, name=name, cut=cut, config=config, group=cutting)
         added.update(layer.adapter_cuts())
         return layer
 
@@ -112,7 +114,9 @@ class LoraLinear(ReplacedLinear):
         """Where this rank's parts of A and B lie, along the dimension that the layer is cut."""
         rows, columns = self.cut.shape
         (top, left), (rank, _) = self.cut.box.offsets, self.lora_a.shape
-        copies, copy = (self.group.size(), self.group.rank()) if self.group else (1, 0)
+        copies, copy = self.cut.copies, self.cut.copy
+        if self.group is not None:
+            copies, copy = self.group.size(), self.group.rank()
         for name, shape, offsets, tensor, is_cut in (
             (A, (rank, columns), (0, left), self.lora_a, self.row),
             (B, (rows, rank), (top, 0), self.lora_b, not self.row),
@@ -122,8 +126,8 @@ class LoraLinear(ReplacedLinear):
                 Cut(
                     shape=shape,
                     box=Box(offsets=offsets, shape=tuple(tensor.shape)),
-                    copies=1 if is_cut else copies,
-                    copy=0 if is_cut else copy,
+                    copies=1 if is_cut and self.group else copies,
+                    copy=0 if is_cut and self.group else copy,
                 ),
             )
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from typing import Any, Final
 
 from drumline_trainer.config.model import Family, ModelConfig
+from drumline_trainer.config.routing import Routing
 
 FREE_TO_CHOOSE: Final = ("dropout", "balance_weight")
 """What a run may do otherwise with the same weights."""
-_OF_MIXTURES: Final = ("experts_per_token", "expert_ffn_size")
+_OF_MIXTURES: Final = ("experts_per_token", "expert_ffn_size", "dense_layers")
 _OF_IMAGES: Final = ("image_size", "patch_size", "channels", "classes")
 _OF_ROTARY: Final = ("rope_theta", "rope_scaling")
 
@@ -35,6 +36,15 @@ def canonical(model: ModelConfig) -> ModelConfig:
         without_effect.add("full_attention_every")
     defaults = ModelConfig()
     values: dict[str, Any] = {"head_size": model.features_per_head}
+    values["routing"] = _same_routing(model)
     if model.experts:
         values["expert_ffn_size"] = model.features_per_expert
     return replace(model, **values, **{name: getattr(defaults, name) for name in without_effect})
+
+
+def _same_routing(model: ModelConfig) -> Routing:
+    """Where all groups count, there are none."""
+    routing = model.routing if model.experts else Routing()
+    if routing.groups == routing.groups_per_token:
+        return replace(routing, groups=1, groups_per_token=1)
+    return routing

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 from drumline_trainer.config.bounds import Number, Width
 from drumline_trainer.config.errors import ConfigError, require_positive
 
-PROJECTIONS = ("query", "key", "value", "output", "gate", "up", "down")
-"""Of attention the first four, of feed-forward layers the others; some families have no gate."""
+PROJECTIONS = (
+    *("query", "key", "value", "output", "gate", "up", "down"),
+    *("query_latent", "key_value_latent", "key_value"),
+)
+"""Of attention the first four, of feed-forward layers three; some families have no gate. Of latent
+attention the last ones, with queries and output."""
 BASE_BITS = (16, 4)
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from drumline_trainer.config.bounds import Layers, Positions, Width
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
+from drumline_trainer.config.latent_attention import LatentAttention
 from drumline_trainer.config.nearest import nearest_divisors, nearest_multiples
 from drumline_trainer.config.rope import RopeScaling
+from drumline_trainer.config.routing import RouterScores, Routing
 
 
 class Family(StrEnum):
@@ -93,6 +95,9 @@ class ModelConfig:
     """With llama: the same of what the head gives."""
     attention_bias: AttentionBias = AttentionBias.NONE
     """With llama: which projections of attention add a bias."""
+    latent_attention: LatentAttention | None = None
+    """With llama: keys and values are made of few features, as in DeepSeek-V2. None: they have
+    projections of their own."""
     sliding_window: Positions | None = None
     """With llama: a position attends to so many, itself included. None: to all before."""
     full_attention_every: Layers = 0
@@ -115,12 +120,16 @@ class ModelConfig:
     """With gpt2: the longest sequence there are learned positions for."""
     experts: Width = 0
     """How many each layer has, with llama; 0: every layer is dense."""
+    dense_layers: Layers = 0
+    """With experts: so many of the first layers have none, and a feed-forward of ffn_size."""
     experts_per_token: Width = 2
     """How many of them the router chooses for a token."""
     expert_ffn_size: Width | None = None
     """Inner size of each expert. None: ffn_size."""
     shared_experts: Width = 0
     """So many experts' worth of feed-forward that every token passes beside the chosen ones."""
+    routing: Routing = field(default_factory=Routing)
+    """With experts: how they are chosen."""
     expert_bias: bool = False
     """With experts: they and the router add biases."""
     balance_weight: float = 0.0
@@ -170,6 +179,7 @@ class ModelConfig:
                 "model.full_attention_every": self.full_attention_every,
                 "model.experts": self.experts,
                 "model.shared_experts": self.shared_experts,
+                "model.dense_layers": self.dense_layers,
                 "model.balance_weight": self.balance_weight,
             }
         )
@@ -195,7 +205,28 @@ class ModelConfig:
     @property
     def features_turned(self) -> int:
         """Of a query or key of one head, those that turn with the position."""
+        if self.latent_attention is not None:
+            return self.latent_attention.turned_size
         return int(self.features_per_head * self.rope_share)
+
+    @property
+    def features_per_value(self) -> int:
+        """Size of a value of one head."""
+        latent = self.latent_attention
+        return self.features_per_head if latent is None else latent.value_size
+
+    @property
+    def score_scale(self) -> float | None:
+        """What products of queries and keys are multiplied by; None: 1 / √(size of a head)."""
+        growth = 1.0 if self.rope_scaling is None else self.rope_scaling.score_multiplier
+        if self.query_divisor is None and growth == 1:
+            return None
+        return (self.query_divisor or self.features_per_head) ** -0.5 * growth
+
+    @property
+    def corrects_scores(self) -> bool:
+        """Whether experts have corrections that choose them and do not learn."""
+        return self.experts > 0 and self.routing.scores is RouterScores.SIGMOID
 
     @property
     def features_per_expert(self) -> int:
@@ -211,6 +242,10 @@ class ModelConfig:
     def head_is_embedding(self) -> bool:
         """Whether one parameter is both; never where images are embedded."""
         return self.tied_embeddings and self.family is not Family.VIT
+
+    def has_experts(self, layer: int) -> bool:
+        """Whether the layer of this index is a mixture."""
+        return self.experts > 0 and layer >= self.dense_layers
 
     def window(self, layer: int) -> int | None:
         """How many positions a layer of this index attends to; None: all before."""
@@ -239,6 +274,7 @@ def _check_heads(model: ModelConfig) -> None:
             raise ConfigError(
                 f"model.rope_share: must be above 0 and at most 1, not {model.rope_share}"
             )
+        _check_latent(model)
         if model.features_turned % 2:
             raise ConfigError(_odd_head(model))
         if model.rope_scaling is not None:
@@ -254,8 +290,37 @@ def _check_heads(model: ModelConfig) -> None:
 _OF_LLAMA = (
     *("query_key_norm", "query_key_norm_over_heads", "norm_placement", "activation"),
     *("scaled_embedding", "query_divisor", "attention_softcap", "logit_softcap", "rope_share"),
-    *("sliding_window", "window_rope_theta", "attention_sinks"),
+    *("sliding_window", "window_rope_theta", "attention_sinks", "latent_attention"),
 )
+_NOT_LATENT = (
+    *("query_key_norm", "attention_bias", "attention_sinks", "attention_softcap"),
+    *("sliding_window", "query_divisor", "rope_share"),
+)
+
+
+def _check_latent(model: ModelConfig) -> None:
+    """Latent attention has none of the other variants, and as many keys as queries."""
+    latent = model.latent_attention
+    if latent is None:
+        if model.rope_scaling is not None and model.rope_scaling.score_growth:
+            raise ConfigError("model.rope_scaling.score_growth: is for model.latent_attention")
+        return
+    defaults = {field.name: field.default for field in fields(model)}
+    for name in _NOT_LATENT:
+        if getattr(model, name) != defaults[name]:
+            raise ConfigError(f"model.{name}: not with model.latent_attention")
+    if model.kv_heads != model.heads:
+        raise ConfigError(
+            f"model.kv_heads: with model.latent_attention each of the {model.heads} heads has its"
+            f" own keys, not {model.kv_heads}"
+        )
+    sizes = {"turned_size": latent.turned_size, "value_size": latent.value_size}
+    for name, size in sizes.items():
+        if size > model.features_per_head:
+            raise ConfigError(
+                f"model.latent_attention.{name}: {size} is above model.head_size"
+                f" {model.features_per_head}"
+            )
 
 
 def _check_family(model: ModelConfig) -> None:
@@ -283,6 +348,10 @@ def _check_windows(model: ModelConfig) -> None:
 
 def _odd_head(model: ModelConfig) -> str:
     size, why = model.features_turned, "is odd, and rotary embedding turns pairs"
+    if model.latent_attention is not None:
+        return (
+            f"model.latent_attention.turned_size: {size} {why}; use {nearest_multiples(size, of=2)}"
+        )
     if model.rope_share != 1:
         return f"model.heads: rope_share {model.rope_share} of {size} {why}"
     if model.head_size is not None:
@@ -300,7 +369,7 @@ def _legal_heads(model: ModelConfig) -> str:
 
 def _check_experts(model: ModelConfig) -> None:
     if not model.experts:
-        for name in ("shared_experts", "expert_bias"):
+        for name in ("shared_experts", "dense_layers", "expert_bias"):
             if getattr(model, name):
                 raise ConfigError(f"model.{name}: the model has no experts; set model.experts")
         return
@@ -311,6 +380,7 @@ def _check_experts(model: ModelConfig) -> None:
             f"model.experts_per_token: {model.experts_per_token} are more than the"
             f" {model.experts} experts"
         )
+    model.routing.check_experts(experts=model.experts, per_token=model.experts_per_token)
 
 
 def _check_patches(model: ModelConfig) -> None:

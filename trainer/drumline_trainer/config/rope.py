@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Final
 
 from drumline_trainer.config.bounds import Positions
-from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 _MOST_CHARACTERS: Final = 32_768
 """Of a list of factors: a thousand pairs, written out."""
@@ -52,6 +52,8 @@ class RopeScaling:
     magnitude: float | None = None
     """With yarn and longrope: what turned queries and keys are multiplied by. None: 1 with yarn;
     with longrope the root of 1 + ln(factor) / ln(original_positions), at least 1."""
+    score_growth: float = 0.0
+    """With yarn and latent attention: scores are multiplied by (1 + 0.1 · it · ln(factor))²."""
     short_factors: str = ""
     """With longrope: each pair turns so many times slower in sequences of at most
     `original_positions`; numbers separated by commas, the fastest pair's first."""
@@ -79,6 +81,9 @@ class RopeScaling:
                 f"model.rope_scaling.beta_fast: must be above beta_slow {self.beta_slow}, not"
                 f" {self.beta_fast}"
             )
+        require_not_negative({"model.rope_scaling.score_growth": self.score_growth})
+        if self.score_growth and self.kind is not RopeScalingKind.YARN:
+            raise ConfigError("model.rope_scaling.score_growth: yarn has it, and no other kind")
         longrope = self.kind is RopeScalingKind.LONGROPE
         if longrope and self.original_positions < 2:
             raise ConfigError("model.rope_scaling.original_positions: must be at least 2")
@@ -101,6 +106,13 @@ class RopeScaling:
         if self.kind is not RopeScalingKind.LONGROPE or self.factor <= 1:
             return 1.0
         return math.sqrt(1 + math.log(self.factor) / math.log(self.original_positions))
+
+    @property
+    def score_multiplier(self) -> float:
+        """Of the products of queries and keys."""
+        if self.factor <= 1:
+            return 1.0
+        return (1 + 0.1 * self.score_growth * math.log(self.factor)) ** 2
 
     def pair_factors(self, *, long: bool) -> list[float]:
         """With longrope: of every pair of a head."""

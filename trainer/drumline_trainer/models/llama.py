@@ -1,7 +1,8 @@
 """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-Mistral, Mixtral, Qwen, Phi, OLMo and Gemma are the same with a window, experts, biases, other
-norms, soft caps or another activation: each variant is a field of the configuration.
+Mistral, Mixtral, Qwen, Phi, OLMo, Gemma and DeepSeek are the same with a window, experts, biases,
+other norms, soft caps, another activation or latent attention: each variant is a field of the
+configuration.
 
 Single-device code that reads like the papers; parallelism is applied from outside, by replacing
 linear layers, embeddings and what `models.seams` holds, and by leaving parts out of pipeline stages
@@ -22,12 +23,10 @@ from drumline_trainer.config.rope import RopeScalingKind
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward
+from drumline_trainer.models.latent_attention import LatentAttention
 from drumline_trainer.models.mixture import MixtureOfExperts
 from drumline_trainer.models.replaceable import AttentionSinks, CoreAttention
-from drumline_trainer.models.rotary import rotary_tables, rotate
-
-Rotary = tuple[Tensor, ...]
-"""Cosines and sines; then those of layers with a window, where they have their own."""
+from drumline_trainer.models.rotary import Rotary, rotary_tables, rotate
 
 
 class LlamaAttention(nn.Module):
@@ -58,7 +57,7 @@ class LlamaAttention(nn.Module):
         self.core_attention = CoreAttention(
             causal=True,
             window=window,
-            divisor=config.query_divisor,
+            scale=config.score_scale,
             softcap=config.attention_softcap,
         )
         self.sinks = AttentionSinks(config.heads) if config.attention_sinks else None
@@ -92,10 +91,14 @@ class LlamaLayer(nn.Module):
         self.attention_norm, self.feed_forward_norm = (
             _norm(config, unless=NormPlacement.AFTER) for _ in range(2)
         )
-        self.attention = LlamaAttention(config, layer)
+        self.attention = (
+            LlamaAttention(config, layer)
+            if config.latent_attention is None
+            else LatentAttention(config, config.latent_attention)
+        )
         self.feed_forward = (
             MixtureOfExperts(config)
-            if config.experts
+            if config.has_experts(layer)
             else GatedFeedForward(config.hidden_size, config.ffn_size, config.activation)
         )
         self.attention_out_norm, self.feed_forward_out_norm = (

@@ -1,7 +1,9 @@
 """A mixture of experts in place of a layer's feed-forward (Shazeer et al. 2017, Qwen 3).
 
 The router's softmax chooses each token's K experts, and their shares are normalized to 1; shared
-experts see every token. No token is ever dropped.
+experts see every token. No token is ever dropped. `model.routing` has DeepSeek's variants: experts
+of a token's best groups alone, and scores of each expert for itself with a correction that chooses.
+Corrections are fp32 whatever the model computes in, and do not learn (`data_parallel.constants`).
 
 The loss that keeps the experts in balance (DeepSeek-V3, equation 17) is of each sequence alone and
 summed over sequences, weighted by their length as the tokens' losses are: so every way to divide a
@@ -18,6 +20,7 @@ token, R = T·K rows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, cast
 
 import torch
@@ -25,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
+from drumline_trainer.config.routing import RouterScores, Routing
 from drumline_trainer.models.feed_forward import GatedFeedForward, gated
 
 
@@ -99,9 +103,13 @@ class MixtureOfExperts(nn.Module):
         super().__init__()
         self.count = config.experts
         self.per_token = config.experts_per_token
+        self.routing = config.routing
         self.balance_weight = config.balance_weight
         self.loss_scale: Tensor | float | None = None
         self.router = nn.Linear(config.hidden_size, config.experts, bias=config.expert_bias)
+        correction = torch.empty(config.experts) if config.corrects_scores else None
+        self.register_buffer("correction", correction)
+        self.correction: Tensor | None
         self.experts = Experts(config)
         self.shared = (
             GatedFeedForward(
@@ -117,9 +125,8 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, x_BSD: Tensor) -> Tensor:
         """Each token's experts, weighted by its shares, and the shared ones."""
-        scores_BSX = self.router(x_BSD).softmax(dim=-1, dtype=torch.float32)
-        shares_BSK, chosen_BSK = scores_BSX.topk(self.per_token, dim=-1)
-        shares_BSK = shares_BSK / shares_BSK.sum(dim=-1, keepdim=True)
+        scores_BSX = self._scores(self.router(x_BSD))
+        shares_BSK, chosen_BSK = self._chosen(scores_BSX)
         expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
         announced = self.dispatch.announced(self._counts(expert_of_R))
         shared_BSD = None if self.shared is None else self.shared(x_BSD)  # while counts travel
@@ -129,6 +136,25 @@ class MixtureOfExperts(nn.Module):
         if self.balance_weight and self.training and torch.is_grad_enabled():
             out_BSD = self._balanced(out_BSD, scores_BSX, chosen_BSK)
         return out_BSD if shared_BSD is None else out_BSD + shared_BSD
+
+    def _scores(self, products_BSX: Tensor) -> Tensor:
+        if self.routing.scores is RouterScores.SIGMOID:
+            return products_BSX.float().sigmoid()
+        return products_BSX.softmax(dim=-1, dtype=torch.float32)
+
+    def _chosen(self, scores_BSX: Tensor) -> tuple[Tensor, Tensor]:
+        """Each token's shares and the experts that they are of."""
+        routing = self.routing
+        if self.correction is None and routing.groups == 1:
+            shares_BSK, chosen_BSK = scores_BSX.topk(self.per_token, dim=-1)
+        else:
+            rank_BSX = scores_BSX.detach()
+            rank_BSX = rank_BSX if self.correction is None else rank_BSX + self.correction
+            chosen_BSK = _of_best_groups(rank_BSX, routing).topk(self.per_token, dim=-1).indices
+            shares_BSK = scores_BSX.gather(-1, chosen_BSK)
+        if routing.normalized:
+            shares_BSK = shares_BSK / shares_BSK.sum(dim=-1, keepdim=True)
+        return shares_BSK if routing.scale == 1 else shares_BSK * routing.scale, chosen_BSK
 
     def _counts(self, expert_of_R: Tensor) -> Tensor:
         every_X = torch.arange(self.count, device=expert_of_R.device)
@@ -146,11 +172,27 @@ class MixtureOfExperts(nn.Module):
     def _balanced(self, out_BSD: Tensor, scores_BSX: Tensor, chosen_BSK: Tensor) -> Tensor:
         if self.loss_scale is None:
             raise RuntimeError("models.mixture.set_loss_scale comes before the first forward pass")
+        if self.routing.scores is RouterScores.SIGMOID:
+            scores_BSX = scores_BSX / scores_BSX.sum(dim=-1, keepdim=True)
         loss = balance_loss(scores_BSX, chosen_BSK, sequence_counts=self.sequence_counts)
         scale = self.loss_scale
         if not isinstance(scale, Tensor):
             scale = torch.full((), scale, device=loss.device)  # unlike a copy: no waiting
         return _WithGradientOf.apply(out_BSD, self.balance_weight * loss, scale)
+
+
+def _of_best_groups(rank_BSX: Tensor, routing: Routing) -> Tensor:
+    """The same with -inf for experts of all groups but each token's best."""
+    if routing.groups == 1:
+        return rank_BSX
+    rank_BSGX = cast("Tensor", rank_BSX.unflatten(-1, (routing.groups, -1)))
+    best = 2 if routing.scores is RouterScores.SIGMOID else 1
+    of_groups_BSG = rank_BSGX.topk(best, dim=-1).values.sum(dim=-1)
+    groups_BSK = of_groups_BSG.topk(routing.groups_per_token, dim=-1).indices
+    left_out_BSG = torch.ones_like(of_groups_BSG, dtype=torch.bool).scatter(
+        -1, groups_BSK, value=False
+    )
+    return rank_BSGX.masked_fill(left_out_BSG.unsqueeze(-1), float("-inf")).flatten(-2)
 
 
 def balance_loss(
@@ -161,7 +203,8 @@ def balance_loss(
     It is S for each sequence whose experts are equally busy, and X · S / K at worst.
 
     Args:
-        scores_BSX: the router's softmax; may be a part of the sequences' tokens.
+        scores_BSX: the router's, whose sum over the experts is 1; may be a part of the sequences'
+            tokens.
         chosen_BSK: the experts of these tokens.
         sequence_counts: sums choices of shape B X over the ranks with other tokens of the same
             sequences; the losses of those ranks then add up to that of the whole sequences.
@@ -173,6 +216,14 @@ def balance_loss(
     length = counts_BX[0].sum() / per_token
     frequency_BX = counts_BX * (experts / (per_token * length))
     return (frequency_BX * scores_BSX.sum(dim=1)).sum()
+
+
+def corrections(model: nn.Module) -> Iterator[tuple[str, MixtureOfExperts]]:
+    """The mixtures that have one, by its name."""
+    modules = cast("Iterator[tuple[str, nn.Module]]", model.named_modules())
+    for path, module in modules:
+        if isinstance(module, MixtureOfExperts) and module.correction is not None:
+            yield f"{path}.correction", module
 
 
 def set_loss_scale(model: nn.Module, scale: Tensor | float) -> None:

@@ -45,7 +45,7 @@ class AttentionSinks(nn.Module):
 
 
 class CoreAttention(nn.Module):
-    """softmax(q · kᵀ / √E) · v; each key-value head serves H / G query heads.
+    """softmax(scale · q · kᵀ) · v; each key-value head serves H / G query heads.
 
     With a window (Beltagy et al. 2020, Mistral) a position sees itself and `window - 1` before it.
     With a soft cap c (Gemma 2) scores s become c · tanh(s / c). No kernel of torch's knows it, nor
@@ -57,14 +57,14 @@ class CoreAttention(nn.Module):
         *,
         causal: bool,
         window: int | None = None,
-        divisor: int | None = None,
+        scale: float | None = None,
         softcap: float | None = None,
     ) -> None:
-        """Scores are divided by the root of `divisor`, or of the size of a head."""
+        """Products of queries and keys times `scale` are scores; None: 1 / √E."""
         super().__init__()
         self.causal = causal
         self.window = window
-        self.scale = None if divisor is None else divisor**-0.5
+        self.scale = scale
         self.softcap = softcap
 
     def forward(

@@ -15,6 +15,9 @@ from torch import Tensor
 
 from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
 
+Rotary = tuple[Tensor, ...]
+"""Cosines and sines; then those of layers with a window, where they have their own."""
+
 
 def rotary_tables(
     positions: Tensor,
@@ -107,3 +110,11 @@ def rotate(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
     first, second = x_BHSE[..., :turned].chunk(2, dim=-1)
     parts = (first * cos - second * sin, second * cos + first * sin, x_BHSE[..., turned:])
     return torch.cat(parts, dim=-1)
+
+
+def rotate_neighbours(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
+    """Turn each pair (even, odd) by its position's angle; all of E turns."""
+    cos, sin = rotary
+    even, odd = x_BHSE[..., 0::2], x_BHSE[..., 1::2]
+    # both of a product lie in the same new order, so the products are those of pairs in theirs
+    return torch.cat((even * cos - odd * sin, odd * cos + even * sin), dim=-1)

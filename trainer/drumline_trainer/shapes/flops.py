@@ -8,9 +8,9 @@ Convention (PaLM, Chowdhery et al. 2022, appendix B): training costs per token
 FLOPs: 2 for each product and sum, forward once and backward twice. N are the weights in products
 that a token takes part in: the output head counts, tied or not, and looking up an embedding does
 not; of a mixture the router, the chosen and the shared experts count. L layers, A = heads · size of
-a head, S sequence length; in layers with a window of W positions S becomes 2 · W - W² / S. A token
-of a vision transformer is a patch; its embedding is a product, and its classifier, one product per
-image, is left out.
+a head (with latent attention the mean of a key's and a value's), S sequence length; in layers with
+a window of W positions S becomes 2 · W - W² / S. A token of a vision transformer is a patch; its
+embedding is a product, and its classifier, one product per image, is left out.
 
 MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
 run; a device without a known peak has no MFU.
@@ -19,10 +19,10 @@ run; a device without a known peak has no MFU.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 from drumline_trainer.config import Family, ModelConfig, TrainerConfig
 from drumline_trainer.config.model import AttentionBias, NormPlacement
+from drumline_trainer.shapes.layer_kinds import layer_kinds
 
 PEAK_BF16_FLOPS: dict[str, float] = {
     "A100": 312e12,
@@ -43,40 +43,86 @@ PEAK_BF16_FLOPS: dict[str, float] = {
 
 def matmul_weights(model: ModelConfig) -> int:
     """Weights of the products that one token takes part in."""
-    query_size = model.heads * model.features_per_head
-    key_value_size = model.kv_heads * model.features_per_head
-    attention = 2 * model.hidden_size * (query_size + key_value_size)
-    layers = model.layers * (attention + _feed_forward_weights(model))
+    layers = sum(len(own) * layer_products(kind) for kind, own in layer_kinds(model))
     if model.family is Family.VIT:
         return layers + model.channels * model.patch_size**2 * model.hidden_size
     return layers + model.vocab_size * model.hidden_size
 
 
-def _feed_forward_weights(model: ModelConfig) -> int:
-    """Of one layer."""
+def layer_products(model: ModelConfig) -> int:
+    """The same of one layer, where all are alike."""
+    return _attention_weights(model) + _feed_forward_weights(model, active=active_experts(model))
+
+
+def active_experts(model: ModelConfig) -> int:
+    """How many experts a token passes."""
+    return model.experts_per_token + model.shared_experts if model.experts else 0
+
+
+def _attention_weights(model: ModelConfig) -> int:
+    query_size = model.heads * model.features_per_head
+    latent = model.latent_attention
+    if latent is None:
+        key_value_size = model.kv_heads * model.features_per_head
+        return 2 * model.hidden_size * (query_size + key_value_size)
+    value_size = model.heads * latent.value_size
+    into_queries = latent.query_rank or model.hidden_size
+    unturned = query_size - model.heads * latent.turned_size
+    return (
+        latent_weights(model)
+        + into_queries * query_size
+        + latent.key_value_rank * (unturned + value_size)
+        + value_size * model.hidden_size
+    )
+
+
+def latent_weights(model: ModelConfig) -> int:
+    """Of one layer's products that make latents, which every tensor rank holds."""
+    latent = model.latent_attention
+    if latent is None:
+        return 0
+    made = (latent.query_rank or 0) + latent.key_value_rank + latent.turned_size
+    return model.hidden_size * made
+
+
+def _feed_forward_weights(model: ModelConfig, *, active: int) -> int:
+    """Of one layer, where all are alike."""
     if model.family is not Family.LLAMA:
         return 2 * model.hidden_size * model.ffn_size
     if not model.experts:
         return 3 * model.hidden_size * model.ffn_size
-    active = model.experts_per_token + model.shared_experts
     return model.hidden_size * (model.experts + 3 * active * model.features_per_expert)
+
+
+def layer_weights(model: ModelConfig) -> int:
+    """All weights of one layer, where all are alike."""
+    products = _attention_weights(model)
+    products += _feed_forward_weights(model, active=model.experts + model.shared_experts)
+    if model.family is Family.LLAMA:
+        return products + layer_vectors(model)
+    hidden, heads = model.hidden_size, model.heads + 2 * model.kv_heads
+    return products + heads * model.features_per_head + model.ffn_size + 6 * hidden
 
 
 @functools.lru_cache(maxsize=256)
 def weights(model: ModelConfig) -> int:
     """All weights of the model: every expert, embeddings, norms and biases too."""
-    hidden, layers = model.hidden_size, model.layers
-    products = matmul_weights(replace(model, experts_per_token=max(1, model.experts)))
-    if model.family is Family.LLAMA:
-        looked_up = 0 if model.tied_embeddings else model.vocab_size * hidden
-        return products + looked_up + hidden + layers * layer_vectors(model)
-    heads = model.heads + 2 * model.kv_heads
-    biases = layers * (heads * model.features_per_head + model.ffn_size + 2 * hidden)
-    total = products + biases + 2 * (2 * layers + 1) * hidden
+    hidden = model.hidden_size
+    layers = sum(len(own) * layer_weights(kind) for kind, own in layer_kinds(model))
     if model.family is Family.VIT:
-        return total + hidden * (1 + model.patches) + (hidden + 1) * model.classes
-    looked_up = model.max_positions + (0 if model.tied_embeddings else model.vocab_size)
-    return total + looked_up * hidden
+        patches = model.channels * model.patch_size**2 * hidden
+        return (
+            layers
+            + patches
+            + 2 * hidden
+            + hidden * (1 + model.patches)
+            + (hidden + 1) * model.classes
+        )
+    words = model.vocab_size * hidden
+    ends = words if model.tied_embeddings else 2 * words
+    if model.family is Family.LLAMA:
+        return layers + ends + hidden
+    return layers + ends + 2 * hidden + model.max_positions * hidden
 
 
 def norms_of_layer(model: ModelConfig) -> int:
@@ -85,7 +131,7 @@ def norms_of_layer(model: ModelConfig) -> int:
 
 
 def layer_vectors(model: ModelConfig) -> int:
-    """Weights of biases, norms and sinks of a llama layer."""
+    """Weights of biases, norms, sinks and corrections of a llama layer."""
     return replicated_vectors(model) + cut_vectors(model) + expert_vectors(model)
 
 
@@ -95,8 +141,11 @@ def replicated_vectors(model: ModelConfig) -> int:
     if model.query_key_norm:
         normed = model.heads + model.kv_heads if model.query_key_norm_over_heads else 2
         norms += normed * model.features_per_head
+    if model.latent_attention is not None:
+        norms += (model.latent_attention.query_rank or 0) + model.latent_attention.key_value_rank
     output = model.hidden_size if model.attention_bias is AttentionBias.ALL else 0
-    return norms + output + (model.experts if model.expert_bias else 0)
+    of_experts = model.expert_bias + model.corrects_scores
+    return norms + output + model.experts * of_experts
 
 
 def cut_vectors(model: ModelConfig) -> int:
@@ -128,7 +177,7 @@ def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
 def flops_per_token(model: ModelConfig, *, sequence_length: int) -> int:
     """Forward and backward."""
     each_pair = 12 if model.family is Family.VIT else 6
-    attention_size = model.heads * model.features_per_head
+    attention_size = model.heads * (model.features_per_head + model.features_per_value) / 2
     attention = each_pair * attention_size * seen_positions(model, sequence_length=sequence_length)
     return 6 * matmul_weights(model) + round(attention)
 

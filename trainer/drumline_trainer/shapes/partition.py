@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.shapes.flops import flops_per_token
+from drumline_trainer.shapes.flops import flops_per_token, layer_products
+from drumline_trainer.shapes.layer_kinds import layer_kinds
 
 Partition = tuple[range, ...]
 """The layers of each stage, by stage."""
@@ -49,8 +50,10 @@ def model_costs(model: ModelConfig, *, sequence_length: int) -> StageCosts:
     rows = model.channels * model.patch_size**2 if vision else model.vocab_size
     end = 6 * rows * model.hidden_size
     every = flops_per_token(model, sequence_length=sequence_length) - end
+    products = [(6 * layer_products(kind), len(own)) for kind, own in layer_kinds(model)]
+    attention = (every - sum(each * count for each, count in products)) / model.layers
     return StageCosts(
-        layers=(every / model.layers,) * model.layers,
+        layers=tuple(each + attention for each, count in products for _ in range(count)),
         embedding=float(end if vision else 0),
         head=float(0 if vision else end),
     )

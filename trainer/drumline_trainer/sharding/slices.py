@@ -8,6 +8,7 @@ the optimizer, checkpoints, snapshots, the gradient's norm) only ever sees slice
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from torch import Tensor, nn
@@ -66,12 +67,18 @@ def slices_of(module: nn.Module) -> list[TensorSlice]:
     return [
         TensorSlice(
             name=name,
-            shape=tuple(parameter.shape),
-            box=Box(offsets=(0,) * parameter.dim(), shape=tuple(parameter.shape)),
-            tensor=parameter.detach(),
+            shape=tuple(weight.shape),
+            box=Box(offsets=(0,) * weight.dim(), shape=tuple(weight.shape)),
+            tensor=weight.detach(),
         )
-        for name, parameter in module.named_parameters()
+        for name, weight in named_weights(module)
     ]
+
+
+def named_weights(module: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    """All tensors of a model without adapters: parameters, then what does not learn (buffers)."""
+    yield from module.named_parameters()
+    yield from module.named_buffers()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

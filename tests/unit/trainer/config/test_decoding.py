@@ -14,6 +14,11 @@ from drumline_trainer.layout_validation import divisors, micro_batch_count, viol
 from drumline_trainer.reference import sections_of
 
 SECTIONS = dict(sections_of(TrainerConfig))
+REQUIRED: dict[str, dict[str, Any]] = {
+    "model.rope_scaling": {"factor": 2.0},
+    "model.latent_attention": {"key_value_rank": 8, "turned_size": 4, "value_size": 8},
+}
+"""What must be said of some sections."""
 HOSTILE: tuple[Any, ...] = (
     *(None, True, "", "x" * 20_000, "\x1b[2J", [], [[]] * 100, {}, {"a": 1}, {"x" * 9000: 1}),
     *(0, -1, 2**31, 2**63, 10**400, -(10**400), 1e308, -1e308, 5e-324, float("nan"), float("inf")),
@@ -53,8 +58,8 @@ def test_every_integer_has_a_bound(path: str) -> None:
     ],
 )
 def test_an_integer_above_its_bound_is_refused_by_name(option: str) -> None:
-    begin = {"factor": 2.0} if "rope_scaling" in option else {}
     section, _, name = option.rpartition(".")
+    begin = REQUIRED.get(section, {})
     for huge in (2**54, 10**400):
         raw = nested(section, {**begin, name: huge}) if section else {name: huge}
         with pytest.raises(ConfigError, match=rf"^{option}: must be at most \d+$"):

@@ -14,7 +14,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -30,7 +30,7 @@ from drumline_trainer.models.hugging_face import (
 from drumline_trainer.shapes.flops import weights
 from drumline_trainer.shapes.hugging_face import HuggingFaceError, kind_of, read_json, to_ours
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import slices_of
+from drumline_trainer.sharding.slices import named_weights, slices_of
 
 TOKENS_BS = torch.randint(0, 300, (2, 24), generator=torch.Generator().manual_seed(0))
 SIZES: dict[str, Any] = {
@@ -65,7 +65,59 @@ LONGROPE: dict[str, Any] = {
     "long_factor": [1.0, 2.5, 7.75, 30.0],
 }
 EXPERTS: dict[str, Any] = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+DEEPSEEK: dict[str, Any] = {
+    **SIZES,
+    **EXPERTS,
+    "num_key_value_heads": 4,
+    "n_routed_experts": 8,
+    "num_experts_per_tok": 3,
+    "first_k_dense_replace": 1,
+    "q_lora_rank": 20,
+    "kv_lora_rank": 12,
+    "qk_nope_head_dim": 10,
+    "qk_rope_head_dim": 6,
+    "v_head_dim": 8,
+    "n_group": 4,
+    "topk_group": 2,
+}
+DEEPSEEK_V3: dict[str, Any] = {
+    "model_type": "deepseek_v3",
+    **DEEPSEEK,
+    "n_shared_experts": 1,
+    "routed_scaling_factor": 2.5,
+    "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+}
+DEEPSEEK_V2: dict[str, Any] = {
+    "model_type": "deepseek_v2",
+    **DEEPSEEK,
+    "n_shared_experts": 2,
+    "routed_scaling_factor": 16.0,
+    "topk_method": "group_limited_greedy",
+    "rope_parameters": {**YARN, "mscale": 0.707, "mscale_all_dim": 0.707},
+}
 THEIRS: dict[str, dict[str, Any]] = {
+    "deepseek-v3": DEEPSEEK_V3,
+    "deepseek-v3 without a latent of queries, halves turned": {
+        **DEEPSEEK_V3,
+        "q_lora_rank": None,
+        "rope_interleave": False,
+        "norm_topk_prob": False,
+        "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 0.5},
+    },
+    "deepseek-v2": DEEPSEEK_V2,
+    "deepseek-v2-lite": {
+        **DEEPSEEK_V2,
+        "topk_method": "greedy",
+        "q_lora_rank": None,
+        "n_group": 1,
+        "topk_group": 1,
+        "routed_scaling_factor": 1.0,
+    },
+    "deepseek of today's length": {
+        **DEEPSEEK_V2,
+        "first_k_dense_replace": 0,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    },
     "llama": {"model_type": "llama", **SIZES, "attention_bias": True},
     "llama 3.1": {"model_type": "llama", **SIZES, "rope_parameters": LLAMA_3},
     "mistral": {"model_type": "mistral", **SIZES, "sliding_window": 5},
@@ -177,14 +229,17 @@ def theirs_of(values: dict[str, Any]) -> nn.Module:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.add_(torch.randn(buffer.shape, generator=generator), alpha=0.3)
     return model.float()
 
 
 def imported(folder: Path) -> nn.Module:
     config, stored = import_hugging_face(folder)
     model = build_on_meta(config).to_empty(device="cpu")
-    named = dict(model.named_parameters())
-    assert weights(config) == sum(parameter.numel() for parameter in named.values())
+    named = dict(named_weights(model))
+    assert weights(config) == sum(weight.numel() for weight in named.values())
     with torch.no_grad():
         for name, tensor in stored:
             named.pop(name).copy_(tensor)
@@ -235,7 +290,7 @@ def test_a_model_of_theirs_goes_back_as_it_came(values: dict[str, Any], tmp_path
     theirs.save_pretrained(tmp_path / "theirs")
     ours = imported(tmp_path / "theirs")
     export_hugging_face(
-        dict(ours.named_parameters()), ours.config, tmp_path / "back", like=tmp_path / "theirs"
+        dict(named_weights(ours)), ours.config, tmp_path / "back", like=tmp_path / "theirs"
     )
     stored, back = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "back"))
     assert stored.keys() == back.keys()
@@ -250,7 +305,7 @@ def test_a_model_of_theirs_goes_back_as_it_came(values: dict[str, Any], tmp_path
     assert (again(TOKENS_BS).logits - theirs(TOKENS_BS).logits).abs().max() <= 1e-4
 
 
-@pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "phi3"])
+@pytest.mark.parametrize("name", ["gpt-oss", "gemma2", "phi3", "deepseek-v3"])
 def test_a_rank_fills_its_slices_of_tensors_that_are_laid_out_otherwise(
     name: str, tmp_path: Path
 ) -> None:
@@ -262,6 +317,67 @@ def test_a_rank_fills_its_slices_of_tensors_that_are_laid_out_otherwise(
         part = replace(expected, box=box, tensor=torch.empty(box.shape))
         load_hugging_face(tmp_path, [part], config=to_ours(read_json(tmp_path / "config.json")))
         assert torch.equal(part.tensor, expected.tensor[1:]), part.name
+
+
+def test_corrections_of_routers_keep_their_bits_in_any_type(tmp_path: Path) -> None:
+    theirs = theirs_of(DEEPSEEK_V3)
+    theirs.bfloat16().save_pretrained(tmp_path / "theirs")
+    ours = imported(tmp_path / "theirs")
+    export_hugging_face(
+        dict(named_weights(ours)),
+        ours.config,
+        tmp_path / "back",
+        dtype=torch.bfloat16,
+        like=tmp_path / "theirs",
+    )
+    stored, back = (load_file(tmp_path / name / "model.safetensors") for name in ("theirs", "back"))
+    assert {name for name, tensor in back.items() if tensor.dtype is torch.float32} == {
+        f"model.layers.{layer}.mlp.gate.e_score_correction_bias" for layer in (1, 2)
+    }
+    assert all(torch.equal(tensor, back[name]) for name, tensor in stored.items())
+
+
+def test_layers_that_predict_further_tokens_are_left_out_and_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    theirs = theirs_of(DEEPSEEK_V3)
+    theirs.save_pretrained(tmp_path / "theirs")
+    path = tmp_path / "theirs" / "model.safetensors"
+    further = {"model.layers.3.eh_proj.weight": torch.ones(32, 64), "model.layers.3.x": TOKENS_BS}
+    save_file(load_file(path) | further, path, metadata={"format": "pt"})
+    caplog.set_level("INFO", logger="drumline_trainer")
+    ours = imported(tmp_path / "theirs")
+    folder = tmp_path / "theirs"
+    assert caplog.messages == [
+        f"{folder}: 2 tensors of layers that predict further tokens are left out"
+    ]
+    assert (ours(TOKENS_BS) - theirs(TOKENS_BS).logits).abs().max() <= 1e-4
+    export_hugging_face(
+        dict(named_weights(ours)), ours.config, tmp_path / "back", like=tmp_path / "theirs"
+    )
+    assert read_json(tmp_path / "back" / "config.json")["num_nextn_predict_layers"] == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"num_key_value_heads": 2}, "each of the 4 heads has its own keys, not 2"),
+        ({"attention_bias": True}, "attention_bias is True; only False"),
+        ({"scoring_func": "softmax"}, "scoring_func is 'softmax'; only 'sigmoid'"),
+        ({"moe_layer_freq": 2}, "moe_layer_freq is 2; only 1"),
+        ({"num_experts_per_tok": 5}, "5 are more than the 4 experts of groups_per_token 2"),
+        ({"n_group": 3}, "8 experts do not divide by 3"),
+        ({"n_group": 8}, "a group's best two experts count"),
+        ({"topk_group": 5}, "5 are more than the 4 groups"),
+        ({"v_head_dim": 24}, "value_size: 24 is above model.head_size 16"),
+        ({"qk_rope_head_dim": 5}, "turned_size: 5 is odd"),
+        ({"qk_nope_head_dim": None}, "qk_nope_head_dim and qk_rope_head_dim must be numbers"),
+        ({"quantization_config": {"quant_method": "fp8"}}, "fmt of quantization_config is None"),
+    ],
+)
+def test_deepseek_that_cannot_be_is_refused(changed: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(HuggingFaceError, match=sentence):
+        to_ours({**DEEPSEEK_V3, **changed})
 
 
 def test_what_inference_needs_goes_along(tmp_path: Path) -> None:

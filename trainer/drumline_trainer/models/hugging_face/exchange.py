@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import math
+import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -36,6 +38,8 @@ from drumline_trainer.shapes.hugging_face import (
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
+logger = logging.getLogger(__name__)
+
 _NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
 """Constants that older versions stored: masks and the frequencies of rotary positions."""
 _BEGUN_FILE = "export-begun.json"
@@ -63,7 +67,7 @@ def export_hugging_face(
             time, so that a mapping may read them from somewhere.
         config: of the model.
         folder: made where it does not exist.
-        dtype: of the tensors in the files.
+        dtype: of the tensors in the files, but for those that are always kept in fp32.
         max_file_bytes: a larger model becomes several files and an index.
         like: the folder that the model came from: its model type, special tokens, tokenizer, chat
             template and generation settings are taken over.
@@ -78,8 +82,10 @@ def export_hugging_face(
     names = kind_of(config, like=source).names
     shapes = our_shapes(config)
     entries = {entry.name: entry for entry in their_tensors(config, names)}
+    types = {name: torch.float32 if entry.fp32 else dtype for name, entry in entries.items()}
     sizes = {
-        name: math.prod(entry.shape(shapes)) * dtype.itemsize for name, entry in entries.items()
+        name: math.prod(entry.shape(shapes)) * types[name].itemsize
+        for name, entry in entries.items()
     }
     cached = _LastRead(weights, shapes)
 
@@ -91,7 +97,7 @@ def export_hugging_face(
     write_tensors(
         folder,
         sizes,
-        lambda name: _theirs(entries[name], cached).to(dtype).contiguous(),
+        lambda name: _theirs(entries[name], cached).to(types[name]).contiguous(),
         max_file_bytes=max_file_bytes,
         goes_on=goes_on,
         print_line=print_line,
@@ -136,16 +142,31 @@ class _CheckedFolder:
         raw = read_config(folder)
         config = to_ours(raw)
         shapes = our_shapes(config)
-        names = kind_of_file(raw).names
+        kind = kind_of_file(raw)
         with opened(folder) as files:
-            entries = _matched(files.names, their_tensors(config, names), config=config)
+            stored = files.names
+            further = _further(stored, config) if kind.further_layers else set[str]()
+            wanted = their_tensors(config, kind.names)
+            entries = _matched(stored - further, wanted, config=config)
             for name, entry in entries:
                 if files.shape(name) != entry.shape(shapes):
                     raise HuggingFaceError(
                         f"{name}: shape {files.shape(name)}, and config.json asks for"
                         f" {entry.shape(shapes)}"
                     )
+        if further:
+            logger.info(
+                "%s: %d tensors of layers that predict further tokens are left out",
+                folder,
+                len(further),
+            )
         return cls(folder=folder, config=config, shapes=shapes, entries=entries)
+
+
+def _further(stored: Collection[str], config: ModelConfig) -> set[str]:
+    """Names of tensors of layers behind the last."""
+    layers = (re.match(r"model\.layers\.(\d+)\.", name) for name in stored)
+    return {each.string for each in layers if each and int(each[1]) >= config.layers}
 
 
 def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:

@@ -14,7 +14,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
-from drumline_trainer.models.hugging_face.mxfp4 import packed_tensors, without_packing
+from drumline_trainer.models.hugging_face.fp8_blocks import Fp8Tensor, fp8_tensors, unscaled
+from drumline_trainer.models.hugging_face.mxfp4 import Mxfp4Tensor, packed_tensors
 from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json
 
 _WEIGHTS_FILE = "model.safetensors"
@@ -56,12 +57,16 @@ class TensorFiles:
 
     def __init__(self, files: Mapping[str, Any]) -> None:
         self._file_of = {name: file for file in files.values() for name in file.keys()}  # noqa: SIM118 - no dict
-        self._packed = packed_tensors(self._file_of)
+        self._packed: dict[str, Mxfp4Tensor | Fp8Tensor] = {
+            **packed_tensors(self._file_of),
+            **fp8_tensors(self._file_of),
+        }
 
     @property
     def names(self) -> set[str]:
         """Of all tensors; of one that is packed the name that it has unpacked."""
-        return without_packing(set(self._file_of), self._packed)
+        parts = {part for packed in self._packed.values() for part in packed.parts}
+        return (self._file_of.keys() - parts) | self._packed.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
         """From the header."""
@@ -70,16 +75,16 @@ class TensorFiles:
         return tuple(self._file_of[name].get_slice(name).get_shape())
 
     def read(self, name: str) -> Tensor:
-        """One tensor, in the type it is stored in; in bf16 where it is packed."""
+        """One tensor, in the type it is stored in; where it is packed in one that holds it."""
         if name in self._packed:
-            return self._packed[name].read_part((slice(None), slice(None), slice(None)))
-        return self._file_of[name].get_tensor(name)
+            return self._packed[name].read_part((slice(None),) * len(self.shape(name)))
+        return unscaled(self._file_of[name].get_tensor(name), name)
 
     def read_part(self, name: str, part: tuple[slice, ...]) -> Tensor:
         """A part of it; no other bytes are read, of packed ones no other rows."""
         if name in self._packed:
             return self._packed[name].read_part(part)
-        return self._file_of[name].get_slice(name)[part]
+        return unscaled(self._file_of[name].get_slice(name)[part], name)
 
 
 @contextmanager

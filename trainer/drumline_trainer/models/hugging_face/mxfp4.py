@@ -35,6 +35,8 @@ class Mxfp4Tensor:
     """A slice of a file, of shape X R C/32 16."""
     scales: Any
     """Likewise, of shape X R C/32."""
+    parts: tuple[str, ...]
+    """Names of both in the files."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -73,7 +75,9 @@ def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, Mxfp4Tensor]:
         if scales not in file_of:
             raise HuggingFaceError(f"{name}: {scales} is missing")
         each = Mxfp4Tensor(
-            blocks=file_of[name].get_slice(name), scales=file_of[scales].get_slice(scales)
+            blocks=file_of[name].get_slice(name),
+            scales=file_of[scales].get_slice(scales),
+            parts=(name, scales),
         )
         shape, expected = each.blocks.get_shape(), [*each.scales.get_shape(), _BYTES]
         if (
@@ -87,12 +91,6 @@ def packed_tensors(file_of: Mapping[str, Any]) -> dict[str, Mxfp4Tensor]:
             )
         packed[bare] = each
     return packed
-
-
-def without_packing(names: set[str], packed: Mapping[str, Mxfp4Tensor]) -> set[str]:
-    """Names of a folder, with those of unpacked tensors in place of their two parts."""
-    parts = {f"{name}{part}" for name in packed for part in (_BLOCKS, _SCALES)}
-    return (names - parts) | packed.keys()
 
 
 def _type(slice_of_file: Any) -> str:

@@ -14,6 +14,7 @@ from drumline_trainer.config.lora import PROJECTIONS
 from drumline_trainer.config.model import AttentionBias, NormPlacement
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.shapes.hugging_face.kind import TensorNames
+from drumline_trainer.sharding.slices import named_weights
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -32,6 +33,8 @@ class Theirs:
     """Rows of ours alternate along dimension 1, where each holds all experts."""
     offset: float = 0.0
     """What ours is more than theirs: Gemma's norms multiply by 1 + weight."""
+    fp32: bool = False
+    """Kept so whatever the type of the others."""
 
     @property
     def is_linear_layer(self) -> bool:
@@ -58,9 +61,8 @@ class Theirs:
 
 
 def our_shapes(config: ModelConfig) -> dict[str, tuple[int, ...]]:
-    """Of every parameter by name."""
-    model = build_on_meta(config)
-    return {name: tuple(parameter.shape) for name, parameter in model.named_parameters()}
+    """Of every weight by name."""
+    return {name: tuple(weight.shape) for name, weight in named_weights(build_on_meta(config))}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,21 +127,42 @@ def _llama(config: ModelConfig, mixture: _MixtureNames) -> Iterator[Theirs]:
         theirs, ours = f"model.layers.{layer}", f"layers.{layer}"
         for name, our_name in _LAYER_NORMS[config.norm_placement].items():
             yield _single(f"{theirs}.{name}.weight", f"{ours}.{our_name}.weight")
-        for name, our_name in _llama_attention(config).items():
+        for name, our_name in _attention(config).items():
             yield _single(f"{theirs}.self_attn.{name}", f"{ours}.attention.{our_name}")
-        if config.experts:
-            block = f"{theirs}.{mixture.block}"
-            yield from _experts(block, f"{ours}.feed_forward", mixture, count=config.experts)
+        if config.has_experts(layer):
+            yield from _mixture(
+                f"{theirs}.{mixture.block}", f"{ours}.feed_forward", mixture, config
+            )
         else:
-            for name in ("gate", "up", "down"):
-                yield _single(
-                    f"{theirs}.mlp.{name}_proj.weight", f"{ours}.feed_forward.{name}.weight"
-                )
+            yield from _feed_forward(f"{theirs}.mlp", f"{ours}.feed_forward")
     yield _single("model.norm.weight", "norm.weight")
 
 
-def _llama_attention(config: ModelConfig) -> dict[str, str]:
+def _feed_forward(theirs: str, ours: str) -> Iterator[Theirs]:
+    for name in ("gate", "up", "down"):
+        yield _single(f"{theirs}.{name}_proj.weight", f"{ours}.{name}.weight")
+
+
+_LATENT = {
+    "kv_a_proj_with_mqa": "key_value_latent",
+    "kv_a_layernorm": "key_value_latent_norm",
+    "kv_b_proj": "key_value",
+    "o_proj": "output",
+}
+_QUERY_LATENT = {
+    "q_a_proj": "query_latent",
+    "q_a_layernorm": "query_latent_norm",
+    "q_b_proj": "query",
+}
+
+
+def _attention(config: ModelConfig) -> dict[str, str]:
     """Their names within attention to ours."""
+    latent = config.latent_attention
+    if latent is not None:
+        queries = {"q_proj": "query"} if latent.query_rank is None else _QUERY_LATENT
+        layers = {**queries, **_LATENT}
+        return {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in layers.items()}
     projections = {"q_proj": "query", "k_proj": "key", "v_proj": "value", "o_proj": "output"}
     weights = {f"{theirs}.weight": f"{ours}.weight" for theirs, ours in projections.items()}
     biases = {f"{theirs}.bias": f"{ours}.bias" for theirs, ours in projections.items()}
@@ -204,10 +227,15 @@ def _fused(entries: list[Theirs]) -> Iterator[Theirs]:
             yield entry
 
 
-def _experts(theirs: str, ours: str, names: _MixtureNames, *, count: int) -> Iterator[Theirs]:
+def _mixture(theirs: str, ours: str, names: _MixtureNames, config: ModelConfig) -> Iterator[Theirs]:
     yield _single(f"{theirs}.gate.weight", f"{ours}.router.weight")
+    if config.corrects_scores:
+        correction = _single(f"{theirs}.gate.e_score_correction_bias", f"{ours}.correction")
+        yield replace(correction, fp32=True)
+    if config.shared_experts:
+        yield from _feed_forward(f"{theirs}.shared_experts", f"{ours}.shared")
     for name, our_name in ((names.gate, "gate"), (names.up, "up"), (names.down, "down")):
-        for expert in range(count):
+        for expert in range(config.experts):
             yield _single(
                 f"{theirs}.experts.{expert}.{name}.weight",
                 f"{ours}.experts.{our_name}",

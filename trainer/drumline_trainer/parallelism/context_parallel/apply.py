@@ -38,7 +38,8 @@ def context_parallel(model: nn.Module, world: World) -> None:
             module.sequence_counts = SummedCounts(group=group)
         for name, child in list(module.named_children()):
             if isinstance(child, CoreAttention):
-                setattr(module, name, RingAttention(group=group, causal=child.causal))
+                ring = RingAttention(group=group, causal=child.causal, scale=child.scale)
+                setattr(module, name, ring)
     model.positions = ZigzagPositions(
         cast("Positions", model.get_submodule("positions")),
         size=world.size(Axis.CONTEXT),
@@ -49,15 +50,18 @@ def context_parallel(model: nn.Module, world: World) -> None:
 class RingAttention(nn.Module):
     """`models.seams.CoreAttention` over the positions of all ranks of a group."""
 
-    def __init__(self, *, group: ProcessGroup, causal: bool) -> None:
+    def __init__(self, *, group: ProcessGroup, causal: bool, scale: float | None = None) -> None:
         super().__init__()
         self.group = group
         self.causal = causal
+        self.scale = scale
 
     def forward(
         self, q_BHSE: Tensor, k_BGSE: Tensor, v_BGSE: Tensor, documents: Documents | None = None
     ) -> Tensor:
         """Shape B H S E, of this rank's positions."""
+        if self.scale is not None:  # blocks divide by √E
+            q_BHSE = q_BHSE * (self.scale * q_BHSE.shape[-1] ** 0.5)
         return ring_attention(
             q_BHSE, k_BGSE, v_BGSE, group=self.group, causal=self.causal, documents=documents
         )

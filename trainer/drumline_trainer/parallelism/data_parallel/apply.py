@@ -28,6 +28,7 @@ from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Precisi
 from drumline_trainer.layout import Axis
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES
+from drumline_trainer.parallelism.data_parallel.constants import with_constants
 from drumline_trainer.parallelism.data_parallel.ddp import DdpModel
 from drumline_trainer.parallelism.data_parallel.model import CombinedModel, DataParallelModel
 from drumline_trainer.parallelism.data_parallel.precision import (
@@ -65,7 +66,27 @@ def data_parallel(
     Raises:
         ConfigError: weights are to be offloaded to a folder that has too little room.
     """
-    memory = memory or MemoryConfig()
+    parallel = _of_weights(
+        model,
+        world=world,
+        precision=precision,
+        backwards=backwards,
+        bucket_bytes=bucket_bytes,
+        memory=memory or MemoryConfig(),
+    )
+    return with_constants(parallel, model.stages, world=world)
+
+
+def _of_weights(
+    model: CutStages,
+    *,
+    world: World,
+    precision: Precision,
+    backwards: int,
+    bucket_bytes: int,
+    memory: MemoryConfig,
+) -> DataParallelModel:
+    """The same of all but what does not learn."""
     fsdp = world.layout.data_parallel is DataParallel.FSDP
     if fsdp and (memory.offload_parameters is not Offload.NONE or world.size(Axis.FSDP) > 1):
         from drumline_trainer.parallelism.data_parallel.fsdp import (  # noqa: PLC0415 - imports torch's compiler and DTensor, 2 s that ddp, zero and one rank do without

@@ -6,8 +6,8 @@ its block, so a new kind of block needs a line in a table here. Names of paramet
 rank then holds of each global tensor is its `Cut`. The model's code knows nothing of it.
 
 Attention is cut by heads, feed-forward layers and experts by their inner features, embedding and
-head by words. Norms, biases of row-cut layers, routers and learned positions are held by all ranks,
-and after backward all have the same, whole gradient of them.
+head by words. Norms, biases of row-cut layers, latents of attention, routers and learned positions
+are held by all ranks, and after backward all have the same, whole gradient of them.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.layout import Axis
+from drumline_trainer.models.latent_attention import LatentAttention
 from drumline_trainer.models.mixture import Experts, MixtureOfExperts
 from drumline_trainer.models.replaceable import AttentionSinks, Positions
 from drumline_trainer.parallelism.tensor_parallel.layers import (
@@ -37,7 +38,7 @@ from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
 
 _COLUMNS = (
-    *("attention.query", "attention.key", "attention.value"),
+    *("attention.query", "attention.key", "attention.value", "attention.key_value"),
     *("feed_forward.gate", "feed_forward.up", "shared.gate", "shared.up"),
     ".output",
 )
@@ -46,8 +47,11 @@ _PARTIAL_ROWS = ("shared.down",)
 """What a mixture adds to its experts' output before the sum over the ranks."""
 _BLOCKS = ("attention", "feed_forward")
 """Blocks that work inside of the region: what they are given enters it once for all layers."""
-_HEAD_NORMS = ("attention.query_norm", "attention.key_norm")
-"""Norms inside of the region: each rank applies them to its own heads."""
+_HEAD_NORMS = (
+    *("attention.query_norm", "attention.key_norm"),
+    *("attention.query_latent_norm", "attention.key_value_latent_norm"),
+)
+"""Norms inside of the region: each rank applies them to its own heads, or to what those are of."""
 _CUT: dict[type[nn.Module], dict[str, int]] = {
     ColumnLinear: {"weight": 0, "bias": 0},
     RowLinear: {"weight": 1},
@@ -135,6 +139,8 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
             module.register_forward_pre_hook(partial(_enter, region=region))
+        if isinstance(module, LatentAttention):
+            _mark_latents(module, region)
         if isinstance(module, MixtureOfExperts):
             module.router.register_forward_pre_hook(partial(_before, region.alike))
             module.router.register_forward_hook(partial(_after, region.sum_back))
@@ -146,6 +152,18 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
             path == "embedding" and not isinstance(module, VocabularyEmbedding)
         ):
             module.register_forward_hook(partial(_after, region.own))
+
+
+def _mark_latents(attention: LatentAttention, region: Region) -> None:
+    """Latents are made alike on all ranks, of which each makes its own heads: as of a router.
+
+    At the seams, as the layers between them may still be replaced.
+    """
+    attention.before_latents.register_forward_hook(partial(_after, region.alike))
+    attention.after_latent.register_forward_hook(partial(_after, region.sum_back))
+    for layer in attention.heads_of_latents:
+        if isinstance(layer, ColumnLinear):
+            layer.enters = False
 
 
 def _named_modules(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:

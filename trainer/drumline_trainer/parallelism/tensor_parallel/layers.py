@@ -95,6 +95,8 @@ class ColumnLinear(nn.Linear):
         self.weight = own_piece(linear.weight, 0, region)
         if linear.bias is not None:  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
             self.bias = own_piece(linear.bias, 0, region)
+        self.enters = True
+        """Whether its input is its block's."""
         self.carrier: Tensor | None = None
         """Left by `enter_block`, for this forward pass and for its recomputation."""
 
@@ -107,8 +109,9 @@ class ColumnLinear(nn.Linear):
 
 
 def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
-    """Enter the region for all column-cut layers that are a block's own and learn."""
-    columns = [layer for layer in block.children() if type(layer) is ColumnLinear]
+    """Enter the region for all column-cut layers that are a block's own, begin it and learn."""
+    own = (layer for layer in block.children() if type(layer) is ColumnLinear)
+    columns = [layer for layer in own if layer.enters]
     for layer in columns:
         layer.carrier = None
     learning = [layer for layer in columns if layer.weight.requires_grad]

@@ -60,11 +60,13 @@ class Kind:
     parts: tuple[Part, ...] = ()
     ignored: frozenset[str] = frozenset()
     """Their keys that change nothing with the values that are fixed."""
+    further_layers: str = ""
+    """Their key of how many layers behind the last predict further tokens: those are left out."""
     unpacked: tuple[str, ...] = ()
     """Ways in which their weights may be packed (`quant_method`) that can be read."""
 
     @property
     def known(self) -> frozenset[str]:
         """All keys that are translated, fixed or of no effect."""
-        keys = {*self.fields, *self.fixed, *self.ignored}
+        keys = {*self.fields, *self.fixed, *self.ignored, self.further_layers}
         return frozenset(keys).union(*(part.keys for part in self.parts))

@@ -6,6 +6,12 @@ from typing import Any
 
 from drumline_trainer.config import Family
 from drumline_trainer.config.model import Activation, AttentionBias, NormPlacement
+from drumline_trainer.shapes.hugging_face.deepseek import (
+    SIGMOID_ROUTING,
+    SOFTMAX_ROUTING,
+    latent_attention,
+    scores_rope,
+)
 from drumline_trainer.shapes.hugging_face.kind import Kind, TensorNames
 from drumline_trainer.shapes.hugging_face.parts import (
     QWEN_WINDOW,
@@ -31,6 +37,18 @@ _MEANING = {"rms_norm_eps": 1e-6, "tie_word_embeddings": False, "max_position_em
 _SILU: dict[str, Any] = {"hidden_act": "silu"}
 _DENSE = {"family": Family.LLAMA, "experts": 0}
 _MIXTURE = {"family": Family.LLAMA, "shared_experts": 0}
+
+_DEEPSEEK_FIELDS = {
+    **_FIELDS,
+    "n_routed_experts": "experts",
+    "num_experts_per_tok": "experts_per_token",
+    "moe_intermediate_size": "expert_ffn_size",
+    "n_shared_experts": "shared_experts",
+    "first_k_dense_replace": "dense_layers",
+}
+_DEEPSEEK_FIXED: dict[str, Any] = {"attention_bias": False, "moe_layer_freq": 1}
+_DEEPSEEK_IGNORED = frozenset({"ep_size", "aux_loss_alpha", "seq_aux"})
+_DEEPSEEK: dict[str, Any] = {"family": Family.LLAMA}
 
 _OLMO: dict[str, Any] = {
     **_DENSE,
@@ -111,6 +129,39 @@ KINDS = (
         meaning={**_MEANING, "rms_norm_eps": 1e-5},
         ours=_MIXTURE,
         parts=(heads(), rope(theta=1_000_000.0), window(missing=None)),
+    ),
+    Kind(
+        model_type="deepseek_v3",
+        architecture="DeepseekV3ForCausalLM",
+        fields=_DEEPSEEK_FIELDS,
+        fixed={
+            **_SILU,
+            **_DEEPSEEK_FIXED,
+            "scoring_func": "sigmoid",
+            "topk_method": "noaux_tc",
+        },
+        meaning={**_MEANING, "first_k_dense_replace": 3},
+        ours=_DEEPSEEK,
+        parts=(latent_attention(says_order=True), scores_rope(), SIGMOID_ROUTING),
+        ignored=_DEEPSEEK_IGNORED | {"num_mtp_layers"},
+        further_layers="num_nextn_predict_layers",
+        unpacked=("fp8",),
+    ),
+    Kind(
+        model_type="deepseek_v2",
+        architecture="DeepseekV2ForCausalLM",
+        fields=_DEEPSEEK_FIELDS,
+        fixed={
+            **_SILU,
+            **_DEEPSEEK_FIXED,
+            "scoring_func": "softmax",
+            "norm_topk_prob": False,
+            "mlp_bias": False,
+        },
+        meaning={**_MEANING, "first_k_dense_replace": 0},
+        ours=_DEEPSEEK,
+        parts=(latent_attention(says_order=False), scores_rope(), SOFTMAX_ROUTING),
+        ignored=_DEEPSEEK_IGNORED,
     ),
     Kind(
         model_type="gpt_oss",

@@ -18,6 +18,8 @@ _OTHER_NAMES = {"num_experts": "num_local_experts", "num_local_experts": "num_ex
 """What versions of `transformers` from 5 on write for some keys."""
 _OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
 _PACKING = "quantization_config"
+_OF_FP8 = {"fmt": "e4m3", "weight_block_size": [128, 128]}
+"""Of what DeepSeek-V3 is published in, and `models.hugging_face` unpacks."""
 _MAX_SHOWN = 60
 
 
@@ -90,6 +92,8 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
                 values["rope_scaling"] = rope
     for key in ("dtype", _PACKING):  # what is written is not packed
         values.pop(key, None)
+    if kind.further_layers:  # nor has it those
+        values[kind.further_layers] = 0
     return {**values, "torch_dtype": dtype}
 
 
@@ -176,6 +180,14 @@ def _refuse_packing(value: object, kind: Kind) -> None:
             f"config.json: {_PACKING} says that the weights are packed ({_shown(method)}); import"
             " the model in bf16 or fp32 (lora.base_bits packs it for a fine-tune)"
         )
+    wanted = _OF_FP8 if method == "fp8" else {}
+    for key, expected in wanted.items():
+        there = cast("Raw", value).get(key)
+        if there != expected:
+            raise HuggingFaceError(
+                f"config.json: {key} of {_PACKING} is {_shown(there)}; only {expected} can be"
+                " unpacked"
+            )
 
 
 def _hint(key: str, absent: Collection[str]) -> str:

@@ -1,0 +1,100 @@
+"""Multi-head latent attention (DeepSeek-V2, 2024): keys and values of all heads from one latent.
+
+    queries          hidden -> latent -> norm -> heads · (unturned, turned), or straight from hidden
+    keys, values     hidden -> latent, turned;   latent -> norm -> heads · (unturned key, value)
+
+What turns with the position is the same in the keys of all heads. The layers that make heads are
+`query` and `key_value`, so that they can be cut by heads as those of other models; between the two
+seams `before_latents` and `after_latent` is what all heads share.
+
+A value is smaller than a key; torch's fused kernels want both of one size, so values are padded
+with zeros and what comes of those is dropped.
+
+Shapes: B batch, S sequence, D hidden, H heads, E size of a query or key of one head, V of a value,
+T of what turns, L of a latent.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.config.latent_attention import LatentAttention as LatentConfig
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.replaceable import CoreAttention
+from drumline_trainer.models.rotary import Rotary, rotate, rotate_neighbours
+
+_EPSILON = 1e-6
+"""Of the latents' norms, whatever the model's."""
+
+
+class LatentAttention(nn.Module):
+    """Causal self-attention."""
+
+    def __init__(self, config: ModelConfig, latent: LatentConfig) -> None:
+        super().__init__()
+        hidden, self.head_size = config.hidden_size, config.features_per_head
+        self.turned, self.value_size = latent.turned_size, latent.value_size
+        self.unturned = self.head_size - self.turned
+        self.latent_size = latent.key_value_rank
+        self.interleaved = latent.interleaved
+        self.before_latents, self.after_latent = nn.Identity(), nn.Identity()
+        self.query_latent, self.query_latent_norm = (
+            (None, nn.Identity())
+            if latent.query_rank is None
+            else (
+                nn.Linear(hidden, latent.query_rank, bias=False),
+                nn.RMSNorm(latent.query_rank, eps=_EPSILON),
+            )
+        )
+        self.query = nn.Linear(
+            latent.query_rank or hidden, config.heads * self.head_size, bias=False
+        )
+        self.key_value_latent = nn.Linear(hidden, self.latent_size + self.turned, bias=False)
+        self.key_value_latent_norm = nn.RMSNorm(self.latent_size, eps=_EPSILON)
+        self.key_value = nn.Linear(
+            self.latent_size, config.heads * (self.unturned + self.value_size), bias=False
+        )
+        self.output = nn.Linear(config.heads * self.value_size, hidden, bias=False)
+        self.core_attention = CoreAttention(causal=True, scale=config.score_scale)
+
+    def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
+        """CoreAttention to this and earlier positions, of the same document."""
+        shared_BSD = self.before_latents(x_BSD)
+        q_BSHE = self._split_heads(self.query(self._of_queries(x_BSD, shared_BSD)))
+        rest, turned = q_BSHE.transpose(1, 2).split((self.unturned, self.turned), dim=-1)
+        q_BHSE = torch.cat((rest, self._rotate(turned, rotary)), dim=-1)
+
+        made_BSL = self.after_latent(self.key_value_latent(shared_BSD))
+        latent_BSL, turned_BST = made_BSL.split((self.latent_size, self.turned), dim=-1)
+        heads_BHS = self._split_heads(
+            self.key_value(self.key_value_latent_norm(latent_BSL)),
+            size=self.unturned + self.value_size,
+        ).transpose(1, 2)
+        rest, v_BHSV = heads_BHS.split((self.unturned, self.value_size), dim=-1)
+        of_all = self._rotate(turned_BST.unsqueeze(1), rotary)
+        k_BHSE = torch.cat((rest, of_all.expand(-1, rest.shape[1], -1, -1)), dim=-1)
+
+        v_BHSE = F.pad(v_BHSV, (0, self.head_size - self.value_size))
+        out_BHSE = self.core_attention(q_BHSE, k_BHSE, v_BHSE, documents)
+        return self.output(out_BHSE[..., : self.value_size].transpose(1, 2).flatten(-2))
+
+    @property
+    def heads_of_latents(self) -> tuple[nn.Module, ...]:
+        """The layers whose input is a latent."""
+        return (self.key_value,) if self.query_latent is None else (self.query, self.key_value)
+
+    def _of_queries(self, x_BSD: Tensor, shared_BSD: Tensor) -> Tensor:
+        """What the queries are made of."""
+        if self.query_latent is None:
+            return x_BSD
+        return self.query_latent_norm(self.after_latent(self.query_latent(shared_BSD)))
+
+    def _rotate(self, x_BHST: Tensor, rotary: Rotary) -> Tensor:
+        turn = rotate_neighbours if self.interleaved else rotate
+        return turn(x_BHST, (rotary[0], rotary[1]))
+
+    def _split_heads(self, x_BSD: Tensor, *, size: int | None = None) -> Tensor:
+        return x_BSD.unflatten(-1, (-1, size or self.head_size))  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - partly untyped in torch
