@@ -46,7 +46,7 @@ CASES = [
     case("fsdp", pipeline="zbv", model="tied"),
     case("fsdp", tensor=2, pipeline="1f1b"),
     case("zero1", context=2),
-    case("fsdp", expert=2, tensor=2, model="mixture"),
+    case("fsdp", expert=2, tensor=2, model="deepseek"),
 ]
 
 

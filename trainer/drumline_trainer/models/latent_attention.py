@@ -64,20 +64,24 @@ class LatentAttention(nn.Module):
         """CoreAttention to this and earlier positions, of the same document."""
         shared_BSD = self.before_latents(x_BSD)
         q_BSHE = self._split_heads(self.query(self._of_queries(x_BSD, shared_BSD)))
-        rest, turned = q_BSHE.transpose(1, 2).split((self.unturned, self.turned), dim=-1)
-        q_BHSE = torch.cat((rest, self._rotate(turned, rotary)), dim=-1)
+        q_BHSE, kept = q_BSHE.transpose(1, 2), self.unturned
+        turned = self._rotate(q_BHSE[..., kept:], rotary)
+        q_BHSE = torch.cat((q_BHSE[..., :kept], turned), dim=-1)
 
         made_BSL = self.after_latent(self.key_value_latent(shared_BSD))
-        latent_BSL, turned_BST = made_BSL.split((self.latent_size, self.turned), dim=-1)
+        latent_BSL, turned_BST = (
+            made_BSL[..., : self.latent_size],
+            made_BSL[..., self.latent_size :],
+        )
         heads_BHS = self._split_heads(
             self.key_value(self.key_value_latent_norm(latent_BSL)),
-            size=self.unturned + self.value_size,
+            size=kept + self.value_size,
         ).transpose(1, 2)
-        rest, v_BHSV = heads_BHS.split((self.unturned, self.value_size), dim=-1)
         of_all = self._rotate(turned_BST.unsqueeze(1), rotary)
-        k_BHSE = torch.cat((rest, of_all.expand(-1, rest.shape[1], -1, -1)), dim=-1)
+        of_all = of_all.expand(-1, heads_BHS.shape[1], -1, -1)
+        k_BHSE = torch.cat((heads_BHS[..., :kept], of_all), dim=-1)
 
-        v_BHSE = F.pad(v_BHSV, (0, self.head_size - self.value_size))
+        v_BHSE = F.pad(heads_BHS[..., kept:], (0, self.head_size - self.value_size))
         out_BHSE = self.core_attention(q_BHSE, k_BHSE, v_BHSE, documents)
         return self.output(out_BHSE[..., : self.value_size].transpose(1, 2).flatten(-2))
 

@@ -20,6 +20,7 @@ import math
 from dataclasses import dataclass
 
 from drumline_trainer.config import Family, Recompute
+from drumline_trainer.config.latent_attention import LatentAttention
 from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.shapes.attention import scores_computed
 from drumline_trainer.shapes.flops import norms_of_layer
@@ -63,6 +64,8 @@ def layer_kept(setup: TrainingSetup) -> Kept:
 def _attention(setup: TrainingSetup) -> float:
     """Queries, keys, values, the result; the logarithm of the sum, or the scores."""
     model, tokens = setup.model, setup.tokens
+    if model.latent_attention is not None:
+        return _latent_attention(setup, model.latent_attention)
     head = model.features_per_head
     kept = setup.width * tokens * head * 2.0 * (model.heads + model.kv_heads)
     if setup.software.fused_attention:
@@ -75,6 +78,19 @@ def _attention(setup: TrainingSetup) -> float:
     pairs = tokens * setup.sequence_length * model.heads
     # softmax's result; with dropout what it left, and its mask
     return kept + pairs * (2.0 * setup.width + 1.0 if model.dropout else setup.width)
+
+
+def _latent_attention(setup: TrainingSetup, latent: LatentAttention) -> float:
+    """Latents and their norms on all tensor ranks; queries, keys, padded values, the result."""
+    model, tokens = setup.model, setup.tokens
+    of_queries = latent.query_rank or 0
+    made = of_queries + latent.key_value_rank + latent.turned_size
+    again = 0.0 if setup.software.fused_norms else 4.0 * (of_queries + latent.key_value_rank)
+    norms = 2 if of_queries else 1
+    shared = setup.width * (made + of_queries + latent.key_value_rank) + 4.0 * norms + again
+    heads = model.heads * (4.0 * model.features_per_head + latent.value_size)
+    of_heads = setup.width * heads + 4.0 * model.heads
+    return tokens * (of_heads + shared * setup.layout.tensor)
 
 
 def _written_scores(setup: TrainingSetup) -> float:
@@ -125,21 +141,30 @@ def products_kept(setup: TrainingSetup) -> float:
         active = model.experts_per_token + model.shared_experts
         wide = active * (2 * model.features_per_expert + model.hidden_size * tensor)
     attention = 2.0 * (model.heads + model.kv_heads) * head
+    latent = model.latent_attention
+    if latent is not None:  # queries, keys and values without what turns, the result; latents
+        attention = model.heads * (3.0 * head - latent.turned_size + latent.value_size)
+        made = (latent.query_rank or 0) + latent.key_value_rank + latent.turned_size
+        attention += made * tensor
     cut = width * tokens * (attention + wide) + 4.0 * tokens * model.heads
-    return cut / tensor + 2.0 * width * tokens * model.hidden_size
+    # what output gave and down, or the router
+    whole = model.hidden_size + (model.experts or model.hidden_size)
+    return cut / tensor + width * tokens * whole
 
 
-def layers_kept(setup: TrainingSetup, layers: int) -> float:
+def layers_kept(setup: TrainingSetup, layers: range) -> float:
     """What a stage's layers keep of one micro-batch from forward to backward."""
     match setup.recompute:
         case Recompute.NONE:
-            return layers * layer_kept(setup).total
+            return sum(count * layer_kept(kind).total for kind, count in setup.kinds(layers))
         case Recompute.SELECTIVE:
-            return layers * (layer_input(setup) + products_kept(setup))
+            products = sum(count * products_kept(kind) for kind, count in setup.kinds(layers))
+            return len(layers) * layer_input(setup) + products
         case Recompute.FULL:
-            return layers * layer_input(setup)
+            return len(layers) * layer_input(setup)
         case Recompute.BLOCKS:
-            return math.ceil(layers / run_length(setup, layers)) * layer_input(setup)
+            runs = math.ceil(len(layers) / run_length(setup, len(layers)))
+            return runs * layer_input(setup)
 
 
 def run_length(setup: TrainingSetup, layers: int) -> int:
@@ -147,8 +172,13 @@ def run_length(setup: TrainingSetup, layers: int) -> int:
     return setup.memory.recompute_every or max(1, math.isqrt(layers))
 
 
-def recompute_peak(setup: TrainingSetup, layers: int) -> float:
-    """What lives besides while a layer is computed again and goes backward."""
+def recompute_peak(setup: TrainingSetup, layers: range) -> float:
+    """What lives besides while the largest of a stage's layers is computed again."""
+    kinds = setup.kinds(layers)
+    return max((_recompute_peak(kind, len(layers)) for kind, _ in kinds), default=0.0)
+
+
+def _recompute_peak(setup: TrainingSetup, layers: int) -> float:
     match setup.recompute:
         case Recompute.NONE:
             return 0.0

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable, Iterator
 
 from drumline_trainer.config import Family, LoraConfig, ModelConfig
 from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.shapes.layer_kinds import kinds_among, layer_kinds
 
 PACKED_BYTES, DOUBLY_PACKED_BYTES = 4.5 / 8, 4.127 / 8
 """Of a weight in NF4 with its share of the scales (`adapters.four_bit`)."""
@@ -21,16 +23,11 @@ def projections(model: ModelConfig) -> dict[str, tuple[int, int]]:
     Experts are no projections: only what every token passes is.
     """
     hidden = model.hidden_size
-    query = model.heads * model.features_per_head
-    keys = model.kv_heads * model.features_per_head
     inner = model.ffn_size
     if model.experts:
         inner = model.shared_experts * model.features_per_expert
     sizes = {
-        "query": (hidden, query),
-        "key": (hidden, keys),
-        "value": (hidden, keys),
-        "output": (query, hidden),
+        **_of_attention(model),
         "up": (hidden, inner),
         "down": (inner, hidden),
     }
@@ -39,48 +36,82 @@ def projections(model: ModelConfig) -> dict[str, tuple[int, int]]:
     return {name: size for name, size in sizes.items() if min(size)}
 
 
+def _of_attention(model: ModelConfig) -> dict[str, tuple[int, int]]:
+    hidden, latent = model.hidden_size, model.latent_attention
+    query = model.heads * model.features_per_head
+    if latent is None:
+        keys = model.kv_heads * model.features_per_head
+        inputs = {"query": (hidden, query), "key": (hidden, keys), "value": (hidden, keys)}
+        return {**inputs, "output": (query, hidden)}
+    values, turned = model.heads * latent.value_size, model.heads * latent.turned_size
+    return {
+        "query_latent": (hidden, latent.query_rank or 0),
+        "query": (latent.query_rank or hidden, query),
+        "key_value_latent": (hidden, latent.key_value_rank + latent.turned_size),
+        "key_value": (latent.key_value_rank, query - turned + values),
+        "output": (values, hidden),
+    }
+
+
+_WHOLE = frozenset({"query_latent", "key_value_latent"})
+"""Not cut."""
 _ROW_CUT = frozenset({"output", "down"})
 """Cut by their inputs, as is the adapter's first matrix; the others and their second by outputs."""
 
 
-def adapted(model: ModelConfig, lora: LoraConfig) -> tuple[tuple[int, int], ...]:
-    """Those of them that get one."""
-    return tuple(size for name, size in projections(model).items() if name in lora.projections)
+def _adapted(
+    model: ModelConfig, lora: LoraConfig, *, tensor: int
+) -> Iterator[tuple[float, float, float]]:
+    """Of a rank: weights of each that gets one, and its inputs and outputs, as they are cut."""
+    for name, (inputs, outputs) in projections(model).items():
+        if name not in lora.projections:
+            continue
+        rows = outputs if name in _ROW_CUT or name in _WHOLE else outputs / tensor
+        columns = inputs / tensor if name in _ROW_CUT else inputs
+        yield rows * columns, columns, rows
 
 
 def layer_adapters(model: ModelConfig, lora: LoraConfig, *, tensor: int) -> float:
     """Weights of one layer's adapters on a rank: the matrix that is not cut is on all of them."""
-    total = 0.0
-    for name, (inputs, outputs) in projections(model).items():
-        if name in lora.projections:
-            cut, whole = (inputs, outputs) if name in _ROW_CUT else (outputs, inputs)
-            total += lora.rank * (whole + cut / tensor)
-    return total
+    each = _adapted(model, lora, tensor=tensor)
+    return lora.rank * sum(inputs + outputs for _, inputs, outputs in each)
 
 
 def trained_by_lora(setup: TrainingSetup) -> float:
     """Weights of the adapters on the fullest rank."""
     if setup.lora is None:
         return 0.0
-    each = layer_adapters(setup.model, setup.lora, tensor=setup.layout.tensor)
-    return each * _most_layers(setup)
+    lora, tensor = setup.lora, setup.layout.tensor
+    return _of_fullest(setup, lambda kind: layer_adapters(kind, lora, tensor=tensor))
 
 
 def packed_weights(setup: TrainingSetup) -> float:
     """Weights of the fullest rank that lie in 4 bits."""
     if setup.lora is None or setup.lora.base_bits == 16:
         return 0.0
-    each = sum(rows * columns for rows, columns in adapted(setup.model, setup.lora))
-    return each * _most_layers(setup) / setup.layout.tensor
+    return _of_fullest(setup, lambda kind: layer_packed(setup, kind))
+
+
+def layer_packed(setup: TrainingSetup, kind: ModelConfig) -> float:
+    """The same of a layer of this kind."""
+    if setup.lora is None or setup.lora.base_bits == 16:
+        return 0.0
+    each = _adapted(kind, setup.lora, tensor=setup.layout.tensor)
+    return sum(weights for weights, _, _ in each)
 
 
 def largest_packed(setup: TrainingSetup) -> float:
     """Weights of the largest product that is unpacked on a rank."""
     if setup.lora is None or setup.lora.base_bits == 16:
         return 0.0
-    sizes = [rows * columns for rows, columns in adapted(setup.model, setup.lora)]
-    return max(sizes, default=0) / setup.layout.tensor
+    lora, tensor = setup.lora, setup.layout.tensor
+    kinds = (kind for kind, _ in layer_kinds(setup.model))
+    each = (weights for kind in kinds for weights, _, _ in _adapted(kind, lora, tensor=tensor))
+    return max(each, default=0.0)
 
 
-def _most_layers(setup: TrainingSetup) -> int:
-    return max(len(own) for own in setup.stage_layers()) * setup.layout.stages_per_rank
+def _of_fullest(setup: TrainingSetup, each: Callable[[ModelConfig], float]) -> float:
+    """Of all layers of a rank, each of which has so many."""
+    stages = (kinds_among(setup.model, own) for own in setup.stage_layers())
+    most = max(sum(count * each(kind) for kind, count in kinds) for kinds in stages)
+    return most * setup.layout.stages_per_rank

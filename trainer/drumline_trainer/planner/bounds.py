@@ -36,7 +36,7 @@ class OuterBounds:
     layers: dict[Outer, tuple[float, float, float]] = field(
         default_factory=dict[Outer, tuple[float, float, float]]
     )
-    """Seconds of the three passes of a layer."""
+    """Seconds of the three passes of a layer, the least of all kinds of layers."""
     spans: dict[tuple[int, int, int], Spans] = field(
         default_factory=dict[tuple[int, int, int], Spans]
     )
@@ -51,7 +51,7 @@ class OuterBounds:
     def _of(self, outer: Outer) -> float | None:
         goal, cluster = self.goal, self.goal.cluster
         setup = outline(goal, outer)
-        layers, pipeline = goal.config.model.layers, outer.pipeline
+        pipeline = outer.pipeline
         least = goal.correction.least * _least_memory(setup, outer, ranks=cluster.gpus)
         if least > self.allowed:
             return None
@@ -60,10 +60,20 @@ class OuterBounds:
         if degrees not in self.spans:
             self.spans[degrees] = fabric(setup, cluster, goal.constants).inner
         spans = self.spans[degrees]
-        layer = with_host_copies(setup, layer_passes(setup, speeds, spans))
+        kinds = [
+            (with_host_copies(kind, layer_passes(kind, speeds, spans)), count)
+            for kind, count in setup.kinds()
+        ]
         head = head_passes(setup, speeds, spans)
-        self.layers[outer] = (layer.forward.total, layer.input.total, layer.weight.total)
-        work = layers * sum(self.layers[outer])
+        self.layers[outer] = (
+            min(layer.forward.total for layer, _ in kinds),
+            min(layer.input.total for layer, _ in kinds),
+            min(layer.weight.total for layer, _ in kinds),
+        )
+        work = sum(
+            count * (layer.forward.total + layer.input.total + layer.weight.total)
+            for layer, count in kinds
+        )
         work += head.forward.total + head.input.total + head.weight.total
         return setup.micro_batches * work / pipeline + goal.constants.step
 
@@ -173,5 +183,6 @@ def _least_memory(setup: TrainingSetup, outer: Outer, *, ranks: int) -> float:
     on_device = setup.memory.offload_activations is Offload.NONE
     if outer.recompute is not Recompute.BLOCKS and on_device:
         alive = min(setup.micro_batches, pipeline)
-        kept = alive * activations.layers_kept(setup, max(1, layers // pipeline - 1))
+        fewest = range(max(1, layers // pipeline - 1))
+        kept = alive * min(activations.layers_kept(kind, fewest) for kind, _ in setup.kinds())
     return kept + least_state(setup, ranks=ranks) + CONTEXT_BYTES

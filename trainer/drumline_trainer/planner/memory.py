@@ -28,11 +28,13 @@ from drumline_trainer.planner.adapter_weights import (
     PACKED_BYTES,
     UNPACKING_BYTES,
     largest_packed,
+    layer_packed,
     packed_weights,
     trained_by_lora,
 )
 from drumline_trainer.planner.schedules import in_flight
-from drumline_trainer.planner.setup import TrainingSetup, parameters
+from drumline_trainer.planner.setup import TrainingSetup, layer_parameters, parameters
+from drumline_trainer.shapes.layer_kinds import kinds_among, layer_kinds
 
 CONTEXT_BYTES = 0.75 * 2**30
 """Of a process on a GPU: the CUDA context, cuBLAS and its workspaces."""
@@ -120,22 +122,30 @@ def _full_places(setup: TrainingSetup) -> tuple[int, ...]:
         schedule=layout.schedule,
         stages_per_rank=layout.stages_per_rank,
     )
-    return _full_of_order(
-        order_alone, tuple(map(len, setup.stage_layers())), ranks_in_flight(setup)
-    )
+    kinds = tuple(_counted_kinds(setup, layers) for layers in setup.stage_layers())
+    return _full_of_order(order_alone, kinds, ranks_in_flight(setup))
+
+
+def _counted_kinds(setup: TrainingSetup, layers: range) -> tuple[int, ...]:
+    """How many of these layers are of each kind that the model has."""
+    counts = dict(kinds_among(setup.model, layers))
+    return tuple(counts.get(kind, 0) for kind, _ in layer_kinds(setup.model))
 
 
 @functools.lru_cache(maxsize=1024)
 def _full_of_order(
-    layout: Layout, sizes_of: tuple[int, ...], alive: tuple[tuple[int, ...], ...]
+    layout: Layout, kinds_of: tuple[tuple[int, ...], ...], alive: tuple[tuple[int, ...], ...]
 ) -> tuple[int, ...]:
-    """The same of a pipeline with so many layers a stage: all kinds of data parallelism ask it."""
+    """The same of a pipeline with so many layers of each kind a stage.
+
+    All kinds of data parallelism ask it.
+    """
     best: dict[tuple[object, ...], tuple[int, int]] = {}
     for place in range(layout.pipeline):
         stages = sorted(layout.stages_of(place))
-        sizes = tuple(sizes_of[stage] for stage in stages)
-        key = (sizes, stages[0] == 0, stages[-1] == layout.stages - 1)
-        held = sum(count * size for count, size in zip(alive[place], sizes, strict=True))
+        kinds = tuple(kinds_of[stage] for stage in stages)
+        key = (kinds, stages[0] == 0, stages[-1] == layout.stages - 1)
+        held = sum(count * sum(layers) for count, layers in zip(alive[place], kinds, strict=True))
         if key not in best or held > best[key][0]:
             best[key] = (held, place)
     return tuple(place for _, place in best.values())
@@ -162,7 +172,7 @@ def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
         setup.model,
         tensor=layout.tensor,
         expert=layout.expert,
-        layers=sum(len(partition[stage]) for stage in stages),
+        layers=tuple(partition[stage] for stage in stages),
         embeds=0 in stages,
         predicts=layout.stages - 1 in stages,
         tied_apart=layout.stages > 1,
@@ -175,20 +185,23 @@ def _weights_of(
     *,
     tensor: int,
     expert: int,
-    layers: int,
+    layers: tuple[range, ...],
     embeds: bool,
     predicts: bool,
     tied_apart: bool,
 ) -> tuple[float, float]:
-    """The same of so many layers, and of which ends of the model."""
+    """The same of these layers, and of which ends of the model."""
     parts = parameters(model)
-    cut = parts.layer - parts.layer_replicated
-    dense = layers * (cut / tensor + parts.layer_replicated)
+    dense = experts = 0.0
+    for stage in layers:
+        for kind, count in kinds_among(model, stage):
+            each = layer_parameters(kind).on_rank(tensor=tensor, expert=expert)
+            dense, experts = dense + count * each[0], experts + count * each[1]
     if embeds:
         dense += parts.embedding / tensor
     if predicts:
         dense += (parts.head + (parts.tied if tied_apart else 0)) / tensor
-    return dense, layers * parts.experts / (tensor * expert)
+    return dense, experts
 
 
 def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
@@ -283,7 +296,7 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
     if setup.layout.keeps_gathered:
         return setup.width * whole
     parts, tensor = parameters(setup.model), setup.layout.tensor
-    unit = parts.layer / tensor + parts.experts / (tensor * setup.layout.expert)
+    unit = _largest_layer(setup)
     if setup.shard_ranks == 1:
         if setup.precision is Precision.FP32:
             return 0.0
@@ -291,6 +304,16 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
         return setup.width * (unit if forgets else whole)
     ends = max(parts.embedding, parts.head + parts.tied) / tensor
     return setup.width * (2 * unit + ends) + 4 * max(unit, ends)
+
+
+def _largest_layer(setup: TrainingSetup) -> float:
+    """Weights of a rank's largest layer before they are sharded, but for packed ones."""
+    layout = setup.layout
+    return max(
+        sum(layer_parameters(kind).on_rank(tensor=layout.tensor, expert=layout.expert))
+        - layer_packed(setup, kind)
+        for kind, _ in layer_kinds(setup.model)
+    )
 
 
 def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
@@ -324,11 +347,9 @@ def _gathered_frozen(setup: TrainingSetup, unpacked: float) -> float:
     if setup.layout.keeps_gathered:
         return setup.width * unpacked
     parts, tensor = parameters(setup.model), setup.layout.tensor
-    layers = max(1, max(len(own) for own in setup.stage_layers()) * setup.layout.stages_per_rank)
-    unit = parts.layer / tensor + parts.experts / (tensor * setup.layout.expert)
-    unit -= packed_weights(setup) / layers
+    unit = _largest_layer(setup)
     ends = max(parts.embedding, parts.head + parts.tied) / tensor
-    return setup.width * (2 * max(0.0, unit) + ends)
+    return setup.width * (2 * unit + ends)
 
 
 def _foreign_state(setup: TrainingSetup, whole: float) -> list[Line]:
@@ -352,12 +373,11 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
     alive = ranks_in_flight(setup)[place]
     by_stage = list(zip(sorted(stages), alive, strict=True))
     kept = sum(
-        count * activations.layers_kept(setup, len(partition[stage])) for stage, count in by_stage
+        count * activations.layers_kept(setup, partition[stage]) for stage, count in by_stage
     )
-    most = max(len(partition[stage]) for stage in stages)
     note = f"recompute {setup.recompute}, {sum(alive)} micro-batch(es) in flight"
     if setup.memory.offload_activations is not Offload.NONE:
-        here = min(kept, _not_offloaded(setup, most))
+        here = min(kept, max(_not_offloaded(setup, partition[stage]) for stage in stages))
         note += f", {(kept - here) / 2**30:.1f} GiB of them on the host"
         kept = here
     ends = logits = 0.0
@@ -371,7 +391,7 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
         Line(name="activations", size=kept, note=note),
         Line(
             name="recomputed layer",
-            size=activations.recompute_peak(setup, most),
+            size=max(activations.recompute_peak(setup, partition[stage]) for stage in stages),
             note="while it goes backward",
         ),
         Line(name="embedding and head", size=ends, note="tokens, last norm, loss"),
@@ -379,16 +399,17 @@ def _activations(setup: TrainingSetup, place: int) -> list[Line]:
     ]
 
 
-def _not_offloaded(setup: TrainingSetup, layers: int) -> float:
+def _not_offloaded(setup: TrainingSetup, layers: range) -> float:
     """A group that is computed and two that are copied (`memory.offloaded_activations`).
 
     In a pipeline also the last two of the micro-batch before, which no pass waited for.
     """
     run = 1
     if setup.recompute is Recompute.BLOCKS:
-        run = activations.run_length(setup, layers)
+        run = activations.run_length(setup, len(layers))
     groups = 3 if setup.layout.pipeline == 1 else 5
-    return groups * activations.layers_kept(setup, run)
+    largest = max(activations.layers_kept(kind, range(run)) for kind, _ in setup.kinds(layers))
+    return groups * largest
 
 
 def _buffers(setup: TrainingSetup) -> float:

@@ -221,6 +221,11 @@ def _degrees(layout: Layout, host: RehearsalHost) -> Iterator[tuple[int, ...]]:
     return (degrees for degrees in product(*options) if math.prod(degrees[:5]) <= host.devices)
 
 
+def _fewest_layers(model: ModelConfig, layers: int) -> ModelConfig:
+    """So many, at most one of them dense where others are mixtures."""
+    return replace(model, layers=layers, dense_layers=min(model.dense_layers, 1))
+
+
 def _sliced(config: TrainerConfig, layout: Layout, degrees: tuple[int, ...]) -> TrainerConfig:
     tensor, context, pipeline, data, copies, expert = degrees
     written = config.parallelism
@@ -230,7 +235,7 @@ def _sliced(config: TrainerConfig, layout: Layout, degrees: tuple[int, ...]) -> 
     size = min(config.micro_batch_size or share, share)
     return replace(
         config,
-        model=replace(config.model, layers=max(2, pipeline * per_rank)),
+        model=_fewest_layers(config.model, max(2, pipeline * per_rank)),
         parallelism=ParallelismConfig(
             data_parallel=written.data_parallel,
             replicate=copies,
@@ -342,7 +347,7 @@ def _kept(setup: TrainingSetup) -> float:
         tables = setup.width * length * model.features_turned
     kept = 0.0
     for stage, alive in zip(sorted(layout.stages_of(0)), in_flight[0], strict=True):
-        kept += alive * activations.layers_kept(setup, len(partition[stage]))
+        kept += alive * activations.layers_kept(setup, partition[stage])
         if stage == 0:
             kept += alive * (activations.embedding_kept(setup) - tables)
         if stage == layout.stages - 1:

@@ -45,7 +45,7 @@ from drumline_trainer.planner.space import (
     sparing,
 )
 from drumline_trainer.planner.step_time import (
-    LayerAndHead,
+    LayersAndHead,
     PipelineOrder,
     StepTime,
     step_time,
@@ -186,8 +186,8 @@ class _Finder:
     """Whether what was refused last was refused for its memory."""
     held: dict[Scheduled, HeldActivations] = field(default_factory=dict[Scheduled, HeldActivations])
     """Activations of orders; all kinds of data parallelism hold the same."""
-    parts: dict[tuple[Outer, int], LayerAndHead] = field(
-        default_factory=dict[tuple[Outer, int], LayerAndHead]
+    parts: dict[tuple[Outer, int], LayersAndHead] = field(
+        default_factory=dict[tuple[Outer, int], LayersAndHead]
     )
     """By stages a rank; all orders of these have the same."""
     rests: dict[tuple[Outer, int, bool, DataParallel, int, bool], float] = field(

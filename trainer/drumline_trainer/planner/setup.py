@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from drumline_trainer.config import (
     DataParallel,
@@ -20,10 +20,11 @@ from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import micro_batch_count
 from drumline_trainer.shapes.flops import (
     expert_vectors,
-    matmul_weights,
+    latent_weights,
+    layer_weights,
     replicated_vectors,
-    weights,
 )
+from drumline_trainer.shapes.layer_kinds import kinds_among
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
 
 _FLASH_2 = 0.50
@@ -198,6 +199,15 @@ class TrainingSetup:
             case _:
                 return 1
 
+    def kinds(self, layers: range | None = None) -> tuple[tuple[TrainingSetup, int], ...]:
+        """As if all layers were of one kind, and how many of these layers are; None: of all."""
+        among = kinds_among(self.model, range(self.model.layers) if layers is None else layers)
+        return tuple((self.of_kind(model), count) for model, count in among)
+
+    def of_kind(self, model: ModelConfig) -> TrainingSetup:
+        """As if all layers were of this kind."""
+        return self if model is self.model else replace(self, model=model)
+
     def stage_layers(self) -> Partition:
         """The layers of each stage, as the trainer shares them out."""
         return stage_layers(self.model, self.layout.stages, self.sequence_length)
@@ -211,15 +221,38 @@ def stage_layers(model: ModelConfig, stages: int, sequence_length: int) -> Parti
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parameters:
-    """Weights of a model by where they are; all counts, no bytes."""
+class LayerParameters:
+    """Weights of a layer by where they are; all counts, no bytes."""
 
-    layer: int
-    """Of a layer, without experts."""
-    layer_replicated: int
-    """Of these, the ones that every tensor rank holds: norms, biases of rows, routers."""
+    dense: int
+    """Without experts."""
+    replicated: int
+    """Of these, the ones that every tensor rank holds: norms, biases of rows, routers, latents."""
     experts: int
-    """Of a layer's experts."""
+
+    def on_rank(self, *, tensor: int, expert: int) -> tuple[float, float]:
+        """Those of a rank of these axes before data parallelism: dense ones, and of experts."""
+        cut = (self.dense - self.replicated) / tensor
+        return cut + self.replicated, self.experts / (tensor * expert)
+
+
+@functools.lru_cache(maxsize=1024)
+def layer_parameters(model: ModelConfig) -> LayerParameters:
+    """Of a layer of a model whose layers are all alike."""
+    hidden = model.hidden_size
+    experts = 3 * hidden * model.features_per_expert * model.experts + expert_vectors(model)
+    replicated = 6 * hidden
+    if model.family is Family.LLAMA:
+        router = hidden * model.experts
+        replicated = replicated_vectors(model) + latent_weights(model) + router
+    dense = layer_weights(model) - experts
+    return LayerParameters(dense=dense, replicated=replicated, experts=experts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameters:
+    """Weights of a model outside of its layers."""
+
     embedding: int
     """Of the first stage: word and learned position vectors, or patches."""
     head: int
@@ -230,12 +263,9 @@ class Parameters:
 
 @functools.lru_cache(maxsize=1024)
 def parameters(model: ModelConfig) -> Parameters:
-    """How the model's weights lie; their sum is `shapes.flops.weights`."""
+    """With those of all layers they are `shapes.flops.weights`."""
     hidden = model.hidden_size
     gpt = model.family is not Family.LLAMA
-    experts = 3 * hidden * model.features_per_expert * model.experts + expert_vectors(model)
-    vectors = 6 * hidden if gpt else replicated_vectors(model)
-    router = hidden * model.experts
     words = model.vocab_size * hidden
     if model.family is Family.VIT:
         embedding = hidden * (model.channels * model.patch_size**2 + 1 + model.patches)
@@ -246,21 +276,8 @@ def parameters(model: ModelConfig) -> Parameters:
         head = 0 if model.tied_embeddings else words
         tied = words if model.tied_embeddings else 0
     final = 2 * hidden if gpt else hidden
-    whole = weights(model) - embedding - head - final
-    layer = whole // model.layers
     return Parameters(
-        layer=layer - experts,
-        layer_replicated=vectors + router,
-        experts=experts,
         embedding=embedding,
         head=head + final,
         tied=tied,
     )
-
-
-@functools.lru_cache(maxsize=1024)
-def layer_products(model: ModelConfig) -> float:
-    """Weights of the products that one token takes part in, of one layer."""
-    vision = model.family is Family.VIT
-    rows = model.channels * model.patch_size**2 if vision else model.vocab_size
-    return (matmul_weights(model) - rows * model.hidden_size) / model.layers

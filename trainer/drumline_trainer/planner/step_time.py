@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from drumline_trainer.config import DataParallel, Offload, OptimizerKind
+from drumline_trainer.config import DataParallel, ModelConfig, Offload, OptimizerKind
 from drumline_trainer.contract import StepPart
 from drumline_trainer.planner.adapter_weights import trained_by_lora
 from drumline_trainer.planner.constants import CALIBRATED, Constants
@@ -23,7 +23,7 @@ from drumline_trainer.planner.memory import largest_rank
 from drumline_trainer.planner.network import Span
 from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
 from drumline_trainer.planner.schedules import Pass
-from drumline_trainer.planner.setup import TrainingSetup, parameters
+from drumline_trainer.planner.setup import TrainingSetup, layer_parameters
 from drumline_trainer.planner.work import (
     NOTHING,
     Passes,
@@ -35,6 +35,7 @@ from drumline_trainer.planner.work import (
     with_host_copies,
 )
 from drumline_trainer.shapes.flops import flops_per_token
+from drumline_trainer.shapes.layer_kinds import kinds_among
 
 
 class StepBottleneck(StrEnum):
@@ -144,35 +145,42 @@ def stage_passes(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> list[Pas
     return _passes_of(setup, axes, parts, range(setup.layout.stages))
 
 
-LayerAndHead = tuple[Passes, Passes]
-"""A layer and the head, without what data parallelism does for them."""
+LayersAndHead = tuple[tuple[Passes, ...], Passes]
+"""A layer of each kind and the head, without what data parallelism does for them."""
 
 
-def _parts_of(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> LayerAndHead:
-    return layer_passes(setup, speeds, axes.inner), head_passes(setup, speeds, axes.inner)
+def _parts_of(setup: TrainingSetup, axes: Fabric, speeds: Speeds) -> LayersAndHead:
+    layers = (layer_passes(kind, speeds, axes.inner) for kind, _ in setup.kinds())
+    return tuple(layers), head_passes(setup, speeds, axes.inner)
 
 
 def _passes_of(
-    setup: TrainingSetup, axes: Fabric, parts: LayerAndHead, stages: Iterable[int]
+    setup: TrainingSetup, axes: Fabric, parts: LayersAndHead, stages: Iterable[int]
 ) -> list[Passes]:
     """The same of these stages."""
-    layer, head = parts
-    if setup.sharded and setup.shard_ranks > 1:
-        layer = _gathered(setup, layer, axes)
-    layer = with_host_copies(setup, layer)
+    each, head = parts
+    kinds = [kind for kind, _ in setup.kinds()]
+    passes: list[tuple[ModelConfig, Passes]] = []
+    for kind, layer in zip(kinds, each, strict=True):
+        sharded = setup.sharded and setup.shard_ranks > 1
+        gathered = _gathered(kind, layer, axes) if sharded else layer
+        passes.append((kind.model, with_host_copies(kind, gathered)))
     message = _stage_message(setup, axes.stages)
     received = PassSeconds(stages=message)
     layers = setup.stage_layers()
     last = len(layers) - 1
-    made: dict[tuple[int, bool, bool], Passes] = {}
+    made: dict[tuple[tuple[int, ...], bool, bool], Passes] = {}
     result: list[Passes] = []
     for stage in stages:
-        count = len(layers[stage])
-        key = (count, stage == 0, stage == last)
+        own = dict(kinds_among(setup.model, layers[stage]))
+        counts = tuple(own.get(model, 0) for model, _ in passes)
+        key = (counts, stage == 0, stage == last)
         if key not in made:
-            forward = NOTHING.plus(layer.forward, count=count)
-            back = NOTHING.plus(layer.input, count=count)
-            weight = NOTHING.plus(layer.weight, count=count)
+            forward = back = weight = NOTHING
+            for count, (_, layer) in zip(counts, passes, strict=True):
+                forward = forward.plus(layer.forward, count=count)
+                back = back.plus(layer.input, count=count)
+                weight = weight.plus(layer.weight, count=count)
             if stage == last:
                 forward, back = forward.plus(head.forward), back.plus(head.input)
                 weight = weight.plus(head.weight)
@@ -195,8 +203,7 @@ def _backward(passes: Iterable[Passes]) -> float:
 
 def _gathered(setup: TrainingSetup, layer: Passes, axes: Fabric) -> Passes:
     """With what of gathering a layer's weights the layer before does not hide."""
-    parts = parameters(setup.model)
-    size = setup.width * parts.layer / setup.layout.tensor
+    size = setup.width * layer_parameters(setup.model).dense / setup.layout.tensor
     gather = axes.shard.all_gather(size)
     forward = max(0.0, gather - layer.forward.total)
     back = 0.0 if setup.layout.keeps_gathered else gather
@@ -222,7 +229,7 @@ class PipelineOrder:
     """The passes of a step without any message of data parallelism, in their order."""
 
     setup: TrainingSetup
-    parts: LayerAndHead
+    parts: LayersAndHead
     stages: tuple[Passes, ...]
     cluster: GpuCluster
     constants: Constants
@@ -234,7 +241,7 @@ class PipelineOrder:
         cluster: GpuCluster,
         *,
         constants: Constants,
-        parts: LayerAndHead | None = None,
+        parts: LayersAndHead | None = None,
     ) -> PipelineOrder:
         """Of any kind of data parallelism; `parts` where they are known of another order."""
         layout = replace(setup.layout, data_parallel=DataParallel.DDP, shard=1)

@@ -17,8 +17,8 @@ from drumline_trainer.planner.adapter_weights import layer_adapters
 from drumline_trainer.planner.constants import Constants
 from drumline_trainer.planner.hardware import GpuModel
 from drumline_trainer.planner.network import Span
-from drumline_trainer.planner.setup import TrainingSetup, layer_products
-from drumline_trainer.shapes.flops import seen_positions
+from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.shapes.flops import latent_weights, layer_products, seen_positions
 
 HOST_BANDWIDTH = 20e9
 """Bytes per second between a GPU and its host's memory, while the other GPUs of the host copy too:
@@ -140,9 +140,9 @@ class Speeds:
 
 
 def layer_passes(setup: TrainingSetup, speeds: Speeds, spans: Spans) -> Passes:
-    """A layer's passes over one micro-batch."""
+    """A layer's passes over one micro-batch, where all layers are alike."""
     tensor = setup.layout.tensor
-    weights = layer_products(setup.model)
+    weights = layer_products(setup.model) + (tensor - 1) * latent_weights(setup.model)
     products = 2.0 * setup.tokens * weights / tensor / _speed(setup, speeds)
     attention = _attention_seconds(setup, speeds)
     kept = layer_kept(setup).total
@@ -192,7 +192,7 @@ def with_host_copies(setup: TrainingSetup, layer: Passes) -> Passes:
     run = 1
     if setup.recompute is Recompute.BLOCKS:
         run = run_length(setup, max(1, setup.model.layers // setup.layout.stages))
-    size = layers_kept(setup, run) / run
+    size = layers_kept(setup, range(run)) / run
     copying = size / host_bandwidth(setup.memory.offload_activations)
     out = max(0.0, copying - layer.forward.total)
     back = max(0.0, copying - layer.input.total - layer.weight.total)
@@ -241,7 +241,8 @@ def _speed(setup: TrainingSetup, speeds: Speeds) -> float:
 def _attention_seconds(setup: TrainingSetup, speeds: Speeds) -> float:
     """Scores and values, forward."""
     model = setup.model
-    size = model.heads * model.features_per_head / setup.layout.tensor
+    padded = model.features_per_head  # values too, where they are smaller
+    size = model.heads * padded / setup.layout.tensor
     seen = seen_positions(model, sequence_length=setup.sequence_length) / model.layers
     flops = 4.0 * setup.tokens * seen * size
     if not setup.software.fused_attention:

@@ -187,7 +187,7 @@ def korthikanti_activations() -> list[tuple[str, float, float]]:
                     )[0]
                 )
             each = of.setup.model.layers // layout.stages
-            size = alive * activations.layers_kept(of.setup, each)
+            size = alive * activations.layers_kept(of.setup, range(each))
             # and the embedding's dropout of every micro-batch in flight, as the paper counts it
             size += layout.pipeline * of.setup.own_tokens * of.setup.model.hidden_size
             rows.append((of.name, float(row[column]), size / GIB))

@@ -20,6 +20,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 
 from drumline_trainer.config import Family, MemoryConfig, ModelConfig, Precision, Recompute
+from drumline_trainer.config.latent_attention import LatentAttention
 from drumline_trainer.config.model import Activation, NormPlacement
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.memory import recompute as recompute_module
@@ -37,6 +38,16 @@ BASE: dict[str, Any] = {"layers": 4, "hidden_size": 128, "vocab_size": 512}
 MODELS = {
     "llama": ModelConfig(**BASE, ffn_size=384, heads=8, kv_heads=8, tied_embeddings=False),
     "llama-grouped": ModelConfig(**BASE, ffn_size=256, heads=8, kv_heads=4),
+    "latent": ModelConfig(
+        **BASE,
+        ffn_size=256,
+        heads=8,
+        kv_heads=8,
+        head_size=20,
+        latent_attention=LatentAttention(
+            query_rank=24, key_value_rank=40, turned_size=8, value_size=16
+        ),
+    ),
     "gpt2": ModelConfig(**BASE, family=Family.GPT2, ffn_size=512, heads=8, kv_heads=8),
 }
 AXES = ((1, True), (2, True), (2, False), (4, True))
@@ -111,11 +122,8 @@ def kept_by_autograd(
         return counter.size
 
 
-@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")
-@pytest.mark.parametrize(("name", "mode", "axis"), CASES)
-def test_saved_activations_are_predicted_to_two_percent(
-    name: str, mode: Recompute, axis: tuple[int, bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def watched_storages(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What selective recompute is going to keep."""
     stored: list[Any] = []
     made = recompute_module.create_selective_checkpoint_contexts
 
@@ -125,6 +133,15 @@ def test_saved_activations_are_predicted_to_two_percent(
         return keep, reuse
 
     monkeypatch.setattr(recompute_module, "create_selective_checkpoint_contexts", watched)
+    return stored
+
+
+@pytest.mark.filterwarnings("ignore:A saved_tensors_hooks context:FutureWarning")
+@pytest.mark.parametrize(("name", "mode", "axis"), CASES)
+def test_saved_activations_are_predicted_to_two_percent(
+    name: str, mode: Recompute, axis: tuple[int, bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = watched_storages(monkeypatch)
     ranks, by_position = axis
     model = MODELS[name]
     counted = kept_by_autograd(model, mode, ranks, by_position=by_position, stored=stored)
@@ -141,11 +158,11 @@ def test_saved_activations_are_predicted_to_two_percent(
     )
     predicted = (
         activations.embedding_kept(setup)
-        + activations.layers_kept(setup, model.layers)
+        + activations.layers_kept(setup, range(model.layers))
         + activations.head_kept(setup)
     )
     # rotary tables are kept by recompute itself, not by autograd: a constant of the sequence
-    tables = 4 * LENGTH * model.features_per_head if model.family is Family.LLAMA else 0
+    tables = 4 * LENGTH * model.features_turned if model.family is Family.LLAMA else 0
     if mode is not Recompute.NONE:
         predicted -= tables
     assert predicted == pytest.approx(counted, rel=0.02)
@@ -181,7 +198,7 @@ def test_soft_caps_are_billed_for_the_scores_they_keep(window: int | None) -> No
     kept = kept_by_autograd(model, Recompute.NONE, 1, by_position=False, stored=[], length=length)
     predicted = (
         activations.embedding_kept(setup)
-        + activations.layers_kept(setup, model.layers)
+        + activations.layers_kept(setup, range(model.layers))
         + activations.head_kept(setup)
     )
     assert predicted == pytest.approx(kept, rel=0.05)

@@ -18,7 +18,7 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.memory import memory_bill, rank_parameters
-from drumline_trainer.planner.setup import TrainingSetup, parameters
+from drumline_trainer.planner.setup import TrainingSetup, layer_parameters, parameters
 from drumline_trainer.shapes.flops import weights
 
 from .clusters import SMALL, setup
@@ -36,8 +36,8 @@ def memory_total(of: TrainingSetup) -> float:
 @pytest.mark.parametrize("preset", MODEL_PRESETS)
 def test_the_parts_of_a_model_are_the_whole(preset: str) -> None:
     model = MODEL_PRESETS[preset]
-    parts = parameters(model)
-    whole = model.layers * (parts.layer + parts.experts) + parts.embedding + parts.head
+    parts, layer = parameters(model), layer_parameters(model)
+    whole = model.layers * (layer.dense + layer.experts) + parts.embedding + parts.head
     assert whole == weights(model)
 
 
