@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.latent_attention import LatentAttention as LatentConfig
+from drumline_trainer.config.latent_attention import LatentAttention
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.replaceable import CoreAttention
 from drumline_trainer.models.rotary import Rotary, rotate, rotate_neighbours
@@ -30,10 +30,10 @@ _EPSILON = 1e-6
 """Of the latents' norms, whatever the model's."""
 
 
-class LatentAttention(nn.Module):
+class MultiHeadLatentAttention(nn.Module):
     """Causal self-attention."""
 
-    def __init__(self, config: ModelConfig, latent: LatentConfig) -> None:
+    def __init__(self, config: ModelConfig, latent: LatentAttention) -> None:
         super().__init__()
         hidden, self.head_size = config.hidden_size, config.features_per_head
         self.turned, self.value_size = latent.turned_size, latent.value_size

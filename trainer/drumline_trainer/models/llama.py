@@ -23,7 +23,7 @@ from drumline_trainer.config.rope import RopeScalingKind
 from drumline_trainer.models.decoder import Decoder
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward
-from drumline_trainer.models.latent_attention import LatentAttention
+from drumline_trainer.models.latent_attention import MultiHeadLatentAttention
 from drumline_trainer.models.mixture import MixtureOfExperts
 from drumline_trainer.models.replaceable import AttentionSinks, CoreAttention
 from drumline_trainer.models.rotary import Rotary, rotary_tables, rotate
@@ -94,7 +94,7 @@ class LlamaLayer(nn.Module):
         self.attention = (
             LlamaAttention(config, layer)
             if config.latent_attention is None
-            else LatentAttention(config, config.latent_attention)
+            else MultiHeadLatentAttention(config, config.latent_attention)
         )
         self.feed_forward = (
             MixtureOfExperts(config)

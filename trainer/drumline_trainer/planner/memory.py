@@ -15,7 +15,6 @@ from dataclasses import dataclass
 
 from drumline_trainer.config import (
     DataParallel,
-    ModelConfig,
     Offload,
     OptimizerKind,
     Precision,
@@ -28,12 +27,12 @@ from drumline_trainer.planner.adapter_weights import (
     PACKED_BYTES,
     UNPACKING_BYTES,
     largest_packed,
-    layer_packed,
     packed_weights,
     trained_by_lora,
 )
+from drumline_trainer.planner.rank_weights import largest_layer, rank_parameters
 from drumline_trainer.planner.schedules import in_flight
-from drumline_trainer.planner.setup import TrainingSetup, layer_parameters, parameters
+from drumline_trainer.planner.setup import TrainingSetup, parameters
 from drumline_trainer.shapes.layer_kinds import kinds_among, layer_kinds
 
 CONTEXT_BYTES = 0.75 * 2**30
@@ -164,52 +163,6 @@ def ranks_in_flight(setup: TrainingSetup) -> tuple[tuple[int, ...], ...]:
     )
 
 
-def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
-    """Weights of the rank at this place of the pipeline before they are sharded; of experts."""
-    layout, partition = setup.layout, setup.stage_layers()
-    stages = layout.stages_of(place)
-    return _weights_of(
-        setup.model,
-        tensor=layout.tensor,
-        expert=layout.expert,
-        layers=tuple(partition[stage] for stage in stages),
-        embeds=0 in stages,
-        predicts=layout.stages - 1 in stages,
-        tied_apart=layout.stages > 1,
-    )
-
-
-@functools.lru_cache(maxsize=1024)
-def _weights_of(
-    model: ModelConfig,
-    *,
-    tensor: int,
-    expert: int,
-    layers: tuple[range, ...],
-    embeds: bool,
-    predicts: bool,
-    tied_apart: bool,
-) -> tuple[float, float]:
-    """The same of these layers, and of which ends of the model."""
-    parts = parameters(model)
-    dense = experts = 0.0
-    for stage in layers:
-        for kind, count in kinds_among(model, stage):
-            each = layer_parameters(kind).on_rank(tensor=tensor, expert=expert)
-            dense, experts = dense + count * each[0], experts + count * each[1]
-    if embeds:
-        dense += parts.embedding / tensor
-    if predicts:
-        dense += (parts.head + (parts.tied if tied_apart else 0)) / tensor
-    return dense, experts
-
-
-def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
-    """Weights of the rank with most of them: at one of the two ends of the pipeline."""
-    ends = {0, setup.layout.pipeline - 1}
-    return max((rank_parameters(setup, place) for place in ends), key=sum)
-
-
 def rank_lines(
     setup: TrainingSetup, place: int, held: Sequence[Line] | None = None
 ) -> tuple[Line, ...]:
@@ -296,7 +249,7 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
     if setup.layout.keeps_gathered:
         return setup.width * whole
     parts, tensor = parameters(setup.model), setup.layout.tensor
-    unit = _largest_layer(setup)
+    unit = largest_layer(setup)
     if setup.shard_ranks == 1:
         if setup.precision is Precision.FP32:
             return 0.0
@@ -304,16 +257,6 @@ def _gathered(setup: TrainingSetup, whole: float) -> float:
         return setup.width * (unit if forgets else whole)
     ends = max(parts.embedding, parts.head + parts.tied) / tensor
     return setup.width * (2 * unit + ends) + 4 * max(unit, ends)
-
-
-def _largest_layer(setup: TrainingSetup) -> float:
-    """Weights of a rank's largest layer before they are sharded, but for packed ones."""
-    layout = setup.layout
-    return max(
-        sum(layer_parameters(kind).on_rank(tensor=layout.tensor, expert=layout.expert))
-        - layer_packed(setup, kind)
-        for kind, _ in layer_kinds(setup.model)
-    )
 
 
 def _lora_state(setup: TrainingSetup, whole: float) -> list[Line]:
@@ -347,7 +290,7 @@ def _gathered_frozen(setup: TrainingSetup, unpacked: float) -> float:
     if setup.layout.keeps_gathered:
         return setup.width * unpacked
     parts, tensor = parameters(setup.model), setup.layout.tensor
-    unit = _largest_layer(setup)
+    unit = largest_layer(setup)
     ends = max(parts.embedding, parts.head + parts.tied) / tensor
     return setup.width * (2 * unit + ends)
 

@@ -19,8 +19,8 @@ from drumline_trainer.planner.adapter_weights import trained_by_lora
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.fabric import Fabric, fabric
 from drumline_trainer.planner.hardware import GpuCluster
-from drumline_trainer.planner.memory import largest_rank
 from drumline_trainer.planner.network import Span
+from drumline_trainer.planner.rank_weights import largest_rank
 from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
 from drumline_trainer.planner.schedules import Pass
 from drumline_trainer.planner.setup import TrainingSetup, layer_parameters

@@ -28,7 +28,8 @@ from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.planner import activations
 from drumline_trainer.planner.adapter_weights import trained_by_lora
-from drumline_trainer.planner.memory import memory_bill, rank_parameters
+from drumline_trainer.planner.memory import memory_bill
+from drumline_trainer.planner.rank_weights import rank_parameters
 from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.step_time import StepBottleneck, step_time
 from drumline_trainer.shapes.flops import flops_per_token, matmul_weights, weights

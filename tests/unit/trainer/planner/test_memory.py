@@ -17,7 +17,8 @@ from drumline_trainer.config import (
     Recompute,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.planner.memory import memory_bill, rank_parameters
+from drumline_trainer.planner.memory import memory_bill
+from drumline_trainer.planner.rank_weights import rank_parameters
 from drumline_trainer.planner.setup import TrainingSetup, layer_parameters, parameters
 from drumline_trainer.shapes.flops import weights
 

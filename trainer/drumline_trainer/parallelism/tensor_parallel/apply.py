@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.models.latent_attention import LatentAttention
+from drumline_trainer.models.latent_attention import MultiHeadLatentAttention
 from drumline_trainer.models.mixture import Experts, MixtureOfExperts
 from drumline_trainer.models.replaceable import AttentionSinks, Positions
 from drumline_trainer.parallelism.tensor_parallel.layers import (
@@ -139,7 +139,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
         name = path.rpartition(".")[2]
         if name in _BLOCKS:
             module.register_forward_pre_hook(partial(_enter, region=region))
-        if isinstance(module, LatentAttention):
+        if isinstance(module, MultiHeadLatentAttention):
             _mark_latents(module, region)
         if isinstance(module, MixtureOfExperts):
             module.router.register_forward_pre_hook(partial(_before, region.alike))
@@ -154,7 +154,7 @@ def _mark_borders(model: nn.Module, region: Region) -> None:
             module.register_forward_hook(partial(_after, region.own))
 
 
-def _mark_latents(attention: LatentAttention, region: Region) -> None:
+def _mark_latents(attention: MultiHeadLatentAttention, region: Region) -> None:
     """Latents are made alike on all ranks, of which each makes its own heads: as of a router.
 
     At the seams, as the layers between them may still be replaced.
