@@ -323,6 +323,39 @@ def test_a_free_node_is_kept_from_the_autoscaler_while_a_victim_on_another_one_s
     assert autoscaler.added == 2
 
 
+def test_of_placeholders_that_a_quota_lets_in_in_part_none_stays_and_the_job_says_why(
+    grow: Grow,
+) -> None:
+    growing = grow()
+    site, autoscaler = growing.site, growing.autoscaler
+    name = f"quota-{site.namespace}"
+    site.kube.create(
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"hard": {"requests.nvidia.com/gpu": "8"}},
+        }
+    )
+    try:
+        site.kube.wait("resourcequotas", name, NAMESPACE, is_enforced)
+        site.submit("gang", nodes=2, gpusPerNode=8)
+
+        def says_why(job: Json | None) -> bool:
+            message = (job or {}).get("status", {}).get("message", "")
+            return gave_up(job) and "its placeholders are refused" in message and name in message
+
+        site.wait("gang", says_why)
+        autoscaler.wait_placeholders(0)
+        assert autoscaler.advance(SCALE_UP_SECONDS) == 0
+    finally:
+        site.kube.delete("resourcequotas", name, NAMESPACE)
+
+
+def is_enforced(quota: Json | None) -> bool:
+    return bool((quota or {}).get("status", {}).get("hard"))
+
+
 def test_a_new_leader_goes_on_with_what_was_asked(grow: Grow, operator: OperatorProcess) -> None:
     growing = grow()
     site, autoscaler = growing.site, growing.autoscaler
