@@ -60,6 +60,8 @@ class Execution:
     save_seconds: float = 30.0
     """From the notice until a preempted job is gone, its work saved; 0: it is killed and loses its
     work since the last periodic checkpoint."""
+    leave_seconds: float = 0.0
+    """From the notice until a job that is killed is gone: its pods end, and that is seen."""
     checkpoint_seconds: float = 1800.0
     """Between periodic checkpoints: the most that a failed node costs."""
     restart_seconds: float = 60.0

@@ -58,7 +58,8 @@ policy:
   surplus: true
   preemptionLimit: {times: 2, windowSeconds: 900}
   moves: {gangs: 2, gpuSeconds: 100}
-execution: {saveSeconds: 1, checkpointSeconds: 2, restartSeconds: 3, periodSeconds: 4}
+execution:
+  {saveSeconds: 1, leaveSeconds: 5, checkpointSeconds: 2, restartSeconds: 3, periodSeconds: 4}
 outages:
   - {node: h100-0001, atSeconds: 5, seconds: 6}
 """
@@ -107,7 +108,11 @@ def test_everything_a_file_can_say() -> None:
         moves=MoveBudget(gangs=2, gpu_seconds=100),
     )
     assert setup.execution == Execution(
-        save_seconds=1, checkpoint_seconds=2, restart_seconds=3, period_seconds=4
+        save_seconds=1,
+        leave_seconds=5,
+        checkpoint_seconds=2,
+        restart_seconds=3,
+        period_seconds=4,
     )
     assert setup.outages == (Outage(node="h100-0001", at=5, seconds=6),)
 
@@ -128,8 +133,8 @@ def test_everything_a_file_can_say() -> None:
         ("defaultQueue: q", "defaultQueue: r", "c.yaml, line 18, field defaultQueue: there is"),
         ("surplus: true", "surplus: 1", "c.yaml, line 23, field policy.surplus: must be true or"),
         ("moves: {gangs: 2, gpuSeconds: 100}", "moves: 1", "c.yaml, line 25, field policy.moves"),
-        ("checkpointSeconds: 2", "checkpointSeconds: 0", "c.yaml, line 26, field execution.che"),
-        ("node: h100-0001", "node: x", "c.yaml, line 28, field outages[0].node: there is no"),
+        ("checkpointSeconds: 2", "checkpointSeconds: 0", "c.yaml, line 27, field execution.che"),
+        ("node: h100-0001", "node: x", "c.yaml, line 29, field outages[0].node: there is no"),
         ("name: org", "nam: org", "c.yaml, line 8, field queues[0].name: is missing"),
         ("parent: org", "name: org", "c.yaml, line 10, field queues[1].name: is there twice"),
         ("defaultQueue: q", "defaultQueue: q: r", "c.yaml, line 18: no YAML"),

@@ -89,6 +89,12 @@ def test_a_job_that_may_save_loses_nothing_but_holds_its_slots_meanwhile() -> No
     assert outcome.jobs[0].lost_gpu_seconds == 0
 
 
+def test_a_killed_job_holds_its_slots_until_it_is_gone_and_saves_nothing() -> None:
+    outcome = preempted(replace(PROMPT, leave_seconds=7))
+    assert times(outcome) == {"low": (0, 507), "high": (257, 307)}
+    assert (outcome.jobs[0].lost_gpu_seconds, outcome.jobs[0].held_seconds) == (50 * 8, 457)
+
+
 def test_a_job_that_leaves_is_charged_until_it_is_gone_though_a_node_is_free() -> None:
     cluster = a_cluster(nodes=2, queues=(Queue(name="q", nominal={"p": 8}, preemption=RULE),))
     high = a_job("high", at=250, seconds=50, priority=1)

@@ -1,8 +1,9 @@
 """Applies the decisions of a cycle to the simulated cluster, as the operator does to a real one.
 
-A preempted job gets notice at once and is evicted `save_seconds` later; until then it keeps its
-slots and makes no progress. The preemptor has the slots it will get as `nominated`. A job that
-moves is evicted with its new slots nominated for it; a job that shrinks runs on meanwhile.
+A preempted job gets notice at once and is evicted `save_seconds` later, or `leave_seconds` where it
+saves nothing; until then it keeps its slots and makes no progress. The preemptor has the slots it
+will get as `nominated`. A job that moves is evicted with its new slots nominated for it; a job that
+shrinks runs on meanwhile.
 """
 
 from __future__ import annotations
@@ -129,9 +130,11 @@ class DecisionApplier:
         self._send_notice(job, now)
 
     def _send_notice(self, job: SimulatedJob, now: float) -> None:
-        if self._execution.save_seconds:
+        seconds = self._execution.save_seconds
+        if seconds:
             job.save(now)
         else:
             job.roll_back(now=now, to_snapshot=False)
+            seconds = self._execution.leave_seconds
         self._cluster.begin_eviction(job, now)
-        self._schedule_eviction(job, now + self._execution.save_seconds)
+        self._schedule_eviction(job, now + seconds)

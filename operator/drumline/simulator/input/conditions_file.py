@@ -65,6 +65,7 @@ def execution_times(section: Section | None) -> Execution:
         return plain
     execution = Execution(
         save_seconds=section.number("saveSeconds", plain.save_seconds),
+        leave_seconds=section.number("leaveSeconds", plain.leave_seconds),
         checkpoint_seconds=section.number("checkpointSeconds", plain.checkpoint_seconds, least=1),
         restart_seconds=section.number("restartSeconds", plain.restart_seconds),
         settle_seconds=section.number("settleSeconds", plain.settle_seconds),
