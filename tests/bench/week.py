@@ -82,8 +82,8 @@ def _weeks(seeds: Sequence[int]) -> Iterator[Row]:
         results = _results(Setting(seed=seed), chosen)
         if seed == seeds[0]:
             yield from _figures("week", results)
-        ours, *others = results
-        for other in others:
+        ours, *peers = results
+        for other in peers:
             more[other.side].append(_more(ours, other))
             cheaper[other.side].append(_cheaper(ours, other))
     for side, percents_more in more.items():
