@@ -62,6 +62,8 @@ class Settings:
     """DRUMLINE_PREEMPTION_SECONDS: how long a preempted job may take to save."""
     scheduling: SchedulingPolicy = field(default_factory=SchedulingPolicy)
     """DRUMLINE_SCHEDULING: JSON with the scheduling policy: waiting, order, reservations, ..."""
+    workload_kinds: tuple[str, ...] = ()
+    """DRUMLINE_WORKLOAD_KINDS: kinds that wait for quota beside Jobs and JobSets, with commas."""
     admit_workloads: bool = False
     """DRUMLINE_ADMIT_WORKLOADS: whether workloads that are no TrainingJobs wait for quota, and are
     let go by the operator: true or false."""
@@ -119,6 +121,7 @@ TRAINER_POD_KEYS = (
 )
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 AUTOSCALING_MODES = ("ProvisioningRequest", "CapacityBuffer")
+WORKLOAD_KINDS = ("RayCluster", "RayJob", "PyTorchJob", "MPIJob")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -149,6 +152,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         progress_seconds=read.number("PROGRESS_SECONDS", defaults.progress_seconds, low=1.0),
         preemption_seconds=read.number("PREEMPTION_SECONDS", defaults.preemption_seconds, low=1.0),
         scheduling=read.scheduling(),
+        workload_kinds=read.listed("WORKLOAD_KINDS", WORKLOAD_KINDS),
         admit_workloads=read.choice("ADMIT_WORKLOADS", "false", ("true", "false")) == "true",
         capture_file=Path(read.text("CAPTURE_FILE", str(defaults.capture_file))),
         dynamic_resources=read.choice("DYNAMIC_RESOURCES", "false", ("true", "false")) == "true",
@@ -157,7 +161,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         http_host=read.text("HTTP_HOST", defaults.http_host),
         http_port=int(read.number("HTTP_PORT", defaults.http_port, low=0)),
         job_metrics=int(read.number("JOB_METRICS", defaults.job_metrics, low=0)),
-        autoscaling_modes=read.modes(),
+        autoscaling_modes=read.listed("AUTOSCALING_MODES", AUTOSCALING_MODES),
         read_karpenter=read.choice("READ_KARPENTER", "false", ("true", "false")) == "true",
         archive=read.text("ARCHIVE", defaults.archive),
         archive_days=int(read.number("ARCHIVE_DAYS", defaults.archive_days, low=1)),
@@ -196,13 +200,12 @@ class _Reader:
                 raise SettingsError(f"DRUMLINE_{name}: {value!r} is no name of a {of}")
         return tuple(dict.fromkeys(values))
 
-    def modes(self) -> tuple[str, ...]:
-        modes = tuple(filter(None, self.text("AUTOSCALING_MODES", "").split(",")))
-        for mode in modes:
-            if mode not in AUTOSCALING_MODES:
-                known = ", ".join(AUTOSCALING_MODES)
-                raise SettingsError(f"DRUMLINE_AUTOSCALING_MODES: {mode!r} is none of {known}")
-        return modes
+    def listed(self, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        values = tuple(filter(None, self.text(name, "").split(",")))
+        for value in values:
+            if value not in allowed:
+                raise SettingsError(f"DRUMLINE_{name}: {value!r} is none of {', '.join(allowed)}")
+        return tuple(dict.fromkeys(values))
 
     def number(self, name: str, default: float, *, low: float) -> float:
         raw = self.text(name, str(default))

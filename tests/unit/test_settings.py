@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from drumline.api.policy import SchedulingPolicy
-from drumline.settings import Settings, SettingsError, from_environment
+from drumline.kube.workload_kinds import OTHER_KINDS
+from drumline.settings import WORKLOAD_KINDS, Settings, SettingsError, from_environment
 
 EVERYTHING = {
     "DRUMLINE_NAMESPACE": "elsewhere",
@@ -18,6 +19,7 @@ EVERYTHING = {
     "DRUMLINE_INSTALLATION": "research",
     "DRUMLINE_GUARDED_POOLS": "gpus,shared",
     "DRUMLINE_EVICT_FOREIGN_PODS": "true",
+    "DRUMLINE_WORKLOAD_KINDS": "RayCluster,MPIJob,RayCluster",
     "DRUMLINE_DYNAMIC_RESOURCES": "true",
     "DRUMLINE_POD_NAME": "operator-0",
     "DRUMLINE_TRAINER_IMAGE": "trainer:2",
@@ -64,6 +66,7 @@ def test_every_variable_arrives() -> None:
         installation="research",
         guarded_pools=("gpus", "shared"),
         evict_foreign_pods=True,
+        workload_kinds=("RayCluster", "MPIJob"),
         dynamic_resources=True,
         identity="operator-0",
         trainer_image="trainer:2",
@@ -143,3 +146,9 @@ def test_a_value_that_cannot_be_used_is_named(name: str, value: str, said: str) 
         from_environment({f"DRUMLINE_{name}": value})
     assert f"DRUMLINE_{name}" in str(caught.value)
     assert said in str(caught.value)
+
+
+def test_every_kind_of_workload_that_there_is_may_be_chosen() -> None:
+    assert set(WORKLOAD_KINDS) == OTHER_KINDS.keys()
+    with pytest.raises(SettingsError, match="DRUMLINE_WORKLOAD_KINDS: 'Job' is none of RayCluster"):
+        from_environment({"DRUMLINE_WORKLOAD_KINDS": "Job"})

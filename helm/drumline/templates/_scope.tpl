@@ -61,6 +61,13 @@
 - apiGroups: [jobset.x-k8s.io]
   resources: [jobsets]
   verbs: [get, list, watch, update]
+{{- $kinds := fromYaml (include "drumline.workloadKinds" .) }}
+{{- range .Values.foreignPods.admission.kinds }}
+{{- $kind := get $kinds . }}
+- apiGroups: [{{ $kind.group }}]
+  resources: [{{ $kind.plural }}]
+  verbs: [get, list, watch, update]
+{{- end }}
 {{- end }}
 {{- with include "drumline.openshiftRule" . }}
 {{ . }}

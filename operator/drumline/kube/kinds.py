@@ -137,6 +137,13 @@ JOB_SETS: Final = Resource(
     group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets", kind="JobSet", namespaced=True
 )
 
+RAY_CLUSTERS: Final = _grouped("ray.io", "rayclusters", "RayCluster")
+RAY_JOBS: Final = _grouped("ray.io", "rayjobs", "RayJob")
+PYTORCH_JOBS: Final = _grouped("kubeflow.org", "pytorchjobs", "PyTorchJob")
+MPI_JOBS: Final = Resource(
+    group="kubeflow.org", version="v2beta1", plural="mpijobs", kind="MPIJob", namespaced=True
+)
+
 TRAINING_JOBS: Final = _drumline("trainingjobs", "TrainingJob", namespaced=True)
 TRAINING_QUEUES: Final = _drumline("trainingqueues", "TrainingQueue", namespaced=False)
 GPU_POOLS: Final = _drumline("gpupools", "GpuPool", namespaced=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import msgspec
@@ -21,8 +22,9 @@ MAX_PODS: Final = 10_000
 """Of a workload at a time, as of a TrainingJob: more would exhaust who looks for places."""
 MAX_SHAPES: Final = 32
 """Of a JobSet: each is a gang."""
-_ENDS: Final = frozenset({"Complete", "Completed", "Failed"})
-"""Conditions of a Job or JobSet that has ended."""
+_ENDS: Final = frozenset({"Complete", "Completed", "Succeeded", "Failed"})
+"""Conditions of a workload that has ended."""
+_JOB_SET: Final = frozenset({"JobSet"})
 
 
 def batch_job(raw: bytes | msgspec.Raw) -> WorkloadView:
@@ -37,7 +39,7 @@ def batch_job(raw: bytes | msgspec.Raw) -> WorkloadView:
         shape = _shape("", job.spec, succeeded=job.status.succeeded or 0, failed=failed)
     except ValueError as error:
         raise Undecodable(str(error)) from error
-    return _view(job, shapes=(shape,))
+    return _view(job, shapes=(shape,), makers=_JOB_SET)
 
 
 def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
@@ -54,15 +56,13 @@ def job_set(raw: bytes | msgspec.Raw) -> WorkloadView:
         shapes = _shapes(stored.spec.replicated_jobs, ended=ended)
     except ValueError as error:
         raise Undecodable(str(error)) from error
-    return _view(stored, shapes=shapes)
+    return _view(stored, shapes=shapes, makers=frozenset())
 
 
 def _shapes(
     replicated: list[wire.ReplicatedJob], *, ended: Mapping[str, int]
 ) -> tuple[ShapeView, ...]:
     """`ended`: how many Jobs of each name have succeeded, whose pods are gone."""
-    if len(replicated) > MAX_SHAPES:
-        raise ValueError(f"{len(replicated)} kinds of Jobs, and at most {MAX_SHAPES} can wait")
     shapes = tuple(
         _shape(
             each.name,
@@ -72,7 +72,7 @@ def _shapes(
         )
         for each in replicated
     )
-    _check_pods(sum(shape.pods for shape in shapes))
+    check_shapes(shapes)
     return shapes
 
 
@@ -104,12 +104,31 @@ def _shape(
         succeeded=succeeded,
     )
     pods = min(parallel, max(0, most - succeeded)) * max(0, number - jobs.ended)
-    _check_pods(pods if min(parallel, number) >= 0 else -1)
-    template = spec.template.spec
+    check_pods(pods if min(parallel, number) >= 0 else -1)
+    limit = spec.active_deadline_seconds
+    return shape_of(name, spec.template.spec, pods=pods, limit=limit, jobs=jobs)
+
+
+def shape_of(
+    name: str, template: wire.PodSpec, *, pods: int, limit: int | None, jobs: JobsView | None = None
+) -> ShapeView:
+    """Equal pods of a workload.
+
+    Args:
+        name: of the part.
+        template: the spec of its pods.
+        pods: how many.
+        limit: seconds that their workload may run.
+        jobs: that make them.
+
+    Raises:
+        ValueError: What no pod can ask for, or too many of them.
+    """
+    check_pods(pods)
     requests = pod_requests(_defaulted(template))
     if min(requests.values(), default=0) < 0:
         raise ValueError("it requests less than nothing")
-    limits = (spec.active_deadline_seconds, template.active_deadline_seconds)
+    limits = (limit, template.active_deadline_seconds)
     return ShapeView(
         name=name,
         pods=pods,
@@ -131,7 +150,15 @@ def count_of_indexes(text: str) -> int:
     return max(0, count)
 
 
-def _check_pods(pods: int) -> None:
+def check_shapes(shapes: Sequence[ShapeView]) -> None:
+    """Raise ValueError for more shapes than can wait, or more pods."""
+    if len(shapes) > MAX_SHAPES:
+        raise ValueError(f"{len(shapes)} kinds of pods, and at most {MAX_SHAPES} can wait")
+    check_pods(sum(shape.pods for shape in shapes))
+
+
+def check_pods(pods: int) -> None:
+    """Raise ValueError for more pods than can wait, or fewer than none."""
     if not 0 <= pods <= MAX_PODS:
         raise ValueError(f"{pods} pods, and at most {MAX_PODS} can wait")
 
@@ -155,11 +182,34 @@ def _container(container: wire.Container) -> wire.Container:
     return structs.replace(container, resources=wire.ResourceRequirements(requests=requests))
 
 
-def _view(stored: wire.BatchJob | wire.JobSet, *, shapes: tuple[ShapeView, ...]) -> WorkloadView:
-    metadata = stored.metadata
-    ended = any(
-        each.type in _ENDS and each.status == "True" for each in stored.status.conditions or ()
+def has_ended(conditions: Iterable[wire.Condition] | None) -> bool:
+    """Whether one of these says that a workload has ended."""
+    return any(each.type in _ENDS and each.status == "True" for each in conditions or ())
+
+
+def _view(
+    stored: wire.BatchJob | wire.JobSet, *, shapes: tuple[ShapeView, ...], makers: AbstractSet[str]
+) -> WorkloadView:
+    return view_of(
+        stored.metadata,
+        shapes=shapes,
+        suspended=bool(stored.spec.suspend),
+        ended=has_ended(stored.status.conditions),
+        start_time=stored.status.start_time,
+        makers=makers,
     )
+
+
+def view_of(
+    metadata: wire.Metadata,
+    *,
+    shapes: tuple[ShapeView, ...],
+    suspended: bool,
+    ended: bool,
+    start_time: str | None,
+    makers: AbstractSet[str],
+) -> WorkloadView:
+    """A workload of any kind; `makers`: kinds that make it, and start it."""
     owners = metadata.owner_references or ()
     return WorkloadView(
         namespace=sys.intern(metadata.namespace),
@@ -169,10 +219,10 @@ def _view(stored: wire.BatchJob | wire.JobSet, *, shapes: tuple[ShapeView, ...])
         creation_time=metadata.creation_timestamp or "",
         labels=_ours(metadata.labels),
         annotations=_ours(metadata.annotations),
-        is_child=any(each.controller and each.kind == "JobSet" for each in owners),
-        suspended=bool(stored.spec.suspend),
+        is_child=any(each.controller and each.kind in makers for each in owners),
+        suspended=suspended,
         over=ended or bool(metadata.deletion_timestamp),
-        start_time=stored.status.start_time or "",
+        start_time=start_time or "",
         shapes=shapes,
     )
 

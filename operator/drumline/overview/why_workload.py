@@ -106,7 +106,7 @@ def _of_pod(pod: PodObject) -> _Standing:
 
 
 def _of_workload(workload: WorkloadObject) -> _Standing:
-    if workload.spec.suspend:
+    if workload.spec.is_suspended:
         if workload.metadata.label(QUEUE):
             return _Standing(state=WAITING, message=FARTHER)
         return _Standing(state="NotCharged", message=f"it is suspended, and has no label {QUEUE}")

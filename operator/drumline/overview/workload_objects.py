@@ -122,10 +122,22 @@ class PodObject(ObjectPart, frozen=True, rename="camel", gc=False):
         return any(gate.name == QUEUE for gate in self.spec.scheduling_gates or ())
 
 
+class RunPolicy(ObjectPart, frozen=True, rename="camel", gc=False):
+    """spec.runPolicy of Kubeflow's kinds."""
+
+    suspend: bool | None = None
+
+
 class SuspendableSpec(ObjectPart, frozen=True, rename="camel", gc=False):
     """The switch of a Job and the like."""
 
     suspend: bool | None = None
+    run_policy: RunPolicy = RunPolicy()
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it is to have no pods."""
+        return bool(self.suspend or self.run_policy.suspend)
 
 
 class WorkloadCondition(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -139,6 +151,7 @@ class WorkloadReport(ObjectPart, frozen=True, rename="camel", gc=False):
     """Whether it has ended."""
 
     conditions: list[WorkloadCondition] | None = None
+    job_deployment_status: str = ""
 
 
 class WorkloadObject(ObjectPart, frozen=True, rename="camel", gc=False):
@@ -151,7 +164,9 @@ class WorkloadObject(ObjectPart, frozen=True, rename="camel", gc=False):
     @property
     def has_ended(self) -> bool:
         """Whether no pod of it is to come."""
-        ends = {"Complete", "Completed", "Failed"}
+        ends = {"Complete", "Completed", "Succeeded", "Failed"}
+        if self.status.job_deployment_status in ends:
+            return True
         conditions = self.status.conditions or ()
         return any(each.type in ends and each.status == "True" for each in conditions)
 

@@ -1,4 +1,4 @@
-"""What the chart asks of Jobs and JobSets that wait for a queue, in force on a real API server."""
+"""What the chart asks of workloads that wait for a queue, in force on a real API server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,12 @@ import json
 import pytest
 import yaml
 
+from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.load import parse
+from drumline.controller.conversion.resumed import resumed
+from drumline.controller.conversion.workloads import PlacesFound
+from drumline.kube.workload_kinds import OTHER_KINDS, at, parts_of
+from tests import workload_crds
 from tests.cluster.binaries import module_source
 from tests.integration.api.conftest import Helm, Kubectl, wait_until_established
 from tests.integration.api.manifests import Json
@@ -173,3 +179,56 @@ def test_who_waits_by_a_priority_needs_the_right_to_it(
             assert jane.refusal(text) == ""
         # in no line, so its class is kube-scheduler's matter
         assert jane.refusal(with_class(notebook(queue="research"), other)) == ""
+
+
+@pytest.mark.parametrize("kind", ["RayCluster", "PyTorchJob"])
+def test_what_ray_and_kubeflow_make_is_the_operator_s_to_resume_and_nothing_else(
+    helm: Helm, kubectl: Kubectl, namespace: str, kind: str
+) -> None:
+    kubectl("apply", "-f", "-", stdin=json.dumps(workload_crds.crd(kind)))
+    wait_until_established(kubectl)
+    plural = f"{kind.lower()}s"
+    body = workload_crds.suspended(
+        kind,
+        pod=waiting_job()["spec"]["template"],
+        metadata={"name": "work", "labels": {QUEUE: "research"}},
+    )
+    operator = f"system:serviceaccount:elsewhere:{namespace}-drumline-operator"
+    as_operator = role("operates", {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]})
+    as_operator[1]["subjects"][0]["name"] = operator
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(as_operator))
+    names = (f"operator-{plural}", f"resumed-{plural}")
+    values = (*ADMISSION, f"foreignPods.admission.kinds={{{kind}}}")
+    with in_force(helm, kubectl, namespace, *values, names=names):
+        user = Submitter(kubectl, namespace)
+        marked = json.loads(json.dumps(body))
+        marked["metadata"]["annotations"] = {MARK: "{}"}
+        assert "written by the operator" in user.wait_for_refusal(json.dumps(marked))
+        without = json.loads(json.dumps(body))
+        *_, template = (part.template for part in parts_of(OTHER_KINDS[kind], without))
+        template["metadata"]["labels"] = {"app": "any"}
+        assert "in the labels of its pods, too" in user.refusal(json.dumps(without))
+        kubectl("create", "-n", namespace, "-f", "-", stdin=json.dumps(body))
+
+        stored = json.loads(kubectl("get", plural, "work", "-n", namespace, "-o", "json"))
+        replace = ("replace", "-n", namespace, "--dry-run=server", "-f", "-")
+        row = OTHER_KINDS[kind]
+        resumed_by_hand = json.loads(json.dumps(stored))
+        at(resumed_by_hand, row.suspend[:-1])["suspend"] = False
+        with pytest.raises(AssertionError, match="resumed by the operator"):
+            kubectl(*replace, stdin=json.dumps(resumed_by_hand))
+        other = json.loads(json.dumps(stored))
+        other["metadata"]["labels"][QUEUE] = "other"
+        with pytest.raises(AssertionError, match="stays as it is"):
+            kubectl(*replace, stdin=json.dumps(other))
+
+        pools = {"gpus": parse(GpuPoolSpec, {"nodeSelector": {"gpu": "h100"}}, at="spec")}
+        places = {part.name: PlacesFound(pool="gpus", nodes={}) for part in parts_of(row, stored)}
+        made = resumed(stored, resource=row.resource, places=places, pools=pools)
+        assert made is not None
+        kubectl(*replace, f"--as={operator}", stdin=json.dumps(made))
+        *_, part = parts_of(row, made)
+        part.template["spec"]["containers"][0]["image"] = "mine:1"
+        with pytest.raises(AssertionError, match="changes nothing of a"):
+            kubectl(*replace, f"--as={operator}", stdin=json.dumps(made))
+        kubectl("delete", plural, "work", "-n", namespace, "--wait=false")

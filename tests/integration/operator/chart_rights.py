@@ -37,7 +37,9 @@ def operator_policy(api: Kube, *settings: str) -> Iterator[None]:
         each
         for each in chart
         if each["kind"].startswith("ValidatingAdmissionPolicy")
-        and each["metadata"]["name"] in ("drumline-operator-pods", "drumline-operator-resumed")
+        and each["metadata"]["name"].startswith(
+            ("drumline-operator-pods", "drumline-operator-resumed")
+        )
     ]
     for manifest in made:
         api.ensure(manifest)

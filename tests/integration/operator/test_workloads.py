@@ -1,7 +1,8 @@
 """What is no TrainingJob waits until its queue has room, with the chart's rights.
 
-Pods at our gate, Jobs on the real controller manager, and JobSets by the schema of their real CRD;
-their controller does not run here."""
+Pods at our gate, Jobs on the real controller manager, JobSets by the schema of their real CRD, and
+Ray's and Kubeflow's workloads by CRDs transcribed from theirs; these controllers do not run here.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
+from drumline.kube.workload_kinds import OTHER_KINDS, at, parts_of
+from tests import workload_crds
 from tests.cluster.binaries import MODULES, module_source
 from tests.integration.operator.chart_rights import operator_policy, token_of
 from tests.integration.operator.conftest import LOG_LINES, Site, a_site
@@ -19,7 +22,12 @@ from tests.kube import Json, Kube, phase_is, reason_is
 from tests.operator_process import OperatorProcess, is_established
 
 GATE = {"name": "drumline.dev/queue"}
-VALUES = ("foreignPods.enabled=true", "foreignPods.admission.enabled=true")
+KINDS = ("RayCluster", "RayJob", "PyTorchJob", "MPIJob")
+VALUES = (
+    "foreignPods.enabled=true",
+    "foreignPods.admission.enabled=true",
+    f"foreignPods.admission.kinds={{{','.join(KINDS)}}}",
+)
 
 
 @pytest.fixture(scope="module")
@@ -33,6 +41,11 @@ def admitting(
     crds = module_source(*MODULES["jobset"]) / "config/components/crd/bases"
     api.ensure(yaml.safe_load((crds / "jobset.x-k8s.io_jobsets.yaml").read_text()))
     api.wait("customresourcedefinitions", "jobsets.jobset.x-k8s.io", None, is_established)
+    for kind in KINDS:
+        made = workload_crds.crd(kind)
+        api.ensure(made)
+        name = made["metadata"]["name"]
+        api.wait("customresourcedefinitions", name, None, is_established)
     if session_operator.process is not None:
         session_operator.stop()
     folder = tmp_path_factory.mktemp("admitting")
@@ -41,7 +54,10 @@ def admitting(
         token_of(api, "drumline-operator", *VALUES) as token,
         Proxy(api.kubeconfig, folder, token=token) as proxy,
     ):
-        settings = {"DRUMLINE_ADMIT_WORKLOADS": "true"}
+        settings = {
+            "DRUMLINE_ADMIT_WORKLOADS": "true",
+            "DRUMLINE_WORKLOAD_KINDS": ",".join(KINDS),
+        }
         operator = OperatorProcess(kubeconfig=proxy.kubeconfig, folder=folder, settings=settings)
         operator.start()
         try:
@@ -215,4 +231,34 @@ def test_a_suspended_job_set_is_resumed_whole_and_charged(site: Site) -> None:
     assert made["metadata"]["labels"]["drumline.dev/workload-part"] == "workers"
     site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 32)
     site.kube.delete("jobsets", "work", site.namespace)
+    site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 0)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_ray_and_kubeflow_make_is_resumed_whole_and_charged(site: Site, kind: str) -> None:
+    """A pod without GPUs and two with eight; nobody makes them here, so they stay reserved."""
+    metadata = {
+        "name": "work",
+        "namespace": site.namespace,
+        "labels": {"drumline.dev/queue": site.queue},
+    }
+    plural = f"{kind.lower()}s"
+    site.kube.create(workload_crds.suspended(kind, pod=template(site, gpus=8), metadata=metadata))
+
+    def is_let_go(body: Json | None) -> bool:
+        marked = (body or {}).get("metadata", {}).get("annotations", {})
+        return "drumline.dev/admitted" in marked
+
+    work = site.kube.wait(plural, "work", site.namespace, is_let_go)
+    assert work is not None
+    row = OTHER_KINDS[kind]
+    assert at(work, row.suspend) is False
+    first, second = parts_of(row, work)
+    assert "nodeSelector" not in first.template["spec"]
+    assert second.template["spec"]["nodeSelector"] == {"drumline.test/site": site.namespace}
+    labels = second.template["metadata"]["labels"]
+    assert labels["drumline.dev/workload"] == work["metadata"]["uid"]
+    assert labels["drumline.dev/workload-part"] == second.name
+    site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 16)
+    site.kube.delete(plural, "work", site.namespace)
     site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 0)

@@ -21,8 +21,6 @@ from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials
 from drumline.kube.kinds import (
     GPU_POOLS,
-    JOB_SETS,
-    JOBS,
     NODES,
     PODS,
     PRIORITY_CLASSES,
@@ -31,6 +29,7 @@ from drumline.kube.kinds import (
     TRAINING_QUEUES,
     Resource,
 )
+from drumline.kube.workload_kinds import KINDS
 from drumline.overview.objects import (
     ClusterObjects,
     JobObject,
@@ -44,7 +43,7 @@ from drumline.overview.workload_objects import JOB, QUEUE, PodObject, WorkloadOb
 T = TypeVar("T")
 _FOREIGN: Final = f"{QUEUE},!{JOB}"
 """Selects pods that name a queue and are no job's."""
-WORKLOAD_KINDS: Final = (JOBS, JOB_SETS)
+WORKLOAD_KINDS: Final = tuple(KINDS)
 """What may wait for a queue beside jobs and pods."""
 _PAGE: Final = 250
 _MOST_FILE_BYTES: Final = 256 * 2**20

@@ -74,6 +74,7 @@ class WarmCaches:
         self._client = client
         self._metrics = metrics
         self._admits_workloads = settings.admit_workloads
+        self._workload_kinds = settings.workload_kinds
         self.scope = InstallationScope.of(settings)
         self.informers = Informers.of(
             client,
@@ -100,7 +101,7 @@ class WarmCaches:
         self.informers = await self.informers.with_taint_rules(self._client, metrics=self._metrics)
         if self._admits_workloads:
             self.informers = await self.informers.with_workloads(
-                self._client, metrics=self._metrics, scope=self.scope
+                self._client, metrics=self._metrics, scope=self.scope, kinds=self._workload_kinds
             )
         EventHandlers(
             self.state,

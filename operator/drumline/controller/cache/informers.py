@@ -31,6 +31,7 @@ from drumline.kube.kinds import (
     Resource,
 )
 from drumline.kube.reads import LARGE_OBJECTS_PAGE
+from drumline.kube.suspendable import decoder_of
 from drumline.kube.views import (
     Key,
     NamespaceView,
@@ -40,6 +41,7 @@ from drumline.kube.views import (
     PriorityClassView,
     TrainingJobView,
 )
+from drumline.kube.workload_kinds import OTHER_KINDS
 from drumline.kube.workload_views import WorkloadView
 from drumline.scope import InstallationScope
 from drumline.telemetry import logs
@@ -131,12 +133,29 @@ class Informers:
         )
 
     async def with_workloads(
-        self, client: KubeClient, *, metrics: Metrics, scope: InstallationScope
+        self,
+        client: KubeClient,
+        *,
+        metrics: Metrics,
+        scope: InstallationScope,
+        kinds: Iterable[str] = (),
     ) -> Informers:
-        """With Jobs, and with JobSets where there are any now, that name a queue."""
-        decoders = {JOBS: workloads.batch_job}
-        if await _is_served(client, JOB_SETS, namespaces=scope.reads):
-            decoders[JOB_SETS] = workloads.job_set
+        """With Jobs that name a queue, and with the others where they are served now.
+
+        Args:
+            client: to read with.
+            metrics: of watches.
+            scope: the namespaces.
+            kinds: which of `OTHER_KINDS` wait beside Jobs and JobSets.
+        """
+        decoders: dict[Resource, Callable[[bytes], WorkloadView]] = {JOBS: workloads.batch_job}
+        optional = {JOB_SETS: workloads.job_set}
+        optional |= {OTHER_KINDS[name].resource: decoder_of(OTHER_KINDS[name]) for name in kinds}
+        decoders |= {
+            resource: decode
+            for resource, decode in optional.items()
+            if await _is_served(client, resource, namespaces=scope.reads)
+        }
         made = replace(
             self,
             workloads=tuple(

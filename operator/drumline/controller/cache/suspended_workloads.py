@@ -33,8 +33,9 @@ from drumline.controller.conversion.workloads import (
     places_in,
 )
 from drumline.kube.events import Regarding
-from drumline.kube.kinds import JOBS, Resource
+from drumline.kube.kinds import Resource
 from drumline.kube.views import PodPhase, PodView
+from drumline.kube.workload_kinds import KINDS
 from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.timestamps import parse_timestamp
 
@@ -190,7 +191,7 @@ def _owner(pod: PodView) -> str:
 
 
 def _may_control(workload: ForeignWorkload, pod: PodView) -> bool:
-    if workload.regarding.resource == JOBS:
+    if KINDS[workload.regarding.resource].owns_pods:
         return pod.owner_uid == workload.uid
     return bool(pod.owner_uid)  # a Job of the JobSet, whose uid is not known here
 

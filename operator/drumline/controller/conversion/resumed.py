@@ -1,20 +1,26 @@
-"""A Job or JobSet as the operator writes it once its queue has room."""
+"""A Job, JobSet or the like as the operator writes it once its queue has room."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 from drumline.api.base import ANNOTATION_ADMITTED, LABEL_WORKLOAD, LABEL_WORKLOAD_PART
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.workloads import PlacesFound, places_text
+from drumline.kube.kinds import JOBS, Resource
+from drumline.kube.workload_kinds import KINDS, at, parts_of
 
 Json = dict[str, Any]
 
 
 def resumed(
-    body: Json, *, places: Mapping[str, PlacesFound], pools: Mapping[str, GpuPoolSpec]
+    body: Json,
+    *,
+    resource: Resource,
+    places: Mapping[str, PlacesFound],
+    pools: Mapping[str, GpuPoolSpec],
 ) -> Json | None:
     """The object with its pods let go; None: it was resumed already.
 
@@ -23,32 +29,26 @@ def resumed(
 
     Args:
         body: as the API server stores it.
+        resource: its kind.
         places: that were found, by the name of the part.
         pools: by name.
     """
-    made = copy.deepcopy(body)
-    if not made["spec"].get("suspend"):
+    kind, made = KINDS[resource], copy.deepcopy(body)
+    switch: Json = at(made, kind.suspend[:-1]) or {}
+    if not switch.get(kind.suspend[-1]):
         return None
-    made["spec"]["suspend"] = False
+    switch[kind.suspend[-1]] = False
     annotations = made["metadata"].setdefault("annotations", {})
     annotations[ANNOTATION_ADMITTED] = places_text(places)
-    if made.get("status", {}).get("startTime"):
+    if resource == JOBS and made.get("status", {}).get("startTime"):
         return made
-    for part, template in _templates(made).items():
-        labels = template.setdefault("metadata", {}).setdefault("labels", {})
+    for part in parts_of(kind, made):
+        labels = part.template.setdefault("metadata", {}).setdefault("labels", {})
         labels[LABEL_WORKLOAD] = made["metadata"]["uid"]
-        if part:
-            labels[LABEL_WORKLOAD_PART] = part
-        pool = pools.get(places[part].pool) if part in places else None
+        if part.name:
+            labels[LABEL_WORKLOAD_PART] = part.name
+        pool = pools.get(places[part.name].pool) if part.name in places else None
         if pool is not None:
-            selector = template["spec"].setdefault("nodeSelector", {})
+            selector = part.template["spec"].setdefault("nodeSelector", {})
             selector.update(pool.node_selector)
     return made
-
-
-def _templates(body: Json) -> dict[str, Json]:
-    """Pod templates by the name of the part of the workload."""
-    replicated = cast("list[Json] | None", body["spec"].get("replicatedJobs"))
-    if replicated is None:
-        return {"": body["spec"]["template"]}
-    return {each["name"]: each["template"]["spec"]["template"] for each in replicated}

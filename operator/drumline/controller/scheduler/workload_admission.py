@@ -157,7 +157,10 @@ class WorkloadAdmission:
             self._client, about.resource, name=about.name, namespace=about.namespace
         )
         body = resumed(
-            msgspec.json.decode(stored), places=let_go.places, pools=self._state.pools.by_name
+            msgspec.json.decode(stored),
+            resource=about.resource,
+            places=let_go.places,
+            pools=self._state.pools.by_name,
         )
         if body is None or body["metadata"]["uid"] != about.uid:
             return

@@ -75,7 +75,7 @@ def test_a_job_is_let_go_whole_and_charged_until_each_of_its_pods_is(state: Clus
     (going,) = let_go(state)
     assert (state.scheduling.pending(), held_gpus(state)) == ([], 12)
 
-    after = resumed(body, places=going.places, pools=POOLS)
+    after = resumed(body, resource=JOBS, places=going.places, pools=POOLS)
     assert after is not None
     assert after["spec"]["suspend"] is False
     assert after["spec"]["template"]["spec"]["nodeSelector"] == {"gpu": "h100"}
@@ -101,10 +101,10 @@ def test_a_job_that_is_too_large_for_what_is_free_waits_whole(state: ClusterCach
 
 def test_a_job_that_has_pods_keeps_its_template() -> None:
     body = a_job() | {"status": {"startTime": "2027-01-01T00:00:00Z"}}
-    after = resumed(body, places={}, pools=POOLS)
+    after = resumed(body, resource=JOBS, places={}, pools=POOLS)
     assert after is not None
     assert after["spec"]["template"] == body["spec"]["template"]
-    assert resumed(after, places={}, pools=POOLS) is None
+    assert resumed(after, resource=JOBS, places={}, pools=POOLS) is None
 
 
 def test_a_job_set_starts_with_its_parts_that_need_no_gpus(state: ClusterCache) -> None:
@@ -113,7 +113,7 @@ def test_a_job_set_starts_with_its_parts_that_need_no_gpus(state: ClusterCache) 
     (gang,) = state.scheduling.pending()
     assert (gang.key, gang.nodes) == ("team/jobsets/set", 4)
     (going,) = let_go(state)
-    after = resumed(body, places=going.places, pools=POOLS)
+    after = resumed(body, resource=JOB_SETS, places=going.places, pools=POOLS)
     assert after is not None
     driver, workers = (
         each["template"]["spec"]["template"] for each in after["spec"]["replicatedJobs"]
@@ -141,7 +141,7 @@ def test_gates_of_its_pods_open_as_far_as_the_job_has_places(state: ClusterCache
     assert [gang.key for gang in state.scheduling.pending()] == ["team/jobs/train"]
     assert workloads(state).unreleased() == []
     (going,) = let_go(state)
-    after = resumed(body, places=going.places, pools=POOLS)
+    after = resumed(body, resource=JOBS, places=going.places, pools=POOLS)
     assert after is not None
     state.on_workload(JOBS, waits, view(after))
     workloads(state).settle(going.workload)
@@ -287,7 +287,7 @@ def test_a_job_that_is_suspended_again_waits_again(state: ClusterCache) -> None:
     body = a_job()
     state.on_workload(JOBS, None, view(body))
     (going,) = let_go(state)
-    after = resumed(body, places=going.places, pools=POOLS)
+    after = resumed(body, resource=JOBS, places=going.places, pools=POOLS)
     assert after is not None
     runs = view(after)
     state.on_workload(JOBS, view(body), runs)

@@ -1,0 +1,83 @@
+"""From the API server's JSON to workloads of the kinds that have a row in `workload_kinds`.
+
+How many pods a part has: a Ray group its replicas between their bounds, times its hosts, as KubeRay
+makes them; of Kubeflow the replicas; a part without a number is one pod. What an autoscaler of Ray
+writes is the number of replicas, so that is what is charged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from drumline.kube import wire
+from drumline.kube.codec import Undecodable, decoded
+from drumline.kube.workload_kinds import Json, WorkloadKind, at, parts_of
+from drumline.kube.workload_views import ShapeView, WorkloadView
+from drumline.kube.workloads import check_shapes, has_ended, shape_of, view_of
+
+_decoder: Final = msgspec.json.Decoder(wire.Suspendable)
+_spec_decoder: Final = msgspec.json.Decoder(wire.PodSpec)
+_ENDS: Final = frozenset({"Complete", "Failed"})
+"""status.jobDeploymentStatus of a RayJob that has ended."""
+_RAY_BOUNDS: Final = ("minReplicas", "maxReplicas")
+
+
+def decoder_of(kind: WorkloadKind) -> Callable[[bytes], WorkloadView]:
+    """What decodes objects of a kind; raises Undecodable."""
+    return partial(suspendable, kind=kind)
+
+
+def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView:
+    """One workload.
+
+    Raises:
+        Undecodable: It is not one.
+    """
+    stored = decoded(_decoder, raw)
+    body: Json = {"spec": stored.spec}
+    try:
+        limit = _whole(at(body, kind.deadline)) if kind.deadline else None
+        shapes = tuple(
+            _shape(part.name, part.template, part.body, limit=limit)
+            for part in parts_of(kind, body)
+        )
+        check_shapes(shapes)
+        suspended = bool(at(body, kind.suspend))
+    except (ValueError, TypeError, KeyError, AttributeError, msgspec.MsgspecError) as error:
+        raise Undecodable(f"no {kind.resource.kind}: {error}") from error
+    ended = stored.status.job_deployment_status in _ENDS or has_ended(stored.status.conditions)
+    return view_of(
+        stored.metadata,
+        shapes=shapes,
+        suspended=suspended,
+        ended=ended,
+        start_time=stored.status.start_time,
+        makers=kind.makers,
+    )
+
+
+def _shape(name: str, template: Json, part: Json, *, limit: int | None) -> ShapeView:
+    spec = _spec_decoder.decode(msgspec.json.encode(template["spec"]))
+    return shape_of(name, spec, pods=_pods(part), limit=limit)
+
+
+def _pods(part: Json) -> int:
+    if part.get("suspend"):
+        return 0
+    replicas = _whole(part.get("replicas"))
+    if not any(bound in part for bound in _RAY_BOUNDS):
+        return 1 if replicas is None else replicas
+    least, most = (_whole(part.get(bound)) for bound in _RAY_BOUNDS)
+    wanted = max(replicas or 0, least or 0)
+    hosts = _whole(part.get("numOfHosts"))
+    return min(wanted, wanted if most is None else most) * (1 if hosts is None else hosts)
+
+
+def _whole(number: Any) -> int | None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, int)):
+        raise ValueError(f"{number!r} is no whole number")
+    return number

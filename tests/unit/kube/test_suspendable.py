@@ -1,0 +1,154 @@
+"""Ray's and Kubeflow's workloads, as far as quota is asked for their pods."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from drumline.kube.codec import Undecodable
+from drumline.kube.suspendable import suspendable
+from drumline.kube.workload_kinds import OTHER_KINDS, parts_of
+from drumline.kube.workload_views import WorkloadView
+from drumline.kube.workloads import MAX_PODS
+from tests import workload_crds
+
+Json = dict[str, Any]
+POD = {
+    "metadata": {"labels": {"drumline.dev/queue": "research"}},
+    "spec": {
+        "containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": 4}}}],
+        "nodeSelector": {"disk": "large"},
+        "priorityClassName": "high",
+    },
+}
+METADATA = {"name": "work", "namespace": "team", "uid": "w", "labels": {"drumline.dev/queue": "q"}}
+EVERY_KIND = pytest.mark.parametrize("kind", list(OTHER_KINDS))
+
+
+def body_of(kind: str) -> Json:
+    return copy.deepcopy(workload_crds.suspended(kind, pod=POD, metadata=METADATA))
+
+
+def view(kind: str, body: Json) -> WorkloadView:
+    return suspendable(json.dumps(body).encode(), kind=OTHER_KINDS[kind])
+
+
+@EVERY_KIND
+def test_each_kind_has_its_pods_its_switch_and_what_says_that_it_waits(kind: str) -> None:
+    seen = view(kind, body_of(kind))
+    assert (seen.namespace, seen.name, seen.uid) == ("team", "work", "w")
+    assert (seen.suspended, seen.over, seen.is_child) == (True, False, False)
+    first, second = seen.shapes
+    assert (first.pods, first.requests.get("nvidia.com/gpu", 0)) == (1, 0)
+    assert (second.pods, second.requests["nvidia.com/gpu"]) == (2, 4)
+    assert second.placement.node_selector == {"disk": "large"}
+    assert second.placement.priority_class == "high"
+    assert len({first.name, second.name}) == 2
+
+
+@EVERY_KIND
+def test_each_kind_can_be_resumed(kind: str) -> None:
+    body = body_of(kind)
+    body["spec"]["suspend"] = False
+    body["spec"]["runPolicy"] = {"suspend": False}
+    assert not view(kind, body).suspended
+
+
+@EVERY_KIND
+def test_the_templates_of_a_kind_are_those_of_its_pods(kind: str) -> None:
+    body = body_of(kind)
+    for part in parts_of(OTHER_KINDS[kind], body):
+        part.template["metadata"] = {"labels": {"seen": part.name}}
+    assert json.dumps(body).count('"seen"') == 2
+
+
+@pytest.mark.parametrize(
+    ("group", "pods"),
+    [
+        ({}, 2),
+        ({"replicas": None, "minReplicas": 3}, 3),
+        ({"replicas": 9}, 4),
+        ({"replicas": 1, "minReplicas": 2}, 2),
+        ({"numOfHosts": 4}, 8),
+        ({"suspend": True}, 0),
+        ({"replicas": 0}, 0),
+    ],
+)
+def test_a_group_of_ray_has_its_replicas_between_their_bounds_times_its_hosts(
+    group: Json, pods: int
+) -> None:
+    """Its autoscaler writes the replicas."""
+    body = body_of("RayCluster")
+    body["spec"]["workerGroupSpecs"][0] |= group
+    _, workers = view("RayCluster", body).shapes
+    assert workers.pods == pods
+
+
+def test_a_ray_job_on_somebody_else_s_cluster_has_no_pods() -> None:
+    body = body_of("RayJob")
+    body["spec"]["rayClusterSpec"] = None
+    assert view("RayJob", body).shapes == ()
+
+
+def owned(body: Json, kind: str) -> Json:
+    owner = {"kind": kind, "name": "o", "uid": "o", "controller": True}
+    body["metadata"] = {**body["metadata"], "ownerReferences": [owner]}
+    return body
+
+
+def ended(body: Json, status: Json) -> Json:
+    return {**body, "status": status}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "field"),
+    [
+        ("RayCluster", lambda body: owned(body, "RayJob"), "is_child"),
+        ("RayCluster", lambda body: owned(body, "RayService"), "is_child"),
+        ("RayJob", lambda body: ended(body, {"jobDeploymentStatus": "Complete"}), "over"),
+        ("RayJob", lambda body: ended(body, {"jobDeploymentStatus": "Failed"}), "over"),
+        (
+            "PyTorchJob",
+            lambda body: ended(body, {"conditions": [{"type": "Succeeded", "status": "True"}]}),
+            "over",
+        ),
+    ],
+)
+def test_what_another_starts_and_what_has_ended_waits_for_nothing(
+    kind: str, change: Callable[[Json], Json], field: str
+) -> None:
+    assert getattr(view(kind, change(body_of(kind))), field) is True
+    assert getattr(view(kind, body_of(kind)), field) is False
+
+
+@pytest.mark.parametrize("kind", ["RayJob", "PyTorchJob", "MPIJob"])
+def test_a_limit_is_the_workload_s_or_its_pods(kind: str) -> None:
+    body = body_of(kind)
+    body["spec"]["activeDeadlineSeconds"] = 600
+    body["spec"]["runPolicy"] = {"suspend": True, "activeDeadlineSeconds": 600}
+    body["status"] = {"startTime": "2027-01-01T00:00:00Z"}
+    seen = view(kind, body)
+    assert [shape.deadline_seconds for shape in seen.shapes] == [600, 600]
+    assert seen.start_time == "2027-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"headGroupSpec": 3},
+        {"headGroupSpec": {"template": {}}},
+        {"workerGroupSpecs": [{"template": POD}]},
+        {"workerGroupSpecs": [{"groupName": "w", "replicas": "2", "template": POD}]},
+        {"workerGroupSpecs": [{"groupName": "w", "replicas": MAX_PODS + 1, "template": POD}]},
+        {"workerGroupSpecs": [{"groupName": f"w{n}", "template": POD} for n in range(33)]},
+    ],
+)
+def test_what_nothing_can_be_made_of_is_left_out(spec: Json) -> None:
+    body = body_of("RayCluster")
+    body["spec"] |= spec
+    with pytest.raises(Undecodable):
+        view("RayCluster", body)
