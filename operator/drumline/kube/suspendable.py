@@ -19,7 +19,28 @@ from drumline.kube.workload_kinds import Json, WorkloadKind, at, parts_of
 from drumline.kube.workload_views import ShapeView, WorkloadView
 from drumline.kube.workloads import check_shapes, has_ended, shape_of, view_of
 
-_decoder: Final = msgspec.json.Decoder(wire.Suspendable)
+
+class _Status(msgspec.Struct, frozen=True, rename="camel"):
+    """The status of another kind of workload."""
+
+    conditions: list[wire.Condition] | None = None
+    start_time: str | None = None
+    job_deployment_status: str = ""
+    """Of a RayJob."""
+
+
+_NOT_SEEN = _Status()
+
+
+class _Stored(msgspec.Struct, frozen=True, rename="camel"):
+    """A workload of another kind: `workload_kinds` says what is where in its spec."""
+
+    metadata: wire.Metadata
+    spec: dict[str, Any]
+    status: _Status = _NOT_SEEN
+
+
+_decoder: Final = msgspec.json.Decoder(_Stored)
 _spec_decoder: Final = msgspec.json.Decoder(wire.PodSpec)
 _ENDS: Final = frozenset({"Complete", "Failed"})
 """status.jobDeploymentStatus of a RayJob that has ended."""

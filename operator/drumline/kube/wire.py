@@ -269,26 +269,6 @@ class JobSet(_Wire, frozen=True, gc=False):
     status: BatchJobStatus = _UNSEEN
 
 
-class SuspendableStatus(_Wire, frozen=True, gc=False):
-    """The status of another kind of workload."""
-
-    conditions: list[Condition] | None = None
-    start_time: str | None = None
-    job_deployment_status: str = ""
-    """Of a RayJob."""
-
-
-_NOT_SEEN = SuspendableStatus()
-
-
-class Suspendable(_Wire, frozen=True):
-    """A workload of another kind: `workload_kinds` says what is where in its spec."""
-
-    metadata: Metadata
-    spec: dict[str, Any]
-    status: SuspendableStatus = _NOT_SEEN
-
-
 _NEW = PodStatus()
 
 

@@ -124,7 +124,7 @@ KINDS: Final = {kind.resource: kind for kind in (_JOB, _JOB_SET, *OTHER_KINDS.va
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class WorkloadPart:
     """Equal pods in an object: their name, their pod template, and what says how many they are."""
 
     name: str
@@ -132,7 +132,7 @@ class Part:
     body: Json
 
 
-def parts_of(kind: WorkloadKind, body: Json) -> Iterator[Part]:
+def parts_of(kind: WorkloadKind, body: Json) -> Iterator[WorkloadPart]:
     """The parts of an object, as they stand in it.
 
     Raises:
@@ -145,7 +145,7 @@ def parts_of(kind: WorkloadKind, body: Json) -> Iterator[Part]:
         for name, part in _named(path, stored):
             template = at(part, path.template)
             if template is not None:
-                yield Part(name=name, template=cast("Json", template), body=part)
+                yield WorkloadPart(name=name, template=cast("Json", template), body=part)
 
 
 def at(body: Json, path: Path) -> Any:

@@ -40,7 +40,7 @@ class WorkloadCard(OverviewRow, frozen=True, kw_only=True):
         workload: `namespace/pods/name`, or the plural of another kind.
         queue: that pays, or will; empty: none does.
         state: Waiting, Admitted (the operator has let it go, and all of it is charged), Charged
-            (its pods are, one by one), NotCharged or Ended.
+            (its pods are, one by one), Held (its owner has suspended it), NotCharged or Ended.
         message: what that means, or why it waits.
         reason: why it waits, from a closed list.
         gpus: that it waits for, or holds.

@@ -11,7 +11,7 @@ from drumline.overview.objects import ClusterObjects
 from drumline.overview.queues import queue_rows, whole_line
 from drumline.overview.rows import QueueRow
 from drumline.overview.why import SHOWN, holders_of
-from drumline.overview.workload_objects import POD_GROUP, QUEUE, PodObject, WorkloadObject
+from drumline.overview.workload_objects import ADMITTED, POD_GROUP, QUEUE, PodObject, WorkloadObject
 from drumline.overview.workloads import (
     WorkloadUse,
     gpus_of,
@@ -23,6 +23,10 @@ from drumline.overview.workloads import (
 from drumline_trainer.contract import plain
 
 WAITING: Final = "Waiting"
+HELD: Final = (
+    "its owner suspended it; it waits for its queue again once they take the annotation"
+    f" {ADMITTED} off"
+)
 FARTHER: Final = (
     "the status of its queue names only the first that wait, and it is none of them; kubectl"
     " describe may say more"
@@ -107,6 +111,8 @@ def _of_pod(pod: PodObject) -> _Standing:
 
 def _of_workload(workload: WorkloadObject) -> _Standing:
     if workload.spec.is_suspended:
+        if workload.metadata.is_admitted:
+            return _Standing(state="Held", message=HELD)
         if workload.metadata.label(QUEUE):
             return _Standing(state=WAITING, message=FARTHER)
         return _Standing(state="NotCharged", message=f"it is suspended, and has no label {QUEUE}")

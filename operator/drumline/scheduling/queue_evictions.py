@@ -62,6 +62,26 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     )
 
 
+def stopped_queues(snapshot: Snapshot, *, now: float) -> dict[str, str]:
+    """Queues that give up what they run of other workloads, too, with the reason.
+
+    Of budgets that of the queue as a whole counts: those workloads are no user's.
+    """
+    stopped = {
+        queue.name: f"queue {queue.name} is drained" for queue in snapshot.queues if queue.drained
+    }
+    expiring = [
+        queue.name
+        for queue in snapshot.queues
+        if queue.budget is not None and queue.budget.when_spent is WhenSpent.EXPIRE
+    ]
+    spent = Budgets(snapshot, now=now).spent if expiring else frozenset[tuple[str, str | None]]()
+    for name in expiring:
+        if (name, None) in spent:
+            stopped.setdefault(name, f"the budget of queue {name} is spent, and expires")
+    return stopped
+
+
 def with_evictions(
     snapshot: Snapshot, *, leaving: Iterable[QueueEviction], staying: Iterable[str]
 ) -> Snapshot:

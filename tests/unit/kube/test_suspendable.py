@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from drumline.controller.conversion.resumed import resumed, suspended_again
 from drumline.kube.codec import Undecodable
 from drumline.kube.suspendable import suspendable
 from drumline.kube.workload_kinds import OTHER_KINDS, parts_of
@@ -152,3 +153,18 @@ def test_what_nothing_can_be_made_of_is_left_out(spec: Json) -> None:
     body["spec"] |= spec
     with pytest.raises(Undecodable):
         view("RayCluster", body)
+
+
+@EVERY_KIND
+def test_each_kind_can_be_let_go_and_taken_back(kind: str) -> None:
+    resource = OTHER_KINDS[kind].resource
+    body = body_of(kind)
+    let_go = resumed(body, resource=resource, places={}, pools={})
+    assert let_go is not None
+    assert not view(kind, let_go).suspended
+    assert "drumline.dev/admitted" in let_go["metadata"]["annotations"]
+    back = suspended_again(let_go, resource=resource)
+    assert back is not None
+    assert view(kind, back).suspended
+    assert back["metadata"]["annotations"] == {}
+    assert suspended_again(body, resource=resource) is None

@@ -50,7 +50,7 @@ def test_a_job_of_more_pods_than_a_training_job_may_have_is_not_looked_at(
         ([{"replicas": 101, "spec": {"parallelism": 100}}], "10100 pods"),
         ([{"replicas": 5_001}, {"replicas": 5_000}], "10001 pods"),
         ([{"replicas": -5, "spec": {"parallelism": -5}}], "-1 pods"),
-        ([{}] * (MAX_SHAPES + 1), "kinds of Jobs"),
+        ([{}] * (MAX_SHAPES + 1), "kinds of pods"),
         ([{"spec": {"template": template(-4)}}], "less than nothing"),
         ([{"pod": {"tolerations": [{"effect": "Foo"}]}}], "effect"),
         ([{"pod": {"tolerations": [{"operator": "Foo"}]}}], "operator of a toleration"),

@@ -8,8 +8,11 @@ import pytest
 
 from drumline.scheduling import Admitted, BlockReason, Queue, QueueEvictionReason, Snapshot
 from drumline.scheduling.invariants import violations
+from drumline.scheduling.model import GpuHourBudget, WhenSpent
+from drumline.scheduling.queue_evictions import stopped_queues
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
+NOW = 1_800_000_000.0
 OPEN = queue("research", 8)
 DRAINED = replace(OPEN, held=True, drained=True)
 OTHER = queue("other", 8)
@@ -99,3 +102,18 @@ def test_the_invariant_names_whoever_goes_on_or_leaves_without_need() -> None:
     assert violations(snapshot=opened, pending=(), decisions=decisions) == (
         "training/runs leaves, and its queue is not drained or it leaves already",
     )
+
+
+def test_queues_that_are_drained_or_expired_give_up_other_workloads_too() -> None:
+    budget = GpuHourBudget(gpu_hours=1, window_days=1, when_spent=WhenSpent.EXPIRE)
+    spent, warned = (
+        replace(OTHER, name=name, budget=replace(budget, when_spent=when))
+        for name, when in (("spent", WhenSpent.EXPIRE), ("warned", WhenSpent.WARN))
+    )
+    snapshot = site(queues=(DRAINED, OTHER, spent, warned))
+    day = int(NOW // 86_400)
+    had = {day: 3601}
+    stopped = stopped_queues(replace(snapshot, spent={"spent": had, "warned": had}), now=NOW)
+    assert stopped.keys() == {"research", "spent"}
+    assert stopped["spent"] == "the budget of queue spent is spent, and expires"
+    assert stopped_queues(site(queues=(OTHER,)), now=NOW) == {}

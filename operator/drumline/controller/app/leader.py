@@ -38,6 +38,7 @@ from drumline.controller.scheduler.loop import SchedulerLoop
 from drumline.controller.scheduler.node_requests import NodeRequests
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.workload_admission import WorkloadAdmission
+from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.platform_conditions import PodEvictions
@@ -143,6 +144,8 @@ class LeaderComponents:
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
+        self._workload_events = WorkloadEvents(self._recorder)
+        self._suspension = WorkloadSuspension(client=term.client, events=self._workload_events)
         self._reconciler = self._wire_reconciler(agents)
         self._health = NodeHealthBook(
             state=self._state,
@@ -293,6 +296,8 @@ class LeaderComponents:
                 pools=frozenset(self._term.settings.guarded_pools),
                 is_tainted=self._state.nodes.promised.__contains__,
                 stays=lambda uid, until: self._state.scheduling.foreign_pod_stays(uid, until=until),
+                workloads=self._state.workloads,
+                suspension=self._suspension,
             ),
             pods=self._pods,
             epoch=self._term.epoch,
@@ -352,7 +357,8 @@ class LeaderComponents:
             client=self._term.client,
             state=self._state,
             workloads=self._state.workloads,
-            events=WorkloadEvents(self._recorder),
+            events=self._workload_events,
+            suspension=self._suspension,
             seen=self._informers.wait_version,
             wake_scheduler=self._wake.set,
         )
@@ -365,8 +371,7 @@ class LeaderComponents:
         return (pod for pod in pods if self._caches.scope.covers(pod.namespace))
 
     def _wire_binder(self) -> DeviceBinder:
-        state, pods = self._state, self._pods_of_ours
-        return DeviceBinder(client=self._term.client, state=state, pods=pods)
+        return DeviceBinder(client=self._term.client, state=self._state, pods=self._pods_of_ours)
 
     def _wire_orphan_sweep(self) -> OrphanSweep:
         return OrphanSweep(
@@ -391,9 +396,6 @@ class LeaderComponents:
             progress=self._watch.progress,
             autoscaling=node_requests.status_fields,
             expected=forecasts.of,
-            evictions=PodEvictions(
-                allowed=self._term.settings.evict_foreign_pods,
-                guarded_pools=frozenset(self._term.settings.guarded_pools),
-            ),
+            evictions=PodEvictions.of(self._term.settings),
             clock=self._clocks.wall,
         )

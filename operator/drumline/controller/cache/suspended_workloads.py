@@ -4,7 +4,7 @@ A workload waits with `spec.suspend: true` and the label `drumline.dev/queue`, w
 as well. The operator resumes it and writes the places that were found on it
 (`ANNOTATION_ADMITTED`); its pods then have the label `LABEL_WORKLOAD`. It is charged for as many
 pods as were let go until they are accepted by a kubelet, from when each is charged by its own
-label.
+label. One that is suspended with that mark was suspended by its owner, and waits for nothing.
 
 Pods of such a workload that have our gate are let go by the workload's admission, as many as it has
 places for: a pod that only says it belongs to the workload takes the place of another. It is none
@@ -84,8 +84,27 @@ class SuspendedWorkloads:
         return any(pod is not None and _owner(pod) for pod in (old, new))
 
     def waiting(self) -> list[ForeignWorkload]:
-        """Those that are suspended."""
-        return [workload for uid, workload in self._workloads.items() if self._views[uid].suspended]
+        """Those that are suspended, but for those that their owner suspended."""
+        return self._those(suspended=True, marked=False)
+
+    def resumed(self) -> list[ForeignWorkload]:
+        """Those that were let go, and are not suspended."""
+        return self._those(suspended=False, marked=True)
+
+    def _those(self, *, suspended: bool, marked: bool) -> list[ForeignWorkload]:
+        return [
+            self._workloads[uid]
+            for uid, view in self._views.items()
+            if view.suspended == suspended and (ANNOTATION_ADMITTED in view.annotations) == marked
+        ]
+
+    def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
+        """The one that a pod runs for. O(workloads)."""
+        for workload in self.resumed():
+            pod = self._pods.get(workload.uid, {}).get(pod_uid)
+            if pod is not None and _may_control(workload, pod):
+                return workload
+        return None
 
     def unbound(self, *, is_open: IsOpen) -> Iterable[Unbound]:
         """What was let go and runs nowhere yet."""

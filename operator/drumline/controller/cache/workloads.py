@@ -200,6 +200,14 @@ class Workloads:
         """What waits for a queue, as of the last cycle."""
         return tuple(each for each in self._waiting if each.workload.queue == queue)
 
+    def resumed(self) -> list[ForeignWorkload]:
+        """Jobs and the like that were let go and run."""
+        return self._suspended.resumed()
+
+    def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
+        """The Job or the like that was let go and has this pod."""
+        return self._suspended.resumed_with(pod_uid)
+
     def ends_at(self, pod: PodView) -> float | None:
         """When the workload of a pod is ended at the latest; None: nobody knows."""
         return self._suspended.ends_at(pod)

@@ -1,4 +1,4 @@
-"""A Job, JobSet or the like as the operator writes it once its queue has room."""
+"""A Job, JobSet or the like as the operator writes it: let go once its queue has room, or back."""
 
 from __future__ import annotations
 
@@ -13,6 +13,23 @@ from drumline.kube.kinds import JOBS, Resource
 from drumline.kube.workload_kinds import KINDS, at, parts_of
 
 Json = dict[str, Any]
+
+
+def suspended_again(body: Json, *, resource: Resource) -> Json | None:
+    """The object with its pods taken back, in line again; None: it was not let go, or is suspended.
+
+    Args:
+        body: as the API server stores it.
+        resource: its kind.
+    """
+    kind, made = KINDS[resource], copy.deepcopy(body)
+    switch: Json | None = at(made, kind.suspend[:-1])
+    annotations: Json = made["metadata"].get("annotations") or {}
+    if switch is None or switch.get(kind.suspend[-1]) or ANNOTATION_ADMITTED not in annotations:
+        return None
+    switch[kind.suspend[-1]] = True
+    del annotations[ANNOTATION_ADMITTED]
+    return made
 
 
 def resumed(

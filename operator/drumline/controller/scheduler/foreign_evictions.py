@@ -9,6 +9,8 @@ pod each minute, for nothing.
 Only in guarded pools, and only once the job's nodes there have their taints: elsewhere
 kube-scheduler would give what a pod leaves to the one that its owner makes instead, and that would
 be evicted in turn.
+
+A pod of a Job or the like that was let go takes the others along: all of it is suspended again.
 """
 
 from __future__ import annotations
@@ -17,7 +19,9 @@ import asyncio
 from collections.abc import Callable, Collection
 from typing import Final
 
+from drumline.controller.cache.workloads import Workloads
 from drumline.controller.conversion.held import ForeignPod, foreign_pod_of
+from drumline.controller.scheduler.workload_suspension import PREEMPTED, WorkloadSuspension
 from drumline.kube import writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
@@ -41,6 +45,8 @@ class ForeignEvictions:
         pools: the guarded ones.
         is_tainted: whether kube-scheduler is kept off a node.
         stays: takes the uid of a pod that is no victim until a time.
+        workloads: what was let go; None: nothing is.
+        suspension: suspends it again.
     """
 
     def __init__(
@@ -50,11 +56,15 @@ class ForeignEvictions:
         pools: Collection[str],
         is_tainted: Callable[[str], bool],
         stays: Callable[[str, float], None],
+        workloads: Workloads | None,
+        suspension: WorkloadSuspension,
     ) -> None:
         self._client = client
         self._pools = pools
         self._is_tainted = is_tainted
         self._stays = stays
+        self._workloads = workloads
+        self._suspension = suspension
         self._refusals: dict[str, int] = {}
         """By uid of the job for which pods were to leave: how often in a row one stayed."""
 
@@ -90,7 +100,12 @@ class ForeignEvictions:
 
     async def _evict(self, pod: ForeignPod, *, preemption: Preemption, why: str) -> bool:
         pod_key = f"{pod.namespace}/{pod.name}"
-        if not why:
+        workload = self._workloads.resumed_with(pod.uid) if self._workloads else None
+        if workload is not None and not why:
+            why = await self._suspension.suspend(
+                workload, reason=PREEMPTED, why=f"{preemption.key} is entitled to its GPUs"
+            )
+        elif not why:
             try:
                 await writes.evict(
                     self._client, name=pod.name, namespace=pod.namespace, uid=pod.uid

@@ -31,6 +31,7 @@ from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import Policy
+from drumline.scheduling.queue_evictions import stopped_queues
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 
@@ -160,7 +161,9 @@ class SchedulerLoop:
         decided = time.perf_counter()
         self._decided_in = decided - started
         captured, admission = decisions, self._admission
-        decisions = admission.take(decisions, pending=pending) if admission else decisions
+        if admission is not None:
+            stopped = stopped_queues(snapshot, now=now)
+            decisions = admission.take(decisions, pending=pending, stopped=stopped)
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         held_back = _starting(decisions) - _starting(may_be_done)
         await self._node_requests.take(

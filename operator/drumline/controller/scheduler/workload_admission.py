@@ -10,7 +10,7 @@ What cannot be written is decided anew after `RETRY_SECONDS`; its places are kep
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -21,7 +21,13 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.gated_pods import POD
 from drumline.controller.cache.workloads import LetGo, Workloads
 from drumline.controller.conversion.resumed import resumed
-from drumline.controller.conversion.workloads import PlacesFound, places_in, places_text
+from drumline.controller.conversion.workloads import (
+    ForeignWorkload,
+    PlacesFound,
+    places_in,
+    places_text,
+)
+from drumline.controller.scheduler.workload_suspension import QUEUE_STOPPED, WorkloadSuspension
 from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
@@ -48,6 +54,7 @@ class WorkloadAdmission:
         state: the caches.
         workloads: what waits.
         events: what users read.
+        suspension: suspends again what was let go.
         seen: returns when a version of an object of a kind is part of the caches.
         wake_scheduler: has the scheduler decide.
     """
@@ -59,6 +66,7 @@ class WorkloadAdmission:
         state: ClusterCache,
         workloads: Workloads,
         events: WorkloadEvents,
+        suspension: WorkloadSuspension,
         seen: Callable[..., Awaitable[None]],
         wake_scheduler: Callable[[], None],
     ) -> None:
@@ -66,14 +74,23 @@ class WorkloadAdmission:
         self._state = state
         self._workloads = workloads
         self._events = events
+        self._suspension = suspension
         self._seen = seen
         self._wake_scheduler = wake_scheduler
         self._due: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
         self._busy: set[str] = set()
         """Uids of workloads and pods that are being let go without having been decided about."""
 
-    def take(self, decisions: Decisions, *, pending: Iterable[Gang]) -> Decisions:
-        """Take over what is decided about workloads; returns what is about jobs."""
+    def take(
+        self, decisions: Decisions, *, pending: Iterable[Gang], stopped: Mapping[str, str]
+    ) -> Decisions:
+        """Take over what is decided about workloads; returns what is about jobs.
+
+        Args:
+            decisions: of a cycle.
+            pending: all that waits.
+            stopped: queues whose workloads have to leave, with the reason.
+        """
         is_ours = self._workloads.is_waiting
         let_go = self._workloads.let_go(each for each in decisions.placed if is_ours(each.uid))
         for workload in (*let_go, *self._that_need_nothing()):
@@ -82,6 +99,10 @@ class WorkloadAdmission:
             if pod.uid not in self._busy:
                 self._busy.add(pod.uid)
                 self._due.put_nowait(self._release_alone(pod))
+        for workload in self._workloads.resumed():
+            if workload.queue in stopped and workload.uid not in self._busy:
+                self._busy.add(workload.uid)
+                self._due.put_nowait(self._take_back(workload, why=stopped[workload.queue]))
         queues = {gang.uid: gang.queue for gang in pending}
         waiting = self._workloads.explain(decisions.blocked, queues=queues)
         for each in waiting:
@@ -116,6 +137,12 @@ class WorkloadAdmission:
         if not await self._attempt(self._release(pod, places)):
             await asyncio.sleep(RETRY_SECONDS)
         self._busy.discard(pod.uid)
+        self._wake_scheduler()
+
+    async def _take_back(self, workload: ForeignWorkload, *, why: str) -> None:
+        if await self._suspension.suspend(workload, reason=QUEUE_STOPPED, why=why):
+            await asyncio.sleep(RETRY_SECONDS)
+        self._busy.discard(workload.uid)
         self._wake_scheduler()
 
     async def _let_go(self, let_go: LetGo) -> None:

@@ -18,6 +18,7 @@ from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.kube.views import ObjectView
 from drumline.lifecycle.model.conditions import Statement, next_condition
 from drumline.scheduling.model import Node
+from drumline.settings import Settings
 
 SHOWN_NODES = 3
 """Nodes that a message names."""
@@ -31,6 +32,13 @@ class PodEvictions:
     """Whether the operator has the right to."""
     guarded_pools: frozenset[str] = frozenset()
     """The pools in which it does."""
+
+    @classmethod
+    def of(cls, settings: Settings) -> PodEvictions:
+        """Those of an installation."""
+        return cls(
+            allowed=settings.evict_foreign_pods, guarded_pools=frozenset(settings.guarded_pools)
+        )
 
 
 Statements = Mapping[ConditionType, Statement]

@@ -49,6 +49,11 @@ class WorkloadEvents:
         where = f" in pool {pool}" if pool else ""
         self._say(workload, reason="Admitted", note=f"queue {workload.queue} has room{where}")
 
+    def suspended(self, workload: ForeignWorkload, *, reason: str, why: str) -> None:
+        """It was let go, and is suspended again."""
+        self._said.pop(workload.uid, None)
+        self._say(workload, reason=reason, note=why)
+
     def _say(self, workload: ForeignWorkload, *, reason: str, note: str) -> None:
         self._recorder.record(
             Occurrence(

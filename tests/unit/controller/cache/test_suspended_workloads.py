@@ -12,7 +12,7 @@ from drumline.api.base import ANNOTATION_ADMITTED
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.workloads import LetGo
-from drumline.controller.conversion.resumed import resumed
+from drumline.controller.conversion.resumed import resumed, suspended_again
 from drumline.controller.conversion.workloads import PlacesFound
 from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.views import (
@@ -283,7 +283,8 @@ def test_gpus_beyond_all_measure_fit_into_the_status_of_a_queue(state: ClusterCa
     assert waiting.workload.gpus(POOLS) == 2**48
 
 
-def test_a_job_that_is_suspended_again_waits_again(state: ClusterCache) -> None:
+def test_a_job_that_is_suspended_again_waits_again_if_it_was_for_us(state: ClusterCache) -> None:
+    """With the mark it was its owner, and it waits for nothing until that is taken off."""
     body = a_job()
     state.on_workload(JOBS, None, view(body))
     (going,) = let_go(state)
@@ -292,8 +293,15 @@ def test_a_job_that_is_suspended_again_waits_again(state: ClusterCache) -> None:
     runs = view(after)
     state.on_workload(JOBS, view(body), runs)
     workloads(state).settle(going.workload)
-    after["spec"]["suspend"] = True
-    state.on_workload(JOBS, runs, view(after))
+    assert [each.key for each in workloads(state).resumed()] == ["team/jobs/train"]
+    by_owner = {**after, "spec": {**after["spec"], "suspend": True}}
+    state.on_workload(JOBS, runs, view(by_owner))
+    assert (state.scheduling.pending(), workloads(state).resumed(), held_gpus(state)) == ([], [], 0)
+    by_us = suspended_again(after, resource=JOBS)
+    assert by_us is not None
+    assert suspended_again(by_us, resource=JOBS) is None
+    assert suspended_again(by_owner, resource=JOBS) is None
+    state.on_workload(JOBS, view(by_owner), view(by_us))
     assert [gang.key for gang in state.scheduling.pending()] == ["team/jobs/train"]
     assert held_gpus(state) == 0
 
@@ -394,3 +402,15 @@ def test_no_gate_opens_for_what_has_been_done_already(state: ClusterCache) -> No
     assert [each.name for each in workloads(state).unreleased()] == ["b1"]
     state.on_pod(None, of_set("b2", "b", phase=DONE))
     assert workloads(state).unreleased() == []
+
+
+def test_a_pod_leads_to_the_workload_that_was_let_go(state: ClusterCache) -> None:
+    """Which is suspended in its place; not to one that it only names."""
+    state.on_workload(JOBS, None, admitted(a_job(), mark=MARK))
+    state.on_pod(None, pod("a", node_name="node-0"))
+    state.on_pod(None, pod("forged", owner_uid="x", node_name="node-0"))
+    leads_to = workloads(state).resumed_with("a")
+    assert leads_to is not None
+    assert leads_to.key == "team/jobs/train"
+    assert workloads(state).resumed_with("forged") is None
+    assert workloads(state).resumed_with("none") is None

@@ -10,17 +10,28 @@ from typing import Any
 
 import pytest
 from aiohttp import web
+from msgspec import structs
 
+from drumline.api.base import ANNOTATION_ADMITTED
+from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.scheduler.foreign_evictions import (
     MAX_STAYS_SECONDS,
     STAYS_SECONDS,
     ForeignEvictions,
 )
+from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
+from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
+from drumline.kube.events import EventRecorder
+from drumline.kube.kinds import JOBS
 from drumline.scheduling.decisions import Preemption, Victim, VictimReason
+from tests.unit.controller.views import foreign_pod
+from tests.unit.controller.workload_bodies import QUEUE, a_job, view
+from tests.unit.controller.workload_state import two_nodes, workloads
 
 NOW = 1000.0
+MARK = '{"":{"pool":"h100","nodes":{"node-0":2}}}'
 
 
 @dataclass
@@ -28,6 +39,9 @@ class Site:
     """An API server that answers evictions, and what became of them."""
 
     evictions: ForeignEvictions
+    state: ClusterCache
+    job: dict[str, Any] = field(default_factory=dict[str, Any])
+    """The only Job there is."""
     answers: dict[str, int] = field(default_factory=dict[str, int])
     """By pod: the code where it is not 201."""
     asked: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
@@ -45,7 +59,19 @@ async def site() -> AsyncIterator[Site]:
         code = made.answers.get(request.match_info["name"], 201)
         return web.json_response({"message": "no", "code": code}, status=code)
 
+    async def read(_: web.Request) -> web.Response:
+        return web.json_response(made.job)
+
+    async def write(request: web.Request) -> web.Response:
+        body = json.loads(await request.read())
+        if made.answers.get("train", 200) != 200:
+            return web.json_response({"message": "no", "code": 409}, status=409)
+        made.job = body
+        return web.json_response(body)
+
     app.router.add_post("/api/v1/namespaces/team/pods/{name}/eviction", evict)
+    app.router.add_get("/apis/batch/v1/namespaces/team/jobs/train", read)
+    app.router.add_put("/apis/batch/v1/namespaces/team/jobs/train", write)
     async with AsyncExitStack() as stack:
         await runner.setup()
         stack.push_async_callback(runner.cleanup)
@@ -55,13 +81,17 @@ async def site() -> AsyncIterator[Site]:
         client = await stack.enter_async_context(KubeClient(credentials))
         stay: dict[str, float] = {}
         tainted = {"n"}
+        state = two_nodes(quota=16)
+        recorder = EventRecorder(client, instance="test")
         evictions = ForeignEvictions(
             client=client,
             pools={"shared"},
             is_tainted=tainted.__contains__,
             stays=stay.__setitem__,
+            workloads=workloads(state),
+            suspension=WorkloadSuspension(client=client, events=WorkloadEvents(recorder)),
         )
-        made = Site(evictions, stay=stay, tainted=tainted)
+        made = Site(evictions, state, stay=stay, tainted=tainted)
         yield made
 
 
@@ -127,3 +157,40 @@ async def test_pods_stay_while_kube_scheduler_may_give_their_places_away(site: S
     assert (site.asked, list(site.stay)) == ([], ["uid-chat-1"])
     site.tainted.add("n")
     assert await site.evictions.evict(preemption("chat-1"), now=NOW)
+
+
+def let_go(site: Site) -> None:
+    """The Job was let go, and has the pods a and b."""
+    site.job = a_job(parallelism=2)
+    site.job["metadata"] |= {"resourceVersion": "7", "annotations": {ANNOTATION_ADMITTED: MARK}}
+    site.job["spec"]["suspend"] = False
+    site.state.on_workload(JOBS, None, view(site.job))
+    for name in ("a", "b"):
+        labels = {**QUEUE, "drumline.dev/workload": "j"}
+        pod = foreign_pod(name, gpus=4, uid=f"uid-{name}", owner_uid="j", labels=labels)
+        site.state.on_pod(None, structs.replace(pod, namespace="team"))
+
+
+async def test_a_job_that_was_let_go_is_suspended_as_a_whole_in_place_of_its_pods(
+    site: Site,
+) -> None:
+    let_go(site)
+    assert await site.evictions.evict(preemption("a", "b", "chat"), now=NOW)
+    assert [each["metadata"]["name"] for each in site.asked] == ["chat"]
+    assert site.job["spec"]["suspend"] is True
+    assert site.job["metadata"]["annotations"] == {}
+    assert site.job["metadata"]["resourceVersion"] == "7"  # of the version that was read
+
+
+async def test_a_job_that_its_owner_changed_meanwhile_goes_on_for_now(site: Site) -> None:
+    let_go(site)
+    site.answers["train"] = 409
+    assert not await site.evictions.evict(preemption("a"), now=NOW)
+    assert (site.asked, site.job["spec"]["suspend"]) == ([], False)
+    assert list(site.stay) == ["uid-a"]
+
+
+async def test_in_a_pool_that_is_not_guarded_no_job_is_suspended(site: Site) -> None:
+    let_go(site)
+    assert not await site.evictions.evict(preemption("a", pool="open"), now=NOW)
+    assert site.job["spec"]["suspend"] is False

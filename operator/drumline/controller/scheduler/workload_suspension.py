@@ -1,0 +1,68 @@
+"""Suspends again what was let go: for a job that preempts, or for the sake of its own queue.
+
+A workload of several pods is of no use with a part of them: it leaves as a whole, by its own
+switch, and waits at its old place in line. The mark `ANNOTATION_ADMITTED` goes with the same write.
+So what is suspended and marked was suspended by its owner, and is not resumed until they take the
+mark off. It is written onto the version that was read: if the owner changed it meanwhile, nothing
+has happened, and the next cycle decides again.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from drumline.controller.conversion.resumed import suspended_again
+from drumline.controller.conversion.workloads import ForeignWorkload
+from drumline.controller.status.workload_events import WorkloadEvents
+from drumline.kube import reads, writes
+from drumline.kube.client import KubeClient
+from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.telemetry import logs
+
+log = logs.get("drumline.controller.scheduler.workload_suspension")
+
+PREEMPTED: Final = "Preempted"
+QUEUE_STOPPED: Final = "QueueStopped"
+
+
+class WorkloadSuspension:
+    """Writes the switch.
+
+    Args:
+        client: fenced writes to the API server.
+        events: what users read.
+    """
+
+    def __init__(self, *, client: KubeClient, events: WorkloadEvents) -> None:
+        self._client = client
+        self._events = events
+
+    async def suspend(self, workload: ForeignWorkload, *, reason: str, why: str) -> str:
+        """Suspend it, if it is one that was let go; returns why it goes on, '' if it does not.
+
+        Raises:
+            NotLeader: this process may not write any more.
+        """
+        about = workload.regarding
+        try:
+            stored = await reads.get(
+                self._client, about.resource, name=about.name, namespace=about.namespace
+            )
+            body = suspended_again(msgspec.json.decode(stored), resource=about.resource)
+            if body is None or body["metadata"]["uid"] != about.uid:
+                return ""
+            await writes.replace(
+                self._client, about.resource, name=about.name, namespace=about.namespace, body=body
+            )
+        except NotLeader:
+            raise
+        except NotFound:
+            return ""
+        except (Conflict, KubeError) as error:
+            log.warning("workload_goes_on", workload=workload.key, why=str(error))
+            return str(error)
+        self._events.suspended(workload, reason=reason, why=why)
+        log.info("workload_suspended", workload=workload.key, reason=reason, why=why)
+        return ""
