@@ -20,7 +20,7 @@ from drumline.kube.workload_views import ShapeView, WorkloadView
 from drumline.kube.workloads import check_shapes, has_ended, shape_of, view_of
 
 
-class _Status(msgspec.Struct, frozen=True, rename="camel"):
+class _SuspendableStatus(msgspec.Struct, frozen=True, rename="camel"):
     """The status of another kind of workload."""
 
     conditions: list[wire.Condition] | None = None
@@ -29,18 +29,18 @@ class _Status(msgspec.Struct, frozen=True, rename="camel"):
     """Of a RayJob."""
 
 
-_NOT_SEEN = _Status()
+_NOT_SEEN = _SuspendableStatus()
 
 
-class _Stored(msgspec.Struct, frozen=True, rename="camel"):
+class _SuspendableObject(msgspec.Struct, frozen=True, rename="camel"):
     """A workload of another kind: `workload_kinds` says what is where in its spec."""
 
     metadata: wire.Metadata
     spec: dict[str, Any]
-    status: _Status = _NOT_SEEN
+    status: _SuspendableStatus = _NOT_SEEN
 
 
-_decoder: Final = msgspec.json.Decoder(_Stored)
+_decoder: Final = msgspec.json.Decoder(_SuspendableObject)
 _spec_decoder: Final = msgspec.json.Decoder(wire.PodSpec)
 _ENDS: Final = frozenset({"Complete", "Failed"})
 """status.jobDeploymentStatus of a RayJob that has ended."""

@@ -43,7 +43,6 @@ from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.node_health import NodeHealthBook
 from drumline.controller.status.platform_conditions import PodEvictions
 from drumline.controller.status.usage_reporter import UsageReporter
-from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
@@ -144,8 +143,7 @@ class LeaderComponents:
         )
         self._recorder = EventRecorder(term.client, instance=settings.identity)
         self._job_events = JobEvents(self._recorder)
-        self._workload_events = WorkloadEvents(self._recorder)
-        self._suspension = WorkloadSuspension(client=term.client, events=self._workload_events)
+        self._suspension = WorkloadSuspension(client=term.client, recorder=self._recorder)
         self._reconciler = self._wire_reconciler(agents)
         self._health = NodeHealthBook(
             state=self._state,
@@ -357,7 +355,7 @@ class LeaderComponents:
             client=self._term.client,
             state=self._state,
             workloads=self._state.workloads,
-            events=self._workload_events,
+            events=self._suspension.events,
             suspension=self._suspension,
             seen=self._informers.wait_version,
             wake_scheduler=self._wake.set,

@@ -85,13 +85,13 @@ class SuspendedWorkloads:
 
     def waiting(self) -> list[ForeignWorkload]:
         """Those that are suspended, but for those that their owner suspended."""
-        return self._those(suspended=True, marked=False)
+        return self._select(suspended=True, marked=False)
 
     def resumed(self) -> list[ForeignWorkload]:
         """Those that were let go, and are not suspended."""
-        return self._those(suspended=False, marked=True)
+        return self._select(suspended=False, marked=True)
 
-    def _those(self, *, suspended: bool, marked: bool) -> list[ForeignWorkload]:
+    def _select(self, *, suspended: bool, marked: bool) -> list[ForeignWorkload]:
         return [
             self._workloads[uid]
             for uid, view in self._views.items()

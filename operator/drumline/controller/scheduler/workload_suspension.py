@@ -19,6 +19,7 @@ from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
+from drumline.kube.events import EventRecorder
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.workload_suspension")
@@ -32,12 +33,12 @@ class WorkloadSuspension:
 
     Args:
         client: fenced writes to the API server.
-        events: what users read.
+        recorder: of what users read.
     """
 
-    def __init__(self, *, client: KubeClient, events: WorkloadEvents) -> None:
+    def __init__(self, *, client: KubeClient, recorder: EventRecorder) -> None:
         self._client = client
-        self._events = events
+        self.events: Final = WorkloadEvents(recorder)
 
     async def suspend(self, workload: ForeignWorkload, *, reason: str, why: str) -> str:
         """Suspend it, if it is one that was let go; returns why it goes on, '' if it does not.
@@ -63,6 +64,6 @@ class WorkloadSuspension:
         except (Conflict, KubeError) as error:
             log.warning("workload_goes_on", workload=workload.key, why=str(error))
             return str(error)
-        self._events.suspended(workload, reason=reason, why=why)
+        self.events.suspended(workload, reason=reason, why=why)
         log.info("workload_suspended", workload=workload.key, reason=reason, why=why)
         return ""

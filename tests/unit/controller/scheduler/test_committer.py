@@ -20,7 +20,6 @@ from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
 from drumline.controller.status.job_events import JobEvents
-from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
@@ -149,8 +148,7 @@ async def site() -> AsyncIterator[Site]:
                 stays=lambda _uid, _until: None,
                 workloads=None,
                 suspension=WorkloadSuspension(
-                    client=client,
-                    events=WorkloadEvents(EventRecorder(client, instance="test")),
+                    client=client, recorder=EventRecorder(client, instance="test")
                 ),
             ),
             pods=PodSettings(trainer_image="trainer:1", join_image="join:1"),

@@ -20,7 +20,6 @@ from drumline.controller.scheduler.foreign_evictions import (
     ForeignEvictions,
 )
 from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
-from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.kube.client import KubeClient
 from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
@@ -89,7 +88,7 @@ async def site() -> AsyncIterator[Site]:
             is_tainted=tainted.__contains__,
             stays=stay.__setitem__,
             workloads=workloads(state),
-            suspension=WorkloadSuspension(client=client, events=WorkloadEvents(recorder)),
+            suspension=WorkloadSuspension(client=client, recorder=recorder),
         )
         made = Site(evictions, state, stay=stay, tainted=tainted)
         yield made
