@@ -274,25 +274,29 @@ def is_taken_back(job: Json | None) -> bool:
 
 
 def test_a_job_of_a_drained_queue_is_suspended_again_and_one_that_its_owner_suspends_stays_so(
-    site: Site,
+    api: Kube, admitting: Proxy
 ) -> None:
-    work = {"parallelism": 2, "completions": 2, "template": template(site, gpus=8)}
-    suspended(site, "Job", "batch/v1", **work)
-    site.kube.wait("jobs", "work", site.namespace, is_resumed)
-    stop_queue(site, "HoldAndDrain")
-    site.kube.wait("jobs", "work", site.namespace, is_taken_back)
-    assert "is drained" in wait_for_event(site, "work", "QueueStopped")
-    site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 0)
-    stop_queue(site, "None")
-    site.kube.wait("jobs", "work", site.namespace, is_resumed)
+    """No kubelet accepts its pods, so that it does not end; they are gone once they are deleted."""
+    with a_site(api, silent=True) as site:
+        pod = template(site, gpus=8)
+        pod["spec"]["terminationGracePeriodSeconds"] = 0
+        suspended(site, "Job", "batch/v1", parallelism=2, completions=2, template=pod)
+        site.kube.wait("jobs", "work", site.namespace, is_resumed)
+        stop_queue(site, "HoldAndDrain")
+        site.kube.wait("jobs", "work", site.namespace, is_taken_back)
+        assert "is drained" in wait_for_event(site, "work", "QueueStopped")
+        site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 0)
+        stop_queue(site, "None")
+        site.kube.wait("jobs", "work", site.namespace, is_resumed)
 
-    site.kube.patch("jobs", "work", {"spec": {"suspend": True}}, namespace=site.namespace)
-    site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 0)
-    gated(site, "later")
-    wait_open(site, "later")  # a cycle has passed that had room for the Job
-    assert not is_resumed(site.kube.get("jobs", "work", site.namespace))
-    take_off = {"metadata": {"annotations": {"drumline.dev/admitted": None}}}
-    site.kube.patch("jobs", "work", take_off, namespace=site.namespace)
-    site.kube.wait("jobs", "work", site.namespace, is_resumed)
-    site.kube.delete("jobs", "work", site.namespace)
-    site.kube.delete("pods", "later", site.namespace, grace=0)
+        site.kube.patch("jobs", "work", {"spec": {"suspend": True}}, namespace=site.namespace)
+        site.kube.wait("trainingqueues", site.queue, None, lambda queue: foreign_gpus(queue) == 0)
+        gated(site, "later")
+        wait_open(site, "later")  # a cycle has passed that had room for the Job
+        assert not is_resumed(site.kube.get("jobs", "work", site.namespace))
+        take_off = {"metadata": {"annotations": {"drumline.dev/admitted": None}}}
+        site.kube.patch("jobs", "work", take_off, namespace=site.namespace)
+        site.kube.wait("jobs", "work", site.namespace, is_resumed)
+        site.kube.delete("jobs", "work", site.namespace)
+        site.kube.delete("pods", "later", site.namespace, grace=0)
+    assert admitting.refused == []
