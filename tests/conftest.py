@@ -1,14 +1,26 @@
-"""What all tests share: how Hypothesis judges time.
+"""What all tests share: how Hypothesis judges time, and a store of objects.
 
-It fails an example that takes longer than 200 ms, or data that is slow to make. On a machine that
-others use either happens to sound code.
+Hypothesis fails an example that takes longer than 200 ms, or data that is slow to make. On a
+machine that others use either happens to sound code.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.object_store import ObjectStore, running
 
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+
+
+@pytest.fixture(scope="session")
+def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    """An S3 server that runs while anybody uses it."""
+    with running(tmp_path_factory.mktemp("objects")) as store:
+        yield store

@@ -34,6 +34,7 @@ KIND_VERSION = "0.33.0"
 HELM_VERSION = "4.3.1"
 HELM_UNITTEST_VERSION = "1.1.2"
 KUBECONFORM_VERSION = "0.8.0"
+VERSITYGW_VERSION = "1.8.0"
 
 Say = Callable[[str], None]
 
@@ -147,6 +148,14 @@ CATALOGUE: dict[str, Binary] = {
             package="github.com/yannh/kubeconform/cmd/kubeconform",
             version=KUBECONFORM_VERSION,
             build_seconds=10,
+        ),
+        # an S3 server whose objects are files of a folder: checkpoints in buckets are tested on it
+        Binary(
+            name="versitygw",
+            module="github.com/versity/versitygw",
+            package="github.com/versity/versitygw/cmd/versitygw",
+            version=VERSITYGW_VERSION,
+            build_seconds=60,
         ),
     )
 }

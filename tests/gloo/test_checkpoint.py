@@ -31,8 +31,9 @@ def restore_mutated(
     """Rank 0 damages one file, all try to restore, rank 0 mends it; send what went unseen."""
     slices = training_state(placement, config)
     checkpoints = opened(placement)
-    [step] = checkpoints.folder.steps()
-    damages = damaged_files(checkpoints.folder.step_folder(step), seed=seed)
+    [step] = checkpoints.storage.steps()
+    assert placement.checkpoint_folder is not None
+    damages = damaged_files(placement.checkpoint_folder / f"step-{step:08d}", seed=seed)
     unseen = 0
     for _ in range(DAMAGES):
         if placement.rank == 0:

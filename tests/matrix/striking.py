@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from drumline_trainer.assembly.parallel_model import MeanLoss
-from drumline_trainer.checkpoint import rank_writer as saving
+from drumline_trainer.checkpoint import folder_files as saving
 from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank import exit_code_of, serve_store
@@ -87,7 +87,7 @@ class Scene:
             lambda _, step, losses, **__: scene.finishes(step, losses[step]),
         )
         _after(saving, "write_shard_file", lambda *_, **__: scene.comes_to("writing"))
-        _before(CheckpointFolder, "commit", lambda *_: scene.comes_to("commit"))
+        _before(CheckpointFolder, "commit", lambda *_, **__: scene.comes_to("commit"))
         plain = MeanLoss.__call__
         MeanLoss.__call__ = lambda loss, *tensors: plain(loss, *tensors) * scene.poison()
 

@@ -81,11 +81,11 @@ LEFT_OUT = (
 trainer and matrix too. The deadline is also in integration."""
 BINARIES = (
     *("helm", "etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler"),
-    *("kubectl", "kwok", "kubelet", "helm-unittest", "kubeconform"),
+    *("kubectl", "kwok", "kubelet", "helm-unittest", "kubeconform", "versitygw"),
     "jobset",
 )
 PARTS = (
-    # instant where the cache has them; otherwise about 9 min for all of two cores
+    # instant where the cache has them; otherwise about 10 min for all of two cores
     Part(
         name="binaries",
         budget_minutes=12,
@@ -111,6 +111,7 @@ PARTS = (
         name="trainer",
         budget_minutes=17,
         paths=("tests/unit/trainer", "tests/unit/agent", "tests/gloo", "tests/faults"),
+        needs_binaries=True,  # a store for checkpoints in buckets
     ),
     Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),

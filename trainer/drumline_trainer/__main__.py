@@ -13,14 +13,13 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
 from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
-from drumline_trainer.contract import ExitCode
+from drumline_trainer.contract import BUCKET_FORMS, ExitCode, checkpoint_place
 from drumline_trainer.launch.launchers import LaunchedRank, RankProgram, detect_launcher
 from drumline_trainer.launch.preload import preload
 from drumline_trainer.layout_validation import validated_layout
@@ -54,7 +53,7 @@ def train(arguments: list[str]) -> int:
     work = partial(
         _train_rank,
         config=config,
-        checkpoint_folder=options.checkpoint_folder,
+        checkpoints=options.checkpoint_folder,
         losses_file=options.metrics_file,
     )
     return _run(work, started, config=config)
@@ -313,12 +312,12 @@ def _train_rank(
     placement: Placement,
     *,
     config: TrainerConfig,
-    checkpoint_folder: Path | None,
+    checkpoints: Path | str | None,
     losses_file: Path | None,
 ) -> int:
     from drumline_trainer.rank import rank_main  # noqa: PLC0415 - torch
 
-    placement = replace(placement, checkpoint_folder=checkpoint_folder)
+    placement = placement.saving_to(checkpoints)
     return rank_main(config, placement=placement, losses_file=losses_file)
 
 
@@ -359,7 +358,8 @@ def _train_parser() -> argparse.ArgumentParser:
     )
     _add_configuration(parser)
     parser.add_argument("--ranks", type=int, help="processes on this machine, without a launcher")
-    parser.add_argument("--checkpoint-folder", type=Path, help="save here and resume from here")
+    place = f"save here and resume from here: a folder, {BUCKET_FORMS}"
+    parser.add_argument("--checkpoint-folder", type=checkpoint_place, help=place)
     parser.add_argument("--metrics-file", type=Path, help="every step's loss as JSON lines")
     return parser
 

@@ -15,7 +15,7 @@ _save = Checkpointer.save
 def _save_and_forget(checkpoints, **asked):  # noqa: ANN001, ANN003, ANN202 - Checkpointer.save's
     saved = _save(checkpoints, **asked)
     if dist.get_rank() == 0:
-        [file] = checkpoints.folder.step_folder(saved.step).glob("rank-00000-of-*")
+        [file] = checkpoints.storage.step_folder(saved.step).glob("rank-00000-of-*")
         body = bytearray(file.read_bytes())
         body[-1] ^= 1
         file.write_bytes(body)

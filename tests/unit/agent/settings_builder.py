@@ -15,6 +15,7 @@ _SETTINGS = AgentSettings(
     index=0,
     generation=1,
     checkpoint_folder=None,
+    checkpoint_bucket=None,
     token=b"token",
     address="0.0.0.0",
     port=29400,

@@ -25,8 +25,9 @@ import torch.distributed as dist
 
 from drumline_client.snapshot_file import SnapshotError, read_header, snapshot_file
 from drumline_trainer.checkpoint.errors import CheckpointError
-from drumline_trainer.checkpoint.folder import CheckpointFolder
 from drumline_trainer.checkpoint.manifest import Manifest
+from drumline_trainer.checkpoint.ownership import Owner
+from drumline_trainer.checkpoint.places import open_storage
 from drumline_trainer.checkpoint.restore import read_manifest
 from drumline_trainer.config import StageBalance, TrainerConfig
 from drumline_trainer.metrics.cuda_clock import CudaClock
@@ -111,7 +112,7 @@ def saved_boundaries(placement: Placement) -> list[int]:
             pass  # whoever restores it says so, and takes the checkpoint
         else:
             return _recorded(header.trainer, "now")
-    return [] if placement.checkpoint_folder is None else _of_checkpoints(placement)
+    return _of_checkpoints(placement) if placement.has_checkpoints else []
 
 
 def partition_of(ends: Sequence[int], *, stages: int, layers: int) -> Partition | None:
@@ -125,17 +126,15 @@ def partition_of(ends: Sequence[int], *, stages: int, layers: int) -> Partition 
 
 def _of_checkpoints(placement: Placement) -> list[int]:
     """By the newest checkpoint whose manifest is whole."""
-    assert placement.checkpoint_folder is not None  # noqa: S101 - see above
-    folder = CheckpointFolder(
-        path=placement.checkpoint_folder, owner=placement.owner, membership=placement.membership
-    )
+    owner = Owner(name=placement.owner, membership=placement.membership)
+    storage = open_storage(placement, owner=owner)
     try:
-        steps = folder.steps()
-    except OSError:  # the run's first membership makes it
+        steps = storage.steps()
+    except (CheckpointError, OSError):  # the run's first membership makes it
         return []
     for step in steps:
         try:
-            manifest = Manifest.parse(read_manifest(folder.step_folder(step)))
+            manifest = Manifest.parse(read_manifest(storage.committed(step), step=step))
         except CheckpointError:
             continue
         return _recorded(manifest.trainer, "next")

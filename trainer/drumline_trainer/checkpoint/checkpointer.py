@@ -1,12 +1,12 @@
-"""The checkpoints of one run: claim the folder, restore once, save and prune as it goes on."""
+"""The checkpoints of one run: claim their storage, restore once, save and prune as it goes on."""
 
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -32,10 +32,12 @@ from drumline_trainer.checkpoint.errors import (
     StorageError,
     is_storage_fault,
 )
-from drumline_trainer.checkpoint.folder import CheckpointFolder, run_name
+from drumline_trainer.checkpoint.ownership import Owner, run_name
+from drumline_trainer.checkpoint.places import open_storage
 from drumline_trainer.checkpoint.rank_writer import RankWriter, slices_to_write
 from drumline_trainer.checkpoint.restore import RestoredCheckpoint, read_back, restore
 from drumline_trainer.checkpoint.staging import StagingBuffer
+from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Vote, broadcast_bytes, gather_bytes
 from drumline_trainer.sharding.slices import TensorSlice
@@ -82,7 +84,7 @@ class Checkpointer:
     when all ranks are `ready`, or until there is no `pending_step`. There is one save at a time.
     """
 
-    folder: CheckpointFolder
+    storage: CheckpointStorage
     writer: RankWriter
     keep: int
     device: torch.device
@@ -104,25 +106,25 @@ class Checkpointer:
         device: torch.device,
         progress: Callable[[], None] = _nothing,
     ) -> Checkpointer | None:
-        """Claim the job's folder; None where the job has none.
+        """Claim the storage of the job's checkpoints; None where it has none.
 
         Raises:
             StaleMembershipError: a newer membership of this job owns it.
             CorruptCheckpointError: its owner cannot be read, or a step was acknowledged and there
-                is no folder to restore it from.
+                is no storage to restore it from.
             StorageError: the storage fails; it may work later.
-            CheckpointError: rank 0 cannot use the folder.
+            CheckpointError: rank 0 cannot use the storage.
         """
-        if placement.checkpoint_folder is None:
+        if not placement.has_checkpoints:
             if placement.acknowledged_step is not None:
                 raise CorruptCheckpointError(
                     f"step {placement.acknowledged_step} was acknowledged, and there is no"
                     " checkpoint folder to restore it from"
                 )
             return None
-        folder = _claimed(placement.checkpoint_folder, placement, device=device)
-        writer = RankWriter(folder=folder, rank=placement.rank, world_size=placement.world_size)
-        return cls(folder=folder, writer=writer, keep=keep, device=device, progress=progress)
+        storage = _claimed(placement, device=device)
+        writer = RankWriter(rank=placement.rank, world_size=placement.world_size)
+        return cls(storage=storage, writer=writer, keep=keep, device=device, progress=progress)
 
     def restore(
         self,
@@ -133,7 +135,7 @@ class Checkpointer:
     ) -> RestoredCheckpoint | None:
         """See `checkpoint.restore.restore`."""
         restored = restore(
-            folder=self.folder,
+            storage=self.storage,
             slices=slices,
             device=self.device,
             acknowledged_step=placement.acknowledged_step,
@@ -158,15 +160,16 @@ class Checkpointer:
         Raises:
             SaveError: a rank could not write; nothing was committed. PeerSaveError: another one.
                 StorageError: because the storage fails.
-            StaleMembershipError: another membership or job owns the folder; nothing was
+            StaleMembershipError: another membership or job owns the storage; nothing was
                 committed.
         """
         began = time.monotonic()
-        report = self.writer.write(step, slices_to_write(slices), check=self.progress)
+        files = self.storage.begin(step)
+        report = self.writer.write(files, slices_to_write(slices), check=self.progress)
         reports = gather_bytes(report, device=self.device)
         outcome = b""
         if dist.get_rank() == 0:
-            outcome = encode(self._commit(step, trainer=trainer, reports=reports))
+            outcome = encode(self._commit(step, files=files, trainer=trainer, reports=reports))
         outcome = broadcast_bytes(outcome, device=self.device)
         seconds = time.monotonic() - began
         return self._saved(decode(outcome), step=step, seconds=seconds, write_seconds=seconds)
@@ -181,9 +184,12 @@ class Checkpointer:
             self._staging = StagingBuffer(slices_to_write(slices))
         staging = self._staging
         staging.stage()
+        files = self.storage.begin(step)
         save = BackgroundSave(
-            write=lambda check: self.writer.write(step, staging.slices, check=check),
-            commit=lambda reports: encode(self._commit(step, trainer=trainer, reports=reports)),
+            write=lambda check: self.writer.write(files, staging.slices, check=check),
+            commit=lambda reports: encode(
+                self._commit(step, files=files, trainer=trainer, reports=reports)
+            ),
             device=self.device,
         )
         self._pending = _PendingSave(step=step, background=save, seconds=time.monotonic() - began)
@@ -228,12 +234,12 @@ class Checkpointer:
             self._pending = None
 
     def _commit(
-        self, step: int, *, trainer: Mapping[str, Any], reports: list[bytes]
+        self, step: int, *, files: StepFiles, trainer: Mapping[str, Any], reports: list[bytes]
     ) -> CommitOutcome:
         """On rank 0; maybe in a thread."""
-        outcome = commit(self.folder, step=step, trainer=trainer, reports=reports)
+        outcome = commit(self.storage, files=files, step=step, trainer=trainer, reports=reports)
         if isinstance(outcome, Committed):
-            self.folder.prune(keep=self.keep, verified=self._verified_with(step))
+            self.storage.prune(keep=self.keep, verified=self._verified_with(step))
         return outcome
 
     def _saved(
@@ -264,7 +270,7 @@ class Checkpointer:
     def read_back(self, saved: SavedCheckpoint) -> Vote:
         """See `checkpoint.restore.read_back`."""
         return read_back(
-            self.folder,
+            self.storage,
             step=saved.step,
             digest=saved.digest,
             device=self.device,
@@ -272,29 +278,32 @@ class Checkpointer:
         )
 
 
-def _claimed(path: Path, placement: Placement, *, device: torch.device) -> CheckpointFolder:
-    """The folder, claimed by rank 0. All ranks raise its error, if any. Collective."""
+def _claimed(placement: Placement, *, device: torch.device) -> CheckpointStorage:
+    """The storage, claimed by rank 0. All ranks raise its error, if any. Collective."""
     message: dict[str, str] = {}
     if dist.get_rank() == 0:
-        owner = placement.owner if placement.generation else run_name()
-        folder = CheckpointFolder(path=path, owner=owner, membership=placement.membership)
-        message = _claim(folder)
+        name = placement.owner if placement.generation else run_name()
+        message = _claim(placement, owner=name, claim=secrets.token_hex(6))
     message = json.loads(broadcast_bytes(json.dumps(message).encode(), device=device))
     if "error" in message:
         raise _CLAIM_ERRORS[message["kind"]](message["error"])
-    return CheckpointFolder(path=path, owner=message["owner"], membership=placement.membership)
+    return _opened(placement, owner=message["owner"], claim=message["claim"])
 
 
-def _claim(folder: CheckpointFolder) -> dict[str, str]:
-    """What rank 0 tells the others: the owner, or the error."""
+def _opened(placement: Placement, *, owner: str, claim: str) -> CheckpointStorage:
+    return open_storage(
+        placement, owner=Owner(name=owner, membership=placement.membership), claim=claim
+    )
+
+
+def _claim(placement: Placement, *, owner: str, claim: str) -> dict[str, str]:
+    """What rank 0 tells the others: the owner and the claim's own name, or the error."""
     try:
-        folder.claim()
+        _opened(placement, owner=owner, claim=claim).claim()
     except CheckpointError as error:
         return {"kind": type(error).__name__, "error": str(error)}
     except OSError as error:
         kind = StorageError if is_storage_fault(error) else CheckpointError
-        return {
-            "kind": kind.__name__,
-            "error": f"checkpoint folder {folder.path}: {error.strerror}",
-        }
-    return {"owner": folder.owner}
+        where = placement.checkpoint_bucket or f"checkpoint folder {placement.checkpoint_folder}"
+        return {"kind": kind.__name__, "error": f"{where}: {error.strerror}"}
+    return {"owner": owner, "claim": claim}

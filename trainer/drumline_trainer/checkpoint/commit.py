@@ -1,6 +1,6 @@
 """The commit of a checkpoint: rank 0 writes the manifest once all ranks have written their files.
 
-Nothing is visible under the step's name before the single rename in `CheckpointFolder.commit`. A
+Nothing is visible under the step's name before the one atomic act of `CheckpointStorage.commit`. A
 rank that cannot write says so in its report, so the other ranks leave with its reason instead of
 waiting for it. The caller carries messages between ranks: `RankWriter.write` makes the report of a
 rank, `commit` makes an outcome of all reports, and `encode` and `decode` carry the outcome.
@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from drumline_trainer.checkpoint.errors import SaveError, StorageError, is_storage_fault
-from drumline_trainer.checkpoint.folder import CheckpointFolder, sync_folder, write_durably
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
     MANIFEST_FILE,
@@ -26,6 +25,7 @@ from drumline_trainer.checkpoint.manifest import (
     digest_of,
 )
 from drumline_trainer.checkpoint.rank_report import WriteFailed, WrittenFile, decode_report
+from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
 from drumline_trainer.checkpoint.tensor_table import TensorTable
 
 
@@ -41,7 +41,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Superseded:
-    """Nothing was committed: another membership or another job owns the folder."""
+    """Nothing was committed: another membership or another job owns the storage."""
 
     reason: str
 
@@ -66,16 +66,18 @@ CommitOutcome = Committed | NotCommitted | StorageFailed | Superseded
 
 
 def commit(
-    folder: CheckpointFolder,
+    storage: CheckpointStorage,
     *,
+    files: StepFiles,
     step: int,
     trainer: Mapping[str, Any],
     reports: Sequence[bytes],
 ) -> CommitOutcome:
-    """Write the manifest and rename the folder; on rank 0, for all ranks.
+    """Write the manifest and make the step known; on rank 0, for all ranks.
 
     Args:
-        folder: claimed by this membership.
+        storage: claimed by this membership.
+        files: that all ranks have written.
         step: finished optimizer steps; names the checkpoint.
         trainer: JSON values of the trainer's own state.
         reports: of all ranks.
@@ -84,13 +86,14 @@ def commit(
     failed = {rank: each for rank, each in enumerate(decoded) if isinstance(each, WriteFailed)}
     try:
         _raise_any(failed.values())
-        files, tensors = _collected(each for each in decoded if not isinstance(each, WriteFailed))
+        written = (each for each in decoded if not isinstance(each, WriteFailed))
+        records, tensors = _collected(written)
         manifest = Manifest(
             step=step,
             world_size=len(reports),
-            generation=folder.membership[0],
-            attempt=folder.membership[1],
-            files=files,
+            generation=storage.membership[0],
+            attempt=storage.membership[1],
+            files=records,
             tensors=tensors,
             trainer=trainer,
         )
@@ -102,15 +105,12 @@ def commit(
                 f"the manifest of {len(body)} bytes is over {MAX_MANIFEST_BYTES}, the most that a"
                 " restore reads; train with fewer ranks or larger shards"
             )
-        target = folder.unfinished_folder(step)
-        write_durably(target / MANIFEST_FILE, body)
-        write_durably(target / MANIFEST_DIGEST_FILE, digest_line(body))
-        sync_folder(target)
-        folder.commit(step)
+        files.write_small({MANIFEST_FILE: body, MANIFEST_DIGEST_FILE: digest_line(body)})
+        storage.commit(step, files=files)
     except (RuntimeError, OSError) as error:
-        folder.discard(step)
+        storage.discard(files)
         # a new owner removes what this membership writes: then that is the cause of the error
-        stale = folder.ownership_error()
+        stale = storage.ownership_error()
         if stale is not None:
             return Superseded(str(stale))
         by_storage = isinstance(error, OSError) and is_storage_fault(error)

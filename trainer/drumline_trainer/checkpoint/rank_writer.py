@@ -7,7 +7,7 @@ written: the same bytes under one more name, so either checkpoint can be removed
 Frozen tensors need no marking. A tensor whose first bytes (64 KiB) are those of the last checkpoint
 goes to the unchanged file (`.still.safetensors`). That file is linked if the digest of its content
 is the last one's, and if the bytes on storage still have that digest, as bit rot under one name is
-bit rot under all names. Otherwise, and where storage has no hard links, it is written.
+bit rot under all names. Otherwise, and where storage has no hard links, as a bucket, it is written.
 
 Example: an adapter A is trained on a frozen base B. Checkpoint 1 writes A and B to one file, as
 there is nothing to compare with. Checkpoint 2 writes A, and B to the unchanged file. Checkpoint 3
@@ -16,17 +16,14 @@ writes A and links the unchanged file of checkpoint 2.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from torch import Tensor
 
 from drumline_trainer.checkpoint.digests import hasher
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError, is_storage_fault
-from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.errors import is_storage_fault
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.rank_report import (
     WriteFailed,
@@ -34,12 +31,8 @@ from drumline_trainer.checkpoint.rank_report import (
     encode_report,
     groups_of_slices,
 )
-from drumline_trainer.checkpoint.shard_file import (
-    as_bytes,
-    shard_record,
-    verify_file,
-    write_shard_file,
-)
+from drumline_trainer.checkpoint.shard_file import as_bytes
+from drumline_trainer.checkpoint.storage import StepFiles, Unchanged
 from drumline_trainer.sharding.slices import TensorSlice
 
 _SAMPLE_BYTES = 64 << 10
@@ -64,21 +57,24 @@ def slices_to_write(slices: Sequence[TensorSlice]) -> list[TensorSlice]:
 class RankWriter:
     """Writes the files of one rank in one membership; remembers the last checkpoint."""
 
-    folder: CheckpointFolder
     rank: int
     world_size: int
     _samples: dict[str, str] = field(default_factory=dict[str, str])
     """Digests of the first bytes of the last checkpoint's tensors, by name."""
-    _unchanged: tuple[Path, FileRecord] | None = None
+    _unchanged: Unchanged | None = None
     """The last checkpoint's unchanged file."""
 
     def write(
-        self, step: int, slices: Sequence[TensorSlice], *, check: Callable[[], None] = lambda: None
+        self,
+        files: StepFiles,
+        slices: Sequence[TensorSlice],
+        *,
+        check: Callable[[], None] = lambda: None,
     ) -> bytes:
-        """Write and fsync.
+        """Write durably.
 
         Args:
-            step: of the checkpoint; the last one this writer wrote is committed.
+            files: of the new checkpoint; the last one this writer wrote is committed.
             slices: `slices_to_write`.
             check: called between chunks; an exception that it raises ends the writing.
 
@@ -87,51 +83,26 @@ class RankWriter:
         """
         samples = {local.name: _sample(local.tensor) for local in slices}
         same = {name for name, sample in samples.items() if self._samples.get(name) == sample}
-        target = self.folder.unfinished_folder(step)
         stem = f"rank-{self.rank:05d}-of-{self.world_size:05d}"
         changed = [local for local in slices if local.name not in same]
         unchanged = [local for local in slices if local.name in same]
         try:
-            target.mkdir(exist_ok=True)
-            file = target / f"{stem}.safetensors"
-            record = write_shard_file(file, _tensors(changed), check=check)
-            files = [_written(file, record, changed)]
+            name = f"{stem}.safetensors"
+            record = files.write(name, _tensors(changed), check=check)
+            written = [_written(name, record, changed)]
             kept = None
             if unchanged:
-                file = target / f"{stem}.still.safetensors"
-                record = self._link_or_write(file, _tensors(unchanged), check=check)
-                files.append(_written(file, record, unchanged))
-                kept = self.folder.step_folder(step) / file.name, record
+                name = f"{stem}.still.safetensors"
+                record = files.write_unchanged(
+                    name, _tensors(unchanged), before=self._unchanged, check=check
+                )
+                written.append(_written(name, record, unchanged))
+                kept = Unchanged(place=files.committed_place, record=record)
         except OSError as error:
             failed = WriteFailed(f"rank {self.rank}: {error}", by_storage=is_storage_fault(error))
             return encode_report(failed)
         self._samples, self._unchanged = samples, kept
-        return encode_report(tuple(files))
-
-    def _link_or_write(
-        self, file: Path, tensors: Mapping[str, Tensor], *, check: Callable[[], None]
-    ) -> FileRecord:
-        if self._unchanged is not None:
-            known, record = self._unchanged
-            if record == shard_record(tensors, check=check) and _linked(
-                known, file, record, check=check
-            ):
-                return record
-        return write_shard_file(file, tensors, check=check)
-
-
-def _linked(known: Path, file: Path, record: FileRecord, *, check: Callable[[], None]) -> bool:
-    """Link `known` as `file`; False where storage has no links or the bytes have rotted."""
-    try:
-        os.link(known, file, follow_symlinks=False)
-    except OSError:
-        return False
-    try:
-        verify_file(file, record, check=check)
-    except CorruptCheckpointError:
-        file.unlink()
-        return False
-    return True
+        return encode_report(tuple(written))
 
 
 def _tensors(slices: Sequence[TensorSlice]) -> dict[str, Tensor]:
@@ -145,5 +116,5 @@ def _sample(tensor: Tensor) -> str:
     return digest.hexdigest()
 
 
-def _written(file: Path, record: FileRecord, slices: Sequence[TensorSlice]) -> WrittenFile:
-    return WrittenFile(name=file.name, record=record, groups=groups_of_slices(slices))
+def _written(name: str, record: FileRecord, slices: Sequence[TensorSlice]) -> WrittenFile:
+    return WrittenFile(name=name, record=record, groups=groups_of_slices(slices))

@@ -5,7 +5,7 @@ Collective over all ranks, in phases for each checkpoint, newest first:
 1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes.
 2. All ranks compare the manifest with the model they hold.
 3. Each rank verifies the files it reads and its share of the rest, so that no file is unchecked.
-4. Each rank reads the intervals of its own shards.
+4. Each rank fills the intervals of its own shards.
 
 No rank goes on to the next phase before all have accepted the last one. Where a rank rejects, the
 checkpoint is skipped on all ranks, named in the log and left in place. If checkpoints exist and
@@ -16,8 +16,8 @@ retention may have removed the acknowledged checkpoint itself, but nothing older
 checkpoint of that very step needs the acknowledged digest.
 
 Example: two ranks wrote rows 0-3 and 4-7 of a tensor; four ranks restore two rows each. Rank 2
-holds rows 4-5, so its plan has one interval: rows 4-5 of the second file. It verifies that file,
-and, of the sorted list of all files, every fourth from its own index on.
+holds rows 4-5, so it reads them out of the second file (`intervals`). It verifies that file, and,
+of the sorted list of all files, every fourth from its own index on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ import json
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,24 +33,18 @@ import torch.distributed as dist
 from safetensors import SafetensorError
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.intervals import Interval, reading_plan
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
     MANIFEST_FILE,
     MAX_MANIFEST_BYTES,
     Manifest,
-    Piece,
     digest_line,
     digest_of,
 )
-from drumline_trainer.checkpoint.shard_file import (
-    dtype_name,
-    open_tensors,
-    read_bounded,
-    verify_file,
-)
+from drumline_trainer.checkpoint.shard_file import dtype_name
+from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles, VerifiedFile
 from drumline_trainer.config import ConfigError
-from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import (
     Accepted,
     Rejected,
@@ -77,7 +70,7 @@ class RestoredCheckpoint:
 
 def restore(
     *,
-    folder: CheckpointFolder,
+    storage: CheckpointStorage,
     slices: Sequence[TensorSlice],
     device: torch.device,
     acknowledged_step: int | None = None,
@@ -88,7 +81,7 @@ def restore(
     """Fill the slices from the newest checkpoint that verifies and is not too old.
 
     Args:
-        folder: claimed by rank 0.
+        storage: claimed by rank 0.
         slices: what this rank holds; overwritten in place. After an error their contents are
             undefined.
         device: of the tensors in small messages.
@@ -99,41 +92,43 @@ def restore(
         progress: called between pieces of files: hundreds of gigabytes take minutes to read.
 
     Returns:
-        What was restored, or None where the folder is empty and nothing was acknowledged.
+        What was restored, or None where the storage is empty and nothing was acknowledged.
 
     Raises:
         CorruptCheckpointError: checkpoints exist, or one was acknowledged, and none may be used.
         ConfigError: the checkpoint holds another model.
         Any other error of `check`.
     """
-    reader = _SliceReader(slices=slices, device=device, check=check, progress=progress)
-    steps = _committed_steps(folder, device=device)
+    reader = _SliceReader(
+        storage=storage, slices=slices, device=device, check=check, progress=progress
+    )
+    steps = _committed_steps(storage, device=device)
     for step in steps:
         if acknowledged_step is not None and step < acknowledged_step:
             break  # newest first: the rest is older still
-        source = folder.step_folder(step)
         digest = acknowledged_digest if step == acknowledged_step else ""
-        match reader.restore_step(source, digest=digest):
+        match reader.restore_step(step, digest=digest):
             case RestoredCheckpoint() as restored:
                 return restored
             case Rejected(reason):
                 if dist.get_rank() == 0:
-                    logger.warning("checkpoint %s does not verify: %s", source.name, reason)
+                    logger.warning("checkpoint step-%08d does not verify: %s", step, reason)
     listing = ", ".join(f"step {step}" for step in steps) or "none"
     if acknowledged_step is not None:
         raise CorruptCheckpointError(
-            f"{folder.path} holds no intact checkpoint of the acknowledged step {acknowledged_step}"
-            f" or a newer one, and an older one would silently lose it; found: {listing}"
+            f"{storage.where} holds no intact checkpoint of the acknowledged step"
+            f" {acknowledged_step} or a newer one, and an older one would silently lose it; found:"
+            f" {listing}"
         )
     if steps:
         raise CorruptCheckpointError(
-            f"none of the checkpoints in {folder.path} verifies: {listing}"
+            f"none of the checkpoints in {storage.where} verifies: {listing}"
         )
     return None
 
 
 def read_back(
-    folder: CheckpointFolder,
+    storage: CheckpointStorage,
     *,
     step: int,
     digest: str,
@@ -141,37 +136,36 @@ def read_back(
     progress: Callable[[], None] = lambda: None,
 ) -> Vote:
     """Read and verify all files of a committed checkpoint, each rank its share. Collective."""
-    source = folder.step_folder(step)
-    match _receive_manifest(source, digest=digest, device=device):
+    match _receive_manifest(storage, step, digest=digest, device=device):
         case Rejected() as rejected:
             return rejected
-        case body:
-            vote = _verify_files(source, Manifest.parse(body), {}, progress=progress)
-            return agree(vote, device=device)
+        case files, body:
+            verified = _verified_files(files, Manifest.parse(body), {}, progress=progress)
+            return agree(_vote(verified), device=device)
 
 
-def read_manifest(source: Path, *, digest: str = "") -> bytes:
+def read_manifest(files: StepFiles, *, step: int, digest: str = "") -> bytes:
     """The manifest's bytes, verified; with a digest, that it is the digest of these bytes.
 
     Raises:
         CorruptCheckpointError: the manifest is damaged, of another step or has another digest.
     """
-    body = read_bounded(source / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
-    if read_bounded(source / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
+    body = files.read_small(MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
+    if files.read_small(MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: digest differs from {MANIFEST_DIGEST_FILE}")
     if digest and digest_of(body) != digest:
         raise CorruptCheckpointError(
             f"{MANIFEST_FILE}: digest is not the one that was acknowledged ({digest[:12]}…)"
         )
     manifest = Manifest.parse(body)
-    if source.name != f"step-{manifest.step:08d}":
+    if manifest.step != step:
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: is of step {manifest.step}")
     return body
 
 
-def _committed_steps(folder: CheckpointFolder, *, device: torch.device) -> list[int]:
-    """Rank 0's listing for all: shared storage may show ranks different ages of a folder."""
-    listing = json.dumps(folder.steps()).encode() if dist.get_rank() == 0 else b""
+def _committed_steps(storage: CheckpointStorage, *, device: torch.device) -> list[int]:
+    """Rank 0's listing for all: shared storage may show ranks different ages of it."""
+    listing = json.dumps(storage.steps()).encode() if dist.get_rank() == 0 else b""
     return json.loads(broadcast_bytes(listing, device=device))
 
 
@@ -179,28 +173,31 @@ def _committed_steps(folder: CheckpointFolder, *, device: torch.device) -> list[
 class _SliceReader:
     """Fills this rank's slices; see `restore`."""
 
+    storage: CheckpointStorage
     slices: Sequence[TensorSlice]
     device: torch.device
     check: Callable[[Mapping[str, Any]], None]
     progress: Callable[[], None]
 
-    def restore_step(self, source: Path, *, digest: str) -> RestoredCheckpoint | Rejected:
+    def restore_step(self, step: int, *, digest: str) -> RestoredCheckpoint | Rejected:
         """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
-        body = _receive_manifest(source, digest=digest, device=self.device)
-        if isinstance(body, Rejected):
-            return body
+        received = _receive_manifest(self.storage, step, digest=digest, device=self.device)
+        if isinstance(received, Rejected):
+            return received
+        files, body = received
         manifest = Manifest.parse(body)
         try:
             self.check(manifest.trainer)
         except CorruptCheckpointError as error:
             return Rejected(str(error))
         _refuse_other_model(manifest, self.slices, device=self.device)
-        plan = _reading_plan(manifest, self.slices)
-        intact = _verify_files(source, manifest, plan, progress=self.progress)
-        verified = agree(intact, device=self.device)
-        if isinstance(verified, Rejected):
-            return verified
-        filled = agree(_fill(source, plan, progress=self.progress), device=self.device)
+        plan = reading_plan(manifest, self.slices)
+        verified = _verified_files(files, manifest, plan, progress=self.progress)
+        intact = agree(_vote(verified), device=self.device)
+        if isinstance(intact, Rejected):
+            return intact
+        assert not isinstance(verified, Rejected)  # noqa: S101 - then ours was among the votes
+        filled = agree(_fill(verified, progress=self.progress), device=self.device)
         if isinstance(filled, Rejected):
             return filled
         return RestoredCheckpoint(
@@ -208,16 +205,27 @@ class _SliceReader:
         )
 
 
-def _receive_manifest(source: Path, *, digest: str, device: torch.device) -> bytes | Rejected:
-    """The bytes of rank 0's verified manifest, on every rank."""
+def _receive_manifest(
+    storage: CheckpointStorage, step: int, *, digest: str, device: torch.device
+) -> tuple[StepFiles, bytes] | Rejected:
+    """A step's files and the bytes of its manifest, as rank 0 has verified it, on every rank."""
     message = b""
     if dist.get_rank() == 0:
         try:
-            message = b"+" + read_manifest(source, digest=digest)
+            files = storage.committed(step)
+            body = read_manifest(files, step=step, digest=digest)
+            message = b"+" + files.place.encode() + b"\n" + body
         except CorruptCheckpointError as error:
             message = b"-" + str(error).encode()
     message = broadcast_bytes(message, device=device)
-    return message[1:] if message[:1] == b"+" else Rejected(message[1:].decode())
+    if message[:1] == b"-":
+        return Rejected(message[1:].decode())
+    place, _, body = message[1:].partition(b"\n")
+    return storage.at(place.decode()), body
+
+
+def _vote(verified: Sequence[VerifiedFile] | Rejected) -> Vote:
+    return verified if isinstance(verified, Rejected) else Accepted()
 
 
 def _refuse_other_model(
@@ -252,81 +260,44 @@ def _refuse_other_model(
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Interval:
-    """Copy `common` from a stored piece into a local shard."""
-
-    name: str
-    piece: Piece
-    common: Box
-    target: torch.Tensor
-    target_box: Box
-
-
-def _reading_plan(manifest: Manifest, slices: Sequence[TensorSlice]) -> dict[str, list[_Interval]]:
-    """What this rank reads, by file, so that each file is opened once."""
-    plan: dict[str, list[_Interval]] = {}
-    overlaps: dict[tuple[int, Box], list[tuple[Piece, Box]]] = {}
-    for local in slices:
-        pieces = manifest.tensors[local.name].pieces
-        key = (id(pieces), local.box)
-        if key not in overlaps:  # thousands of tensors share their pieces
-            common_boxes = ((piece, piece.box.intersection(local.box)) for piece in pieces)
-            overlaps[key] = [(piece, common) for piece, common in common_boxes if common]
-        for piece, common in overlaps[key]:
-            interval = _Interval(
-                name=local.name,
-                piece=piece,
-                common=common,
-                target=local.tensor.detach(),
-                target_box=local.box,
-            )
-            plan.setdefault(piece.file, []).append(interval)
-    return plan
-
-
-def _verify_files(
-    source: Path,
+def _verified_files(
+    files: StepFiles,
     manifest: Manifest,
-    plan: Mapping[str, Sequence[_Interval]],
+    plan: Mapping[str, Sequence[Interval]],
     *,
     progress: Callable[[], None],
-) -> Vote:
-    """Verify the files of this rank's plan and its share of all files."""
+) -> list[VerifiedFile] | Rejected:
+    """Verify the files of this rank's plan and its share of all files; those of its plan."""
     own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
+    verified: list[VerifiedFile] = []
     try:
         for name in sorted({*plan, *own_share}):
-            verify_file(source / name, manifest.files[name], check=progress)
+            wanted = plan.get(name, ())
+            file = files.verified(name, manifest.files[name], wanted=wanted, check=progress)
+            if wanted:
+                verified.append(file)
     except CorruptCheckpointError as error:
         return Rejected(f"rank {dist.get_rank()}: {error}")
-    return Accepted()
+    return verified
 
 
-def _fill(
-    source: Path, plan: Mapping[str, Sequence[_Interval]], *, progress: Callable[[], None]
-) -> Vote:
+def _fill(files: Sequence[VerifiedFile], *, progress: Callable[[], None]) -> Vote:
     """Fill this rank's shards from files that have been verified."""
     try:
-        for name, intervals in plan.items():
-            _read_file(source / name, intervals, progress=progress)
+        for file in files:
+            for interval, values in file.tensors():
+                progress()
+                _fill_interval(interval, values)
     except (CorruptCheckpointError, SafetensorError, OSError) as error:
         return Rejected(f"rank {dist.get_rank()}: {error}")
     return Accepted()
 
 
-def _read_file(path: Path, intervals: Sequence[_Interval], *, progress: Callable[[], None]) -> None:
-    with open_tensors(path) as file:
-        for interval in intervals:
-            progress()
-            stored = file.get_slice(interval.name)
-            if tuple(stored.get_shape()) != interval.piece.box.shape:
-                raise CorruptCheckpointError(f"{path.name}: {interval.name} has another shape")
-            values = stored[interval.common.slices_within(interval.piece.box)]
-            if values.dtype != interval.target.dtype:
-                raise CorruptCheckpointError(f"{path.name}: {interval.name} has another type")
-            if values.is_floating_point() and not values.isfinite().all():
-                raise CorruptCheckpointError(
-                    f"{path.name}: {interval.name} holds values that are infinite or no numbers"
-                )
-            target = interval.target[interval.common.slices_within(interval.target_box)]
-            target.copy_(values)
+def _fill_interval(interval: Interval, values: torch.Tensor) -> None:
+    named = f"{interval.piece.file}: {interval.name}"
+    if values.dtype != interval.target.dtype:
+        raise CorruptCheckpointError(f"{named} has another type")
+    if values.is_floating_point() and not values.isfinite().all():
+        raise CorruptCheckpointError(f"{named} holds values that are infinite or no numbers")
+    target = interval.target[interval.common.slices_within(interval.target_box)]
+    target.copy_(values)

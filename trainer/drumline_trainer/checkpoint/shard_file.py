@@ -35,6 +35,9 @@ _DTYPE_NAMES = {
     torch.int64: "I64",
 }
 
+DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
+"""By safetensors' names."""
+
 
 class StoredTensor(Protocol):
     """A tensor of a file, of which parts can be read."""
@@ -87,7 +90,7 @@ def write_shard_file(
     digest = hasher()
     size = unsynced = 0
     with path.open("wb", buffering=0) as file:
-        for chunk in _chunks(tensors):
+        for chunk in shard_chunks(tensors):
             check()
             digest.update(chunk)
             _write_all(file.fileno(), chunk)
@@ -106,7 +109,7 @@ def shard_record(
     """The record that `write_shard_file` would return, without writing."""
     digest = hasher()
     size = 0
-    for chunk in _chunks(tensors):
+    for chunk in shard_chunks(tensors):
         check()
         digest.update(chunk)
         size += len(chunk)
@@ -178,12 +181,18 @@ def shard_header(tensors: Mapping[str, Tensor]) -> bytes:
     return len(encoded).to_bytes(8, "little") + encoded
 
 
+def shard_size(tensors: Mapping[str, Tensor]) -> int:
+    """Bytes of the file that holds these tensors."""
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return len(shard_header(tensors)) + held
+
+
 def as_bytes(tensor: Tensor) -> Tensor:
     """The tensor's bytes in order, without a copy where it is contiguous."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8)
 
 
-def _chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
+def shard_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
     """The bytes of the file in order."""
     yield shard_header(tensors)
     for tensor in tensors.values():

@@ -9,6 +9,12 @@ What comes from a pod is tenant input to the operator: `AgentStatus.parse` and `
 bound its size before parsing it, check every type, and raise `ContractError`.
 """
 
+from drumline_trainer.contract.buckets import (
+    BUCKET_FORMS,
+    BUCKET_PATTERN,
+    checked_bucket,
+    checkpoint_place,
+)
 from drumline_trainer.contract.code_archive import (
     CODE_FOLDER,
     CODE_PART_KEY,
@@ -104,6 +110,8 @@ from drumline_trainer.contract.step_series import MAX_SERIES_CHARS, StepPoint
 
 __all__ = [
     "AGENT_PORT",
+    "BUCKET_FORMS",
+    "BUCKET_PATTERN",
     "BUNDLE_FOLDER",
     "BUNDLE_SOURCE",
     "BUNDLE_TARGET",
@@ -168,6 +176,8 @@ __all__ = [
     "StepPart",
     "StepPartSeconds",
     "StepPoint",
+    "checked_bucket",
+    "checkpoint_place",
     "code_digest",
     "host_name",
     "hostfile_environment",

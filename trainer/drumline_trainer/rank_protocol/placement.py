@@ -6,7 +6,7 @@ Standard library only: the agent makes a `Placement` and hands it to the forked 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -32,7 +32,10 @@ class Placement:
     attempt: int = 0
     """Restart in place within the generation; (generation, attempt) orders a job's memberships."""
     checkpoint_folder: Path | None = None
-    """Folder shared by all ranks, or None: nothing is saved and every start is from step 0."""
+    """Folder shared by all ranks, for checkpoints and metrics."""
+    checkpoint_bucket: str | None = None
+    """URL of a bucket's prefix for the checkpoints instead. Neither: nothing is saved and every
+    start is from step 0."""
     acknowledged_step: int | None = None
     """Newest step the operator knows to be saved: never go on from an older one. None: any will do,
     and without any the run starts from step 0."""
@@ -57,6 +60,17 @@ class Placement:
             raise ValueError(
                 f"local rank {self.local_rank} is outside {self.local_world_size} local ranks"
             )
+
+    def saving_to(self, place: Path | str | None) -> Placement:
+        """The same rank with its checkpoints in this folder or bucket."""
+        if isinstance(place, str):
+            return replace(self, checkpoint_bucket=place)
+        return replace(self, checkpoint_folder=place)
+
+    @property
+    def has_checkpoints(self) -> bool:
+        """Whether there is a place for them."""
+        return self.checkpoint_folder is not None or self.checkpoint_bucket is not None
 
     @property
     def membership(self) -> tuple[int, int]:

@@ -33,6 +33,7 @@ def test_a_pod_needs_only_what_the_operator_sets(environ: dict[str, str], tmp_pa
         index=3,
         generation=2,
         checkpoint_folder=None,
+        checkpoint_bucket=None,
         token=(tmp_path / "token").read_bytes(),
         address="0.0.0.0",
         port=29400,

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from drumline_trainer.checkpoint import commit as commits
+from drumline_trainer.checkpoint import folder_files
 from drumline_trainer.checkpoint.commit import (
     CommitOutcome,
     Committed,
@@ -66,7 +67,7 @@ def test_another_message_is_no_outcome(message: object) -> None:
 def test_a_rank_that_cannot_write_rejects_the_commit(tmp_path: Path) -> None:
     claimed = folder(tmp_path, 1, 0)
     claimed.claim()
-    outcome = commit(claimed, step=1, trainer={}, reports=[FAILED])
+    outcome = commit(claimed, files=claimed.begin(1), step=1, trainer={}, reports=[FAILED])
     assert outcome == NotCommitted("rank 0: disk full", ranks=(0,))
     assert claimed.steps() == []
 
@@ -82,7 +83,7 @@ def test_a_replaced_membership_hears_that_it_was_replaced(tmp_path: Path) -> Non
     replaced = folder(tmp_path, 1, 0)
     replaced.claim()
     folder(tmp_path, 2, 0).claim()
-    outcome = commit(replaced, step=1, trainer={}, reports=[FAILED])
+    outcome = commit(replaced, files=replaced.begin(1), step=1, trainer={}, reports=[FAILED])
     assert isinstance(outcome, Superseded)
     assert "generation 1.0 was replaced by 2.0" in outcome.reason
 
@@ -91,7 +92,7 @@ def test_a_rank_whose_storage_is_full_is_not_to_blame(tmp_path: Path) -> None:
     claimed = folder(tmp_path, 1, 0)
     claimed.claim()
     full = encode_report(WriteFailed("rank 1: No space left on device", by_storage=True))
-    outcome = commit(claimed, step=1, trainer={}, reports=[FAILED, full])
+    outcome = commit(claimed, files=claimed.begin(1), step=1, trainer={}, reports=[FAILED, full])
     assert outcome == StorageFailed("rank 0: disk full; rank 1: No space left on device")
 
 
@@ -107,8 +108,10 @@ def test_what_the_commit_itself_cannot_write_is_told_apart(
 
     claimed, report = folder(tmp_path, 1, 0), a_report(tmp_path)
     claimed.claim()
-    monkeypatch.setattr(commits, "write_durably", fails)
-    assert isinstance(commit(claimed, step=1, trainer={}, reports=[report]), outcome)
+    monkeypatch.setattr(folder_files, "write_durably", fails)
+    assert isinstance(
+        commit(claimed, files=claimed.begin(1), step=1, trainer={}, reports=[report]), outcome
+    )
 
 
 def test_a_manifest_that_no_restore_would_read_is_not_committed(
@@ -117,7 +120,7 @@ def test_a_manifest_that_no_restore_would_read_is_not_committed(
     claimed, report = folder(tmp_path, 1, 0), a_report(tmp_path)
     claimed.claim()
     monkeypatch.setattr(commits, "MAX_MANIFEST_BYTES", 100)
-    outcome = commit(claimed, step=1, trainer={}, reports=[report])
+    outcome = commit(claimed, files=claimed.begin(1), step=1, trainer={}, reports=[report])
     assert isinstance(outcome, NotCommitted)
     assert "bytes is over 100, the most that a restore reads" in outcome.reason
     assert claimed.steps() == []
@@ -155,9 +158,11 @@ def test_the_largest_model_over_a_thousand_ranks_is_committed_and_read(tmp_path:
         by_shape.setdefault(shape, []).extend(f"{kind}.{name}" for kind in KINDS)
     reports = [reported(rank, of=1024, by_shape=by_shape) for rank in range(1024)]
     assert max(map(len, reports)) < 64 << 10
-    outcome = commit(claimed, step=1, trainer={"cursor": 1}, reports=reports)
+    outcome = commit(
+        claimed, files=claimed.begin(1), step=1, trainer={"cursor": 1}, reports=reports
+    )
     assert isinstance(outcome, Committed), outcome
-    body = read_manifest(claimed.step_folder(1), digest=outcome.digest)
+    body = read_manifest(claimed.committed(1), step=1, digest=outcome.digest)
     assert len(body) < 2 << 20
     manifest = Manifest.parse(body)
     assert manifest.tensors.keys() == {name for same in by_shape.values() for name in same}

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError, StaleMembershipError
-from drumline_trainer.checkpoint.folder import CheckpointFolder, run_name
+from drumline_trainer.checkpoint.folder import CheckpointFolder
+from drumline_trainer.checkpoint.ownership import run_name
 
 
 def folder(
@@ -17,7 +18,7 @@ def folder(
 def commit(opened: CheckpointFolder, step: int, text: str = "") -> None:
     opened.unfinished_folder(step).mkdir()
     (opened.unfinished_folder(step) / "manifest.json").write_text(text)
-    opened.commit(step)
+    opened.commit(step, files=opened.begin(step))
 
 
 def steps_in(path: Path) -> list[str]:
@@ -29,7 +30,7 @@ def test_a_commit_is_seen_under_its_step_only_when_done(tmp_path: Path) -> None:
     opened.claim()
     opened.unfinished_folder(7).mkdir()
     assert opened.steps() == []
-    opened.commit(7)
+    opened.commit(7, files=opened.begin(7))
     commit(opened, 123_456_789)
     commit(opened, 20)
     assert opened.steps() == [123_456_789, 20, 7]

@@ -11,7 +11,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from drumline_trainer.checkpoint import rank_writer
+from drumline_trainer.checkpoint import folder_files
 from drumline_trainer.checkpoint.background_save import SaveCanceledError
 from drumline_trainer.checkpoint.commit import Committed, commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
@@ -41,15 +41,16 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.folder = CheckpointFolder(path=path, owner="job", membership=(1, 0))
         self.folder.claim()
-        self.writer = RankWriter(folder=self.folder, rank=0, world_size=1)
+        self.writer = RankWriter(rank=0, world_size=1)
         self.frozen, self.trained = torch.rand(40_000), torch.rand(3, 4)
 
     def save(self, step: int) -> Path:
         """Commit it; its folder."""
         self.trained += 1.0
         slices = slices_to_write([whole("frozen", self.frozen), whole("trained", self.trained)])
-        report = self.writer.write(step, slices)
-        outcome = commit(self.folder, step=step, trainer={}, reports=[report])
+        files = self.folder.begin(step)
+        report = self.writer.write(files, slices)
+        outcome = commit(self.folder, files=files, step=step, trainer={}, reports=[report])
         assert isinstance(outcome, Committed), outcome
         return self.folder.step_folder(step)
 
@@ -138,9 +139,11 @@ def test_both_ends_of_a_pipeline_on_one_rank_are_written_once(
         end = replace(whole("embedding.weight", weight), copies=replicas, copy=rank)
         between = replace(whole("layers.0.w", torch.rand(4)), copies=replicas, copy=rank)
         held = tied_copies([end, between, end], layout=layout, pipeline=0)
-        writer = RankWriter(folder=folder, rank=rank, world_size=2 * replicas)
-        reports.append(writer.write(1, slices_to_write(held)))
-    assert isinstance(commit(folder, step=1, trainer={}, reports=reports), Committed)
+        writer = RankWriter(rank=rank, world_size=2 * replicas)
+        reports.append(writer.write(folder.begin(1), slices_to_write(held)))
+    assert isinstance(
+        commit(folder, files=folder.begin(1), step=1, trainer={}, reports=reports), Committed
+    )
     stored = whole_tensors(folder.step_folder(1))
     assert torch.equal(torch.from_numpy(stored["embedding.weight"]), weight)
 
@@ -170,7 +173,7 @@ def test_a_canceled_save_ends_within_a_chunk(run: Run) -> None:
             raise SaveCanceledError
 
     with pytest.raises(SaveCanceledError):
-        run.writer.write(1, [whole("frozen", run.frozen)], check=check)
+        run.writer.write(run.folder.begin(1), [whole("frozen", run.frozen)], check=check)
     assert run.folder.steps() == []
 
 
@@ -184,7 +187,9 @@ def test_a_report_says_whether_the_storage_is_to_blame(
         raise OSError(number, os.strerror(number))
 
     run = Run(tmp_path)
-    monkeypatch.setattr(rank_writer, "write_shard_file", fails)
-    encoded = run.writer.write(1, slices_to_write([whole("trained", run.trained)]))
+    monkeypatch.setattr(folder_files, "write_shard_file", fails)
+    encoded = run.writer.write(
+        run.folder.begin(1), slices_to_write([whole("trained", run.trained)])
+    )
     reason = f"rank 0: [Errno {number}] {os.strerror(number)}"
     assert decode_report(encoded) == WriteFailed(reason, by_storage=by_storage)

@@ -20,6 +20,7 @@ from drumline_trainer.contract import (
     Env,
     Launch,
     LaunchSettings,
+    checkpoint_place,
 )
 
 SNAPSHOT_ROOT = "/dev/shm/drumline"  # noqa: S108 - memory of the pod, or of a user's machine
@@ -74,6 +75,8 @@ class AgentSettings:
     generation: int
     """Generation this pod was created for: records below it are refused."""
     checkpoint_folder: Path | None
+    checkpoint_bucket: str | None
+    """Where there is no folder; neither: nothing is saved."""
     token: bytes
     address: str
     port: int
@@ -95,6 +98,11 @@ class AgentSettings:
     stepless_seconds: float = 15.0
 
     @property
+    def has_checkpoints(self) -> bool:
+        """Whether ranks of the bundled trainer save to storage."""
+        return self.checkpoint_folder is not None or self.checkpoint_bucket is not None
+
+    @property
     def ranks_per_process(self) -> int:
         """Ranks behind each process that this agent starts: of a launcher, one for each GPU."""
         per_pod = self.launch is not None and self.launch.launch is Launch.PER_POD
@@ -108,7 +116,7 @@ class AgentSettings:
             SettingsError: a variable is missing or malformed, or the token cannot be read.
         """
         pod_ip = _text(environ, Env.POD_IP)
-        folder = environ.get(Env.CHECKPOINT_FOLDER, "")
+        folder, bucket = _checkpoints(environ.get(Env.CHECKPOINT_FOLDER, ""))
         everywhere = "::" if ":" in pod_ip else "0.0.0.0"
         return cls(
             namespace=_text(environ, Env.NAMESPACE),
@@ -118,7 +126,8 @@ class AgentSettings:
             pod_ip=pod_ip,
             index=_integer(environ, Env.INDEX),
             generation=_integer(environ, Env.GENERATION, low=1),
-            checkpoint_folder=Path(folder) if folder else None,
+            checkpoint_folder=folder,
+            checkpoint_bucket=bucket,
             token=_token(Path(environ.get(AgentEnv.TOKEN_FILE, TOKEN_FILE))),
             address=environ.get(AgentEnv.ADDRESS, everywhere),
             port=_integer(environ, AgentEnv.PORT, default=AGENT_PORT, low=1),
@@ -163,6 +172,15 @@ def _integer(
     if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
         raise AgentSettingsError(f"{name}: must be an integer in {low}..{high}, not {text!r}")
     return int(text)
+
+
+def _checkpoints(text: str) -> tuple[Path | None, str | None]:
+    """The folder or the bucket; neither where the variable is empty."""
+    try:
+        place = checkpoint_place(text) if text else None
+    except ValueError as error:
+        raise AgentSettingsError(f"{Env.CHECKPOINT_FOLDER}: {error}") from None
+    return (None, place) if isinstance(place, str) else (place, None)
 
 
 def _launch(environ: Mapping[str, str]) -> LaunchSettings | None:

@@ -292,6 +292,7 @@ class MemberAgent:
                 generation=go.generation,
                 attempt=go.attempt,
                 checkpoint_folder=settings.checkpoint_folder,
+                checkpoint_bucket=settings.checkpoint_bucket,
                 acknowledged_step=None if floor is None else floor.step,
                 acknowledged_digest="" if floor is None else floor.digest,
                 snapshot_folder=self._snapshots.folder,

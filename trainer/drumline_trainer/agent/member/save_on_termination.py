@@ -25,9 +25,9 @@ from drumline_trainer.contract import SIGNATURE_HEADER, AgentPhase, Notice, sign
 async def save_before_termination(
     service: Service, signed: SignedRecord, *, seconds: float
 ) -> None:
-    """Have the gang save within these seconds, if it trains and has a checkpoint folder."""
+    """Have the gang save within these seconds, if it trains and has a place for checkpoints."""
     settings = service.settings
-    if service.status.phase is not AgentPhase.RUNNING or settings.checkpoint_folder is None:
+    if service.status.phase is not AgentPhase.RUNNING or not settings.has_checkpoints:
         return
     notice = _own_notice(service, seconds=seconds)
     try:

@@ -1,0 +1,166 @@
+"""What is said of stores that refuse, and what is read and left of one that does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from drumline_trainer.checkpoint.bucket.failures import BucketError, bucket_error
+from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket
+from drumline_trainer.checkpoint.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    StorageError,
+    is_storage_fault,
+)
+from tests.object_store import BUCKET, ObjectStore
+from tests.store_proxy import Fate, Proxy
+from tests.unit.trainer.checkpoint.bucket.gang import RANKS, Gang, opened, restored
+
+pytestmark = pytest.mark.usefixtures("alone")
+
+
+def gang(url: str, *membership: int, claim: str = "0a") -> Gang:
+    return Gang.claimed(lambda: opened(url, *membership, claim=claim))
+
+
+def test_a_restore_fetches_every_byte_once(
+    url: str, proxy: Proxy, store: ObjectStore, prefix: str
+) -> None:
+    gang(url).save(1)
+    sizes = {
+        name: file.stat().st_size
+        for name, file in store.objects(prefix).items()
+        if name.endswith(".safetensors")
+    }
+    assert len(sizes) == RANKS
+    proxy.seen.clear()
+    proxy.sent_bytes = 0
+    restored(opened(url))
+    ranges = [request for request in proxy.seen if request.range]
+    assert sorted(request.key.removeprefix(f"{prefix}/") for request in ranges) == sorted(sizes)
+    small = sum(
+        file.stat().st_size
+        for name, file in store.objects(prefix).items()
+        if "manifest" in name or name == "index.json"
+    )
+    assert sum(sizes.values()) < proxy.sent_bytes <= sum(sizes.values()) + 2 * small
+
+
+def test_a_canceled_save_leaves_no_part_of_an_upload(
+    url: str, proxy: Proxy, store: ObjectStore, prefix: str
+) -> None:
+    class Canceled(Exception):  # noqa: N818 - of the test
+        pass
+
+    def cancel() -> None:
+        raise Canceled
+
+    files = gang(url).storages[0].begin(1)
+    with pytest.raises(Canceled):
+        files.write("rank-00000-of-00002.safetensors", {}, check=cancel)
+    assert not [name for name in store.objects(prefix) if name != "index.json"]
+    begun = [each for each in proxy.seen if each.method == "POST" and "uploads" in each.key]
+    ended = [each for each in proxy.seen if each.method == "DELETE" and "uploadId" in each.key]
+    assert len(begun) == len(ended)
+
+
+def test_a_store_that_is_lost_is_no_damaged_checkpoint(url: str, proxy: Proxy) -> None:
+    """Else an older step would be taken, and the newer one lost without a word."""
+    saving = gang(url)
+    saving.save(1)
+    saving.save(2)
+    proxy.fate = lambda request: Fate.LOST if request.range else Fate.DONE
+    with pytest.raises(StorageError, match=r"cannot read s3://.*rank-0000"):
+        restored(opened(url))
+    proxy.fate = lambda _: Fate.DONE
+    assert restored(opened(url)) == 2
+
+
+def test_an_index_that_is_gone_is_not_taken_for_an_empty_prefix(
+    url: str, store: ObjectStore, prefix: str
+) -> None:
+    saving = gang(url)
+    saving.save(1)
+    objects = store.objects(prefix)
+    index = objects["index.json"].read_bytes()
+    objects["index.json"].unlink()
+    with pytest.raises(CorruptCheckpointError, match=r"and no index\.json, .* restore that object"):
+        opened(url, 2, claim="0b").claim()
+    assert set(store.objects(prefix)) == set(objects) - {"index.json"}
+    objects["index.json"].write_bytes(index[:-20])
+    with pytest.raises(CorruptCheckpointError, match=r"index\.json is damaged"):
+        opened(url, 2, claim="0b").claim()
+
+
+def test_a_bucket_that_is_not_there_is_said_so(store: ObjectStore) -> None:
+    assert store
+    with pytest.raises(BucketError) as refused:
+        opened("s3://no-such-bucket/run").claim()
+    assert str(refused.value) == (
+        "cannot read s3://no-such-bucket/run/index.json: the store answers NoSuchBucket (404):"
+        " make the bucket, or correct its name or AWS_REGION"
+    )
+    assert not is_storage_fault(refused.value)
+
+
+def test_wrong_keys_are_said_and_never_shown(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "not-the-secret")
+    with pytest.raises(BucketError, match=r"cannot read s3://.*\(403\): correct AWS_") as refused:
+        opened(url).claim()
+    assert "not-the-secret" not in str(refused.value)
+    assert not is_storage_fault(refused.value)
+
+
+def test_a_store_that_does_not_answer_may_come_back(url: str, proxy: Proxy) -> None:
+    proxy.fate = lambda _: Fate.LOST
+    with pytest.raises(BucketError, match="cannot read s3://") as refused:
+        opened(url).claim()
+    assert is_storage_fault(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "advice", "by_storage"),
+    [
+        ("AccessDenied", 403, "let these credentials get, put, delete and list", False),
+        ("RequestTimeTooSkewed", 403, "clock", True),
+        ("ExpiredToken", 400, "renew them", False),
+        ("SlowDown", 503, "SlowDown (503)", True),
+        ("InvalidRequest", 400, "InvalidRequest (400)", False),
+    ],
+)
+def test_what_a_store_answers_says_what_to_do(
+    code: str, status: int, advice: str, *, by_storage: bool
+) -> None:
+    answer = (
+        f"Generic S3 error: Error performing PUT https://s3/b/k?token=hidden in 1ms - Server"
+        f" returned non-2xx status code: {status} X: <Error><Code>{code}</Code><Message>x</Message>"
+        "<CanonicalRequest>x-amz-security-token:hidden</CanonicalRequest></Error>"
+    )
+    error = bucket_error(RuntimeError(answer), what="cannot write s3://b/k")
+    assert advice in str(error)
+    assert "hidden" not in str(error)
+    assert is_storage_fault(error) == by_storage
+
+
+def test_a_query_is_in_no_message() -> None:
+    lost = "Error performing POST https://sts/?WebIdentityToken=hidden in 3s - timed out\nDebug"
+    assert (
+        str(bucket_error(RuntimeError(lost)))
+        == "Error performing POST https://sts/ in 3s - timed out"
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "s3://",
+        "s3://UPPER/x",
+        f"s3://{BUCKET}/",
+        f"s3://{BUCKET}/a//b",
+        "https://b/x",
+        "s3://b/a b",
+    ],
+)
+def test_a_place_is_a_bucket_and_a_prefix(url: str) -> None:
+    with pytest.raises((ValueError, CheckpointError), match=r"write a folder, s3://BUCKET/PREFIX"):
+        CheckpointBucket(url)

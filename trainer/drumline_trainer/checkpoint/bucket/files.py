@@ -1,0 +1,153 @@
+"""The files of one checkpoint in a bucket: uploaded in parts, read once.
+
+A file is written by one upload in parts, several at once, and seen when the last one has arrived.
+It is read by ranges, several ahead, while its digest is worked out in their order; what this rank
+wants of it is kept as it passes by. So no byte is fetched twice, and beside what is kept there is
+never more in memory than the ranges ahead and one tensor.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Final
+
+from torch import Tensor
+
+from drumline_trainer.checkpoint.bucket.failures import BucketError
+from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket
+from drumline_trainer.checkpoint.bucket.passing_tensors import PassingTensors
+from drumline_trainer.checkpoint.digests import hasher
+from drumline_trainer.checkpoint.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    StorageError,
+    is_storage_fault,
+)
+from drumline_trainer.checkpoint.intervals import Interval
+from drumline_trainer.checkpoint.manifest import FileRecord
+from drumline_trainer.checkpoint.shard_file import shard_chunks, shard_size
+from drumline_trainer.checkpoint.storage import Unchanged
+
+_RANGE_BYTES: Final = 8 << 20
+_RANGES_AHEAD: Final = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BucketFiles:
+    """A `StepFiles` of a bucket; what the index does not name is not committed."""
+
+    bucket: CheckpointBucket
+    place: str
+
+    @property
+    def committed_place(self) -> str:
+        """The same: a commit moves nothing."""
+        return self.place
+
+    def write(
+        self, name: str, tensors: Mapping[str, Tensor], *, check: Callable[[], None]
+    ) -> FileRecord:
+        """See `StepFiles`."""
+        digest = hasher()
+
+        def chunks() -> Iterator[bytes | memoryview]:
+            for chunk in shard_chunks(tensors):
+                check()
+                digest.update(chunk)
+                yield chunk
+
+        size = shard_size(tensors)
+        self.bucket.upload(f"{self.place}/{name}", chunks(), size=size)
+        return FileRecord(size_bytes=size, digest=digest.hexdigest())
+
+    def write_unchanged(
+        self,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        before: Unchanged | None,  # noqa: ARG002 - a bucket has no links
+        check: Callable[[], None],
+    ) -> FileRecord:
+        """See `StepFiles`."""
+        return self.write(name, tensors, check=check)
+
+    def write_small(self, files: Mapping[str, bytes]) -> None:
+        """See `StepFiles`."""
+        for name, body in files.items():
+            self.bucket.put(f"{self.place}/{name}", body)
+
+    def read_small(self, name: str, *, limit: int) -> bytes:
+        """See `StepFiles`. Raises StorageError where the store is lost."""
+        try:
+            stored = self.bucket.get(f"{self.place}/{name}", limit=limit)
+        except BucketError as error:
+            raise _unreadable(error) from None
+        if stored is None:
+            raise CorruptCheckpointError(f"{name}: missing")
+        return stored.body
+
+    def verified(
+        self,
+        name: str,
+        record: FileRecord,
+        *,
+        wanted: Sequence[Interval],
+        check: Callable[[], None],
+    ) -> VerifiedInBucket:
+        """See `StepFiles`. Raises StorageError where the store is lost."""
+        digest = hasher(record.algorithm)
+        passing = PassingTensors(wanted, file=name)
+        try:
+            size = self.bucket.size(f"{self.place}/{name}")
+            if size is None or size != record.size_bytes:
+                there = "missing" if size is None else f"{size} bytes"
+                raise CorruptCheckpointError(
+                    f"{name}: {there}, the manifest says {record.size_bytes}"
+                )
+            for part in self._parts(name, size=size):
+                check()
+                digest.update(part)
+                passing.feed(part)
+        except BucketError as error:
+            raise _unreadable(error) from None
+        if digest.hexdigest() != record.digest:
+            raise CorruptCheckpointError(f"{name}: digest differs from the manifest's")
+        return VerifiedInBucket(kept=passing.kept())
+
+    def _parts(self, name: str, *, size: int) -> Iterator[memoryview]:
+        """The file's bytes in order; ranges are read ahead."""
+        readers = ThreadPoolExecutor(_RANGES_AHEAD, thread_name_prefix="checkpoint")
+        ahead: deque[Future[memoryview]] = deque()
+        try:
+            for start in range(0, size, _RANGE_BYTES):
+                stop = min(start + _RANGE_BYTES, size)
+                key = f"{self.place}/{name}"
+                ahead.append(readers.submit(self.bucket.read, key, start=start, stop=stop))
+                if len(ahead) > _RANGES_AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            readers.shutdown(wait=False, cancel_futures=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifiedInBucket:
+    """A `VerifiedFile` of a bucket."""
+
+    kept: Sequence[tuple[Interval, Tensor]]
+
+    def tensors(self) -> Iterator[tuple[Interval, Tensor]]:
+        """See `VerifiedFile`."""
+        yield from self.kept
+
+
+def _unreadable(error: BucketError) -> CheckpointError:
+    """A store that is lost is no damage: no older checkpoint may be taken for that."""
+    if error.errno == errno.ENOENT:
+        return CorruptCheckpointError(str(error))
+    return (StorageError if is_storage_fault(error) else CheckpointError)(str(error))

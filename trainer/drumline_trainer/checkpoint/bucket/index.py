@@ -1,0 +1,64 @@
+"""The index of a prefix: its owner and the places of its committed steps. Values only."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.ownership import Owner
+
+INDEX_FILE: Final = "index.json"
+MAX_INDEX_BYTES: Final = 4 << 20
+_FORMAT: Final = "drumline-checkpoints"
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Index:
+    """What `index.json` says."""
+
+    owner: Owner
+    places: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Of the committed steps."""
+
+    def owned_by(self, owner: Owner) -> Index:
+        """The same steps, claimed."""
+        return replace(self, owner=owner)
+
+    def with_step(self, step: int, place: str) -> Index:
+        """A step more, or one replaced."""
+        return replace(self, places={**self.places, step: place})
+
+    def without(self, steps: Sequence[int]) -> Index:
+        """These steps less."""
+        left = {step: place for step, place in self.places.items() if step not in steps}
+        return replace(self, places=left)
+
+    @property
+    def steps(self) -> list[int]:
+        """Newest first."""
+        return sorted(self.places, reverse=True)
+
+    def encode(self, *, change: str) -> bytes:
+        """JSON; `change` names this write, so that whoever lost the reply to it knows it again."""
+        places = {str(step): self.places[step] for step in sorted(self.places)}
+        head = {"format": _FORMAT, "version": _VERSION, **self.owner.to_json(), "change": change}
+        return (json.dumps({**head, "steps": places}, indent=1) + "\n").encode()
+
+    @classmethod
+    def parse(cls, body: bytes, *, where: str) -> Index:
+        """Read `encode`. Raises CorruptCheckpointError for anything else."""
+        try:
+            raw: Any = json.loads(body)
+            if (raw["format"], raw["version"]) != (_FORMAT, _VERSION):
+                raise ValueError("another format")  # noqa: TRY301 - one message for all
+            places = {int(step): str(place) for step, place in dict(raw["steps"]).items()}
+            return cls(owner=Owner.parse(raw), places=places)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptCheckpointError(
+                f"{where}/{INDEX_FILE} is damaged ({error!r}); it names the steps of the"
+                " checkpoints beside it: restore an earlier version of it"
+            ) from error

@@ -1,0 +1,194 @@
+"""The objects below a prefix of a bucket, by the library obstore.
+
+One library speaks to S3 and to GCS in their own protocols, puts with conditions, uploads in parts
+and reads ranges, without the interpreter's lock. Credentials come from where the clouds' own tools
+leave them in pods: the environment, a role of the service account, the node. They are in no
+message, nor is what a store answers but its code.
+
+Only the library's blocking calls are used: see `drumline.archive.store` for why.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+from drumline_trainer.checkpoint.bucket.failures import BucketError, bucket_error
+from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.contract import checked_bucket
+
+RETRIES: Final = 10
+"""Of one request, with growing pauses: a store that is overloaded (503 SlowDown) or lost."""
+_RETRY_SECONDS: Final = 120
+_REQUEST_SECONDS: Final = 120
+_PARTS_AT_ONCE: Final = 8
+_PART_BYTES: Final = 8 << 20
+_PARTS: Final = 9_000
+"""S3 takes at most 10,000 parts of one object."""
+
+Version = Mapping[str, Any]
+"""Of an object: what its next put names as a condition."""
+
+
+class ConflictError(Exception):
+    """The object is not the one that the condition names; nothing was written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredObject:
+    """A small object."""
+
+    body: bytes
+    version: Version
+
+
+class CheckpointBucket:
+    """The objects below a prefix.
+
+    All methods raise BucketError where the store refuses or is not there.
+    """
+
+    def __init__(self, url: str, *, retries: int = RETRIES) -> None:
+        """Open it; no request is made.
+
+        Raises:
+            CheckpointError: the library is not installed, or refuses the URL or the environment.
+        """
+        self.url = checked_bucket(url)
+        try:
+            self._library: Any = importlib.import_module("obstore")  # optional
+            stores: Any = importlib.import_module("obstore.store")
+            self._errors: Any = importlib.import_module("obstore.exceptions")
+        except ImportError as error:
+            raise CheckpointError(
+                f"{url}: checkpoints in buckets need the package obstore; install"
+                " drumline[trainer-more]"
+            ) from error
+        try:
+            self._store: Any = stores.from_url(
+                url,
+                client_options=_client_options(os.environ),
+                retry_config={
+                    "max_retries": retries,
+                    "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
+                },
+            )
+        except (self._errors.BaseError, ValueError) as error:
+            raise CheckpointError(f"{url} cannot be opened: {bucket_error(error)}") from None
+
+    def get(self, key: str, *, limit: int) -> StoredObject | None:
+        """A small object; None where there is none.
+
+        Raises:
+            BucketError: also where it is larger than `limit` bytes.
+        """
+        try:
+            answer = self._library.get(self._store, key)
+            meta = answer.meta
+            if meta["size"] > limit:
+                raise BucketError.about(f"{self.url}/{key} is larger than {limit} bytes")
+            body = bytes(answer.bytes())
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket("read", key, error)
+            return None
+        except self._errors.BaseError as error:
+            raise self._named("read", key, error) from None
+        return StoredObject(body=body, version=_version(meta))
+
+    def put(self, key: str, body: bytes) -> None:
+        """Write a small object, whatever there was."""
+        self._call("write", key, lambda: self._library.put(self._store, key, body))
+
+    def put_if(self, key: str, body: bytes, *, version: Version | None) -> None:
+        """Write a small object if it is still of this version; None: if there is none.
+
+        Raises:
+            ConflictError: it is not; nothing was written.
+            BucketError: whether it was written is not known.
+        """
+        mode = "create" if version is None else dict(version)
+        try:
+            self._call("write", key, lambda: self._library.put(self._store, key, body, mode=mode))
+        except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
+            raise ConflictError from None
+
+    def upload(self, key: str, chunks: Iterator[bytes | memoryview], *, size: int) -> None:
+        """Write an object of this size in parts, several at once; what `chunks` raises ends it.
+
+        Memory: a few parts. Nothing is seen before the last one; what an error leaves is removed.
+        """
+        part = max(_PART_BYTES, -(-size // _PARTS))
+        options = {"chunk_size": part, "max_concurrency": _PARTS_AT_ONCE}
+        try:
+            self._call("write", key, lambda: self._library.put(self._store, key, chunks, **options))
+        except BucketError:
+            if self.size(key) != size:  # else only the reply to the last request was lost
+                raise
+
+    def size(self, key: str) -> int | None:
+        """Of an object; None where there is none."""
+        try:
+            return self._library.head(self._store, key)["size"]
+        except FileNotFoundError as error:
+            self._refuse_missing_bucket("read", key, error)
+            return None
+        except self._errors.BaseError as error:
+            raise self._named("read", key, error) from None
+
+    def read(self, key: str, *, start: int, stop: int) -> memoryview:
+        """These bytes of an object."""
+        return memoryview(
+            self._call(
+                "read",
+                key,
+                lambda: self._library.get_range(self._store, key, start=start, end=stop),
+            )
+        )
+
+    def places(self) -> list[str]:
+        """The first parts of the keys that have more than one."""
+        answer = self._call("list", "", lambda: self._library.list_with_delimiter(self._store))
+        return [str(place).rstrip("/") for place in answer["common_prefixes"]]
+
+    def delete_place(self, place: str) -> None:
+        """Delete every object below `place/`."""
+
+        def delete() -> None:
+            for listed in self._library.list(self._store, prefix=place, chunk_size=1000):
+                self._library.delete(self._store, [each["path"] for each in listed])
+
+        self._call("delete", f"{place}/", delete)
+
+    def _call(self, what: str, key: str, work: Any) -> Any:
+        try:
+            return work()
+        except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
+            raise
+        except (FileNotFoundError, self._errors.BaseError) as error:
+            raise self._named(what, key, error) from None
+
+    def _refuse_missing_bucket(self, what: str, key: str, error: Exception) -> None:
+        if "NoSuchBucket" in str(error):
+            raise self._named(what, key, error) from None
+
+    def _named(self, what: str, key: str, error: Exception) -> BucketError:
+        return bucket_error(error, what=f"cannot {what} {self.url}/{key}".rstrip("/"))
+
+
+def _version(meta: Mapping[str, Any]) -> Version:
+    """S3 names a version by its ETag, GCS by its generation."""
+    return {key: meta[key] for key in ("e_tag", "version") if meta.get(key)}
+
+
+def _client_options(environ: Mapping[str, str]) -> dict[str, Any]:
+    """An endpoint without TLS is spoken to where the environment names one."""
+    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    return {
+        "timeout": timedelta(seconds=_REQUEST_SECONDS),
+        "allow_http": bool(re.match("http://", endpoint)),
+    }

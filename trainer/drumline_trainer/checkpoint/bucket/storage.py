@@ -1,0 +1,221 @@
+"""A prefix of a bucket as the storage of checkpoints; see the package for how."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from drumline_trainer.checkpoint.bucket.files import BucketFiles
+from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, MAX_INDEX_BYTES, Index
+from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket, ConflictError, StoredObject
+from drumline_trainer.checkpoint.errors import (
+    CheckpointError,
+    CorruptCheckpointError,
+    StaleMembershipError,
+    is_storage_fault,
+)
+from drumline_trainer.checkpoint.ownership import Membership, Owner, outdated
+from drumline_trainer.checkpoint.storage import StepFiles
+
+_PLACE: Final = re.compile(r"step-\d{8,}\.[0-9a-f]+\.\d+")
+_ATTEMPTS: Final = 8
+"""To change the index; each is another one only after somebody else has changed it, or the store
+was lost for minutes."""
+_NO_VERSION: Final = {"e_tag": '"drumline"', "version": "1"}
+"""Of no object: a hash of 128 bits, or a time in microseconds, is another."""
+
+logger = logging.getLogger(__name__)
+
+
+class BucketStorage:
+    """A `CheckpointStorage`."""
+
+    def __init__(self, bucket: CheckpointBucket, *, owner: Owner, claim: str) -> None:
+        self._bucket = bucket
+        self._own = owner
+        self._claim = claim
+        self._saves = 0
+
+    @classmethod
+    def open(cls, url: str, *, owner: Owner, claim: str) -> BucketStorage:
+        """Of this membership; `claim` is in the names of what it writes, and in no other's.
+
+        Raises:
+            CheckpointError: see `CheckpointBucket`.
+        """
+        return cls(CheckpointBucket(url), owner=owner, claim=claim)
+
+    @property
+    def where(self) -> str:
+        """The URL."""
+        return self._bucket.url
+
+    @property
+    def owner(self) -> str:
+        """See `CheckpointStorage`."""
+        return self._own.name
+
+    @property
+    def membership(self) -> Membership:
+        """See `CheckpointStorage`."""
+        return self._own.membership
+
+    def claim(self) -> None:
+        """Become the owner, and delete every place that the index does not name.
+
+        These are listed before the claim: what is there then without a name in the index will never
+        have one, as whoever writes it has lost the index; a later owner's are not in the list.
+        """
+        listed: list[str] = []
+
+        def claimed(known: Index | None) -> Index:
+            listed[:] = [place for place in self._bucket.places() if _PLACE.fullmatch(place)]
+            if known is None and listed:
+                raise CorruptCheckpointError(
+                    f"{self.where} holds {listed[0]}/ and no {INDEX_FILE}, which says what of it is"
+                    " whole: restore that object, or name an empty prefix"
+                )
+            known = known or Index(owner=self._own)
+            self._own.refuse_if_replaced(known.owner, where=self.where, ignore_other_jobs=True)
+            return known.owned_by(self._own)
+
+        index = self._change(claimed)
+        self._refuse_store_without_conditions()
+        for place in set(listed) - set(index.places.values()):
+            self._delete(place)
+
+    def steps(self) -> list[int]:
+        """See `CheckpointStorage`. Raises CorruptCheckpointError, OSError."""
+        index, _ = self._read()
+        return [] if index is None else index.steps
+
+    def committed(self, step: int) -> BucketFiles:
+        """See `CheckpointStorage`."""
+        index, _ = self._read()
+        if index is None or step not in index.places:
+            raise CorruptCheckpointError(f"{self.where}/{INDEX_FILE} does not name step {step}")
+        return self.at(index.places[step])
+
+    def at(self, place: str) -> BucketFiles:
+        """See `CheckpointStorage`."""
+        return BucketFiles(bucket=self._bucket, place=place)
+
+    def begin(self, step: int) -> BucketFiles:
+        """A place that nothing was written to before: no save spoils another, nor itself."""
+        self._saves += 1
+        return self.at(f"step-{step:08d}.{self._claim}.{self._saves}")
+
+    def commit(self, step: int, *, files: StepFiles) -> None:
+        """Name the place in the index, by one conditional put."""
+        before: list[str] = []
+
+        def committed(known: Index | None) -> Index:
+            index = self._still_ours(known)
+            before[:] = [index.places[step]] if step in index.places else []
+            return index.with_step(step, files.place)
+
+        self._change(committed)
+        for place in before:
+            self._delete(place)
+
+    def ownership_error(self) -> StaleMembershipError | None:
+        """See `CheckpointStorage`."""
+        try:
+            self._still_ours(self._read()[0])
+        except StaleMembershipError as error:
+            return error
+        except (CorruptCheckpointError, OSError):
+            pass
+        return None
+
+    def discard(self, files: StepFiles) -> None:
+        """See `CheckpointStorage`."""
+        self._delete(files.place)
+
+    def prune(self, *, keep: int, verified: Sequence[int]) -> None:
+        """First the names, then the objects: what is half deleted does not look like a step."""
+        removed: list[str] = []
+
+        def pruned(known: Index | None) -> Index:
+            index = self._still_ours(known)
+            steps = outdated(index.steps, keep=keep, verified=verified)
+            removed[:] = [index.places[step] for step in steps]
+            return index.without(steps)
+
+        try:
+            if outdated(self.steps(), keep=keep, verified=verified):
+                self._change(pruned)
+        except (StaleMembershipError, CorruptCheckpointError):
+            return
+        except OSError as error:
+            logger.warning("older checkpoints stay: %s", error)
+            return
+        for place in removed:
+            self._delete(place)
+
+    def _still_ours(self, known: Index | None) -> Index:
+        if known is None:
+            raise CheckpointError(f"{self.where}/{INDEX_FILE} was deleted while a job trains there")
+        self._own.refuse_if_replaced(known.owner, where=self.where)
+        return known
+
+    def _change(self, change: Callable[[Index | None], Index]) -> Index:
+        """Read the index, change it and put it if it is still the one that was read.
+
+        Whether a put without a reply was done shows the index: it names each change. Until that is
+        known the very same bytes are put again, so that it does not matter which put arrives.
+
+        Raises:
+            OSError: the store refuses, or was lost for longer than all attempts took.
+            What `change` raises; nothing was written.
+        """
+        name = secrets.token_hex(8)
+        for attempt in range(1, _ATTEMPTS + 1):
+            known, stored = self._read()
+            after = change(known)
+            body = after.encode(change=name)
+            try:
+                version = None if stored is None else stored.version
+                self._bucket.put_if(INDEX_FILE, body, version=version)
+            except ConflictError:
+                pass
+            except OSError as error:
+                if not is_storage_fault(error) or attempt == _ATTEMPTS:
+                    raise
+            else:
+                return after
+            now = self._bucket.get(INDEX_FILE, limit=MAX_INDEX_BYTES)
+            if now is not None and now.body == body:
+                return after
+        raise CheckpointError(f"{self.where}/{INDEX_FILE} is changed by others all the time")
+
+    def _refuse_store_without_conditions(self) -> None:
+        """Raise CheckpointError where the store does not keep what all of this rests on.
+
+        Two puts that have to be refused; where one is done it writes what was there.
+        """
+        stored = self._bucket.get(INDEX_FILE, limit=MAX_INDEX_BYTES)
+        if stored is None:
+            raise CheckpointError(f"{self.where}/{INDEX_FILE} is gone as soon as it was written")
+        for condition, version in (("If-None-Match", None), ("If-Match", _NO_VERSION)):
+            try:
+                self._bucket.put_if(INDEX_FILE, stored.body, version=version)
+            except ConflictError:
+                continue
+            raise CheckpointError(
+                f"{self.where}: the store ignores {condition} of a put, so that two runs could"
+                " commit at once: use one with conditional writes"
+            )
+
+    def _read(self) -> tuple[Index | None, StoredObject | None]:
+        stored = self._bucket.get(INDEX_FILE, limit=MAX_INDEX_BYTES)
+        return (None if stored is None else Index.parse(stored.body, where=self.where)), stored
+
+    def _delete(self, place: str) -> None:
+        try:
+            self._bucket.delete_place(place)
+        except OSError as error:  # the next claim deletes it
+            logger.warning("what is left of a checkpoint stays for now: %s", error)

@@ -1,0 +1,91 @@
+"""Who owns the place of a job's checkpoints, and who may no longer commit there.
+
+Memberships of one job are ordered: a lower one never takes the place from a higher one. Different
+jobs have no order between them; a new job may go on where another one stopped, so the last to claim
+owns the place. A run without an operator is a job of its own each time that it is launched
+(`run_name`): a run that was thought dead does not commit beside its successor.
+
+Here are values only; the storages compare and record them as one act (`folder`, `bucket`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import socket
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from drumline_trainer.checkpoint.errors import StaleMembershipError
+
+Membership = tuple[int, int]
+"""(generation, attempt), in lexicographic order."""
+
+_RUN = "run "
+"""Begins the name of a run; no uid of a job begins so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owner:
+    """One membership of one job."""
+
+    name: str
+    """Uid of the job, or the name of a run without an operator (`run_name`)."""
+    membership: Membership
+
+    @property
+    def tag(self) -> str:
+        """Part of a name that differs from every other membership's, of any job."""
+        return "-".join([short(self.name), *map(str, self.membership)])
+
+    def to_json(self) -> dict[str, Any]:
+        """As `parse` reads it."""
+        generation, attempt = self.membership
+        return {"owner": self.name, "generation": generation, "attempt": attempt}
+
+    @classmethod
+    def parse(cls, raw: Mapping[str, Any]) -> Owner:
+        """Read `to_json`. Raises KeyError, TypeError or ValueError for anything else."""
+        membership = int(raw["generation"]), int(raw["attempt"])
+        return cls(name=str(raw["owner"]), membership=membership)
+
+    def refuse_if_replaced(
+        self, known: Owner | None, *, where: str, ignore_other_jobs: bool = False
+    ) -> None:
+        """Raise StaleMembershipError where `known`, whom the storage names, has come after us."""
+        if known is None:
+            return
+        ours = f"generation {self.membership[0]}.{self.membership[1]}"
+        if known.name != self.name:
+            if not ignore_other_jobs:
+                raise StaleMembershipError(
+                    f"{ours} of {_named(self.name)} leaves {where} alone:"
+                    f" {_named(known.name)} has taken it over"
+                )
+        elif known.membership > self.membership:
+            newer = f"{known.membership[0]}.{known.membership[1]}"
+            raise StaleMembershipError(f"{ours} was replaced by {newer}; it leaves {where} alone")
+
+
+def short(owner: str) -> str:
+    """Eight hex digits that stand for a job in file names, whatever its uid looks like."""
+    return hashlib.sha256(owner.encode()).hexdigest()[:8]
+
+
+def run_name() -> str:
+    """The owner's name of a run without an operator: another one for each launch."""
+    return f"{_RUN}{secrets.token_hex(6)} on {socket.gethostname()}"
+
+
+def outdated(steps: Sequence[int], *, keep: int, verified: Sequence[int]) -> list[int]:
+    """Which steps retention removes: what is older than the `keep` newest verified ones.
+
+    With fewer verified steps it removes none, so the last verified one always stays.
+    """
+    newest = sorted(verified, reverse=True)[:keep]
+    return [step for step in steps if step < newest[-1]] if len(newest) == keep else []
+
+
+def _named(owner: str) -> str:
+    return owner if owner.startswith(_RUN) else f"job {owner}"

@@ -1,0 +1,159 @@
+"""What checkpoints need of the storage they lie on; `folder` and `bucket` give it.
+
+However it is done, these hold:
+
+* A step is there whole or not at all: its files are written under a place of their own, and one
+  atomic act (`commit`) makes the step known.
+* Commit, claim and retention exclude each other: a membership that has been replaced changes
+  nothing any more.
+* What a commit was not reached for is removed by the next `claim`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from drumline_trainer.checkpoint.errors import StaleMembershipError
+from drumline_trainer.checkpoint.intervals import Interval
+from drumline_trainer.checkpoint.manifest import FileRecord
+from drumline_trainer.checkpoint.ownership import Membership
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unchanged:
+    """The last checkpoint's file with tensors that had not changed."""
+
+    place: str
+    """Of that checkpoint, once it is committed."""
+    record: FileRecord
+
+
+class VerifiedFile(Protocol):
+    """A file whose digest was found right."""
+
+    def tensors(self) -> Iterator[tuple[Interval, Tensor]]:
+        """What was wanted of it. Raises CorruptCheckpointError, SafetensorError, OSError."""
+        ...
+
+
+class StepFiles(Protocol):
+    """The files of one checkpoint, before its commit or after."""
+
+    @property
+    def place(self) -> str:
+        """Its name within the storage."""
+        ...
+
+    @property
+    def committed_place(self) -> str:
+        """Its name once it is committed."""
+        ...
+
+    def write(
+        self, name: str, tensors: Mapping[str, Tensor], *, check: Callable[[], None]
+    ) -> FileRecord:
+        """Write a shard file durably; `check` is called between chunks. Raises OSError."""
+        ...
+
+    def write_unchanged(
+        self,
+        name: str,
+        tensors: Mapping[str, Tensor],
+        *,
+        before: Unchanged | None,
+        check: Callable[[], None],
+    ) -> FileRecord:
+        """`write` what may be the same as before; storage may link it. Raises OSError."""
+        ...
+
+    def write_small(self, files: Mapping[str, bytes]) -> None:
+        """Write these durably, after all shard files. Raises OSError."""
+        ...
+
+    def read_small(self, name: str, *, limit: int) -> bytes:
+        """The whole of a file. Raises CorruptCheckpointError."""
+        ...
+
+    def verified(
+        self,
+        name: str,
+        record: FileRecord,
+        *,
+        wanted: Sequence[Interval],
+        check: Callable[[], None],
+    ) -> VerifiedFile:
+        """Read a whole shard file and compare it with its record.
+
+        Raises:
+            CorruptCheckpointError: it is missing, of another size or digest.
+        """
+        ...
+
+
+class CheckpointStorage(Protocol):
+    """Where the checkpoints of one run lie, as one membership sees it."""
+
+    @property
+    def where(self) -> str:
+        """For messages."""
+        ...
+
+    @property
+    def owner(self) -> str:
+        """Uid of the job, or the name of a run without an operator."""
+        ...
+
+    @property
+    def membership(self) -> Membership:
+        """Of the job, that writes here."""
+        ...
+
+    def claim(self) -> None:
+        """Become the owner and remove what earlier owners left unfinished; rank 0 alone.
+
+        Raises:
+            StaleMembershipError: a newer membership of this job has claimed it.
+            CheckpointError, OSError: it cannot be used.
+        """
+        ...
+
+    def steps(self) -> list[int]:
+        """Committed steps, newest first, verified or not. Rank 0 reads them for all."""
+        ...
+
+    def committed(self, step: int) -> StepFiles:
+        """Of a committed step. Raises CorruptCheckpointError."""
+        ...
+
+    def at(self, place: str) -> StepFiles:
+        """Of a place that rank 0 has named."""
+        ...
+
+    def begin(self, step: int) -> StepFiles:
+        """Where all ranks write a new checkpoint. Each calls it once for every save, in order."""
+        ...
+
+    def commit(self, step: int, *, files: StepFiles) -> None:
+        """Make the step known whose files these are; rank 0 alone.
+
+        Raises:
+            StaleMembershipError: another membership owns the storage; nothing was changed.
+            CheckpointError, OSError: nothing was committed.
+        """
+        ...
+
+    def ownership_error(self) -> StaleMembershipError | None:
+        """Why this membership may no longer commit; None where it may, or that cannot be read."""
+        ...
+
+    def discard(self, files: StepFiles) -> None:
+        """Remove the files of a save that failed; what cannot be removed stays until a `claim`."""
+        ...
+
+    def prune(self, *, keep: int, verified: Sequence[int]) -> None:
+        """Remove steps that are `ownership.outdated`, of a storage that we still own."""
+        ...
