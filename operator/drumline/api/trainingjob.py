@@ -13,6 +13,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema
 from drumline.api.after import AfterSpec
 from drumline.api.assignment import Assignment
 from drumline.api.base import (
+    TOKEN_SECRET_SUFFIX,
     WRITTEN_AS_ONE,
     ApiModel,
     LabelKey,
@@ -35,6 +36,7 @@ from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
 from drumline.api.sweep import SweepSpec
 from drumline.api.topology import ComputeDomainSpec, SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
+from drumline_trainer.contract import BUCKET_PATTERN
 
 __all__ = [
     "AfterSpec",
@@ -75,6 +77,7 @@ OverridesText = Annotated[
         }
     ),
 ]
+_KEY_PATTERN: Final = "^([A-Za-z0-9!_.*()=-]+(/[A-Za-z0-9!_.*()=-]+)*)?$"
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
@@ -131,21 +134,51 @@ class TrainerSpec(ApiModel):
 
 
 class CheckpointSpec(ApiModel):
-    """Durable checkpoints on a shared claim. Without a claim a restart begins at step 0."""
+    """Durable checkpoints, on a shared claim or in a bucket. Absent: a restart begins at step 0."""
 
-    claim_name: Name
+    claim_name: Name | None = None
     """PersistentVolumeClaim of the job's namespace, mountable by all nodes. Never changes."""
+    bucket: Annotated[str, Field(max_length=512, pattern=BUCKET_PATTERN)] | None = None
+    """Instead of a claim: a bucket, with or without a prefix, as s3://BUCKET/PREFIX or
+    gs://BUCKET/PREFIX. Never changes."""
+    secret_name: Name | None = None
+    """Secret of the job's namespace with the credentials for the bucket: its keys become
+    environment variables of the trainer, such as AWS_ACCESS_KEY_ID. Absent: what the pods'
+    ServiceAccount, their node or the chart's trainerPod.env gives."""
     path: RelativePath = ""
-    """Folder inside the claim, relative. Default: a folder of this job alone; name one to continue
-    another job's checkpoints. Never changes."""
+    """Folder inside the claim, relative, or prefix below the bucket's. Default: one of this job
+    alone; name one to continue another job's checkpoints. Never changes."""
     every_steps: Annotated[int, Field(ge=1, le=1_000_000)] = 50
     """Steps between two checkpoints. Default: 50."""
     keep: Annotated[int, Field(ge=1, le=1000)] = 3
     """How many of the newest verified checkpoints stay. Default: 3."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule="has(self.claimName) != has(self.bucket)",
+            message="exactly one of claimName and bucket is required: checkpoints lie on a claim or"
+            " in a bucket",
+        ),
+        Rule(
+            rule="!has(self.secretName) || has(self.bucket)",
+            message="secretName holds the credentials for bucket; name a bucket or remove it",
+            field_path=".secretName",
+        ),
+        Rule(
+            rule=f"!has(self.secretName) || !self.secretName.endsWith('{TOKEN_SECRET_SUFFIX}')",
+            message=f"secretName: Secrets named ...{TOKEN_SECRET_SUFFIX} hold the tokens of jobs;"
+            " name another one",
+            field_path=".secretName",
+        ),
+        Rule(
+            rule=f"!has(self.bucket) || self.path.matches('{_KEY_PATTERN}')",
+            message="path: a key of a bucket is made of letters, digits and !_.*()=- between single"
+            " slashes; write runs/a",
+            field_path=".path",
+        ),
         relative_path("path"),
         never("claimName", instead="create a new job and copy the checkpoints"),
+        never("bucket", instead="create a new job and copy the checkpoints"),
         never("path", instead="create a new job with this path"),
     )
 

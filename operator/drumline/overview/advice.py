@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Final
 
 BY_REASON: Final[Mapping[str, str]] = {
-    "NoDurableStorage": "Name checkpoint.claimName: without it a restart of all pods begins"
-    " at step 0.",
+    "NoDurableStorage": "Name checkpoint.claimName or bucket: without it a restart of all pods"
+    " begins at step 0.",
     "StartingPods": "If it lasts, look at its pods with kubectl describe: a kubelet says"
     " there which claim, Secret or image is missing.",
     "PullingImages": "If the pull lasts, look at its pods with kubectl describe.",

@@ -89,6 +89,7 @@ def profile(why: str, field: str, fix: str, /, **fields: Any) -> Bad:
 ENV0 = "spec.template.env[0]"
 SET_BY_US = "remove it (the launch variables are there already)"
 CLAIM = {"claimName": "shared"}
+IN_BUCKET = {"bucket": "s3://checkpoints/team-a"}
 
 ELASTIC = {"nodes": 4, "minNodes": 2, "checkpoint": CLAIM}
 
@@ -318,7 +319,37 @@ JOBS = [
         "relative to the volume",
         trainer={"data": {**CLAIM, "pattern": "../*"}},
     ),
-    job("checkpoint without a claim", "spec.checkpoint.claimName", "Required", checkpoint={}),
+    job("checkpoint nowhere", "spec.checkpoint", "exactly one of claimName", checkpoint={}),
+    job(
+        "checkpoint in two places",
+        "spec.checkpoint",
+        "exactly one of claimName and bucket",
+        checkpoint={**CLAIM, **IN_BUCKET},
+    ),
+    job(
+        "a bucket of another kind",
+        "spec.checkpoint.bucket",
+        "should match",
+        checkpoint={"bucket": "https://example.com/bucket"},
+    ),
+    job(
+        "credentials for a claim",
+        "spec.checkpoint.secretName",
+        "name a bucket or remove it",
+        checkpoint={**CLAIM, "secretName": "keys"},
+    ),
+    job(
+        "a job's token as credentials",
+        "spec.checkpoint.secretName",
+        "name another one",
+        checkpoint={**IN_BUCKET, "secretName": "other-drumline-token"},
+    ),
+    job(
+        "a path that is no key",
+        "spec.checkpoint.path",
+        "write runs/a",
+        checkpoint={**IN_BUCKET, "path": "runs/my model"},
+    ),
     job(
         "absolute checkpoint path",
         "spec.checkpoint.path",

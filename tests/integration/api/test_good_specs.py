@@ -88,6 +88,13 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a path of a name with dots": manifest(
         "TrainingJob", checkpoint={"claimName": "shared", "path": "runs/..a/b..c/.d"}
     ),
+    "checkpoints in a bucket": manifest(
+        "TrainingJob",
+        checkpoint={"bucket": "s3://saves/team-a", "secretName": "keys", "path": "runs/a"},
+    ),
+    "checkpoints in the whole of a bucket": manifest(
+        "TrainingJob", checkpoint={"bucket": "gs://saves"}
+    ),
     "a toleration of a team's taint": manifest(
         "TrainingJob", tolerations=[{"key": "team", "value": "a", "effect": "NoSchedule"}]
     ),

@@ -78,6 +78,7 @@ WHILE_SUSPENDED: dict[str, Json] = {
 NEVER: dict[str, Json] = {
     "trainer.model": {"trainer": {"model": "small"}},
     "checkpoint.claimName": {"checkpoint": {"claimName": "other"}},
+    "checkpoint.bucket": {"checkpoint": {"claimName": None, "bucket": "s3://saves"}},
     "checkpoint.path": {"checkpoint": {"path": "runs/b"}},
     "checkpoint": {"checkpoint": None},
     "managedBy": {"managedBy": "example.com/third"},

@@ -66,6 +66,7 @@ def test_the_claims_that_a_job_names() -> None:
         checkpoint={"claimName": "saves"},
     )
     assert claim_names(same) == ("saves",)
+    assert claim_names(a_job(trainer=data, checkpoint={"bucket": "s3://saves"})) == ("text",)
     volumes: list[dict[str, Any]] = [
         {"name": "a", "persistentVolumeClaim": {"claimName": "home"}},
         {"name": "b", "emptyDir": {}},

@@ -376,6 +376,16 @@ def test_a_job_without_a_claim_has_no_checkpoint_folder() -> None:
     assert "checkpoints" not in {mount["name"] for mount in trainer["volumeMounts"]}
 
 
+def test_a_job_with_a_bucket_mounts_no_claim_and_gets_its_credentials() -> None:
+    spec = {"bucket": "s3://saves/team-a", "path": "runs/a"}
+    trainer = container(admitted(a_job(checkpoint={**spec, "secretName": "keys"})))
+    place = {"name": "DRUMLINE_CHECKPOINT_FOLDER", "value": "s3://saves/team-a/runs/a"}
+    assert place in trainer["env"]
+    assert trainer["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    assert "checkpoints" not in {mount["name"] for mount in trainer["volumeMounts"]}
+    assert "envFrom" not in container(admitted(a_job(checkpoint=spec)))
+
+
 def test_the_pools_own_gpu_resource_is_asked_for() -> None:
     spec = manifest(admitted(a_job()), gpu="nvidia.com/mig-1g.10gb")["spec"]
     resources = spec["containers"][0]["resources"]

@@ -8,6 +8,7 @@ import pytest
 
 from drumline.lifecycle.manifests.trainer_config import checkpoint_folder, trainer_config
 from drumline_trainer.config import MODEL_PRESETS, ConfigError, HardwareConfig, TrainerConfig
+from drumline_trainer.contract import checked_bucket
 from tests.builders import a_job
 
 
@@ -112,6 +113,13 @@ def test_a_new_job_of_an_old_name_starts_in_a_folder_of_its_own() -> None:
     first = checkpoint_folder(spec, name="llama", uid="11111111-a")
     second = checkpoint_folder(spec, name="llama", uid="22222222-a")
     assert (first, second) == ("/checkpoints/llama-11111111", "/checkpoints/llama-22222222")
+
+
+def test_a_bucket_has_a_prefix_of_the_jobs_own() -> None:
+    spec = a_job(checkpoint={"bucket": "gs://saves"}).spec
+    place = checkpoint_folder(spec, name="llama", uid="11111111-a")
+    assert place == "gs://saves/llama-11111111"
+    assert checked_bucket(place) == place
 
 
 def test_a_folder_of_the_users_own_is_continued_by_every_job_that_names_it() -> None:

@@ -181,7 +181,7 @@ def queue(raw: bytes) -> QueueFact:
 
 
 class _Checkpoint(msgspec.Struct, frozen=True, rename="camel"):
-    claim_name: str
+    claim_name: str | None = None
 
 
 class _JobSpec(msgspec.Struct, frozen=True):
@@ -207,8 +207,14 @@ def job(raw: bytes) -> JobFact | None:
         namespace=plain(read.metadata.namespace),
         name=plain(read.metadata.name),
         nodes=read.spec.nodes,
-        claim=plain(read.spec.checkpoint.claim_name) if read.spec.checkpoint else None,
+        claim=_claim(read.spec.checkpoint),
     )
+
+
+def _claim(checkpoint: _Checkpoint | None) -> str | None:
+    """None also where the checkpoints lie in a bucket."""
+    name = None if checkpoint is None else checkpoint.claim_name
+    return None if name is None else plain(name)
 
 
 def namespace(raw: bytes) -> NamespaceFact:

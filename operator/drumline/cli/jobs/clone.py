@@ -89,8 +89,10 @@ def _value(text: str) -> Any:
 
 def _check_checkpoint(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     before, after = _fields(old, "checkpoint"), _fields(new, "checkpoint")
-    place = (after.get("claimName"), after.get("path"))
-    if after.get("path") and place == (before.get("claimName"), before.get("path")):
+    old, new = (
+        [each.get(key) for key in ("claimName", "bucket", "path")] for each in (before, after)
+    )
+    if after.get("path") and old == new:
         raise BadInput(
             f"both jobs would write their checkpoints to {after['path']}; name another folder with"
             " --set checkpoint.path=FOLDER, or --set checkpoint.path=null for one of its own"

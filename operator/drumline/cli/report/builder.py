@@ -114,7 +114,7 @@ def _resumption(job: TrainingJob) -> str:
             " program knows."
         )
     if job.spec.checkpoint is None:
-        return "It names no checkpoint.claimName, so it begins at step 0 when it goes on."
+        return "It names no place for checkpoints, so it begins at step 0 when it goes on."
     return "It resumes at its newest checkpoint."
 
 

@@ -72,8 +72,11 @@ def _job(raw: Mapping[str, Any]) -> Restored | LeftOut:
         uid=str(metadata.get("uid", "")),
     )
     manifest["spec"]["checkpoint"] = {**checkpoint, "path": path}
-    claim = checkpoint.get("claimName", "")
-    return Restored(manifest=manifest, note=f"it goes on from folder {path} of claim {claim}")
+    if "bucket" in checkpoint:
+        note = f"it goes on from {checkpoint['bucket']}/{path}"
+    else:
+        note = f"it goes on from folder {path} of claim {checkpoint.get('claimName', '')}"
+    return Restored(manifest=manifest, note=note)
 
 
 def _code(raw: Mapping[str, Any]) -> Restored | LeftOut:

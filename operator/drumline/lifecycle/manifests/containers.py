@@ -9,6 +9,7 @@ from typing import Any
 from drumline.api.base import ApiModel
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.role import RoleSpec
+from drumline.api.trainingjob import CheckpointSpec
 from drumline.lifecycle.manifests.agents import (
     TRAINER_PROGRAM,
     agent_endpoint,
@@ -127,8 +128,9 @@ def _trainer_containers(
         {"name": "drumline-shm", "mountPath": "/dev/shm"},  # noqa: S108 - the pod's own
         token_mount(),
     ]
-    if spec.checkpoint is not None:
-        volumes.append(claim_volume("checkpoints", spec.checkpoint.claim_name, read_only=False))
+    checkpoint = spec.checkpoint
+    if checkpoint is not None and checkpoint.claim_name is not None:
+        volumes.append(claim_volume("checkpoints", checkpoint.claim_name, read_only=False))
         mounts.append({"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER})
     if spec.trainer is not None and spec.trainer.data is not None:
         volumes.append(claim_volume("data", spec.trainer.data.claim_name, read_only=True))
@@ -146,6 +148,7 @@ def _trainer_containers(
             {"name": Env.CHECKPOINT_FOLDER, "value": folder or ""},
             *extra.get("env", []),
         ],
+        **_credentials(checkpoint),
         **agent_endpoint(),
         "resources": resources,
         "securityContext": container_security(read_only_root=True),
@@ -156,6 +159,13 @@ def _trainer_containers(
         "volumes": [*volumes, *extra.get("volumes", [])],
         **_pull_secrets(extra.get("imagePullSecrets", [])),
     }
+
+
+def _credentials(checkpoint: CheckpointSpec | None) -> Json:
+    """A bucket's, as variables; none of them stands above one of `env`."""
+    if checkpoint is None or checkpoint.secret_name is None:
+        return {}
+    return {"envFrom": [{"secretRef": {"name": checkpoint.secret_name}}]}
 
 
 def _template_containers(

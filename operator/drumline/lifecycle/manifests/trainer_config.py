@@ -93,14 +93,15 @@ def _is_auto(trainer: TrainerSpec) -> bool:
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:
-    """The folder of this job's checkpoints inside its pods; None without a claim."""
+    """Where this job's checkpoints lie: a folder of its pods or a bucket's URL; None: nowhere."""
     if spec.checkpoint is None:
         return None
-    return f"{CHECKPOINT_FOLDER}/{checkpoint_path(spec.checkpoint.path, name=name, uid=uid)}"
+    top = spec.checkpoint.bucket or CHECKPOINT_FOLDER
+    return f"{top}/{checkpoint_path(spec.checkpoint.path, name=name, uid=uid)}"
 
 
 def checkpoint_path(path: str, *, name: str, uid: str) -> str:
-    """The folder inside the claim.
+    """The folder inside the claim, or the prefix below the bucket's.
 
     Without spec.checkpoint.path its name contains the job's uid, so that a new job of the same name
     never continues an earlier run by accident; with a path it does so on purpose.

@@ -74,7 +74,7 @@ def claim_names(job: Job) -> tuple[str, ...]:
         claims = (volume.persistent_volume_claim for volume in spec.template.volumes or ())
         names += [claim.claim_name for claim in claims if claim is not None]
     else:
-        if spec.checkpoint is not None:
+        if spec.checkpoint is not None and spec.checkpoint.claim_name is not None:
             names.append(spec.checkpoint.claim_name)
         if spec.trainer is not None and spec.trainer.data is not None:
             names.append(spec.trainer.data.claim_name)

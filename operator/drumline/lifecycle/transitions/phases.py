@@ -103,7 +103,7 @@ def running(job: Job, *, now: float, image: str | None = None) -> TrainingJobSta
     status = with_condition(status, job, ConditionType.RUNNING, "True", Reason.TRAINING, "", now)
     status = cleared(status, job, ConditionType.RECOVERING, Reason.TRAINING, now=now)
     if job.runs_trainer and job.spec.checkpoint is None:
-        text = "no checkpoint.claimName: a restart begins at step 0"
+        text = "no checkpoint.claimName or bucket: a restart begins at step 0"
         status = with_condition(
             status, job, ConditionType.CHECKPOINTED, "False", Reason.NO_DURABLE_STORAGE, text, now
         )

@@ -171,7 +171,7 @@ def test_every_reason_either_has_advice_or_needs_none() -> None:
 @pytest.mark.parametrize(
     ("spec", "resumption"),
     [
-        ({"checkpoint": None}, "It names no checkpoint.claimName, so it begins at step 0"),
+        ({"checkpoint": None}, "It names no place for checkpoints, so it begins at step 0"),
         (
             {"trainer": None, "checkpoint": None, "template": {"image": "mine:1"}},
             "Its pods start anew when it goes on: what a template's program saved",

@@ -90,6 +90,15 @@ def test_a_path_of_its_own_stays_and_a_job_without_checkpoints_is_said_to_begin_
     assert "it has no checkpoints and begins anew" in notes
 
 
+def test_a_job_goes_on_below_the_prefix_of_its_bucket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = {**SPEC, "checkpoint": {"bucket": "s3://saves/team"}}
+    (manifest,), notes = run([saved("TrainingJob", spec=spec)], tmp_path, capsys)
+    assert manifest["spec"]["checkpoint"]["path"] == "llama-0b5a2f7e"
+    assert "it goes on from s3://saves/team/llama-0b5a2f7e" in notes
+
+
 def test_what_had_ended_and_what_is_not_ours_is_left_out_by_name(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
