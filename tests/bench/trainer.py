@@ -1,8 +1,8 @@
 """`make bench WHAT=trainer`: the trainer's speed beside a plain script with torch's own wrappers.
 
 Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
-both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves`. GPUs have
-`make gpu`.
+both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves buckets`. GPUs
+have `make gpu`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from drumline_trainer.config import TrainerConfig, merge
-from tests.bench import trainer_jobs, trainer_saves, trainer_start, trainer_steps
+from tests.bench import trainer_buckets, trainer_jobs, trainer_saves, trainer_start, trainer_steps
 from tests.bench.report import Row, publish
 from tests.layouts.pool import Pool
 
@@ -129,11 +129,18 @@ def saves(pool: Pool, text: Path) -> Iterator[Row]:
     yield from trainer_saves.rows(pool, config)
 
 
+def buckets(pool: Pool, text: Path) -> Iterator[Row]:
+    """The same state in a bucket of an S3 server on this machine."""
+    config = _config(text, parallelism={"data_parallel": "fsdp"}, model=SAVED)
+    yield from trainer_buckets.rows(pool, config)
+
+
 PARTS: dict[str, Callable[[Pool, Path], Iterator[Row]]] = {
     "steps": steps,
     "starts": starts,
     "layouts": layouts,
     "saves": saves,
+    "buckets": buckets,
 }
 
 
