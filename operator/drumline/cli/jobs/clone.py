@@ -89,10 +89,9 @@ def _value(text: str) -> Any:
 
 def _check_checkpoint(old: Mapping[str, Any], new: Mapping[str, Any]) -> None:
     before, after = _fields(old, "checkpoint"), _fields(new, "checkpoint")
-    old, new = (
-        [each.get(key) for key in ("claimName", "bucket", "path")] for each in (before, after)
-    )
-    if after.get("path") and old == new:
+    place = ("claimName", "bucket", "path")
+    same = all(after.get(field) == before.get(field) for field in place)
+    if after.get("path") and same:
         raise BadInput(
             f"both jobs would write their checkpoints to {after['path']}; name another folder with"
             " --set checkpoint.path=FOLDER, or --set checkpoint.path=null for one of its own"
