@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.checkpoint.commit import Committed, Superseded
+from drumline_trainer.checkpoint.commit import Superseded
 from drumline_trainer.checkpoint.errors import CheckpointError, StaleMembershipError
 from tests.object_store import ObjectStore
 from tests.store_proxy import Fate, Proxy, Request
@@ -75,6 +75,15 @@ def test_a_request_that_is_made_again_fails_no_save(
     assert restored(opened(url)) == 1
 
 
+@pytest.mark.parametrize("number", [KINDS["its end"], KINDS["the commit"]])
+def test_a_reply_that_is_lost_for_good_is_looked_up(url: str, proxy: Proxy, number: int) -> None:
+    saving = gang(url, retries=0)
+    proxy.strike(number, Fate.REPLY_LOST)
+    saving.save(1)
+    proxy.fate = lambda _: Fate.DONE
+    assert restored(opened(url)) == 1
+
+
 def test_a_claim_whose_reply_is_lost_is_known_again(url: str, proxy: Proxy) -> None:
     proxy.strike(0, Fate.REPLY_LOST)
     first = gang(url)
@@ -130,24 +139,27 @@ def test_of_two_that_claim_at_once_the_older_one_loses(url: str, proxy: Proxy) -
 def test_what_a_later_owner_is_writing_is_not_deleted_by_an_earlier_claim(
     url: str, proxy: Proxy
 ) -> None:
-    """The claim of generation 2 is done, and it deletes only then, when generation 3 writes."""
+    """Generation 2 has claimed, and deletes what is left over only once generation 3 writes."""
     gang(url, 1, claim="0a").storages[0].begin(1).write_small({"manifest.json": b""})
     newer = Gang([opened(url, 3, claim="0c") for _ in range(2)])
-    outcomes: list[object] = []
+    conditional: list[Request] = []
 
-    def save_first(request: Request) -> Fate:
-        if request.method == "POST" and "delete" in request.key and not outcomes:
-            outcomes.append(None)
+    def write_first(request: Request) -> Fate:
+        """The second put on a condition tries the store out: the claim is done."""
+        conditional.extend([request] * request.conditional)
+        if len(conditional) == 2:
+            conditional.append(request)
             proxy.lock.release()
             newer.storages[0].claim()
-            outcomes.append(newer.try_to_save(5))
+            newer.storages[0].begin(4).write_small({"manifest.json": b"written"})
             proxy.lock.acquire()
         return Fate.DONE
 
-    proxy.fate = save_first
+    proxy.fate = write_first
     opened(url, 2, claim="0b").claim()
-    assert isinstance(outcomes[-1], Committed), outcomes
-    assert restored(newer.storages[0]) == 5
+    proxy.fate = lambda _: Fate.DONE
+    place = newer.storages[1].begin(4).place
+    assert newer.storages[0].at(place).read_small("manifest.json", limit=9) == b"written"
 
 
 @pytest.mark.parametrize("ignored", ["If-None-Match", "If-Match"])
