@@ -75,7 +75,9 @@ def test_a_rank_that_cannot_write_rejects_the_commit(tmp_path: Path) -> None:
 def test_of_several_ranks_those_that_cannot_write_are_named(tmp_path: Path) -> None:
     claimed, written = folder(tmp_path, 1, 0), a_report(tmp_path)
     claimed.claim()
-    outcome = commit(claimed, step=1, trainer={}, reports=[written, FAILED, written])
+    outcome = commit(
+        claimed, files=claimed.begin(1), step=1, trainer={}, reports=[written, FAILED, written]
+    )
     assert outcome == NotCommitted("rank 0: disk full", ranks=(1,))
 
 
