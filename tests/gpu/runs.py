@@ -25,7 +25,7 @@ _ON_GPU: dict[str, Any] = {
     "precision": "bf16",
 }
 _ON_PROCESSORS: dict[str, Any] = {
-    "model": {"layers": 2, "hidden_size": 32, "ffn_size": 64, "heads": 2, "kv_heads": 1},
+    "model": {"layers": 2, "hidden_size": 32, "ffn_size": 64, "heads": 2, "kv_heads": 2},
     "data": {"sequence_length": 32},
     "global_batch_size": 8,
     "precision": "bf16",
