@@ -11,14 +11,17 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-import yaml
 
 from tests.cluster import Cluster
 from tests.e2e.rehearsals import REHEARSED, Outcome, Rehearsal, rehearse
 from tests.e2e.site import OPERATOR_NODE, Site
-from tests.integration.operator.karpenter.program import ensure_karpenter, start_karpenter
+from tests.integration.operator.karpenter.program import (
+    ensure_karpenter,
+    install_crds,
+    instance_type,
+    start_karpenter,
+)
 from tests.kube import Json, Kube
-from tests.operator_process import is_established
 
 pytestmark = pytest.mark.timeout(1800)  # the first test starts cluster, operator and Karpenter
 NEVER = "8760h"
@@ -28,22 +31,13 @@ GRACE_SECONDS = 120
 PATIENCE_SECONDS = 240.0
 POOL = "real"
 CLASS = {"group": "karpenter.kwok.sh", "kind": "KWOKNodeClass", "name": "real"}
-TYPE: Json = {
-    "name": "real-2",
-    "architecture": "amd64",
-    "operatingSystems": ["linux"],
-    "resources": {"cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "2"},
-    "offerings": [
-        {
-            "Price": 1.0,
-            "Available": True,
-            "Requirements": [
-                {"key": "karpenter.sh/capacity-type", "operator": "In", "values": ["on-demand"]},
-                {"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["zone-a"]},
-            ],
-        }
-    ],
-}
+TYPE = instance_type(
+    "real-2",
+    {"cpu": "4", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "2"},
+    price=1.0,
+    zones=["zone-a"],
+    capacities=["on-demand"],
+)
 TYPE_REQUIREMENT: Json = {
     "key": "node.kubernetes.io/instance-type",
     "operator": "In",
@@ -55,11 +49,7 @@ TYPE_REQUIREMENT: Json = {
 def karpenter(cluster: Cluster, drumline: Kube) -> Kube:
     """Karpenter runs beside the operator, with a NodePool that orders nothing by itself."""
     folder = ensure_karpenter(say=print)
-    for path in sorted((folder / "crds").glob("*.yaml")):
-        crd = yaml.safe_load(path.read_text())
-        drumline.ensure(crd)
-        name = crd["metadata"]["name"]
-        drumline.wait("customresourcedefinitions", name, None, is_established)
+    install_crds(drumline, folder)
     drumline.create(
         {
             "apiVersion": "karpenter.kwok.sh/v1alpha1",

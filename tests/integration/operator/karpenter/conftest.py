@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import yaml
 
 from tests.cluster import Cluster
 from tests.integration.operator.cluster_autoscaler import NAMESPACE, NODE_GPUS
@@ -19,9 +18,14 @@ from tests.integration.operator.growing_pools import (
     create_growing_pool,
     delete_growing_pool,
 )
-from tests.integration.operator.karpenter.program import ensure_karpenter, said, start_karpenter
+from tests.integration.operator.karpenter.program import (
+    ensure_karpenter,
+    install_crds,
+    instance_type,
+    said,
+    start_karpenter,
+)
 from tests.kube import Json, Kube
-from tests.operator_process import is_established
 
 BOOT_SECONDS = 5
 ZONES = ("zone-a", "zone-b")
@@ -39,32 +43,10 @@ _GPU_TYPE: Json = {
 _numbers = itertools.count()
 
 
-def instance_type(name: str, resources: Json, *, price: float) -> Json:
-    """On demand and as spot, in each zone."""
-    return {
-        "name": name,
-        "architecture": "amd64",
-        "operatingSystems": ["linux"],
-        "resources": resources,
-        "offerings": [
-            {
-                "Price": price if capacity == "on-demand" else price / 3,
-                "Available": True,
-                "Requirements": [
-                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]},
-                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
-                ],
-            }
-            for capacity in ("on-demand", "spot")
-            for zone in ZONES
-        ],
-    }
-
-
 # the cheap one shows whether a placeholder's GPUs count
 TYPES = [
-    instance_type("cpu-4", _CPU_TYPE, price=0.2),
-    instance_type("gpu-h100-8", _GPU_TYPE, price=58.8),
+    instance_type("cpu-4", _CPU_TYPE, price=0.2, zones=ZONES),
+    instance_type("gpu-h100-8", _GPU_TYPE, price=58.8, zones=ZONES),
 ]
 
 
@@ -135,11 +117,7 @@ class KarpenterSite:
 def karpenter(control_plane: Cluster, api: Kube) -> Path:
     """Karpenter runs; the folder of its log."""
     folder = ensure_karpenter(say=print)
-    for path in sorted((folder / "crds").glob("*.yaml")):
-        crd = yaml.safe_load(path.read_text())
-        api.ensure(crd)
-        name = crd["metadata"]["name"]
-        api.wait("customresourcedefinitions", name, None, is_established)
+    install_crds(api, folder)
     api.ensure(
         {
             "apiVersion": "karpenter.kwok.sh/v1alpha1",

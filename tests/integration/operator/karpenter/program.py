@@ -13,12 +13,16 @@ import shutil
 import subprocess
 import tempfile
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
+
+import yaml
 
 from tests.cluster.binaries import MissingToolError, Say, cache_dir, go_tool
 from tests.cluster.ports import ReservedPorts
 from tests.cluster.process import Process, log_path, spawn
-from tests.kube import Json
+from tests.kube import Json, Kube
+from tests.operator_process import is_established
 
 VERSION = "1.15.0"
 MODULE = "sigs.k8s.io/karpenter"
@@ -125,3 +129,41 @@ def said(folder: Path, message: str) -> list[Json]:
     lines = log_path(folder, ROLE).read_text().splitlines()
     entries = [json.loads(line) for line in lines if line.startswith("{")]
     return [entry for entry in entries if entry.get("message") == message]
+
+
+def install_crds(kube: Kube, folder: Path) -> None:
+    """Karpenter's kinds, and those of its kwok provider."""
+    for path in sorted((folder / "crds").glob("*.yaml")):
+        crd = yaml.safe_load(path.read_text())
+        kube.ensure(crd)
+        name = crd["metadata"]["name"]
+        kube.wait("customresourcedefinitions", name, None, is_established)
+
+
+def instance_type(
+    name: str,
+    resources: Json,
+    *,
+    price: float,
+    zones: Sequence[str],
+    capacities: Sequence[str] = ("on-demand", "spot"),
+) -> Json:
+    """Of each capacity type in each zone; a third of the price as spot."""
+    return {
+        "name": name,
+        "architecture": "amd64",
+        "operatingSystems": ["linux"],
+        "resources": resources,
+        "offerings": [
+            {
+                "Price": price if capacity == "on-demand" else price / 3,
+                "Available": True,
+                "Requirements": [
+                    {"key": "karpenter.sh/capacity-type", "operator": "In", "values": [capacity]},
+                    {"key": "topology.kubernetes.io/zone", "operator": "In", "values": [zone]},
+                ],
+            }
+            for capacity in capacities
+            for zone in zones
+        ],
+    }
