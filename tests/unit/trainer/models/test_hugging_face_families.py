@@ -133,6 +133,15 @@ THEIRS: dict[str, dict[str, Any]] = {
     },
     "qwen3": {"model_type": "qwen3", **SIZES, "head_dim": 16, "attention_bias": True},
     "qwen3-moe": {"model_type": "qwen3_moe", **SIZES, **EXPERTS, "num_experts": 5, "head_dim": 16},
+    "qwen3-moe with dense layers, shares as they are": {
+        "model_type": "qwen3_moe",
+        **SIZES,
+        **EXPERTS,
+        "num_experts": 5,
+        "head_dim": 16,
+        "mlp_only_layers": [0, 1],
+        "norm_topk_prob": False,
+    },
     "gpt-oss": {
         "model_type": "gpt_oss",
         **SIZES,
@@ -170,6 +179,19 @@ THEIRS: dict[str, dict[str, Any]] = {
         "pad_token_id": 0,
         "original_max_position_embeddings": 24,
         "rope_parameters": {**LONGROPE, "attention_factor": 1.5},
+    },
+    "phi4-mini with longrope": {
+        "model_type": "phi3",
+        **SIZES,
+        "pad_token_id": 0,
+        "tie_word_embeddings": True,
+        "original_max_position_embeddings": 16,
+        "rope_parameters": {
+            **LONGROPE,
+            "partial_rotary_factor": 0.75,
+            "short_factor": [1.0, 1.25, 1.5],
+            "long_factor": [1.0, 2.5, 7.75],
+        },
     },
     "llama with longrope": {
         "model_type": "llama",
@@ -380,6 +402,13 @@ def test_deepseek_that_cannot_be_is_refused(changed: dict[str, Any], sentence: s
         to_ours({**DEEPSEEK_V3, **changed})
 
 
+def test_dense_layers_of_qwen_are_the_first() -> None:
+    qwen = THEIRS["qwen3-moe with dense layers, shares as they are"]
+    assert to_ours(qwen).dense_layers == 2
+    with pytest.raises(HuggingFaceError, match=r"mlp_only_layers is \[2\]; only the first layers"):
+        to_ours({**qwen, "mlp_only_layers": [2]})
+
+
 def test_what_inference_needs_goes_along(tmp_path: Path) -> None:
     theirs = theirs_of({"model_type": "qwen2", **SIZES, "eos_token_id": [7, 9], "bos_token_id": 5})
     theirs.save_pretrained(tmp_path / "theirs")
@@ -410,8 +439,10 @@ def test_without_a_folder_to_follow_the_first_type_that_computes_the_same_is_wri
     with pytest.raises(HuggingFaceError, match="nearest is llama, where norm_placement is before"):
         kind_of(config)
     phi = {"model_type": "phi3", **SIZES, "partial_rotary_factor": 0.5}
-    assert kind_of(to_ours(phi)).model_type == "llama"
-    assert kind_of(to_ours(phi), like=phi).model_type == "phi3"
+    # others of their types turn whole heads, whatever their config.json says
+    assert kind_of(to_ours(phi)).model_type == "phi3"
+    with pytest.raises(HuggingFaceError, match="which llama does not heed in transformers"):
+        to_ours({**phi, "model_type": "llama"})
 
 
 def test_phi_trained_on_longer_sequences_keeps_its_magnitude(tmp_path: Path) -> None:

@@ -83,8 +83,6 @@ def scores_rope() -> Part:
     def read(raw: Raw) -> dict[str, Any]:
         values = plain.read(raw)
         scaling = values["rope_scaling"]
-        if values.pop("rope_share") != 1:
-            raise HuggingFaceError("config.json: partial_rotary_factor must be 1 or missing")
         if scaling is not None and scaling["kind"] == RopeScalingKind.YARN:
             given = raw.get("rope_parameters") or raw.get("rope_scaling")
             scaling["score_growth"] = cast("Raw", given).get(_ALL_DIM) or 0.0

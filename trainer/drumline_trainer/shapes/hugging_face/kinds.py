@@ -14,6 +14,7 @@ from drumline_trainer.shapes.hugging_face.deepseek import (
 )
 from drumline_trainer.shapes.hugging_face.kind import Kind, TensorNames
 from drumline_trainer.shapes.hugging_face.parts import (
+    QWEN_MIXTURE,
     QWEN_WINDOW,
     alternating,
     biases,
@@ -111,10 +112,10 @@ KINDS = (
             "num_experts_per_tok": "experts_per_token",
             "moe_intermediate_size": "expert_ffn_size",
         },
-        fixed={**_SILU, "norm_topk_prob": True, "decoder_sparse_step": 1, "mlp_only_layers": []},
+        fixed={**_SILU, "decoder_sparse_step": 1},
         meaning=_MEANING,
         ours={**_MIXTURE, "query_key_norm": True},
-        parts=(heads(), rope(), biases(), QWEN_WINDOW),
+        parts=(heads(), rope(), biases(), QWEN_WINDOW, QWEN_MIXTURE),
     ),
     Kind(
         model_type="mixtral",

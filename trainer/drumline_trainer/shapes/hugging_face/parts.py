@@ -172,3 +172,28 @@ def caps(*, attention: float | None, logits: float | None) -> Part:
 
     keys = {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"}
     return Part(keys=frozenset(keys), read=read, write=write)
+
+
+def _read_qwen_mixture(raw: Raw) -> dict[str, Any]:
+    dense: Any = raw.get("mlp_only_layers") or []
+    if not isinstance(dense, list) or dense != list(range(len(dense))):  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+        raise HuggingFaceError(
+            f"config.json: mlp_only_layers is {dense!r}; only the first layers can be dense"
+        )
+    normalized = raw.get("norm_topk_prob", False)
+    return {"dense_layers": len(dense), "routing": {"normalized": normalized}}  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+
+
+def _write_qwen_mixture(config: ModelConfig) -> dict[str, Any]:
+    return {
+        "norm_topk_prob": config.routing.normalized,
+        "mlp_only_layers": list(range(config.dense_layers)),
+    }
+
+
+QWEN_MIXTURE = Part(
+    keys=frozenset({"norm_topk_prob", "mlp_only_layers"}),
+    read=_read_qwen_mixture,
+    write=_write_qwen_mixture,
+)
+"""Which layers are dense, and whether shares of the chosen experts add up to 1."""

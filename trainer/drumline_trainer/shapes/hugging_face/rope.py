@@ -37,12 +37,13 @@ _MAGNITUDES = ("attention_factor", "mscale", "mscale_all_dim")
 _KEYS = frozenset({"rope_theta", "rope_scaling", "rope_parameters", "partial_rotary_factor"})
 
 
-def rope(*, theta: float = 10_000.0, required: bool = False) -> Part:
+def rope(*, theta: float = 10_000.0, required: bool = False, partial: bool = False) -> Part:
     """One for all layers.
 
     Args:
         theta: what a missing one means.
         required: scaling must be said; their versions differ in what a missing one means.
+        partial: a part of each head may turn; elsewhere their code turns all, whatever is said.
     """
 
     def read(raw: Raw) -> dict[str, Any]:
@@ -55,11 +56,15 @@ def rope(*, theta: float = 10_000.0, required: bool = False) -> Part:
                 f"config.json: rope_parameters differs between layers ({', '.join(nested)}); only"
                 " one for all layers can be imported"
             )
+        share = values.get("partial_rotary_factor", raw.get("partial_rotary_factor", 1.0))
+        if share != 1 and not partial:
+            raise HuggingFaceError(
+                f"config.json: partial_rotary_factor is {share!r}, which {raw.get('model_type')}"
+                " does not heed in transformers; only 1 can be imported"
+            )
         return {
             "rope_theta": values.get("rope_theta", raw.get("rope_theta", theta)),
-            "rope_share": values.get(
-                "partial_rotary_factor", raw.get("partial_rotary_factor", 1.0)
-            ),
+            "rope_share": share,
             "rope_scaling": _scaling(values),
         }
 
@@ -82,7 +87,7 @@ _PHI_LONGEST = 4096
 
 def phi_rope() -> Part:
     """One for all layers; the original length stands beside its section, which it overrules."""
-    plain = rope()
+    plain = rope(partial=True)
 
     def read(raw: Raw) -> dict[str, Any]:
         values = _values(raw)
