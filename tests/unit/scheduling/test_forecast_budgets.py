@@ -72,6 +72,24 @@ def test_a_budget_that_will_be_spent_by_then_is_spent() -> None:
     assert start_in_days(world(runs(hours=6), hours={0: 30}, nodes=1)) < 1.0
 
 
+def test_parts_of_gpus_spend_what_they_are_of_one() -> None:
+    """41 hours of today are had; two GPUs make them 53 by the evening, and halves of GPUs 47."""
+    full = world(runs(hours=6), hours={0: 41}, nodes=1)
+    assert start_in_days(full) == 2.0
+    halves = tuple(replace(pool, parts_per_gpu=2) for pool in full.pools)
+    assert start_in_days(replace(full, pools=halves)) < 1.0
+
+
+def test_money_is_spent_by_what_runs() -> None:
+    dear = replace(RESEARCH, budget=Budget(cost=48_000_000, window_days=2))
+    full = world(runs(hours=6), hours={0: 0}, nodes=1)
+    spent = {"research": {TODAY: 41 * HOUR * 1_000_000}}
+    full = replace(full, queues=(dear,), spent_prices=spent)
+    pools = tuple(replace(pool, price=1_000_000) for pool in full.pools)
+    assert start_in_days(replace(full, pools=pools)) == 2.0
+    assert start_in_days(full) < 1.0, "what has no price costs nothing"
+
+
 def test_foreign_pods_spend_as_well() -> None:
     pod = admitted(gang("pod", gpus=1), "n0", admitted_at=NOON, is_residual=True, is_foreign=True)
     assert start_in_days(world(hours={-1: 10, 0: 40})) == 1.0

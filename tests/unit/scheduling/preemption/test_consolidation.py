@@ -54,6 +54,14 @@ def test_the_gang_that_loses_least_moves_to_the_rest_of_another_node() -> None:
     assert decisions.preemptions[0].assignment == ("n1",)
 
 
+def test_a_move_of_parts_costs_what_they_are_of_a_gpu() -> None:
+    """Two parts for a minute: 120 GPU-seconds if they are GPUs, 60 if two are one."""
+    narrow, whole = Policy(moves=MoveBudget(gpu_seconds=119.0)), scattered()
+    assert moves(decided(whole, WHOLE, policy=narrow)) == []
+    halves = tuple(replace(pool, parts_per_gpu=2) for pool in whole.pools)
+    assert moves(decided(replace(whole, pools=halves), WHOLE, policy=narrow))
+
+
 def test_the_whole_story_ends_with_everybody_in_place() -> None:
     snapshot = scattered(a=5, b=1, c=9)
     first = decided(snapshot, WHOLE)
