@@ -1,7 +1,9 @@
 """Fully sharded data parallelism (FSDP2, ZeRO-3): no rank holds all weights.
 
-Every layer, and what is left at the root of a stage, is one unit. Weights, gradients and the
-optimizer's state stay fp32 and sharded by rows (dimension 0) over the axis `fsdp`; a unit is
+Every layer is one unit, the embedding is one, and so are the last norm with the head: vocabularies
+are large, and these two are needed at opposite ends of a pass. Where embeddings are tied they are
+one weight, which stays at the root of a stage with what else is left there. Weights, gradients and
+the optimizer's state stay fp32 and sharded by rows (dimension 0) over the axis `fsdp`; a unit is
 gathered for its forward and backward only. With a low precision the gathered copy and the
 activations are of that type, gradients are reduced in fp32. Experts are units of their own, over
 the ranks that hold the same experts.
@@ -145,14 +147,15 @@ def shard_stage(
     experts: Collection[str] = (),
     offload: Offload = Offload.NONE,
 ) -> None:
-    """Shard in place: experts, each layer, then what is left at the root."""
+    """Shard in place: experts, each layer, the two ends, then what is left at the root."""
     mesh = _mesh(world, Axis.FSDP)
-    shard = partial(
+    kept = False if world.layout.keeps_gathered else None  # None: torch's own
+    apart = partial(
         fully_shard,
         mp_policy=_mixed_precision(precision),
-        reshard_after_forward=False if world.layout.keeps_gathered else None,  # None: torch's own
         offload_policy=_offload_policy(offload, world),
     )
+    shard = partial(apart, reshard_after_forward=kept)
     expert_modules = list(_expert_modules(stage, "", experts))
     if expert_modules:
         expert_mesh = _mesh(world, Axis.EXPERT_FSDP)
@@ -161,12 +164,29 @@ def shard_stage(
             shard(module, mesh=expert_mesh, shard_placement_fn=by_fewer)
     for layer in cast("nn.ModuleDict", stage.layers).values():
         shard(layer, mesh=mesh)
+    embedding, last = _ends(stage)
+    if embedding is not None:
+        shard(embedding, mesh=mesh)
+    if last:
+        # the backward pass begins with it: freed, it would be gathered again at once
+        apart(last, mesh=mesh, reshard_after_forward=False)
     shard(stage, mesh=mesh)
     for unit in stage.modules():
         if isinstance(unit, FSDPModule):
             unit.set_gradient_divide_factor(1.0)
             # without this a factor is a reduction of NCCL's own, which Gloo does not have
             unit.set_force_sum_reduction_for_comms(True)
+
+
+def _ends(stage: nn.Module) -> tuple[nn.Module | None, list[nn.Module]]:
+    """What turns tokens into hidden states, and hidden states into scores; where they differ."""
+    embedding, norm, output = (
+        getattr(stage, name, None) for name in ("embedding", "norm", "output")
+    )
+    if not isinstance(output, nn.Module):
+        whole_or_last = isinstance(norm, nn.Module)
+        return (None if whole_or_last else embedding), []
+    return embedding, [norm, output] if isinstance(norm, nn.Module) else [output]
 
 
 def _expert_modules(
