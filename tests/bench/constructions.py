@@ -2,11 +2,12 @@
 
 Each rank is assembled as `train` does, in a world whose collectives do nothing (torch's fake
 process group). Nothing is written into its weights, so they take no memory. What it would hold,
-counted tensor by tensor, is compared with the planner's bill.
+counted tensor by tensor, is compared with the planner's bill. Then the commit of such a checkpoint.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.planner.memory import rank_lines
 from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.sharding.world import World
+from tests.bench import commits
 from tests.bench.report import Row, publish
 from tests.bench.trainer_start import ENVIRONMENT, ROOT
 
@@ -151,10 +153,12 @@ def main(arguments: list[str]) -> int:
         print(json.dumps(construct(CONSTRUCTIONS[name], place=int(place))))
         return 0
     rows: list[Row] = []
-    for name in arguments or CONSTRUCTIONS:
-        for row in rows_of(name):
-            print(f"  {row.name}: {row.value:.4g} {row.unit}", flush=True)
-            rows.append(row)
+    measured = [rows_of(name) for name in arguments or CONSTRUCTIONS]
+    if not arguments:
+        measured.append(commits.rows())
+    for row in itertools.chain.from_iterable(measured):
+        print(f"  {row.name}: {row.value:.4g} {row.unit}", flush=True)
+        rows.append(row)
     publish("constructions", rows, command="python -m tests.bench.constructions")
     return 1 if any(row.met is False for row in rows) else 0
 

@@ -38,7 +38,7 @@ from drumline_trainer.parallelism.data_parallel.precision import (
     to_compute_type,
 )
 from drumline_trainer.parallelism.data_parallel.weights import CutStages, ModelWeight, weights_of
-from drumline_trainer.parallelism.data_parallel.zero import ZeroModel
+from drumline_trainer.parallelism.data_parallel.zero import ZeroModel, whole_before
 from drumline_trainer.sharding.device import give_storage
 from drumline_trainer.sharding.storage import OpenStore
 from drumline_trainer.sharding.world import World
@@ -110,6 +110,9 @@ def _of_weights(
                 open_store=_master_store(memory, device=world.device),
             )
             parts.append(part)
+    sharded = [part for part in parts if isinstance(part, ZeroModel)]
+    for stage in model.stages if sharded else ():
+        whole_before(stage, sharded)
     frozen = tuple(
         w.part(w.parameter.detach(), copies=world.size(w.axis), copy=world.index(w.axis))
         for w in weights

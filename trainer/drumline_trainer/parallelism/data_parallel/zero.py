@@ -3,7 +3,8 @@
 Rajbhandari et al. 2020. The optimizer's state, and with a low precision the fp32 weights, exist
 once in the group: every parameter is cut by rows. A reduce-scatter gives each rank the summed
 gradient of its rows; after the update an all-gather gives all ranks the new weights, in the type
-that the model computes in.
+that the model computes in. It goes from the first layer to the last while the next forward pass
+does the same, and a layer waits for its own weights only (`whole_before`).
 
     ZeRO-1  accumulates whole gradients over the micro-batches, one reduce-scatter a step
     ZeRO-2  one reduce-scatter a micro-batch; whole gradients live from their backward pass until
@@ -17,15 +18,17 @@ that the model computes in.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
+from torch import Tensor, nn
 from torch.distributed import ProcessGroup
 
 from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.models.build import layer_modules
 from drumline_trainer.parallelism.data_parallel.bucketed import BucketedModel
 from drumline_trainer.parallelism.data_parallel.buckets import BUCKET_BYTES, piece_of
 from drumline_trainer.parallelism.data_parallel.weights import ModelWeight, master_weights
@@ -87,9 +90,17 @@ class ZeroModel(BucketedModel):
         self._own = dict(zip(self._parameters, self.slices, strict=True))
         self._scattering: deque[_Transfer] = deque()
         self._sums: dict[int, Tensor] = {}
+        self._number_of: dict[Tensor, int] = {
+            parameter: number
+            for number, bucket in enumerate(self._buckets)
+            for parameter in bucket.parameters
+        }
+        self._ungathered: deque[int] = deque()
+        self._gathering: deque[_Transfer] = deque()
 
     def gradients(self) -> list[Tensor]:
         """Of the slices, summed over the group. Once a step, after the last backward pass."""
+        self._finish_gathers()  # of what no forward pass has used; rows are overwritten next
         self._sender.finish()
         while self._scattering:
             self._finish_scatter()
@@ -101,14 +112,28 @@ class ZeroModel(BucketedModel):
 
     @torch.no_grad()
     def refresh_copies(self) -> None:
-        """All-gather what each rank has written into its slices, one bucket ahead."""
-        gathering: deque[_Transfer] = deque()
-        for number in range(len(self._buckets)):
-            gathering.append(self._start_gather(number))
-            if len(gathering) == _IN_FLIGHT:
-                self._finish_gather(gathering.popleft())
-        while gathering:
-            self._finish_gather(gathering.popleft())
+        """All-gather what each rank has written into its slices, beside what follows.
+
+        Whoever reads the weights calls `make_whole` before; `gradients` has all of them gathered.
+        """
+        self._finish_gathers()
+        # buckets go from the last parameter to the first, and a forward pass the other way
+        self._ungathered.extend(reversed(range(len(self._buckets))))
+        self._start_gathers()
+
+    @torch.no_grad()
+    def make_whole(self, parameters: Iterable[Tensor]) -> None:
+        """Wait until these have all ranks' rows. In the same order on all ranks."""
+        if not self._gathering:
+            return
+        wanted = {self._number_of[p] for p in parameters if p in self._number_of}
+        while not wanted.isdisjoint((*(t.number for t in self._gathering), *self._ungathered)):
+            self._finish_gather()
+
+    @torch.no_grad()
+    def _finish_gathers(self) -> None:
+        while self._gathering:
+            self._finish_gather()
 
     def zero(self) -> None:
         """Drop the gradients."""
@@ -135,6 +160,10 @@ class ZeroModel(BucketedModel):
         else:
             self._sums[transfer.number] = transfer.row
 
+    def _start_gathers(self) -> None:
+        while self._ungathered and len(self._gathering) < _IN_FLIGHT:
+            self._gathering.append(self._start_gather(self._ungathered.popleft()))
+
     def _start_gather(self, number: int) -> _Transfer:
         bucket = self._buckets[number]
         dtype = bucket.parameters[0].dtype
@@ -150,10 +179,45 @@ class ZeroModel(BucketedModel):
         assert work is not None  # noqa: S101 - this rank is in the group
         return _Transfer(number=number, row=row, matrix=matrix, work=work)
 
-    def _finish_gather(self, transfer: _Transfer) -> None:
+    def _finish_gather(self) -> None:
+        transfer = self._gathering.popleft()
         with step_part("all_gather", self._axis):
             transfer.work.wait()
-        self._buckets[transfer.number].unpack(transfer.matrix)
+        bucket = self._buckets[transfer.number]
+        if transfer.matrix.dtype is torch.float32:
+            # slices are rows of the parameters, and may have been written since
+            pieces = bucket.pieces(transfer.matrix[self._index], index=self._index)
+            for parameter, piece in zip(bucket.parameters, pieces, strict=True):
+                piece.copy_(self._own[parameter].tensor)
+        bucket.unpack(transfer.matrix)
+        self._start_gathers()
+
+
+def whole_before(stage: nn.Module, models: Sequence[ZeroModel]) -> None:
+    """Let a stage, each layer and what comes behind them wait for their weights, when they begin.
+
+    Layers wait for all of theirs at once, as the hooks of a block may use those of another module.
+    """
+    last = [
+        end
+        for name in ("norm", "output")
+        if isinstance(end := getattr(stage, name, None), nn.Module)
+    ]
+    layers = layer_modules(stage)
+    later = {p for module in (*last, *layers) for p in module.parameters()}
+    units: list[tuple[nn.Module, list[Tensor]]] = [
+        (stage, [p for p in stage.parameters() if p not in later]),
+        *((layer, list(layer.parameters())) for layer in layers),
+    ]
+    if last:
+        units.append((last[0], [p for end in last for p in end.parameters()]))
+    for unit, parameters in units:
+        for model in models:
+            unit.register_forward_pre_hook(partial(_wait, model=model, parameters=parameters))
+
+
+def _wait(*_: object, model: ZeroModel, parameters: Sequence[Tensor]) -> None:
+    model.make_whole(parameters)
 
 
 def _own_rows(
