@@ -68,8 +68,8 @@ CONSTRUCTIONS = {
         parallelism={"data_parallel": "fsdp", "tensor": 8, "pipeline": 16},
         places=(0, 7, 15),
     ),
-    "405B, FSDP 64, TP 16": Construction(
-        preset="llama-405b", parallelism={"data_parallel": "fsdp", "tensor": 16}
+    "405B, FSDP 128, TP 8": Construction(
+        preset="llama-405b", parallelism={"data_parallel": "fsdp", "tensor": 8}
     ),
 }
 

@@ -59,6 +59,9 @@ class OptimizerConfig:
     """The same: added to the root of the second moment."""
     momentum: float = 0.95
     """Of sgd and muon: the share of it that stays from step to step."""
+    bf16_iteration: bool = False
+    """Of muon: whether its iteration multiplies in bf16, as its authors do, and not in fp32. Much
+    faster on GPUs; what is rounded away differs between layouts."""
     weight_decay: float = 0.1
     """Of matrices; embeddings, norms and biases do not decay. With sgd a part of the gradient,
     otherwise apart from it (decoupled)."""
@@ -100,6 +103,8 @@ class OptimizerConfig:
                 "optimizer.weight_decay": self.weight_decay,
             }
         )
+        if self.bf16_iteration and self.kind is not OptimizerKind.MUON:
+            raise ConfigError("optimizer.bf16_iteration: is for muon; leave it out, or set kind")
         for name in ("beta1", "beta2", "momentum", "average_decay"):
             value = getattr(self, name)
             if not 0 <= value < 1:

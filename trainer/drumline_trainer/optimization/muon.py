@@ -12,7 +12,8 @@ AdamW's (Liu et al. 2025), so that one learning rate and one weight decay do for
 The iteration needs the whole matrix. Ranks that share its rows bring them to one of them, each rank
 has the turn of other matrices (`shared_matrices`); where the tensor axis cuts it too, and of stacks
 of experts, all gather the momentum (`matrices`) and compute the same. It is done in fp32: what bf16
-rounds away differs between layouts, and is multiplied along the way by up to several hundred.
+rounds away differs between layouts, and is multiplied along the way by up to several hundred. With
+`bf16_iteration` it is done in bf16 all the same, as its authors do, norms in fp32.
 
     bytes of state for each parameter of a matrix: 4, half of AdamW's
 """
@@ -50,6 +51,7 @@ class Muon:
     ) -> None:
         """Share the storage of the slices, which must have been given one. Collective."""
         self._config = config
+        self._type = torch.bfloat16 if config.bf16_iteration else torch.float32
         self._is_matrix = [is_hidden_matrix(part.name, part.shape) for part in slices]
         chosen = [part for part, its in zip(slices, self._is_matrix, strict=True) if its]
         rest = [part for part, its in zip(slices, self._is_matrix, strict=True) if not its]
@@ -77,11 +79,12 @@ class Muon:
             matrix = self._matrices[number]
             whole = matrix.gather(ahead(number))
             if matrix.slice.box.elements:
-                self._move(number, matrix.own(orthogonal(whole)), rate=rate)
+                self._move(number, matrix.own(orthogonal(whole, dtype=self._type)), rate=rate)
         for turns in self._turns:
             parts = [ahead(number) for number in turns.numbers]
             whole = turns.to_turn(parts)
-            made = turns.to_parts(None if whole is None else orthogonal(whole), like=parts)
+            turned = None if whole is None else orthogonal(whole, dtype=self._type)
+            made = turns.to_parts(turned, like=parts)
             for number, part in zip(turns.numbers, made, strict=True):
                 self._move(number, part, rate=rate)
 
@@ -109,13 +112,18 @@ def is_hidden_matrix(name: str, shape: Sequence[int]) -> bool:
     return name.startswith("layers.") and not biases and 1 < len(shape) <= _HIGHEST
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """About U·Vᵀ of each matrix U·S·Vᵀ, by Newton-Schulz iterations; zeros stay zeros."""
+def orthogonal(matrices: Tensor, *, dtype: torch.dtype = torch.float32) -> Tensor:
+    """About U·Vᵀ of each matrix U·S·Vᵀ, by Newton-Schulz iterations; zeros stay zeros.
+
+    The products are of this type, and the result is of the matrices'.
+    """
     a, b, c = _COEFFICIENTS
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x / (cast("Tensor", torch.linalg.matrix_norm(x, keepdim=True)) + 1e-7)  # pyright: ignore[reportUnknownMemberType] - untyped in torch
+    x = x.to(dtype)
     for _ in range(_ITERATIONS):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
+    x = x.to(matrices.dtype)
     return x.mT if tall else x

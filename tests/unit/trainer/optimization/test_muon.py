@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 
@@ -33,6 +34,33 @@ def test_singular_values_become_about_1() -> None:
         values = torch.linalg.svdvals(orthogonal(matrices))
         assert values.min() > 0.5
         assert values.max() < 1.3
+
+
+def test_bf16_does_as_well_as_its_authors_want() -> None:
+    matrices = torch.randn(3, 64, 192, generator=torch.Generator().manual_seed(0))
+    exact, low = orthogonal(matrices), orthogonal(matrices, dtype=torch.bfloat16)
+    assert low.dtype is torch.float32
+    assert torch.equal(low, low.bfloat16())
+    values = torch.linalg.svdvals(low)
+    assert values.min() > 0.5
+    assert values.max() < 1.3
+    assert 0 < (low - exact).norm() / exact.norm() < 0.05
+
+
+def test_a_run_chooses_the_type_of_the_iteration() -> None:
+    steps = {low: weights() for low in (False, True)}
+    before = [part.tensor.clone() for part in weights()]
+    generator = torch.Generator().manual_seed(0)
+    gradients = [torch.randn(part.tensor.shape, generator=generator) for part in weights()]
+    for low, slices in steps.items():
+        optimizer = build_optimizer(slices, replace(CONFIG, bf16_iteration=low), ALONE)
+        optimizer.update(gradients, rate=0.01)
+    for part, low, old in zip(*steps.values(), before, strict=True):
+        moved, apart = (low.tensor - old).norm(), (low.tensor - part.tensor).norm()
+        if is_hidden_matrix(part.name, part.shape):
+            assert 0 < apart < 0.2 * moved, part.name
+        else:
+            assert apart == 0, part.name
 
 
 def test_singular_vectors_stay() -> None:
