@@ -110,7 +110,8 @@ def test_sizes_that_differ_in_every_step_leave_no_homes_behind(tmp_path: Path) -
     send_away(model, place)
     for step in range(8):
         model(torch.arange(TOKENS - 37 * step % 64).unsqueeze(0)).sum().backward()
-        assert len(files) <= 4
+        # one for each layer; the thread that copies may still hold those of the step before
+        assert len(files) <= 2 * 4
 
 
 def test_the_memory_is_that_of_few_layers(tmp_path: Path) -> None:
