@@ -203,7 +203,7 @@ def whole_before(stage: nn.Module, models: Sequence[ZeroModel]) -> None:
         for name in ("norm", "output")
         if isinstance(end := getattr(stage, name, None), nn.Module)
     ]
-    layers = layer_modules(stage)
+    layers = layer_modules(stage) if hasattr(stage, "layers") else []  # else it waits as a whole
     later = {p for module in (*last, *layers) for p in module.parameters()}
     units: list[tuple[nn.Module, list[Tensor]]] = [
         (stage, [p for p in stage.parameters() if p not in later]),
