@@ -95,6 +95,7 @@ OF_PODS = (Fault.AGENT_KILLED, Fault.NODE_DEAD, Fault.MACHINE_PAUSED)
 SLOW_MOMENTS = (
     Moment.JOINING,
     Moment.STARTING,
+    Moment.SNAPSHOT,
     Moment.WRITING,
     Moment.COMMIT,
     Moment.RECOVERING,
