@@ -4,11 +4,8 @@
 other and take back, on 8 fake nodes (KWOK) with the real etcd, API server and operator. The bench
 ends the pods of a job when all of them have run as long as the trace says; a job that is preempted
 begins anew, as a template without the client does. The simulator gets the same jobs and queues,
-and three times that the bench takes of the run itself: from a submission to a place that is free,
-from a place to pods that run, and from the notice of a preemption until the pods are gone. They
-vary, and a preemption more or less moves the waits of several jobs, so the trace is simulated with
-each combination of their 10th, 50th and 90th percentiles, and the mean of all is compared, in
-makespan, mean wait and GPU-hours.
+and two constants that were set before any run: half a second from an event to its cycle, one from
+a place to a pod that runs. What is compared are makespan, mean wait and GPU-hours.
 """
 
 from __future__ import annotations
@@ -16,12 +13,11 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import product
 from pathlib import Path
-from statistics import mean, quantiles
+from statistics import mean
 from typing import Any, Final
 
 from drumline.api.policy import SchedulingPolicy
@@ -55,8 +51,13 @@ LONGEST_SECONDS: Final = 210.0
 LIMIT_SECONDS: Final = 1200.0
 GOAL_PERCENT: Final = 10.0
 QUOTAS: Final = {"large": 32, "long": 16, "small": 16}
-AT_ONCE_SECONDS: Final = 2.0
-"""Who waited for less waited for nobody, but for the operator alone."""
+EXECUTION: Final = Execution(
+    save_seconds=0.0,
+    checkpoint_seconds=1e9,  # there are none
+    restart_seconds=1.0,
+    start_seconds=1.0,
+    settle_seconds=0.5,
+)
 _POD_SLOTS: Final = 110
 Json = dict[str, Any]
 
@@ -76,54 +77,16 @@ class Measures:
         return mean(self.waits.values())
 
 
-@dataclass(slots=True)
-class Latencies:
-    """Seconds that the control plane took in a run."""
-
-    settle: list[float] = field(default_factory=list[float])
-    start: list[float] = field(default_factory=list[float])
-    leave: list[float] = field(default_factory=list[float])
-
-    def executions(self) -> Iterator[Execution]:
-        """The simulator's times: each combination of low, middle and high ones."""
-        for settle, start, leave in product(*map(_spread, (self.settle, self.start, self.leave))):
-            yield Execution(
-                save_seconds=0.0,
-                leave_seconds=leave,
-                checkpoint_seconds=1e9,  # there are none
-                restart_seconds=start,
-                start_seconds=start,
-                settle_seconds=settle,
-            )
-
-
-def _spread(seconds: list[float]) -> tuple[float, float, float]:
-    """Their 10th, 50th and 90th percentiles."""
-    tenths = quantiles(seconds, n=10)
-    return tenths[0], tenths[4], tenths[8]
-
-
 def main() -> None:
     """Run the trace live, simulate it, print both."""
     jobs = trace()
     with furnished("simulator", _objects()) as cluster, tempfile.TemporaryDirectory() as folder:
         create_fake_nodes(cluster.kubeconfig, count=NODES, gpus=NODE_GPUS)
-        live, latencies = asyncio.run(_live(cluster, Path(folder), jobs))
-    for name in ("settle", "start", "leave"):
-        figures = " ".join(f"{each:.3f}" for each in _spread(getattr(latencies, name)))
-        print(f"{name}: {figures} s, {len(getattr(latencies, name))} times")
-    every = [simulated(jobs, execution) for execution in latencies.executions()]
-    waits = [each.mean_wait_seconds for each in every]
-    print(f"mean waits of {len(every)} simulations: {min(waits):.1f} to {max(waits):.1f} s")
-    publish("simulator_error", rows(live=live, simulated=_mean(every)))
-
-
-def _mean(every: Sequence[Measures]) -> Measures:
-    return Measures(
-        waits={name: mean(each.waits[name] for each in every) for name in every[0].waits},
-        makespan_seconds=mean(each.makespan_seconds for each in every),
-        gpu_hours=mean(each.gpu_hours for each in every),
-    )
+        live = asyncio.run(_live(cluster, Path(folder), jobs))
+    said = simulated(jobs)
+    for name in sorted(live.waits, key=lambda name: live.waits[name] - said.waits[name]):
+        print(f"{name} waited {live.waits[name]:.1f} s, simulated {said.waits[name]:.1f} s")
+    publish("simulator_error", rows(live=live, simulated=said))
 
 
 def trace() -> list[TraceJob]:
@@ -146,7 +109,7 @@ def trace() -> list[TraceJob]:
     ]
 
 
-def simulated(jobs: list[TraceJob], execution: Execution) -> Measures:
+def simulated(jobs: list[TraceJob]) -> Measures:
     """What the simulator says of it."""
     whole = Resources(gpus=NODE_GPUS, pods=_POD_SLOTS)
     cluster = SimulatedCluster(
@@ -163,7 +126,7 @@ def simulated(jobs: list[TraceJob], execution: Execution) -> Measures:
         cluster=cluster,
         arrivals=to_arrivals(jobs, cluster=cluster, default_queue="", file="the trace"),
         policy=policy_of(SchedulingPolicy()),
-        execution=execution,
+        execution=EXECUTION,
     )
     waits = {
         job.key.partition("/")[2]: job.waited_seconds(outcome.ended_at) for job in outcome.jobs
@@ -220,8 +183,6 @@ class _LiveJob:
     spec: TraceJob
     pods: int
     submitted_at: float = 0.0
-    was_held: bool = False
-    noticed_at: float | None = None
     ended_at: float | None = None
     held_since: float | None = None
     held_seconds: float = 0.0
@@ -238,7 +199,6 @@ class _Recorder:
     stand: Stand
     jobs: dict[str, _LiveJob]
     tasks: asyncio.TaskGroup
-    latencies: Latencies = field(default_factory=Latencies)
     all_ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def submit(self, name: str, *, began: float) -> None:
@@ -271,24 +231,16 @@ class _Recorder:
             job.bound.add(pod.name)
             if job.held_since is None:
                 job.held_since = now
-                if not job.was_held and now - job.submitted_at < AT_ONCE_SECONDS:
-                    self.latencies.settle.append(now - job.submitted_at)
-                job.was_held = True
         if pod.phase == PodPhase.RUNNING:
             job.running.add(pod.name)
-        if len(job.running) == job.pods and job.ending is None and job.held_since is not None:
-            self.latencies.start.append(now - job.held_since)
+        if len(job.running) == job.pods and job.ending is None:
             job.ending = self.tasks.create_task(self._end(job))
 
     def take_job(self, event: Event[TrainingJobView]) -> None:
-        """A job is over, or is told to leave."""
-        if event.change is Change.DELETED:
+        """A job is over."""
+        if event.change is Change.DELETED or not codec.status_of(event.view).get("finishedAt"):
             return
-        job, status = self.jobs[event.view.name], codec.status_of(event.view)
-        if status.get("disruption") and job.noticed_at is None and job.held_since is not None:
-            job.noticed_at = time.perf_counter()
-        if not status.get("finishedAt"):
-            return
+        job = self.jobs[event.view.name]
         if job.ended_at is None:
             job.ended_at = time.perf_counter()
         if all(each.ended_at is not None for each in self.jobs.values()):
@@ -301,9 +253,6 @@ class _Recorder:
             return
         job.held_seconds += now - job.held_since
         job.held_since = None
-        if job.noticed_at is not None:
-            self.latencies.leave.append(now - job.noticed_at)
-            job.noticed_at = None
         if job.ending is not None and not job.ending.done():
             job.ending.cancel()  # it was preempted
         job.ending = None
@@ -332,7 +281,7 @@ class _Recorder:
             )
 
 
-async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> tuple[Measures, Latencies]:
+async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> Measures:
     async with standing(cluster, folder) as stand, asyncio.TaskGroup() as tasks:
         await stand.start_operator()
         live = {job.name: _LiveJob(spec=job, pods=job.nodes or 1) for job in jobs}
@@ -353,7 +302,7 @@ async def _live(cluster: Cluster, folder: Path, jobs: list[TraceJob]) -> tuple[M
             for watch in watches:
                 watch.cancel()
             await asyncio.gather(*watches, return_exceptions=True)
-    return _measures(live.values(), began=began), recorder.latencies
+    return _measures(live.values(), began=began)
 
 
 def _measures(jobs: Iterable[_LiveJob], *, began: float) -> Measures:
