@@ -28,6 +28,7 @@ from drumline.scheduling import (
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.invariants.policy_check import RunningGang, policy_violations
 from drumline.scheduling.invariants.quota import shares_of
+from drumline.scheduling.model import CapacityType, SpotRule
 from tests.property.scheduling_backfill import Stay, beginning
 from tests.property.scheduling_placements import (
     Amounts,
@@ -115,6 +116,7 @@ class Judge:
             self._resized(resized)
         if self.quiet and self._reserves() and not decisions.resized:
             result += self._calendar().problems()
+        result += self._surplus()
         if self.quiet and not decisions.blocked:
             result += [problem for held in world.snapshot.admitted for problem in self._grown(held)]
         return result
@@ -124,7 +126,13 @@ class Judge:
         queue = self._queue(gang)
         if queue is None:
             return []
-        known = [pool.name for pool in self.world.snapshot.pools if pool.name in queue.nominal]
+        known = [
+            pool.name
+            for pool in self.world.snapshot.pools
+            if pool.name in queue.nominal
+            if SpotRule.SURPLUS not in (queue.price_rule.spot, gang.price_rule.spot)
+            or bool(gang.surplus_of) is (pool.capacity is CapacityType.SPOT)
+        ]
         if gang.pool is not None:
             return [gang.pool] if gang.pool in known else []
         return [name for name in gang.pools if name in known] if gang.pools else sorted(known)
@@ -286,6 +294,23 @@ class Judge:
             self.free[name] = minus(self.free[name], request_at(gang, position))
         self.started.append(beginning(gang, pool, tuple(assignment), at=self.world.now))
         self._charge(gang, pool, gang.gpus_at(len(assignment) - gang.extras))
+
+    def _surplus(self) -> list[str]:
+        """Surplus gangs start as large as can be, and where nobody waits all do that can."""
+        running = {held.gang.uid: held for held in self.world.snapshot.admitted}
+        fresh = {each.uid: each for each in self.decisions.placed if each.uid not in running}
+        gangs = {gang.uid: gang for gang in self.world.pending if gang.uid in fresh}
+        gangs |= {uid: held.gang for uid, held in running.items()}
+        surplus = [gang.surplus for gang in gangs.values() if gang.surplus is not None]
+        result: list[str] = []
+        for gang in sorted(surplus, key=lambda each: (-each.priority, each.queued_at, each.uid)):
+            if gang.uid in fresh:
+                result += self._placed(gang, fresh[gang.uid])
+            elif gang.uid not in running and self.quiet and not self.decisions.blocked:
+                best = next(self.starts(gang), None) if self._queue(gang) else None
+                if best is not None:
+                    result.append(f"{gang.key} takes no surplus though it could as {best}")
+        return result
 
     def _resized(self, item: Resized) -> None:
         held = next(h for h in self.world.snapshot.admitted if h.gang.uid == item.uid)

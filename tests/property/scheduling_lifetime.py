@@ -214,7 +214,9 @@ class Life:
 
     def fail(self) -> None:
         """A node is gone, with all that ran there."""
-        place = self.random.randrange(len(self.bare))
+        self.node_goes(self.random.randrange(len(self.bare)))
+
+    def node_goes(self, place: int) -> None:
         name = self.bare[place].name
         self.bare[place] = replace(self.bare[place], ready=False)
         for held in list(self.held.values()):

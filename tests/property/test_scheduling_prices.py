@@ -59,7 +59,9 @@ def expected(gang: Gang, queue: Queue, pools: tuple[Pool, ...]) -> tuple[str, ..
     suitable: list[tuple[bool, float, str]] = []
     for pool in pools:
         spot = pool.capacity is CapacityType.SPOT
-        if (SpotRule.ONLY in wishes and not spot) or (SpotRule.NEVER in wishes and spot):
+        if SpotRule.ONLY in wishes and not spot:
+            continue
+        if spot and {SpotRule.NEVER, SpotRule.SURPLUS} & set(wishes):
             continue
         price = float("inf") if pool.price is None else pool.price
         if any(limit is not None and price > limit for limit in limits):

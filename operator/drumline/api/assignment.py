@@ -25,7 +25,7 @@ class PoolNodes(ApiModel):
     """Nodes for a gang, one a position: `prefix + nodes[position]`."""
 
     gpu_pool: ObjectName
-    """GpuPool of all the nodes."""
+    """GpuPool of the nodes."""
     prefix: ObjectName = ""
     """What the names of all the nodes begin with."""
     nodes: Annotated[list[ObjectName], Field(max_length=10_000)]
@@ -45,8 +45,20 @@ class ReplacedMembers(ApiModel):
     """Their pod indices."""
 
 
+class SurplusMembers(ApiModel):
+    """Members on nodes of a second pool."""
+
+    gpu_pool: ObjectName
+    """GpuPool of their nodes."""
+    indices: Indices
+    """Their pod indices."""
+
+
 class Assignment(PoolNodes):
-    """Which node each member of the gang got, and which pod stands for it."""
+    """Which node each member of the gang got, and which pod stands for it.
+
+    `gpu_pool` is that of all members but those in `surplus`.
+    """
 
     generation: int | None = None
     """Generation in which the pods were created that replaced does not list."""
@@ -57,6 +69,8 @@ class Assignment(PoolNodes):
     """Members replaced since then."""
     absent: Indices | None = None
     """Pod indices without a place: an elastic gang shrank."""
+    surplus: SurplusMembers | None = None
+    """Members above the smallest size, on nodes of a spot pool (spot: Surplus)."""
     lost: Indices | None = None
     """Members given up, whose places are to be filled again."""
     joining: Indices | None = None

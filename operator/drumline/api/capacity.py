@@ -16,7 +16,7 @@ CAPACITY_TYPE_LABEL: Final = "karpenter.sh/capacity-type"
 
 Price = Annotated[str, Field(pattern=PRICE_PATTERN, max_length=13)]
 """Of one GPU for an hour: a decimal with up to six places, such as '2.50'."""
-SpotChoice = Literal["Prefer", "Avoid", "Only", "Never"]
+SpotChoice = Literal["Prefer", "Avoid", "Only", "Never", "Surplus"]
 
 
 class PoolCapacity(ApiModel):

@@ -84,6 +84,11 @@ def _pools_are_distinct(spec: TrainingJobSpec) -> bool:
     return spec.gpu_pools is None or len(set(spec.gpu_pools)) == len(spec.gpu_pools)
 
 
+def _may_span_pools(spec: TrainingJobSpec) -> bool:
+    together = spec.topology is not None and spec.topology.required is not None
+    return spec.spot != "Surplus" or not (spec.gpu_pool or together)
+
+
 def _slices_divide_the_gang(spec: TrainingJobSpec) -> bool:
     slices = spec.topology.slices if spec.topology is not None else None
     return all(spec.nodes % part.nodes == 0 for part in slices or ())
@@ -189,6 +194,21 @@ RULES_OF_THE_SPEC: Final = (
         holds=_pools_are_distinct,
         message="gpuPools: a pool is named twice; keep the first",
         field_path=".gpuPools",
+    ),
+    _rule(
+        "!has(self.spot) || self.spot != 'Surplus' || has(self.minNodes)",
+        holds=lambda spec: spec.spot != "Surplus" or spec.min_nodes is not None,
+        message="spot: Surplus is for what an elastic job has above its smallest size; add"
+        " minNodes",
+        field_path=".spot",
+    ),
+    _rule(
+        "!has(self.spot) || self.spot != 'Surplus' || (!has(self.gpuPool)"
+        " && (!has(self.topology) || !has(self.topology.required)))",
+        holds=_may_span_pools,
+        message="spot: Surplus takes a second pool beside the first: name both in gpuPools instead"
+        " of gpuPool, and have topology.preferred instead of topology.required",
+        field_path=".spot",
     ),
     _rule(
         "!has(self.topology) || !has(self.topology.slices)"

@@ -271,7 +271,9 @@ class TrainingJobSpec(ApiModel):
     Instead of gpuPool. Changes only while suspended."""
     spot: SpotChoice | None = None
     """Whether it uses pools with capacity.type Spot, within what its queue allows: Prefer, Avoid
-    (before or after all others, where it names no pools), Only or Never. Absent: as its queue says.
+    (before or after all others, where it names no pools), Only or Never. Surplus: its smallest size
+    (minNodes) runs in a pool of another type, and what it has above that in a spot pool with the
+    same GPUs; needs minNodes, and neither gpuPool nor topology.required. Absent: as its queue says.
     Counts when it starts or grows."""
     max_price_per_gpu_hour: Price | None = None
     """The most that a GPU may cost it for an hour, such as '1.20'; its queue's limit counts, too.

@@ -122,9 +122,12 @@ class TrainingQueueSpec(ApiModel):
     limit."""
     spot: SpotChoice | None = None
     """Whether its jobs use pools with capacity.type Spot. Prefer: before all others. Avoid: after
-    all others. Only: no others. Never: only others. A job that names pools is tried in its own
-    order, in those that this allows. Absent: as any others, the cheapest pool first. Whatever of
-    these pools has room when a job starts is taken; no running job moves for it."""
+    all others. Only: no others. Never: only others. Surplus: an elastic job runs with its smallest
+    size in other pools, and has what is above that in a spot pool with the same GPUs; jobs of one
+    size, and those that cannot span two pools (gpuPool, topology.required), use only others. A job
+    that names pools is tried in its own order, in those that this allows. Absent: as any others,
+    the cheapest pool first. Whatever of these pools has room when a job starts is taken; no running
+    job moves for it."""
     max_price_per_gpu_hour: Price | None = None
     """Pools that cost more (capacity.pricePerGpuHour), or whose price is not known, are not used:
     no job starts there and none grows; those that run go on. Absent: whatever it costs."""

@@ -253,6 +253,7 @@ def job_card(row: JobRow, *, as_of: float, remarks: Sequence[str]) -> str:
                 ("Queue", row.queue),
                 ("GPUs", gpus_of(row.gpus, row.partition)),
                 ("Pool", row.pool),
+                ("Surplus in", row.surplus_pool),
                 ("Pods ready", row.ready),
                 ("Step", "" if row.step is None else tables.step(row)),
                 ("Loss", row.loss),

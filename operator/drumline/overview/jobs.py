@@ -105,6 +105,7 @@ def job_row(
         pods=job.pods,
         gpus=job.gpus,
         pool=plain(status.assignment.gpu_pool) if status.assignment else "",
+        surplus_pool=plain(_surplus_pool(job)),
         ready=plain(status.ready or ""),
         step=status.step,
         total_steps=status.total_steps,
@@ -125,6 +126,11 @@ def job_row(
         partition=plain(job.spec.gpu_partition or ""),
         in_gpus=None if share == 1 else float(job.gpus * share),
     )
+
+
+def _surplus_pool(job: JobObject) -> str:
+    surplus = job.status.assignment.surplus if job.status.assignment else None
+    return surplus.gpu_pool if surplus is not None else ""
 
 
 def _order(entry: tuple[int, float, str, JobObject]) -> tuple[int, float, str]:

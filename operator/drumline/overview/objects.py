@@ -5,6 +5,7 @@ Every text here is foreign: a tenant may write most of them. `rows` are made of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -32,9 +33,17 @@ class NominatedPlaces(ObjectPart, frozen=True, rename="camel", gc=False):
         return [self.prefix + rest for rest in self.nodes]
 
 
+class SurplusPlaces(ObjectPart, frozen=True, rename="camel", gc=False):
+    """status.assignment.surplus."""
+
+    gpu_pool: str = ""
+    indices: list[int] = msgspec.field(default_factory=list[int])
+
+
 class Places(NominatedPlaces, frozen=True, rename="camel", gc=False):
     """status.assignment."""
 
+    surplus: SurplusPlaces | None = None
     lost: list[int] | None = None
     joining: list[int] | None = None
 
@@ -168,6 +177,19 @@ class JobObject(ObjectPart, frozen=True, rename="camel", gc=False):
     def held_places(self) -> Places | None:
         """Where it holds GPUs; None once it has ended, though its status says where it did."""
         return None if self.finished else self.status.assignment
+
+    @property
+    def held_gpus(self) -> Mapping[str, int]:
+        """The GPUs of its places, by pool; none once it has ended."""
+        places = self.held_places
+        if places is None:
+            return {}
+        if places.surplus is None:
+            return {places.gpu_pool: self.gpus}
+        beyond = len(places.surplus.indices) * self.spec.gpus_per_node
+        held = Counter({places.gpu_pool: self.gpus - beyond})
+        held[places.surplus.gpu_pool] += beyond
+        return held
 
     @property
     def waits(self) -> bool:

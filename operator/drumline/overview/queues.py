@@ -117,9 +117,8 @@ def held_by_queue(jobs: Iterable[JobObject], units: PoolUnits) -> Mapping[str, M
     """GPUs of the places of jobs, by queue and pool, as the pool counts them."""
     held: dict[str, Counter[str]] = defaultdict(Counter)
     for job in jobs:
-        if job.held_places is not None:
-            gpus = job.gpus * units.parts_of(job)
-            held[job.spec.queue][job.held_places.gpu_pool] += gpus
+        for pool, gpus in job.held_gpus.items():
+            held[job.spec.queue][pool] += gpus * units.parts_of(job)
     return held
 
 

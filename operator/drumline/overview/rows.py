@@ -43,7 +43,8 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
         gpus: GPUs of these pods.
         partition: the resource that these are, where it is a part of a GPU.
         in_gpus: how many whole GPUs they are then.
-        pool: the pool of its places.
+        pool: the pool of its places, but for surplus.
+        surplus_pool: the spot pool of what it has above its smallest size (spot: Surplus).
         ready: pods ready of pods wanted.
         step: finished optimizer steps.
         total_steps: optimizer steps in all.
@@ -73,6 +74,7 @@ class JobRow(OverviewRow, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     pool: str = ""
+    surplus_pool: str = ""
     ready: str = ""
     step: int | None = None
     total_steps: int | None = None

@@ -74,7 +74,7 @@ def holders_of(cluster: ClusterObjects, *, pools: AbstractSet[str]) -> tuple[Hol
             partition=plain(job.spec.gpu_partition or ""),
         )
         for job in cluster.jobs
-        if job.held_places is not None and job.held_places.gpu_pool in pools
+        if not pools.isdisjoint(job.held_gpus)
     ]
     paying = {
         queue.metadata.name

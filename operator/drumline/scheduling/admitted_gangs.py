@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from operator import is_
 
 from drumline.scheduling.model import Admitted, Gang
@@ -20,6 +20,8 @@ class AdmittedGangs:
     elastic: tuple[Admitted, ...]
     displaced: tuple[Admitted, ...]
     """Whole gangs with positions on nodes that are about to go."""
+    mixed: Mapping[str, Admitted] = field(default_factory=dict[str, Admitted])
+    """By uid: gangs with a surplus gang."""
 
     @property
     def broken(self) -> Sequence[Admitted]:
@@ -30,16 +32,31 @@ class AdmittedGangs:
     def evicted(self) -> Sequence[Gang]:
         """Gangs that are being evicted as a whole."""
         leaving = (held for held in self.unsettled if held.leaving)
-        return [held.gang for held in leaving if not held.is_residual]
+        return [held.gang for held in leaving if not (held.is_residual or held.gang.surplus_of)]
 
     @property
     def may_grow(self) -> Sequence[Admitted]:
         """Elastic gangs that are whole, not leaving, and on nodes that stay."""
+        return [held for held in self.elastic if _is_steady(held) and self._is_beside_steady(held)]
+
+    @property
+    def may_take_surplus(self) -> Sequence[Admitted]:
+        """The same of gangs with a surplus gang of which nothing runs."""
         return [
             held
-            for held in self.elastic
-            if not (held.lost or held.leaving or held.giving_up or held.displaced)
+            for held in self.mixed.values()
+            if held.gang.surplus is not None
+            and held.gang.surplus.uid not in self.uids
+            and _is_steady(held)
         ]
+
+    def beside(self, held: Admitted) -> Admitted | None:
+        """The gang that a surplus gang is beside; None: it is none."""
+        return self.mixed.get(held.gang.surplus_of)
+
+    def _is_beside_steady(self, held: Admitted) -> bool:
+        beside = self.beside(held)
+        return beside is None or _is_steady(beside)
 
     def are(self, admitted: Sequence[Admitted]) -> bool:
         """Whether these are the same objects."""
@@ -62,4 +79,10 @@ def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
             for held in admitted
             if held.displaced and not (held.lost or held.leaving or held.giving_up)
         ),
+        mixed={held.gang.uid: held for held in admitted if held.gang.surplus is not None},
     )
+
+
+def _is_steady(held: Admitted) -> bool:
+    """Whether a gang is whole, does not leave, and stays on its nodes."""
+    return not (held.lost or held.leaving or held.giving_up or held.displaced)

@@ -174,12 +174,14 @@ def _cycle(
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,
     # then gangs that would break because their nodes are about to go.
     broken = sorted(admitted.broken, key=_admitted_key)
-    answers = _repair_and_start_nominated(session=session, admission=admission, broken=broken)
+    answers = _repair_and_start_nominated(
+        session=session, admission=admission, admitted=admitted, broken=broken
+    )
     _relocate(session=session, admitted=admitted, answers=answers)
     # 3. The other pending gangs in scheduling order, each at most once.
     tried = _admit(session=session, admission=admission, snapshot=snapshot, answers=answers)
     # 4. Growth into capacity that no pending gang needs.
-    _grow(growth=growth, admitted=admitted, answers=answers)
+    _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
     # 5. The answers; moves come last, as they may only use what is left.
     blockable = _Blockable(broken=broken, pending=queued, tried=tried, answers=answers)
     blocked = _blocked(blockable, session=session, admission=admission, cache=cache.blocked)
@@ -201,9 +203,15 @@ def _admitted_key(held: Admitted) -> tuple[int, float, str]:
 
 
 def _repair_and_start_nominated(
-    *, session: CycleSession, admission: Admission, broken: Sequence[Admitted]
+    *,
+    session: CycleSession,
+    admission: Admission,
+    admitted: AdmittedGangs,
+    broken: Sequence[Admitted],
 ) -> dict[str, Answer]:
     """The answers of broken and of nominated gangs, by uid.
+
+    A surplus gang waits, without an answer, while the gang that it is beside stays broken.
 
     A gang that gets other slots than its nominated ones releases these, and all gangs without slots
     are tried again: at most once for each gang.
@@ -212,13 +220,23 @@ def _repair_and_start_nominated(
     answers: dict[str, Answer] = {}
     while True:
         for held in broken:
+            if _stays_broken(admitted.beside(held), answers=answers):
+                continue
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
-                answers[held.gang.uid] = session.repair.repair(held)
+                repaired = session.repair.repair(held)
+                if repaired is not None:
+                    answers[held.gang.uid] = repaired
         for gang in nominated:
             if not isinstance(answers.get(gang.uid), Placed):
                 answers[gang.uid] = admission.start_nominated(gang)
         if not admission.take_released():
             return answers
+
+
+def _stays_broken(held: Admitted | None, *, answers: Mapping[str, Answer]) -> bool:
+    return (
+        held is not None and bool(held.lost) and not isinstance(answers.get(held.gang.uid), Placed)
+    )
 
 
 def _relocate(
@@ -260,11 +278,33 @@ def _admit(
     return tried
 
 
-def _grow(*, growth: Growth, admitted: AdmittedGangs, answers: dict[str, Answer]) -> None:
+def _grow(
+    *, growth: Growth, admitted: AdmittedGangs, pending: PendingGangs, answers: dict[str, Answer]
+) -> None:
+    """Running gangs grow in scheduling order; then surplus gangs start beside theirs."""
     for held in sorted(admitted.may_grow, key=_admitted_key):
+        beside = admitted.beside(held)
+        if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
+            continue
         resized = growth.grow(held)
         if resized is not None:
             answers[held.gang.uid] = resized
+    gangs = [
+        (held.gang, held.pool)
+        for held in admitted.may_take_surplus
+        if held.gang.uid not in answers and not growth.leaves(held)
+    ]
+    gangs += [
+        (pending.of(uid), answer.pool)
+        for uid, answer in answers.items()
+        if isinstance(answer, Placed) and uid in pending
+    ]
+    for gang, pool in sorted(gangs, key=lambda pair: order_key(pair[0])):
+        if gang.surplus is None:
+            continue
+        started = growth.start_surplus(gang.surplus, beside=pool)
+        if started is not None:
+            answers[gang.surplus.uid] = started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +339,7 @@ def _blocked(
             case _:
                 return None
 
-    repairs = [answer_of(held.gang) for held in gangs.broken]
+    repairs = [answer_of(held.gang) for held in gangs.broken if held.gang.uid in answers]
     blocked = list(pending.blocked)
     own = set(compress(count(), map(is_, blocked, repeat(None))))
     differing = (

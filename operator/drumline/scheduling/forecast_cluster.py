@@ -85,11 +85,11 @@ class ForecastCluster:
         self._comes_back: set[str] = set()
         """Uids of those that leave before their work is done."""
         for held in snapshot.admitted:
-            if held.is_foreign and not held.leaving:
-                if held.ends_at is not None:
+            if (held.is_foreign or held.gang.surplus_of) and not held.leaving:
+                if held.is_foreign and held.ends_at is not None:
                     self._end(uid=held.gang.uid, after=max(LEAVING_SECONDS, held.ends_at - now))
                 continue
-            if held.is_residual:
+            if held.is_residual or held.gang.surplus_of:
                 self._end(uid=held.gang.uid, after=LEAVING_SECONDS)
             elif held.leaving:
                 self._comes_back.add(held.gang.uid)
@@ -175,10 +175,13 @@ class ForecastCluster:
         }
 
     def _place(self, placed: Placed) -> None:
-        gang = self._pending.pop(placed.uid, None)
-        if gang is None:
+        if placed.uid in self._running:
             held = self._running[placed.uid]
             self._hold(replace(held, assignment=placed.assignment, lost=frozenset()))
+            return
+        gang = self._pending.pop(placed.uid, None)
+        if gang is None:
+            self._start_surplus(placed)
             return
         gang = replace(gang, nominated=(), nominated_pool="")
         self._hold(
@@ -195,7 +198,29 @@ class ForecastCluster:
         if gang.max_runtime_seconds is not None or not gang.is_foreign:
             self._end(uid=gang.uid, after=self._length(gang, 0.0, None))
 
+    def _start_surplus(self, placed: Placed) -> None:
+        """It ends with the gang that it is beside."""
+        beside = next(
+            held
+            for held in self._running.values()
+            if held.gang.surplus is not None and held.gang.surplus.uid == placed.uid
+        )
+        assert beside.gang.surplus is not None  # noqa: S101 - as was just looked for
+        self._hold(
+            Admitted(
+                gang=beside.gang.surplus,
+                pool=placed.pool,
+                assignment=placed.assignment,
+                admitted_at=beside.admitted_at,
+                ends_at=beside.ends_at,
+            )
+        )
+
     def _resize(self, resized: Resized) -> None:
+        if not (resized.kept or resized.added):
+            del self._running[resized.uid]
+            self._end_of.pop(resized.uid, None)
+            return
         held = self._running[resized.uid]
         kept = tuple(held.assignment[position] for position in resized.kept)
         self._hold(replace(held, assignment=(*kept, *resized.added), lost=frozenset()))
@@ -211,9 +236,12 @@ class ForecastCluster:
 
     def _told_to_leave(self, uid: str) -> Admitted:
         held = self._running[uid]
+        if held.gang.surplus is not None and held.gang.surplus.uid in self._running:
+            self._hold(replace(self._running[held.gang.surplus.uid], leaving=True))
         if self._end_of.get(uid, inf) > self.now + LEAVING_SECONDS:
             self._end(uid=uid, after=LEAVING_SECONDS)
-            if not held.is_foreign:  # what its owner makes instead asks another scheduler
+            # What the owner of a foreign pod makes instead asks another scheduler.
+            if not (held.is_foreign or held.gang.surplus_of):
                 self._comes_back.add(uid)
         return replace(held, leaving=True)
 
@@ -244,6 +272,11 @@ class ForecastCluster:
     def _leave(self, uid: str) -> None:
         held = self._running.pop(uid)
         del self._end_of[uid]
+        if held.gang.surplus_of:
+            return
+        if held.gang.surplus is not None:
+            self._running.pop(held.gang.surplus.uid, None)
+            self._end_of.pop(held.gang.surplus.uid, None)
         if uid in self._comes_back:
             self._comes_back.remove(uid)
             limit = held.gang.max_runtime_seconds

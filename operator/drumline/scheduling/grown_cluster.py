@@ -168,10 +168,12 @@ def settled(snapshot: Snapshot, *, gangs: Mapping[str, Gang], decisions: Decisio
     have been long ago.
     """
     held = {each.gang.uid: _with_nominated(each) for each in snapshot.admitted}
+    known = (*gangs.values(), *(each.gang for each in snapshot.admitted))
+    surplus = {gang.surplus.uid: gang.surplus for gang in known if gang.surplus is not None}
     for placed in decisions.placed:
         before = held.get(placed.uid)
         if before is None:
-            gang = gangs[placed.uid]
+            gang = surplus.get(placed.uid) or gangs[placed.uid]
             held[placed.uid] = _promised(gang, pool=placed.pool, assignment=placed.assignment)
         else:
             held[placed.uid] = replace(

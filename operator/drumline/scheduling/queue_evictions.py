@@ -42,14 +42,19 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     }
     leaving: list[QueueEviction] = []
     staying: list[str] = []
+    surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
     for held in snapshot.admitted:
+        if held.gang.surplus_of:  # it leaves with the gang that it is beside
+            continue
         if not (held.departs or held.gang.queue in drained or held.gang.queue in expiring):
             continue
         eviction = _eviction(held, drained=drained, budgets=budgets)
         if eviction is None and held.departs:
             staying.append(held.gang.uid)
         elif eviction is not None and not (held.leaving or held.is_residual):
-            leaving.append(eviction)
+            beside = surplus.get(held.gang.uid)
+            gpus = eviction.gpus + (beside.gpus if beside else 0)
+            leaving.append(replace(eviction, gpus=gpus))
     moments = (
         asked_again_at(snapshot, queue=name, budget=budget, now=now)
         for name, budget in expiring.items()
@@ -91,9 +96,10 @@ def with_evictions(
         return snapshot
 
     def as_told(held: Admitted) -> Admitted:
-        if held.gang.uid in leave:
+        uid = held.gang.surplus_of or held.gang.uid
+        if uid in leave:
             return replace(held, leaving=True, departs=True)
-        if held.gang.uid in stay and held.departs:
+        if uid in stay and held.departs:
             return replace(held, leaving=False, departs=False)
         return held
 

@@ -82,6 +82,16 @@ ACCEPTED: dict[str, dict[str, Any]] = {
         user="oidc:ann@example.com",
         group={"name": "rl", "jobs": 2},
     ),
+    "surplus on spot nodes": manifest(
+        "TrainingJob",
+        nodes=4,
+        minNodes=2,
+        trainer={"globalBatchSize": 64},
+        checkpoint={"claimName": "saves"},
+        gpuPools=["h100", "h100-spot"],
+        topology={"preferred": "rack"},
+        spot="Surplus",
+    ),
     "a label with a long prefix": manifest(
         "TrainingJob", nodeSelector={f"{'a' * 253}/{'b' * 63}": ""}
     ),

@@ -51,6 +51,7 @@ def generated(draw: random.Random) -> Json:
         "resources": (0.4, draw.choice(RESOURCES)),
         "roles": (0.4, [_role(draw, "launcher"), _role(draw, "ps")]),
         "recovery": (0.1, {"holdSeconds": 60}),
+        "spot": (0.2, draw.choice(["Surplus", "Surplus", "Avoid"])),
     }
     spec.update({name: value for name, (share, value) in maybe.items() if draw.random() < share})
     return spec
@@ -87,7 +88,16 @@ def broken(spec: Json) -> tuple[ApiError, ...]:
 DRAW = random.Random(SEED)
 PARTITION: Final = {"gpuPartition": "nvidia.com/mig-1g.10gb"}
 """Of every fourth spec, without a draw: the others stay as they are."""
-GENERATED = [{**generated(DRAW), **({} if n % 4 else PARTITION)} for n in range(SPECS)]
+COMPUTE_DOMAIN: Final[Json] = {"computeDomain": {}}
+"""Of every fifth, likewise."""
+GENERATED = [
+    {
+        **generated(DRAW),
+        **({} if n % 4 else PARTITION),
+        **({} if n % 5 else COMPUTE_DOMAIN),
+    }
+    for n in range(SPECS)
+]
 
 
 def manifest(spec: Json) -> Json:

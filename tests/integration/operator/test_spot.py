@@ -7,8 +7,10 @@ from dataclasses import dataclass
 
 import pytest
 
+from drumline_trainer.contract import Progress
 from tests.cluster.kwok import fake_node
 from tests.integration.operator.conftest import Site
+from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
 
 pytestmark = pytest.mark.usefixtures("operator")
@@ -24,6 +26,8 @@ class SpotPool:
 
     name: str
     node: str
+    manifest: Json
+    """Of the node."""
 
 
 @pytest.fixture
@@ -49,7 +53,7 @@ def spot(site: Site) -> Iterator[SpotPool]:
     site.kube.patch("gpupools", site.pool, {"spec": {"capacity": capacity}})
     quotas = [{"gpuPool": pool, "nominalGpus": 32} for pool in (site.pool, name)]
     site.kube.patch("trainingqueues", site.queue, {"spec": {"quotas": quotas, "spot": "Prefer"}})
-    yield SpotPool(name=name, node=node["metadata"]["name"])
+    yield SpotPool(name=name, node=node["metadata"]["name"], manifest=node)
     site.kube.delete("gpupools", name)
     site.kube.delete("nodes", node["metadata"]["name"])
 
@@ -124,3 +128,32 @@ def test_a_reclaim_stands_in_the_pool_s_history(site: Site, spot: SpotPool) -> N
     history = pool["status"]["interruptions"]
     assert (history["reclaimedNodes"], history["reclaiming"]) == (1, [spot.node])
     assert sum(each.get("lostGpuSeconds", 0) for each in history["days"]) == 8 * 60
+
+
+SAVED = Progress(step=30, total_steps=100, checkpoint_step=30, checkpoint_digest="digest-30")
+
+
+def test_an_elastic_job_has_its_surplus_on_spot_loses_it_to_a_reclaim_and_takes_it_again(
+    site: Site, spot: SpotPool
+) -> None:
+    with Trainers(site, "gang", saves=SAVED) as gang:
+        gang.submit(nodes=3, minNodes=2, gpuPool=None, spot="Surplus")
+        gang.attend("0-g1", "1-g1", "2-g1")
+        places = gang.running(1)["status"]["assignment"]
+        assert places["gpuPool"] == site.pool
+        assert places["surplus"] == {"gpuPool": spot.name, "indices": [2]}
+        wait_used(site, site.pool, 16)
+        wait_used(site, spot.name, 8)
+        before = gang.uids()
+        site.kube.delete("nodes", spot.node)
+        smaller = gang.running(2)
+        assert smaller["status"]["ready"] == "2/2"
+        assert "surplus" not in smaller["status"]["assignment"]
+        site.kube.create(spot.manifest)
+        gang.attend("0-g1", "1-g1", "2-g3")
+        places = gang.running(3)["status"]["assignment"]
+        assert places["surplus"] == {"gpuPool": spot.name, "indices": [2]}
+        after = gang.uids()
+        assert {name: after[name] for name in ("gang-0-g1", "gang-1-g1")} == {
+            name: before[name] for name in ("gang-0-g1", "gang-1-g1")
+        }

@@ -96,7 +96,7 @@ def test_an_admitted_gang_shows_the_scheduler_its_places_in_its_order() -> None:
     job = admitted(a_gang(SERVERS), nodes=NODES)
     status = membership.members_lost(job, indices=[1, 2], reason="NodeLost", message="", now=T0)  # pyright: ignore[reportArgumentType] - any reason serves
     job = Job(**{**_fields(job), "status": status})
-    seen = admitted_of(
+    (seen,) = admitted_of(
         job,
         gang=gang_of(job, priority=0),
         positions=positions_of(job),

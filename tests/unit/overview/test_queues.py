@@ -7,6 +7,7 @@ import pytest
 from drumline.cli.overview import tables
 from drumline.cli.ui import pages
 from drumline.overview.budget_rows import BudgetRow
+from drumline.overview.jobs import job_rows
 from drumline.overview.nodes import node_rows
 from drumline.overview.queues import queue_rows, share_rows, whole_line
 from drumline.overview.why import why_card
@@ -37,6 +38,21 @@ def test_a_queue_has_its_quota_its_jobs_and_its_line() -> None:
     assert (nowhere.quotas, len(nowhere.waiting)) == ((), 1)
     assert [row.queue for row in queue_rows(cluster, only="idle")] == ["idle"]
     assert queue_rows(cluster, only="none") == ()
+
+
+def test_what_a_job_holds_in_two_pools_counts_in_each() -> None:
+    held = running()
+    places = {
+        "gpuPool": "gpus",
+        "nodes": ["a", "b", "c"],
+        "surplus": {"gpuPool": "spot", "indices": [1, 2]},
+    }
+    job = a_job("runs", spec={"nodes": 3}, status={**held, "assignment": places})
+    cluster = a_cluster(a_queue("research", gpus=32), job)
+    (row,) = queue_rows(cluster)
+    assert {quota.pool: quota.used_gpus for quota in row.quotas} == {"gpus": 8, "spot": 16}
+    (shown,) = job_rows(cluster.jobs, now=NOW, places={})
+    assert (shown.pool, shown.surplus_pool) == ("gpus", "spot")
 
 
 def test_what_waits_beside_jobs_has_its_place_and_its_reason_on_the_page_and_in_the_terminal() -> (

@@ -91,6 +91,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
         job: `namespace/name`.
         uid: Its uid.
         queue: Its queue.
+        surplus: Whether the row is about its surplus on spot nodes, and another about the rest.
         pods: How many pods it has then, or asks for.
         gpus: How many GPUs these have.
         parts_per_gpu: 1; in a pool with partitions these are parts, so many of a GPU.
@@ -123,6 +124,7 @@ class JobDecision(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     pods: int
     gpus: int
     verdict: JobVerdict
+    surplus: bool = False
     pool: str = ""
     nodes: tuple[str, ...] = ()
     level: str = ""
@@ -171,7 +173,9 @@ def job_decisions(
     """
     admitted = {admission.gang.uid: admission for admission in snapshot.admitted}
     gangs = {uid: admission.gang for uid, admission in admitted.items()}
-    known = _Known(gangs=gangs | {gang.uid: gang for gang in pending}, admitted=admitted)
+    gangs |= {gang.uid: gang for gang in pending}
+    beside = [gang.surplus for gang in gangs.values() if gang.surplus is not None]
+    known = _Known(gangs={gang.uid: gang for gang in beside} | gangs, admitted=admitted)
     reserved = {reservation.uid: reservation.start_at for reservation in decisions.reservations}
     preemptions = {preemption.uid: preemption for preemption in decisions.preemptions}
     expected = {start.uid: start for start in starts}
@@ -197,7 +201,10 @@ def job_decisions(
             for blocked in decisions.blocked
         ),
     )
-    return [_with_cost(row, pools.get(row.pool), known.gangs[row.uid]) for row in rows]
+    return [
+        _of_job(_with_cost(row, pools.get(row.pool), known.gangs[row.uid]), known.gangs[row.uid])
+        for row in rows
+    ]
 
 
 def topology_asked(gang: Gang) -> tuple[str, ...]:
@@ -211,6 +218,11 @@ def topology_asked(gang: Gang) -> tuple[str, ...]:
     )
     balanced = [f"balanced over each {gang.balanced_level}"] if gang.balanced_level else []
     return (*whole, *pieces, *balanced)
+
+
+def _of_job(row: JobDecision, gang: Gang) -> JobDecision:
+    """The row of a surplus gang as one of its job."""
+    return replace(row, uid=gang.surplus_of, surplus=True) if gang.surplus_of else row
 
 
 def _with_forecast(row: JobDecision, start: ExpectedStart | None) -> JobDecision:

@@ -38,7 +38,7 @@ def _cells(decision: JobDecision, *, now: float, wide: bool) -> tuple[str, ...]:
     by, reserved = (_in(at, now=now) for at in (decision.expected_start_by, decision.reserved_at))
     more = (by, reserved, decision.remedy, ", ".join(decision.asks)) if wide else ()
     cells = (
-        decision.job,
+        decision.job + (" (surplus)" if decision.surplus else ""),
         decision.queue,
         str(decision.pods),
         f"{decision.gpus}{' parts' if decision.parts_per_gpu > 1 else ''}",

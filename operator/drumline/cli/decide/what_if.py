@@ -140,7 +140,8 @@ def answer(known: Baseline, change: Change) -> WhatIfAnswer:
 
 
 def _by_job(seen: ClusterInput, policy: Policy) -> Mapping[str, JobDecision]:
-    return {row.job: row for row in decided(seen, policy, forecast=True)}
+    rows = decided(seen, policy, forecast=True)
+    return {row.job: row for row in rows if not row.surplus}
 
 
 def changed(manifests: Sequence[ManifestDocument], change: Change) -> list[ManifestDocument]:

@@ -123,6 +123,9 @@ def _running(job: TrainingJob, status: TrainingJobStatus) -> str:
     joining = (placed.joining or []) if placed else []
     size = _ranks(job, status) - len(joining)
     pool = f" in pool {plain(placed.gpu_pool)}" if placed else ""
+    if placed is not None and placed.surplus is not None:
+        beyond, where = len(placed.surplus.indices), plain(placed.surplus.gpu_pool)
+        pool += f", {count(beyond)} of these in spot pool {where}"
     gpus = many(size * job.spec.gpus_per_node, "GPU")
     sentence = f"It trains on {gpus} of {many(size, 'node')}{pool}."
     if joining:

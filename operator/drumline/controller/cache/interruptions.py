@@ -105,12 +105,13 @@ class Interruptions:
         if not 0 <= seconds <= LONGEST_LOOK_SECONDS:
             seconds = 0
         fresh = announced - history.counted
+        beside = {held.gang.uid: held.gpus for held in snapshot.admitted if held.gang.surplus}
         held = lost = 0
         for admitted in snapshot.admitted:
             if admitted.pool == pool and not admitted.is_foreign:
                 held += admitted.gpus
                 if fresh and not fresh.isdisjoint(admitted.survivors.values()):
-                    lost += admitted.gpus
+                    lost += admitted.gpus + beside.get(admitted.gang.surplus_of, 0)
         parts = next((each.parts_per_gpu for each in snapshot.pools if each.name == pool), 1)
         use = PoolUse(
             gpu_seconds=held * seconds // parts,

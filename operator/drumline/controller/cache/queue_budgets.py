@@ -40,6 +40,7 @@ from drumline.controller.cache.specs import SpecCache
 from drumline.controller.conversion.queues import budget_of
 from drumline.lifecycle.incidents.gpu_seconds import GpuSecondsRate
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import nodes_by_pool
 from drumline.scheduling.model import Budget
 from drumline.scheduling.quota.budgets import spent_percents
 
@@ -55,7 +56,7 @@ class _Charged(NamedTuple):
 
     queue: str
     user: str
-    price: int | None
+    price: int | Fraction | None
     """Of its pool when it was last looked at, 0 where that has none; None: it had no places."""
     rate: GpuSecondsRate | None
     gpu_seconds: int
@@ -161,7 +162,7 @@ class QueueBudgets:
     def _as_seen(self, job: Job, rate: GpuSecondsRate | None, *, gpu_seconds: int) -> _Charged:
         """What is charged for a job from now on, at the price of the pool of its places."""
         places = job.status.assignment
-        seen = None if places is None else self._price_of(places.gpu_pool) or 0
+        seen = None if places is None else self._price_at(job)
         return _Charged(
             queue=job.spec.queue,
             user=job.spec.user or "",
@@ -169,6 +170,15 @@ class QueueBudgets:
             rate=rate,
             gpu_seconds=gpu_seconds,
         )
+
+    def _price_at(self, job: Job) -> int | Fraction:
+        """Of one of its GPUs: of a job over two pools the mean, as all members have as many."""
+        by_pool = nodes_by_pool(job.status)
+        prices = {pool: self._price_of(pool) or 0 for pool in by_pool}
+        if len(by_pool) == 1:
+            return next(iter(prices.values()))
+        members = sum(map(len, by_pool.values()))
+        return Fraction(sum(len(own) * prices[pool] for pool, own in by_pool.items()), members)
 
     def _dearest(self, queue: str) -> int:
         """The highest price of the pools that a queue may use."""

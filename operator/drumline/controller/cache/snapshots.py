@@ -32,6 +32,7 @@ from drumline.controller.conversion.admitted import (
     gpu_seconds_at_risk,
     holds_assignment,
     positions_of,
+    with_risk,
 )
 from drumline.controller.conversion.held import (
     account_of,
@@ -53,8 +54,6 @@ from drumline_trainer.contract import Progress
 
 RISK_SECONDS = 60.0
 """For how long a figure of the work that an eviction would lose is kept unseen."""
-RISK_SHARE = 0.1
-"""By at most this part of it such a figure is off, beside what `RISK_SECONDS` add."""
 
 
 class _MadeOf(NamedTuple):
@@ -66,14 +65,17 @@ class _MadeOf(NamedTuple):
     verdict: Verdict | None
     predecessors: Standing
     pool: GpuPoolSpec | None
+    queue_spot: str | None
 
 
 class _KnownAdmitted(NamedTuple):
-    """An admitted gang, what it was made from, and when its work at risk was last looked at."""
+    """An admitted job, what it was made from, and when its work at risk was last looked at."""
 
     stamp: tuple[object, ...]
     minute: float
-    admitted: Admitted
+    gang: Gang
+    admitted: tuple[Admitted, ...]
+    """One gang, and its surplus as another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -277,14 +279,14 @@ class SnapshotBuilder:
             if gang is None:
                 continue
             try:
-                yield self._admitted_gang(job, gang, now=now)
+                yield from self._admitted_gangs(job, gang, now=now)
             except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
                 self._leave_out(job, error)
                 if job.uid in self._admitted:  # it pays for what it was last known to hold
-                    yield self._admitted[job.uid].admitted
+                    yield from self._admitted[job.uid].admitted
 
-    def _admitted_gang(self, job: Job, gang: Gang, *, now: float) -> Admitted:
-        """The same object as long as nothing changed.
+    def _admitted_gangs(self, job: Job, gang: Gang, *, now: float) -> tuple[Admitted, ...]:
+        """The same objects as long as nothing changed.
 
         The work that an eviction would lose grows all the time: it is looked at every
         `RISK_SECONDS`, and counts anew when it differs by more than `RISK_SHARE`. A gang that has
@@ -296,7 +298,7 @@ class SnapshotBuilder:
         stamp = (job.resource_version, pods.stamp(job.namespace, job.uid), saved)
         minute = now // RISK_SECONDS
         known = self._admitted.get(job.uid)
-        if known is None or known.stamp != stamp or known.admitted.gang is not gang:
+        if known is None or known.stamp != stamp or known.gang is not gang:
             admitted = admitted_of(
                 job,
                 gang=gang,
@@ -307,10 +309,11 @@ class SnapshotBuilder:
             )
         elif known.minute != minute:
             risk = gpu_seconds_at_risk(job, progress, now=now)
-            admitted = _with_risk(known.admitted, risk)
+            first, *surplus = known.admitted
+            admitted = (with_risk(first, risk), *surplus)
         else:
             return known.admitted
-        self._admitted[job.uid] = _KnownAdmitted(stamp, minute, admitted)
+        self._admitted[job.uid] = _KnownAdmitted(stamp, minute, gang, admitted)
         return admitted
 
     def _held_beside(self, *, now: float) -> Iterable[Admitted]:
@@ -349,7 +352,7 @@ class SnapshotBuilder:
         The same object as long as version, spec, verdict, backoff, priority, predecessors and what
         admission adds are.
         """
-        backoff = self.backoffs.get(job.uid)
+        backoff, queue = self.backoffs.get(job.uid), self._sources.queues.get(job.spec.queue)
         made_of = _MadeOf(
             backoff=backoff,
             priority=self.priority_of(job),
@@ -357,6 +360,7 @@ class SnapshotBuilder:
             verdict=job.verdict,
             predecessors=self._sources.chains.standing_of(job),
             pool=self._sources.pools.get(job.spec.gpu_pool or ""),
+            queue_spot=queue.spot if queue is not None else None,
         )
         known = self._gangs.get(job.uid)
         if known is not None and known[1] == made_of and _is_same_version(known[0], job):
@@ -372,6 +376,7 @@ class SnapshotBuilder:
                 added=made_of.added,
                 predecessors=made_of.predecessors,
                 pool=made_of.pool,
+                queue_spot=made_of.queue_spot,
             )
         except Exception as error:  # noqa: BLE001 - one bad job must not stop the cycle
             self._leave_out(job, error)
@@ -384,13 +389,6 @@ class SnapshotBuilder:
         refusal = refusal_for(error)
         if job.verdict != refusal and self._sources.jobs.settle(job, refusal):
             self.left_out[job.key] = refusal.message
-
-
-def _with_risk(held: Admitted, risk: float) -> Admitted:
-    """The gang with this work at risk; the same object where that hardly differs."""
-    if abs(risk - held.gpu_seconds_at_risk) <= RISK_SHARE * held.gpu_seconds_at_risk:
-        return held
-    return replace(held, gpu_seconds_at_risk=risk)
 
 
 def _is_same_version(known: Job, job: Job) -> bool:

@@ -7,17 +7,21 @@ agents reported last.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from drumline.api.conditions import DisruptionKind, Phase
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import lost_positions, members_of
+from drumline.lifecycle.model.members import base_size, lost_positions, members_of
 from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Gang
 from drumline_trainer.contract import Progress
+
+RISK_SHARE: Final = 0.1
+"""By at most this part of it a known figure of the work at risk is off, beside what has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +88,8 @@ def admitted_of(
     pods: Iterable[PodFacts],
     progress: Progress | None,
     now: float,
-) -> Admitted:
-    """A job with an assignment, as the scheduler sees it.
+) -> tuple[Admitted, ...]:
+    """A job with an assignment, as the scheduler sees it: one gang, and its surplus as another.
 
     Args:
         job: the job.
@@ -100,8 +104,8 @@ def admitted_of(
     leaving = _is_leaving(job)
     nominated = None if job.spec.suspend or job.deleting else status.nominated
     reserved_nodes = nominated.node_names() if nominated else ()
-    return Admitted(
-        gang=gang,
+    whole = Admitted(
+        gang=_at_size(gang, job.size),
         pool=status.assignment.gpu_pool,
         assignment=positions.nodes,
         reserved=_reserved(positions, pods),
@@ -116,6 +120,44 @@ def admitted_of(
         displaced=_displaced(job, positions),
         nominated=_nominated(reserved_nodes, positions, moves=leaving),
         nominated_pool=nominated.gpu_pool if nominated and leaving else "",
+    )
+    if status.assignment.surplus is None or gang.surplus is None:
+        return (replace(whole, gang=gang),)
+    first = base_size(status)
+    base = _part(whole, gang=gang, positions=range(first))
+    surplus = _part(whole, gang=gang.surplus, positions=range(first, len(whole.assignment)))
+    gives_up = len(surplus.giving_up) == len(surplus.assignment)
+    surplus = replace(
+        surplus,
+        pool=status.assignment.surplus.gpu_pool,
+        gpu_seconds_at_risk=0.0,  # the others keep its work
+        leaving=leaving or gives_up,
+        giving_up=frozenset() if gives_up else surplus.giving_up,
+        nominated={},
+        nominated_pool="",
+    )
+    return base, surplus
+
+
+def _at_size(gang: Gang, size: int) -> Gang:
+    """The gang as it would be without surplus of its own: of any size."""
+    return replace(gang, nodes=size, surplus=None) if gang.surplus is not None else gang
+
+
+def _part(whole: Admitted, *, gang: Gang, positions: range) -> Admitted:
+    """These positions of a job, as a gang of its own."""
+
+    def within(known: frozenset[int]) -> frozenset[int]:
+        return frozenset(position - positions.start for position in known if position in positions)
+
+    return replace(
+        whole,
+        gang=gang,
+        assignment=whole.assignment[positions.start : positions.stop],
+        reserved=within(whole.reserved),
+        lost=within(whole.lost),
+        giving_up=within(whole.giving_up),
+        displaced=within(whole.displaced),
     )
 
 
@@ -136,6 +178,13 @@ def gpu_seconds_at_risk(job: Job, progress: Progress | None, *, now: float) -> f
     saved = job.status.checkpoint.step if job.status.checkpoint else 0
     steps = max(0, progress.step - max(saved, progress.checkpoint_step or 0))
     return min(whole, steps * step_tokens / progress.tokens_per_second) * gpus
+
+
+def with_risk(held: Admitted, risk: float) -> Admitted:
+    """The gang with this work at risk; the same object where that hardly differs."""
+    if abs(risk - held.gpu_seconds_at_risk) <= RISK_SHARE * held.gpu_seconds_at_risk:
+        return held
+    return replace(held, gpu_seconds_at_risk=risk)
 
 
 def _reserved(positions: MemberPositions, pods: Iterable[PodFacts]) -> frozenset[int]:

@@ -15,6 +15,7 @@ from typing import Final
 
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import members_of, nodes_by_pool
 from drumline.scheduling.model import Admitted, Gang
 from drumline.scheduling.resources import Resources
 
@@ -131,9 +132,11 @@ def held_by_lost_writes(
         statuses: what was written.
     """
     most: dict[str, Counter[str]] = {}
-    for assignment in filter(None, (status.assignment for status in statuses)):
-        more = Counter(assignment.node_names()) - Counter(places)
-        most[assignment.gpu_pool] = most.get(assignment.gpu_pool, Counter()) | more
+    for status in statuses:
+        more = Counter(member.node for member in members_of(status)) - Counter(places)
+        for pool, names in nodes_by_pool(status).items():
+            here = Counter({name: more[name] for name in names if more[name]})
+            most[pool] = most.get(pool, Counter()) | here
     held: list[Admitted] = []
     for number, (pool, nodes) in enumerate(sorted(most.items())):
         names = tuple(sorted(nodes.elements()))

@@ -29,6 +29,7 @@ from drumline.lifecycle.manifests.init_containers import sidecar_requests
 from drumline.lifecycle.model.chains import FREE, Standing
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.layout_groups import layout_slices
+from drumline.lifecycle.model.members import base_size
 from drumline.lifecycle.model.roles import gang_gpus, role_pod, role_pods
 from drumline.lifecycle.model.sizes import sizes_of
 from drumline.lifecycle.model.timestamps import parse_timestamp
@@ -42,6 +43,7 @@ from drumline.scheduling.model import (
     TaintEffect,
     Toleration,
     TolerationOperator,
+    with_surplus,
 )
 from drumline.scheduling.placement.eligibility import QUARANTINE
 from drumline.scheduling.resources import NOTHING, Resources
@@ -145,6 +147,7 @@ def gang_of(
     added: Resources = NOTHING,
     predecessors: Standing = FREE,
     pool: GpuPoolSpec | None = None,
+    queue_spot: str | None = None,
 ) -> Gang:
     """A job as the scheduler sees it.
 
@@ -158,9 +161,10 @@ def gang_of(
         added: what admission adds to each pod's requests (`added_requests`).
         predecessors: how far the jobs are that it starts after.
         pool: the only one that it may run in, where it names one that is known.
+        queue_spot: what its queue says of spot pools.
     """
     spec, status, sizes = job.spec, job.status, sizes_of(job)
-    topology, nominated, deadline = spec.topology, status.nominated, spec.active_deadline_seconds
+    topology, deadline = spec.topology, spec.active_deadline_seconds
     gang = Gang(
         key=job.key,
         uid=job.uid,
@@ -189,10 +193,37 @@ def gang_of(
         user=plain(spec.user or ""),
         after=predecessors.unmet,
         max_runtime_seconds=None if deadline is None else float(deadline),
-        nominated=() if nominated is None else nominated.node_names(),
-        nominated_pool="" if nominated is None else nominated.gpu_pool,
     )
-    return gang if spec.group is None and spec.sweep is None else _with_others(gang, job)
+    return _with_rest(gang, job, queue_spot=queue_spot)
+
+
+def _with_rest(gang: Gang, job: Job, *, queue_spot: str | None) -> Gang:
+    """The gang with its nominated nodes, and what is beside it: group, sweep, surplus."""
+    nominated = job.status.nominated
+    if nominated is not None:
+        gang = replace(gang, nominated=nominated.node_names(), nominated_pool=nominated.gpu_pool)
+    if job.spec.group is not None or job.spec.sweep is not None:
+        gang = _with_others(gang, job)
+    smallest = _smallest_beside_surplus(job, gang.legal_sizes, queue_spot=queue_spot)
+    return gang if smallest is None else with_surplus(gang, smallest=smallest)
+
+
+def _smallest_beside_surplus(
+    job: Job, sizes: Sequence[int], *, queue_spot: str | None
+) -> int | None:
+    """Of how many pods the gang is that has the rest as surplus; None: it has none.
+
+    What runs goes on as it started, whatever its queue says by now: with its surplus, if it has
+    any, and in one pool, if it is larger than its smallest size without.
+    """
+    spec, assignment = job.spec, job.status.assignment
+    if assignment is not None and assignment.surplus is not None:
+        return base_size(job.status)
+    if "Surplus" not in (spec.spot, queue_spot) or len(sizes) < 2 or spec.gpu_pool is not None:
+        return None
+    if spec.topology is not None and spec.topology.required is not None:
+        return None
+    return sizes[0] if assignment is None or job.size == sizes[0] else None
 
 
 def _with_others(gang: Gang, job: Job) -> Gang:

@@ -109,6 +109,8 @@ def pool_of(name: str, spec: GpuPoolSpec, *, lost_percent: int = 0) -> Pool:
             sorted(each.resource for each in (partitions.resources if partitions else ()))
         ),
         parts_per_gpu=1 if partitions is None else partitions.parts_per_gpu,
+        gpu_resource=spec.gpu_resource,
+        gpu_model=spec.hardware.gpu if spec.hardware else "",
         lost_percent=lost_percent,
     )
 

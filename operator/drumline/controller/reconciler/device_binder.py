@@ -36,6 +36,7 @@ from drumline.kube.kinds import COMPUTE_DOMAINS, PODS, RESOURCE_CLAIMS
 from drumline.kube.views import Key, PodView
 from drumline.lifecycle.manifests.children import child_name
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import indices_by_pool
 from drumline.lifecycle.model.roles import gpus_of, has_channel
 from drumline.telemetry import logs
 
@@ -123,7 +124,8 @@ class DeviceBinder:
         facts, assignment = facts_of(pod), job.status.assignment
         if facts is None or assignment is None or not holds_assignment(job):
             return None
-        spec = self._state.pools.get(assignment.gpu_pool)
+        (pool,) = indices_by_pool(job.status, (facts.index,))
+        spec = self._state.pools.get(pool)
         gpus = gpus_of(job.spec, (facts.index,))
         if spec is None or pod.requests.get(spec.gpu_resource, 0) != gpus:
             return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from typing import Any
 
 from drumline.api.base import LABEL_GENERATION, LABEL_JOB_UID
 from drumline.api.conditions import ConditionType
@@ -44,6 +45,7 @@ from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.gang import reachable_agents
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import indices_by_pool
 from drumline.lifecycle.model.observed import PodEvents, PodFacts
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.plan.actions import (
@@ -208,17 +210,15 @@ class Executor:
             raise GangRejected(str(error)) from error
 
     async def _create_pods(self, job: Job, indices: tuple[int, ...], memory: JobMemory) -> None:
-        pool = job.status.assignment.gpu_pool if job.status.assignment else ""
-        gpus = self._gpus_of(pool)
-        if gpus is None:
-            raise RetryLater(1.0)
-        manifests = pod_manifests(
-            job,
-            indices=indices,
-            gpus=gpus,
-            settings=self._pods,
-            own_budget=not memory.shared_budget,
-        )
+        manifests: list[dict[str, Any]] = []
+        own_budget = not memory.shared_budget
+        for pool, own in indices_by_pool(job.status, indices).items():
+            gpus = self._gpus_of(pool)
+            if gpus is None:
+                raise RetryLater(1.0)
+            manifests += pod_manifests(
+                job, indices=own, gpus=gpus, settings=self._pods, own_budget=own_budget
+            )
         names: list[str] = [manifest["metadata"]["name"] for manifest in manifests]
         memory.unseen |= dict.fromkeys(names, self._clock())
         outcomes = await writes.create_many(

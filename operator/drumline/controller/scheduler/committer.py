@@ -35,15 +35,23 @@ from drumline.controller.scheduler.evictions import (
     still_needs_nodes,
 )
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
+from drumline.controller.scheduler.job_placements import (
+    JobPlacement,
+    Replacement,
+    Resize,
+    placements,
+    replacement,
+    resize,
+    with_changes,
+)
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.gpu_share import GpuShare
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.roles import member_order, member_position
+from drumline.lifecycle.model.roles import member_order
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.lifecycle.plan.node_disruption import evacuated
 from drumline.lifecycle.transitions import disruption, membership
 from drumline.scheduling.decisions import (
     BlockReason,
@@ -52,9 +60,9 @@ from drumline.scheduling.decisions import (
     Placed,
     Preemption,
     QueueEviction,
-    Resized,
     Victim,
 )
+from drumline.scheduling.model import job_uid
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
 
@@ -134,8 +142,7 @@ class Committer:
         """Write what was decided; False when something has to be decided again."""
         reasons = {blocked.uid: blocked.message for blocked in decisions.blocked}
         done = await asyncio.gather(
-            *(self._place(placed, jobs[placed.uid], now=now) for placed in decisions.placed),
-            *(self._resize(resized, jobs[resized.uid], now=now) for resized in decisions.resized),
+            *(self._give(each, jobs[each.uid], now=now) for each in placements(decisions)),
             *(
                 self._preempt(each, jobs, why=reasons.get(each.uid, each.message), now=now)
                 for each in decisions.preemptions
@@ -164,13 +171,29 @@ class Committer:
         )
         return all(done)
 
-    async def _place(self, placed: Placed, job: Job, *, now: float) -> bool:
-        if placed.replaced:
-            return await self._replace(placed, job, now=now)
+    async def _give(self, given: JobPlacement, job: Job, *, now: float) -> bool:
+        if given.start is not None:
+            return await self._place(given.start, job, surplus=given.surplus_placed, now=now)
+        moved, size = replacement(given, job), resize(given, job)
+        changed = with_changes(job, moved=moved, size=size, epoch=self._epoch, now=now)
+        if changed is job:
+            return True
+        if not await self._write(job, changed.status):
+            return False
+        if moved is not None:
+            self._count_replaced(moved, changed)
+        if size is not None:
+            self._count_resized(size, job, changed)
+        return True
+
+    async def _place(self, placed: Placed, job: Job, *, surplus: Placed | None, now: float) -> bool:
+        beyond = () if surplus is None else surplus.assignment
         status = membership.admitted(
             job,
             pool=placed.pool,
             nodes=member_order(job.spec, placed.assignment),
+            surplus_pool=None if surplus is None else surplus.pool,
+            surplus=beyond,
             epoch=self._epoch,
             image=image_of(job, self._pods),
             agent_image=new_agent_image(job, self._pods),
@@ -189,56 +212,45 @@ class Committer:
             now - queued_at
         )
         domain = "/".join(placed.domain)
-        self._job_events.placed(job, pool=placed.pool, nodes=placed.assignment, domain=domain)
+        pools = placed.pool if surplus is None else f"{placed.pool} and {surplus.pool}"
+        self._job_events.placed(
+            job,
+            pool=pools,
+            nodes=(*placed.assignment, *beyond),
+            domain="" if beyond else domain,
+        )
         log.info(
             "gang_placed",
             job=job.key,
             gpu_pool=placed.pool,
             nodes=len(placed.assignment),
+            surplus_pool=None if surplus is None else surplus.pool,
+            surplus_nodes=len(beyond),
             domain=domain,
             generation=status.generation,
         )
         return True
 
-    async def _replace(self, placed: Placed, job: Job, *, now: float) -> bool:
-        nodes = member_order(job.spec, placed.assignment)
-        positions = [
-            member_position(job.spec, place, members=len(nodes)) for place in placed.replaced
-        ]
-        assignment, disruption = job.status.assignment, job.status.disruption
-        broken = assignment is not None and bool(assignment.lost)
-        if disruption is not None and not broken:
-            status = evacuated(job, nodes=nodes, positions=positions, epoch=self._epoch, now=now)
-        else:
-            status = membership.members_replaced(
-                job, nodes=nodes, replaced=positions, epoch=self._epoch, now=now
-            )
-        if not await self._write(job, status):
-            return False
-        self._metrics.jobs.members_replaced.inc(len(placed.replaced))
+    def _count_replaced(self, moved: Replacement, job: Job) -> None:
+        self._metrics.jobs.members_replaced.inc(len(moved.positions))
         log.info(
             "members_placed",
             job=job.key,
-            nodes=[nodes[position] for position in positions[:8]],
-            generation=status.generation,
+            nodes=[moved.nodes[position] for position in moved.positions[:8]],
+            generation=job.status.generation,
         )
-        return True
 
-    async def _resize(self, resized: Resized, job: Job, *, now: float) -> bool:
-        kept, added = resized.kept, resized.added
-        status = membership.resized(job, kept=kept, added=added, epoch=self._epoch, now=now)
-        if not await self._write(job, status):
-            return False
-        grown = len(kept) + len(added) > job.size
-        self._metrics.jobs.gangs_resized.labels(direction="grown" if grown else "shrunk").inc()
+    def _count_resized(self, size: Resize, before: Job, after: Job) -> None:
+        direction = "grown" if after.size > before.size else "shrunk"
+        self._metrics.jobs.gangs_resized.labels(direction=direction).inc()
         log.info(
             "gang_resized",
-            job=job.key,
-            before=job.size,
-            nodes=len(kept) + len(added),
-            generation=status.generation,
+            job=after.key,
+            before=before.size,
+            nodes=after.size,
+            surplus_pool=size.surplus_pool,
+            generation=after.status.generation,
         )
-        return True
 
     async def _preempt(self, preemption: Preemption, jobs: Jobs, *, why: str, now: float) -> bool:
         preemptor = jobs[preemption.uid]
@@ -255,9 +267,9 @@ class Committer:
         if not await self._write(preemptor, status):
             return False
         victims = [
-            self._preempt_victim(v, jobs[v.uid], preemptor, now=now)
+            self._preempt_victim(v, jobs[job_uid(v.uid)], preemptor, now=now)
             for v in preemption.victims
-            if v.uid in jobs  # foreign pods are evicted by now
+            if job_uid(v.uid) in jobs  # foreign pods are evicted by now
         ]
         return all(await asyncio.gather(*victims))
 

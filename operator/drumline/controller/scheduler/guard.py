@@ -24,6 +24,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, Forbidden, Invalid, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import NODES
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import members_of
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.guarded_nodes import NodeGuard, hold_back
 from drumline.scheduling.model import Gang
@@ -183,15 +184,21 @@ class Guard:
 
     def _empty_places(self, job: Job) -> Iterable[str]:
         assignment = job.status.assignment
-        if assignment is None or assignment.gpu_pool not in self._pools or job.finished:
+        if assignment is None or job.finished:
+            return ()
+        guarded = [
+            (member.index, member.node)
+            for member in members_of(job.status)
+            if (member.surplus_pool or assignment.gpu_pool) in self._pools
+        ]
+        if not guarded:
             return ()
         pods = self._state.pods.of(job.namespace, job.uid)
         there = Counter(
             pod.node for pod in pods if pod.holds_node and not (pod.terminating or pod.unbound)
         )
         lost = frozenset(assignment.lost or ())
-        places = zip(assignment.indices(), assignment.node_names(), strict=True)
-        return (Counter(node for index, node in places if index not in lost) - there).keys()
+        return (Counter(node for index, node in guarded if index not in lost) - there).keys()
 
     async def _write(self, name: str, *, tainted: bool) -> bool:
         """Add or lift the taint of one node; False: it was refused, and is to be tried again later.

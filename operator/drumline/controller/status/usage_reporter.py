@@ -280,7 +280,7 @@ class UsageReporter:
         for held in snapshot.admitted:
             used[held.gang.queue][held.pool] += held.gpus
             foreign[held.gang.queue][held.pool] += held.gpus if held.is_foreign else 0
-            admitted[held.gang.queue] += not held.is_residual
+            admitted[held.gang.queue] += not (held.is_residual or held.gang.surplus_of)
         pending = Counter(job.spec.queue for job in self._state.jobs.all() if is_queued(job))
         parts = {pool.name: pool.parts_per_gpu for pool in snapshot.pools}
         statuses: dict[tuple[str, str], Json] = {}

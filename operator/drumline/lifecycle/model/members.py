@@ -11,10 +11,10 @@ is done to one member can affect the pod of another.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from drumline.api.assignment import Assignment, PoolNodes, ReplacedMembers
+from drumline.api.assignment import Assignment, PoolNodes, ReplacedMembers, SurplusMembers
 from drumline.api.jobstatus import TrainingJobStatus
 
 
@@ -25,6 +25,8 @@ class GangMember:
     index: int
     node: str
     pod_generation: int
+    surplus_pool: str | None = None
+    """The spot pool of its node, where it is surplus; None: the node is in the gang's pool."""
 
 
 def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
@@ -42,11 +44,18 @@ def members_of(status: TrainingJobStatus) -> tuple[GangMember, ...]:
         for renewal in assignment.replaced or ()
         for index in renewal.indices
     }
+    surplus = assignment.surplus
+    beyond = frozenset(surplus.indices if surplus else ())
     indices, nodes = assignment.indices(), assignment.node_names()
     if len(indices) != len(nodes):
         raise ValueError(f"status.assignment: {len(nodes)} nodes for {len(indices)} members")
     return tuple(
-        GangMember(index=index, node=node, pod_generation=pod_generations.get(index, base))
+        GangMember(
+            index=index,
+            node=node,
+            pod_generation=pod_generations.get(index, base),
+            surplus_pool=surplus.gpu_pool if surplus and index in beyond else None,
+        )
         for index, node in zip(indices, nodes, strict=True)
     )
 
@@ -61,7 +70,7 @@ def assignment_of(
     """`members` as status stores them.
 
     Args:
-        pool: their GpuPool.
+        pool: their GpuPool, but for surplus members.
         members: at least one.
         lost: indices of members that were given up.
         joining: indices of members that do not train yet while the gang grows.
@@ -74,6 +83,7 @@ def assignment_of(
             later[member.pod_generation].append(member.index)
     indices = {member.index for member in ordered}
     absent = [index for index in range(ordered[-1].index) if index not in indices]
+    surplus = {member.index: member.surplus_pool for member in ordered if member.surplus_pool}
     compressed = pool_nodes(pool, [member.node for member in ordered])
     return Assignment(
         gpu_pool=compressed.gpu_pool,
@@ -85,9 +95,16 @@ def assignment_of(
         ]
         or None,
         absent=absent or None,
+        surplus=_surplus_members(surplus) if surplus else None,
         lost=sorted(indices.intersection(lost)) or None,
         joining=sorted(indices.intersection(joining)) or None,
     )
+
+
+def _surplus_members(pools: Mapping[int, str]) -> SurplusMembers:
+    """From the pool of each; all are in one."""
+    (pool,) = set(pools.values())
+    return SurplusMembers(gpu_pool=pool, indices=sorted(pools))
 
 
 def pool_nodes(pool: str, nodes: Sequence[str]) -> PoolNodes:
@@ -132,8 +149,9 @@ def resized_members(
     kept: Collection[int],
     added: Sequence[str],
     pod_generation: int,
+    surplus_pool: str | None = None,
 ) -> list[GangMember]:
-    """The members at the kept positions, and new ones on the added nodes.
+    """The members at the kept positions, and new ones on the added nodes (of `surplus_pool`).
 
     New members take the lowest free indices.
 
@@ -143,8 +161,47 @@ def resized_members(
     remaining = [member for position, member in enumerate(members) if position in kept]
     taken = {member.index for member in remaining}
     free = (index for index in range(len(taken) + len(added)) if index not in taken)
-    new = [GangMember(index=next(free), node=node, pod_generation=pod_generation) for node in added]
+    new = [
+        GangMember(
+            index=next(free), node=node, pod_generation=pod_generation, surplus_pool=surplus_pool
+        )
+        for node in added
+    ]
     return sorted([*remaining, *new], key=lambda member: member.index)
+
+
+def base_size(status: TrainingJobStatus) -> int:
+    """How many of the members are not surplus: those come first. 0 without an assignment."""
+    assignment = status.assignment
+    if assignment is None:
+        return 0
+    surplus = assignment.surplus
+    return len(assignment.nodes) - (len(surplus.indices) if surplus else 0)
+
+
+def indices_by_pool(status: TrainingJobStatus, indices: Iterable[int]) -> dict[str, list[int]]:
+    """These members, by the pool of their nodes."""
+    assignment = status.assignment
+    surplus = assignment.surplus if assignment is not None else None
+    beyond = frozenset(surplus.indices if surplus is not None else ())
+    by_pool: dict[str, list[int]] = {}
+    for index in indices:
+        own = assignment.gpu_pool if assignment is not None else ""
+        pool = surplus.gpu_pool if surplus is not None and index in beyond else own
+        by_pool.setdefault(pool, []).append(index)
+    return by_pool
+
+
+def nodes_by_pool(status: TrainingJobStatus) -> dict[str, list[str]]:
+    """The node of each member, by pool: the gang's own first, then that of its surplus."""
+    assignment = status.assignment
+    if assignment is None:
+        return {}
+    names, first = assignment.node_names(), base_size(status)
+    by_pool = {assignment.gpu_pool: list(names[:first])}
+    if assignment.surplus is not None:
+        by_pool.setdefault(assignment.surplus.gpu_pool, []).extend(names[first:])
+    return by_pool
 
 
 def lost_positions(status: TrainingJobStatus) -> frozenset[int]:

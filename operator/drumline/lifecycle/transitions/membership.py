@@ -7,6 +7,7 @@ record is pushed last. Members that a transition does not name keep node, pod ge
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from itertools import repeat
 
 from drumline.api.conditions import ConditionType, Phase, Reason
 from drumline.api.jobstatus import TrainingJobStatus
@@ -26,6 +27,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import (
     GangMember,
     assignment_of,
+    lost_positions,
     members_of,
     resized_members,
     with_new_nodes,
@@ -47,6 +49,8 @@ def admitted(
     signing_key: str | None = None,
     agent_image: str | None = None,
     share: GpuShare | None = None,
+    surplus_pool: str | None = None,
+    surplus: Sequence[str] = (),
 ) -> TrainingJobStatus:
     """Placed by the scheduler; an elastic gang possibly on fewer nodes than spec.nodes.
 
@@ -61,12 +65,11 @@ def admitted(
         signing_key: name of the key that its token follows from, where it has agents.
         agent_image: what its pods take their agent from, where that is another image.
         share: what of a GPU each of its GPUs is; None: all.
+        surplus_pool: the spot pool of its surplus, if it starts with any.
+        surplus: the nodes of that.
     """
     generation = (job.status.generation or 0) + 1
-    members = [
-        GangMember(index=index, node=node, pod_generation=generation)
-        for index, node in enumerate(nodes)
-    ]
+    members = _first_members(nodes, surplus, pool=surplus_pool, generation=generation)
     status = changed(
         job.status,
         observed_generation=job.object_generation,
@@ -86,17 +89,28 @@ def admitted(
         admitted_at=timestamp(now),
         generation_at=timestamp(now),
         previous_ranks=job.status.ranks,
-        ready=f"0/{len(nodes)}",
+        ready=f"0/{len(members)}",
         restarts=job.status.restarts or 0,
     )
     status = with_boundary_passed(counting_started(status, now=now, share=share), DECIDED, now=now)
-    return _starting(status, job, pool=pool, now=now)
+    where = f"in pool {pool}" + (f", surplus in pool {surplus_pool}" if surplus else "")
+    return _starting(status, job, where=where, now=now)
 
 
-def _starting(status: TrainingJobStatus, job: Job, *, pool: str, now: float) -> TrainingJobStatus:
+def _first_members(
+    nodes: Sequence[str], surplus: Sequence[str], *, pool: str | None, generation: int
+) -> list[GangMember]:
+    pools = [*repeat(None, len(nodes)), *repeat(pool, len(surplus))]
+    return [
+        GangMember(index=index, node=node, pod_generation=generation, surplus_pool=beyond)
+        for index, (node, beyond) in enumerate(zip((*nodes, *surplus), pools, strict=True))
+    ]
+
+
+def _starting(status: TrainingJobStatus, job: Job, *, where: str, now: float) -> TrainingJobStatus:
     """With the conditions of a gang that has its places and no pods yet."""
     for kind in (ConditionType.ADMITTED, ConditionType.PLACED):
-        status = with_condition(status, job, kind, "True", Reason.PLACED, f"in pool {pool}", now)
+        status = with_condition(status, job, kind, "True", Reason.PLACED, where, now)
     if condition(status, ConditionType.RUNNING) is not None:
         status = with_condition(
             status, job, ConditionType.RUNNING, "False", Reason.STARTING_PODS, "", now
@@ -147,7 +161,8 @@ def members_replaced(
     chosen = ", ".join(f"{before[p].index} on {nodes[p]}" for p in sorted(replaced)[:3])
     more = f" and {len(replaced) - 3} more" if len(replaced) > 3 else ""
     text = f"new pods for members {chosen}{more}"
-    status = _next(job, members, epoch=epoch, now=now)
+    lost = lost_positions(job.status) - frozenset(replaced)
+    status = _next(job, members, lost=[before[p].index for p in lost], epoch=epoch, now=now)
     status = with_condition(
         status, job, ConditionType.PLACED, "True", Reason.MEMBER_PLACED, text, now
     )
@@ -155,7 +170,13 @@ def members_replaced(
 
 
 def resized(
-    job: Job, *, kept: Collection[int], added: Sequence[str], epoch: int, now: float
+    job: Job,
+    *,
+    kept: Collection[int],
+    added: Sequence[str],
+    epoch: int,
+    now: float,
+    surplus_pool: str | None = None,
 ) -> TrainingJobStatus:
     """A new generation of another size.
 
@@ -166,12 +187,15 @@ def resized(
         job: elastic, with an assignment.
         kept: positions of members that stay.
         added: nodes of new members.
+        surplus_pool: the spot pool of these nodes, where the new members are surplus.
         epoch: the leadership that writes this.
         now: seconds since the epoch.
     """
     before = members_of(job.status)
     generation = (job.status.generation or 0) + 1
-    members = resized_members(before, kept=kept, added=added, pod_generation=generation)
+    members = resized_members(
+        before, kept=kept, added=added, pod_generation=generation, surplus_pool=surplus_pool
+    )
     joining = [member.index for member in members if member.pod_generation == generation]
     text = f"from {len(before)} to {len(members)} of {job.spec.nodes} nodes"
     grows = len(kept) == len(before) and is_true(job.status, ConditionType.RUNNING)

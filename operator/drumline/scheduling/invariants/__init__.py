@@ -18,6 +18,7 @@ says what is wrong and not only that something is. They look at a snapshot and i
 * `budgets`: nobody of a queue whose budget is spent starts, preempts, grows or is moved.
 * `prices`: nobody starts, preempts, grows or asks for nodes in a pool whose capacity type or price
   its queue or it does not accept.
+* `mixes`: what a job has on spot nodes beside its smallest size is there only beside that.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
@@ -29,6 +30,7 @@ from typing import Final
 
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.invariants.budgets import budget_violations
+from drumline.scheduling.invariants.mixes import mix_violations, started_surplus
 from drumline.scheduling.invariants.moves import move_violations
 from drumline.scheduling.invariants.placements import (
     capacity_violations,
@@ -56,6 +58,8 @@ def violations(
 ) -> tuple[str, ...]:
     """Every violation of I1 to I6 and I10 by one cycle's decisions under a policy."""
     waiting = tuple(pending)
+    started = started_surplus(snapshot=snapshot, pending=waiting, decisions=decisions)
+    waiting = (*waiting, *started)
     departing = queue_eviction_violations(snapshot=snapshot, decisions=decisions, now=now)
     # All else was decided with them told.
     recalled = {held.gang.uid for held in snapshot.admitted if held.departs}
@@ -63,6 +67,7 @@ def violations(
     decisions = replace(decisions, stay=tuple(uid for uid in decisions.stay if uid not in recalled))
     return (
         *departing,
+        *mix_violations(snapshot=snapshot, started=started, decisions=decisions),
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),

@@ -47,7 +47,11 @@ def gang_violations(
     answers = (*decisions.placed, *decisions.blocked, *decisions.resized)
     count = Counter(answer.uid for answer in answers)
     running = {held.gang.uid: held for held in snapshot.admitted}
-    broken = {uid for uid, held in running.items() if held.lost and not held.leaving}
+    broken = {
+        uid
+        for uid, held in running.items()
+        if held.lost and not held.leaving and (count[uid] or not _may_wait(held, running))
+    }
     asked = {gang.uid for gang in pending} | broken
     violations = [
         f"{uid} is answered {count[uid]} times" for uid in sorted(asked) if count[uid] != 1
@@ -81,6 +85,12 @@ def gang_violations(
     return violations
 
 
+def _may_wait(held: Admitted, running: Mapping[str, Admitted]) -> bool:
+    """Whether a broken gang needs no answer: surplus beside a broken gang, or backing off."""
+    beside = running.get(held.gang.surplus_of)
+    return bool(held.gang.surplus_of) and bool(held.gang.retry_at or beside is None or beside.lost)
+
+
 def _placed_problems(*, placed: Placed, gang: Gang | None, held: Admitted | None) -> list[str]:
     sizes = (held.size,) if held else gang.legal_sizes if gang else ()
     own = held.gang if held else gang
@@ -97,7 +107,8 @@ def _resized_problems(*, resized: Resized, held: Admitted) -> list[str]:
     size = len(resized.kept) + len(resized.added) - extras
     survivors = set(range(len(held.assignment))) - held.lost
     violations: list[str] = []
-    if size not in held.gang.legal_sizes or size == held.size:
+    gives_up = not size and bool(held.gang.surplus_of)
+    if not gives_up and (size not in held.gang.legal_sizes or size == held.size):
         violations.append(f"{resized.key} goes from {held.size} to {size} pods")
     if not set(resized.kept) <= survivors or list(resized.kept) != sorted(set(resized.kept)):
         violations.append(f"{resized.key} keeps places that it had lost")

@@ -183,7 +183,7 @@ def _before(
     seats += [
         (gangs[placed.uid], placed.pool, len(placed.assignment))
         for placed in decisions.placed
-        if placed.uid in gangs
+        if placed.uid in gangs and not gangs[placed.uid].surplus_of  # it starts after all of them
     ]
     for gang, pool, pods in seats:
         first = gang.nominated if turn is None else order[gang.uid] < turn

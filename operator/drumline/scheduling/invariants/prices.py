@@ -27,7 +27,7 @@ def price_violations(
             ("its queue", rules.get(gangs[uid].queue, PriceRule())),
             ("it", gangs[uid].price_rule),
         )
-        if name in pools and not _suits(pools[name], rule)
+        if name in pools and not suits(pools[name], rule, gang=gangs[uid])
     ]
 
 
@@ -51,10 +51,15 @@ def _given(
             yield need.uid, need.pool, "asks for nodes"
 
 
-def _suits(pool: Pool, rule: PriceRule) -> bool:
+def suits(pool: Pool, rule: PriceRule, *, gang: Gang) -> bool:
+    """Whether a rule, of a gang or of its queue, has the gang in a pool."""
     if pool.capacity is CapacityType.SPOT and rule.spot is SpotRule.NEVER:
         return False
     if pool.capacity is not CapacityType.SPOT and rule.spot is SpotRule.ONLY:
+        return False
+    if rule.spot is SpotRule.SURPLUS and gang.surplus_of and pool.capacity is not CapacityType.SPOT:
+        return False
+    if rule.spot is SpotRule.SURPLUS and pool.capacity is CapacityType.SPOT and not gang.surplus_of:
         return False
     if rule.max_price is None:
         return True

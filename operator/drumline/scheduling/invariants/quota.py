@@ -14,6 +14,7 @@ from math import log
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Decisions
+from drumline.scheduling.invariants.prices import suits
 from drumline.scheduling.model import Gang, Policy, Pool, Queue, Snapshot
 
 _OWN: Final = "own jobs of "
@@ -280,8 +281,11 @@ def _denied(
 
 def _may_use(*, gang: Gang, shares: QueueShares, pool: Pool) -> bool:
     named = (gang.pool,) if gang.pool is not None else gang.pools
-    return (gang.pool is not None or not pool.partitions) and pool.name in (
-        named or shares.queues[gang.queue].nominal
+    queue = shares.queues[gang.queue]
+    return (
+        (gang.pool is not None or not pool.partitions)
+        and pool.name in (named or queue.nominal)
+        and all(suits(pool, rule, gang=gang) for rule in (queue.price_rule, gang.price_rule))
     )
 
 

@@ -21,6 +21,7 @@ from drumline.scheduling.model.gangs import (
     Role,
     Slice,
 )
+from drumline.scheduling.model.mixed import is_surplus, job_uid, with_surplus
 from drumline.scheduling.model.nodes import (
     Node,
     Pool,
@@ -85,4 +86,7 @@ __all__ = [
     "WaitingRule",
     "WhenSpent",
     "WithinQueue",
+    "is_surplus",
+    "job_uid",
+    "with_surplus",
 ]

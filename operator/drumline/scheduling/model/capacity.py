@@ -24,6 +24,8 @@ class SpotRule(StrEnum):
     """After all others."""
     ONLY = "Only"
     NEVER = "Never"
+    SURPLUS = "Surplus"
+    """Only for what an elastic gang has above its smallest size (`mixed.with_surplus`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -152,6 +152,10 @@ class Gang:
     is_foreign: bool = False
     """Pods that are no TrainingJob's and wait for quota: kube-scheduler places them. For them
     nobody is preempted and no nodes are asked."""
+    surplus: Gang | None = None
+    """What the job takes of spot pools beside this gang, as a gang of its own (`mixed`)."""
+    surplus_of: str = ""
+    """Of such a surplus gang: the uid of the gang that it is beside."""
 
     def __post_init__(self) -> None:
         """Reject what no admission may ever count: empty gangs and negative requests.

@@ -107,6 +107,10 @@ class Pool:
     capacity: CapacityType = CapacityType.ON_DEMAND
     price: int | None = None
     """Of a whole GPU for an hour, in millionths (`cost.money`); None: not known."""
+    gpu_resource: str = ""
+    """What its GPUs are asked for as; '' where nobody said."""
+    gpu_model: str = ""
+    """What they are, likewise: a job takes surplus only where GPUs are like its others."""
     lost_percent: int = 0
     """How much of the work is lost as its nodes are taken back, in percent of what is kept."""
     partitions: tuple[str, ...] = ()

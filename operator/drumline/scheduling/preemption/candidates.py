@@ -161,6 +161,7 @@ class Candidates:
             )
             for held in self.running(pool)
             if not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
+            if not (held.gang.surplus or held.gang.surplus_of)  # they would move one by one
             if not self._is_spared(held)
             if self._budgets.rejection(held.gang) is None  # it could not start again
         ]

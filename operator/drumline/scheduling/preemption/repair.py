@@ -5,7 +5,7 @@ other pods stay where they are, and its quota is not checked again. In this orde
 
 1. All lost positions get slots in one decision.
 2. If slots are reserved for them already, the gang waits until its victims have left.
-3. An elastic gang shrinks.
+3. An elastic gang shrinks; a surplus gang gives up all that it has, if it cannot.
 4. If the policy allows it, other gangs are preempted.
 5. The gang is rejected with the reason.
 
@@ -25,7 +25,7 @@ from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.projection import Nomination, Projection
 from drumline.scheduling.preemption.candidates import Candidates
 from drumline.scheduling.preemption.preemptor import Preemptor
-from drumline.scheduling.preemption.resizing import Resizer
+from drumline.scheduling.preemption.resizing import Resizer, give_up
 from drumline.scheduling.quota.unmet_demand import UnmetDemand
 from drumline.scheduling.rejections import Rejection
 
@@ -70,9 +70,17 @@ class GangRepair:
         self.gave_back = False
         """Whether a gang got other slots than its nominated ones, which are free again."""
 
-    def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked:
-        """Repair a running gang that lost positions, or answer why it stays broken."""
+    def repair(self, held: Admitted) -> Placed | Resized | Preemption | Blocked | None:
+        """Repair a running gang that lost positions, or answer why it stays broken.
+
+        None of a surplus gang that is backing off: it stays broken, and is no job of its own that
+        would be told why.
+        """
         gang, view = held.gang, self._projection.current.pools.get(held.pool)
+        if gang.surplus_of and gang.retry_at > self._now:
+            return None
+        if view is None and gang.surplus_of:
+            return give_up(held)
         if view is None:
             return Rejection(
                 reason=BlockReason.POOL_NOT_FOUND,
@@ -129,6 +137,9 @@ class GangRepair:
         if shrunk is not None:
             self._candidates.exclude((gang.uid,))
             return shrunk
+        if gang.surplus_of:
+            self._candidates.exclude((gang.uid,))
+            return give_up(held)
         if self._preempts and queue is not None:
             preemption = self._preemptor.repair(held=held, queue=queue, rejection=rejection)
             if preemption is not None:

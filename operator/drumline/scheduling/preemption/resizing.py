@@ -82,6 +82,18 @@ class Resizer:
         )
 
 
+def give_up(held: Admitted) -> Resized:
+    """A surplus gang that can have none of its sizes: the gang that it is beside goes on alone."""
+    return Resized(
+        key=held.gang.key,
+        uid=held.gang.uid,
+        pool=held.pool,
+        kept=(),
+        added=(),
+        message=f"gives up its surplus of {counted(held.size, 'pod')} in pool {held.pool}",
+    )
+
+
 def _whole_slices(held: Admitted) -> list[int]:
     """Positions of the main pods whose slices have lost no pod, ascending."""
     gang = held.gang

@@ -80,6 +80,10 @@ class PendingGangs:
     def __contains__(self, uid: str) -> bool:
         return uid in self._by_uid
 
+    def of(self, uid: str) -> Gang:
+        """The gang with this uid."""
+        return self._by_uid[uid]
+
     def index_of(self, uid: str) -> int:
         """The index in `gangs` of the gang with this uid. O(log pending)."""
         return self.index(self._by_uid[uid])

@@ -5,14 +5,16 @@ it never widens it. Of the order the gang's word counts, else the queue's.
 
     h100 2.50 OnDemand; h100-spot 0.90 Spot, a fifth of its work is lost to reclaims: 1.08
 
-    absent  h100-spot, h100        Only   h100-spot
-    Prefer  h100-spot, h100        Never  h100
-    Avoid   h100, h100-spot        at most 2.00: h100-spot
+    absent  h100-spot, h100        Only     h100-spot
+    Prefer  h100-spot, h100        Never    h100
+    Avoid   h100, h100-spot        Surplus  h100; of a surplus gang h100-spot
+    at most 2.00: h100-spot
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from drumline.cost.money import exact_text
 from drumline.scheduling.decisions import BlockReason
@@ -20,12 +22,17 @@ from drumline.scheduling.model import CapacityType, Gang, Pool, PriceRule, Queue
 from drumline.scheduling.rejections import Rejection, named
 
 Turn = tuple[bool, bool, int]
+_WISHES: Final = {
+    SpotRule.ONLY: "spot pools only",
+    SpotRule.NEVER: "no spot pools",
+    SpotRule.SURPLUS: "spot pools for surplus only",
+}
 
 
 def accepts(pool: Pool, *, gang: Gang, queue: Queue) -> bool:
     """Whether queue and gang both accept what a pool is paid as and costs."""
     return all(
-        _has_type(pool, rule) and _is_affordable(pool, rule)
+        _has_type(pool, rule, gang=gang) and _is_affordable(pool, rule)
         for rule in (queue.price_rule, gang.price_rule)
     )
 
@@ -42,12 +49,12 @@ def turn_of(pool: Pool, *, gang: Gang, queue: Queue) -> Turn:
 def not_accepted(pools: Sequence[Pool], *, gang: Gang, queue: Queue) -> Rejection:
     """The rejection of a gang by the rules for all these pools; there is one at least."""
     rules = ((f"queue {queue.name}", queue.price_rule), ("the job", gang.price_rule))
-    typed = [pool for pool in pools if all(_has_type(pool, rule) for _, rule in rules)]
+    typed = [pool for pool in pools if all(_has_type(pool, rule, gang=gang) for _, rule in rules)]
     if not typed:
         wishes = " and ".join(
-            f"{owner} uses {'spot pools only' if rule.spot is SpotRule.ONLY else 'no spot pools'}"
+            f"{owner} uses {wish}"
             for owner, rule in rules
-            if rule.spot in (SpotRule.ONLY, SpotRule.NEVER)
+            if rule.spot is not None and (wish := _WISHES.get(rule.spot))
         )
         return Rejection(
             reason=BlockReason.CAPACITY_TYPE_NOT_ACCEPTED,
@@ -65,9 +72,17 @@ def not_accepted(pools: Sequence[Pool], *, gang: Gang, queue: Queue) -> Rejectio
     )
 
 
-def _has_type(pool: Pool, rule: PriceRule) -> bool:
+def _has_type(pool: Pool, rule: PriceRule, *, gang: Gang) -> bool:
     is_spot = pool.capacity is CapacityType.SPOT
-    return is_spot if rule.spot is SpotRule.ONLY else not (is_spot and rule.spot is SpotRule.NEVER)
+    match rule.spot:
+        case SpotRule.ONLY:
+            return is_spot
+        case SpotRule.NEVER:
+            return not is_spot
+        case SpotRule.SURPLUS:
+            return is_spot == bool(gang.surplus_of)
+        case _:
+            return True
 
 
 def _is_affordable(pool: Pool, rule: PriceRule) -> bool:

@@ -36,7 +36,8 @@ class PoolSelector:
     def of(self, *, gang: Gang, queue: Queue) -> tuple[str, ...] | Rejection:
         """Names of the pools to try, in order, or the rejection if there are none."""
         names = requested_pools(gang)
-        key = (queue.name, names, gang.pool, gang.partition, gang.price_rule)
+        is_surplus = bool(gang.surplus_of)
+        key = (queue.name, names, gang.pool, gang.partition, gang.price_rule, is_surplus)
         if key not in self._open:
             usable = self._usable(gang, queue=queue)
             accepted = [pool for pool in usable if accepts(pool, gang=gang, queue=queue)]
@@ -49,6 +50,15 @@ class PoolSelector:
         """Whether queue and gang accept what a pool is paid as and costs."""
         known = self._pools.get(pool)
         return known is not None and accepts(known, gang=gang, queue=queue)
+
+    def are_alike(self, pool: str, other: str) -> bool:
+        """Whether two pools have GPUs of one kind, as far as that is known."""
+        known = [self._pools[name] for name in (pool, other) if name in self._pools]
+        resources, models = (
+            {each.gpu_resource for each in known},
+            {each.gpu_model for each in known},
+        )
+        return all(len(kinds - {""}) < 2 for kinds in (resources, models))
 
     def _usable(self, gang: Gang, *, queue: Queue) -> list[Pool]:
         """The pools that a gang names, or all, in which its queue has quota."""

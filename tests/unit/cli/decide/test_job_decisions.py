@@ -19,7 +19,7 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.model import CapacityType, Pool, Slice
+from drumline.scheduling.model import CapacityType, Pool, Slice, with_surplus
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 HELD = {
@@ -154,3 +154,29 @@ def test_what_a_gang_asks_of_the_topology_is_said() -> None:
     shown = table([row], now=0.0, wide=True)
     assert ", ".join(row.asks) in shown
     assert "ASKS" not in table([row], now=0.0, wide=False)
+
+
+def test_surplus_has_a_row_of_its_own_with_what_it_costs_in_its_pool() -> None:
+    job = with_surplus(gang("waits", nodes=3, gpus=4, sizes=(1, 3)), smallest=1)
+    assert job.surplus is not None
+    decisions = Decisions(
+        placed=(
+            Placed(**named("waits"), assignment=("n0",)),
+            Placed(key=job.key, uid=job.surplus.uid, pool="spot", assignment=("s0", "s1")),
+        )
+    )
+    pools = (
+        Pool(name="h100", price=2_500_000),
+        Pool(name="spot", capacity=CapacityType.SPOT, price=900_000),
+    )
+    site = replace(cluster(node("n0")), pools=pools)
+    base, surplus = job_decisions(decisions, snapshot=site, pending=[job])
+    assert (base.uid, base.surplus, base.pool, base.cost_per_hour) == (
+        job.uid,
+        False,
+        "h100",
+        "10.00",
+    )
+    assert (surplus.uid, surplus.surplus, surplus.pods, surplus.gpus) == (job.uid, True, 2, 8)
+    assert (surplus.pool, surplus.capacity, surplus.cost_per_hour) == ("spot", "Spot", "7.20")
+    assert "training/waits (surplus)" in table([base, surplus], now=0.0, wide=False)

@@ -180,3 +180,32 @@ def test_what_was_held_of_a_pool_with_parts_is_in_gpus() -> None:
     day = pool.fields()["days"][0]
     assert day["gpuSeconds"] == GPUS * LOOK_SECONDS
     assert day["lostGpuSeconds"] == GPUS * Policy().restart_seconds
+
+
+def test_a_reclaim_of_surplus_costs_the_restart_of_the_whole_job() -> None:
+    pool = SpotPool()
+    other = pool_view("stays")
+    pool.state.on_pool(None, other)
+    places = {
+        "gpuPool": "stays",
+        "nodes": ["other-0", "node-2", "node-3"],
+        "surplus": {"gpuPool": "h100", "indices": [1, 2]},
+    }
+    pool.state.on_job(
+        None,
+        job_view(
+            "mixed",
+            uid="mixed",
+            nodes=3,
+            minNodes=1,
+            gpusPerNode=4,
+            checkpoint={"claimName": "saves"},
+            trainer={"globalBatchSize": 24},
+            status={**assignment("a"), "assignment": places},
+        ),
+    )
+    pool.look()
+    pool.announce(3)
+    pool.look()
+    (day,) = pool.fields()["days"]
+    assert day["lostGpuSeconds"] == 12 * 60

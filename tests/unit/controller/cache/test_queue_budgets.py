@@ -243,6 +243,25 @@ def test_what_is_had_costs_what_its_pool_costs_then() -> None:
     assert cost(leader, NOON + 99_999) == 4 * 2.5 + 6 * 5 + 2 * 5
 
 
+def test_what_a_job_holds_in_two_pools_costs_what_each_does() -> None:
+    leader = Leader(a_queue(budget=IN_MONEY))
+    leader.prices["spot"] = 900_000
+    places = {
+        "gpuPool": "h100",
+        "nodes": ["a", "b", "c"],
+        "surplus": {"gpuPool": "spot", "indices": [1, 2]},
+    }
+    account = {"until": timestamp(NOON), "starting": 0}
+    job = job_view(
+        uid="llama",
+        nodes=3,
+        status={**assignment("a"), "assignment": places, "gpuSeconds": account},
+    )
+    leader.look(NOON, job)
+    assert leader.look(NOON + 3600, job) == {0: 6 * 3600}
+    assert cost(leader, NOON + 3600) == 2 * 2.5 + 4 * 0.9
+
+
 def test_what_has_no_price_costs_nothing_whatever_others_of_its_queue_cost() -> None:
     pools = [{"gpuPool": name, "nominalGpus": 64} for name in ("h100", "dear")]
     leader = Leader(a_queue(budget=IN_MONEY, quotas=pools))

@@ -36,9 +36,10 @@ def held(**status: Any) -> Job:
 
 def seen(job: Job, *pods: PodFacts) -> Admitted:
     gang = gang_of(job, priority=0)
-    return admitted_of(
+    (admitted,) = admitted_of(
         job, gang=gang, positions=positions_of(job), pods=pods, progress=None, now=NOW
     )
+    return admitted
 
 
 def member(index: int, generation: int = 1) -> PodFacts:

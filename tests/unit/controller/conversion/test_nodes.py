@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from drumline.api.capacity import PoolCapacity
-from drumline.api.gpupool import GpuPoolSpec
+from drumline.api.gpupool import GpuPoolSpec, HardwareSpec
 from drumline.controller.conversion.nodes import (
     GpuUnits,
     capped,
@@ -77,7 +77,9 @@ def test_a_node_with_all_that_keeps_pods_off_it() -> None:
         ready=True,
         distrusted=True,
     )
-    assert pool_of("h100", spec) == Pool(name="h100", levels=("block", "rack"))
+    assert pool_of("h100", spec) == Pool(
+        name="h100", levels=("block", "rack"), gpu_resource="nvidia.com/gpu"
+    )
 
 
 def test_a_node_that_an_autoscaler_is_about_to_remove_is_taken_after_its_equals() -> None:
@@ -131,8 +133,15 @@ def test_a_node_of_an_autoscaler_is_set_up_once_its_gpus_are_allocatable() -> No
 
 def test_what_a_pool_costs_is_counted_in_millionths() -> None:
     capacity = PoolCapacity(type="Spot", price_per_gpu_hour="0.9")
-    spec = GpuPoolSpec(node_selector={"a": "b"}, capacity=capacity)
-    assert pool_of("spot", spec) == Pool(name="spot", capacity=CapacityType.SPOT, price=900_000)
+    hardware = HardwareSpec(gpu="H100-SXM")
+    spec = GpuPoolSpec(node_selector={"a": "b"}, capacity=capacity, hardware=hardware)
+    assert pool_of("spot", spec) == Pool(
+        name="spot",
+        capacity=CapacityType.SPOT,
+        price=900_000,
+        gpu_resource="nvidia.com/gpu",
+        gpu_model="H100-SXM",
+    )
 
 
 def test_what_a_node_announces() -> None:

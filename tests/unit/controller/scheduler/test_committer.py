@@ -318,3 +318,23 @@ async def test_the_gang_of_a_template_that_has_just_ended_is_not_queued_again(si
     written = await evict(site, running(admitted(a_job(name="ended", **TEMPLATE))))
     assert (written["phase"], written["reason"]) == ("Running", "Preempted")
     assert written["assignment"]["nodes"] == ["a", "b"]
+
+
+async def test_a_job_starts_with_its_surplus_in_a_single_write(site: Site) -> None:
+    job = a_job(
+        name="mixed",
+        nodes=3,
+        minNodes=2,
+        spot="Surplus",
+        trainer={"globalBatchSize": 12},
+        checkpoint={"claimName": "shared"},
+    )
+    base = Placed(key=job.key, uid=job.uid, pool="h100", assignment=("node-a", "node-b"))
+    surplus = Placed(key=job.key, uid=f"{job.uid}/surplus", pool="spot", assignment=("node-s",))
+    decisions = Decisions(placed=(base, surplus))
+    assert await site.committer.carry_out(decisions, jobs={job.uid: job}, now=NOW)
+    written = site.written["mixed"]
+    assert (written["generation"], written["ready"]) == (1, "0/3")
+    assert written["assignment"]["gpuPool"] == "h100"
+    assert written["assignment"]["nodes"] == ["a", "b", "s"]
+    assert written["assignment"]["surplus"] == {"gpuPool": "spot", "indices": [2]}
