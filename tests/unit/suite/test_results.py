@@ -92,6 +92,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
         "lightning",
         "peft",
         "records",
+        "torchao",
         "torchtitan",
         "trl",
     )
