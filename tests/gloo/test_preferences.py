@@ -1,4 +1,4 @@
-"""Adapters learn which answer is preferred, in every kind of data parallelism alike."""
+"""A model learns which answer is preferred, in every kind of data parallelism alike."""
 
 from __future__ import annotations
 
@@ -62,24 +62,33 @@ def train(
     return list(read_losses(folder / "metrics.jsonl").values())
 
 
+@pytest.mark.parametrize("lora", [{"rank": 4}, None], ids=["adapters", "all learns"])
 def test_the_preferred_answer_gains_and_a_resume_leaves_no_trace(
-    gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path
+    gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path, lora: dict[str, Any] | None
 ) -> None:
-    losses = train(gangs, folders, tmp_path / "whole")
-    assert losses[0] == pytest.approx(math.log(2), abs=1e-6)  # the adapters add nothing yet
+    losses = train(gangs, folders, tmp_path / "whole", lora=lora)
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-6)  # nothing is learned yet
     assert losses[-1] < 0.5 * losses[0]
-    train(gangs, folders, tmp_path / "parts", steps=STEPS // 2)
-    train(gangs, folders, tmp_path / "parts")
+    train(gangs, folders, tmp_path / "parts", lora=lora, steps=STEPS // 2)
+    train(gangs, folders, tmp_path / "parts", lora=lora)
     last = f"step-{STEPS:08d}"
     whole, parts = (whole_tensors(tmp_path / name / last) for name in ("whole", "parts"))
     assert same_bits(whole, parts)
 
 
-@pytest.mark.parametrize("kind", ["ddp", "zero2", "fsdp"])
+@pytest.mark.parametrize(
+    ("kind", "lora"),
+    [("ddp", {"rank": 4}), ("zero2", {"rank": 4}), ("fsdp", {"rank": 4}), ("fsdp", None)],
+    ids=["ddp", "zero2", "fsdp", "fsdp, all learns"],
+)
 def test_every_kind_of_data_parallelism_learns_the_same(
-    gangs: GangStarter, folders: tuple[Path, Path], tmp_path: Path, kind: str
+    gangs: GangStarter,
+    folders: tuple[Path, Path],
+    tmp_path: Path,
+    kind: str,
+    lora: dict[str, Any] | None,
 ) -> None:
-    short = {"steps": 3}
+    short: dict[str, Any] = {"steps": 3, "lora": lora}
     alone = train(gangs, folders, tmp_path / "alone", **short, micro_batch_size=1)
     asked = {"parallelism": {"data_parallel": kind}, "memory": {"recompute": "full"}}
     shared = train(gangs, folders, tmp_path / kind, ranks=2, **merge(short, asked))

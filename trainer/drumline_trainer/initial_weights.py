@@ -1,7 +1,8 @@
 """What a run's weights begin as, where no checkpoint or snapshot holds them.
 
 At random by seed and name (`models.initialize`), or from a folder as Hugging Face lays it out, or
-frozen beneath adapters that add nothing yet (`adapters.base`).
+frozen beneath adapters that add nothing yet, or frozen in the reference of preferences
+(`adapters.base`).
 """
 
 from __future__ import annotations
@@ -32,18 +33,18 @@ def initialize_weights(
         progress: called between two weights.
 
     Raises:
-        ConfigError: the folder of weights is not of this model, or the adapters that were restored
-            belong on another base.
+        ConfigError: the folder of weights is not of this model, or what was restored belongs to
+            another base.
     """
     fresh = start.tier is RestoreTier.INITIAL
-    if config.lora is None and config.model_from is None:
+    if not config.has_base and config.model_from is None:
         if fresh:
             slices = each_with(progress, parallel_model.slices)
             initialize_slices(slices, config=config.model, seed=config.seed)
         return
     initialize_frozen_and_adapters(
         parallel_model.slices,
-        parallel_model.weights.frozen,
+        parallel_model.frozen,
         parallel_model.stages,
         config=config,
         restored=None if fresh else start.trainer,

@@ -80,7 +80,7 @@ def train(
     updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
     evaluation = updater.evaluation(held_out, shard=shard)
     kept = optimizer.slices()
-    reporter.assembled(layout, stages=parallel_model.stages, state=[part.tensor for part in kept])
+    reporter.assembled(layout, stages=parallel_model.modules, state=[part.tensor for part in kept])
     reporter.enter(Phase.RESTORING)
     start = updater.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)

@@ -1,8 +1,8 @@
-"""Where a run's weights begin: those that learn, and those beneath adapters.
+"""Where a run's weights begin: those that learn, and those that do not.
 
 At random by seed and name, or from a folder as Hugging Face lays it out. Checkpoints hold what
 learns and no frozen weight, so these are filled at every start, and a checkpoint names its base:
-adapters mean nothing on another one.
+adapters mean nothing on another one, and preferences compare with one reference to the end.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ def initialize_frozen_and_adapters(
     progress: Callable[[], None] = lambda: None,
 ) -> None:
     """Fill what is not restored; see `initial_weights.initialize_weights`."""
-    if restored is not None and config.lora is not None:
+    if restored is not None and config.has_base:
         check_base(restored, config=config)
     empty: Sequence[TensorSlice] = [] if restored is not None else slices
     _begin_adapters([part for part in empty if is_adapter(part)], config=config)
     rest = [part for part in empty if not is_adapter(part)]
-    if rest or config.lora is not None:
+    if rest or config.has_base:
         initialize_base([*rest, *frozen], stages, config=config, progress=progress)
 
 
@@ -133,28 +133,33 @@ def is_adapter(part: TensorSlice) -> bool:
 
 @functools.cache
 def base_description(config: TrainerConfig) -> dict[str, Any]:
-    """What adapters were trained on, as JSON values; equal for equal bases."""
-    assert config.lora is not None  # noqa: S101 - no adapters, no base
+    """What adapters were trained on, or preferences beside, as JSON values; equal for equal bases.
+
+    For a configuration that `has_base`.
+    """
     weights = f"seed {config.seed}"
     if config.model_from is not None:
         weights = f"content {weights_digest(Path(config.model_from))}"
-    return {
-        "weights": weights,
-        "model": model_digest(config.model),
+    base = {"weights": weights, "model": model_digest(config.model)}
+    if config.lora is None:
+        return base
+    return base | {
         "bits": "4, doubly" if config.lora.double_quantization else config.lora.base_bits,
         "alpha": config.lora.alpha,
     }
 
 
 def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
-    """Raise ConfigError unless adapters that were saved belong on the configured base."""
+    """Raise ConfigError unless what was saved belongs to the configured base."""
     there, here = saved.get("base"), base_description(config)
+    unknown = "lora: the checkpoint does not say which base its adapters belong on"
+    another = "lora: the checkpoint's adapters belong on another base"
+    if config.lora is None:
+        unknown = "dpo: the checkpoint does not say which reference its run was compared with"
+        another = "dpo: the checkpoint's run was compared with another reference"
     if not isinstance(there, dict):
-        raise ConfigError("lora: the checkpoint does not say which base its adapters belong on")
+        raise ConfigError(unknown)
     there = cast("dict[str, Any]", there)
     for name, value in here.items():
         if there.get(name) != value:
-            raise ConfigError(
-                f"lora: the checkpoint's adapters belong on another base; {name}:"
-                f" {there.get(name)} there and {value} here"
-            )
+            raise ConfigError(f"{another}; {name}: {there.get(name)} there and {value} here")

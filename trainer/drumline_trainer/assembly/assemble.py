@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from drumline_trainer.adapters.lora import adapt
 from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
+from drumline_trainer.assembly.preferences import FrozenCopy, Preferences
 from drumline_trainer.assembly.stage_plan import StagePlan
 from drumline_trainer.config import (
     Compile,
@@ -80,12 +81,29 @@ def assemble(
         weights=weights,
         slices=weights.slices,
         loss=MeanLoss(_summed_loss(config, world)),
-        beta=None if config.dpo is None else config.dpo.beta,
+        preferences=_preferences(config, world),
         siblings=max(1, len(world.siblings)),
     )
     if world.layout.pipeline == 1:
         return parallel_model
     return _pipelined(parallel_model, config, world, clock=None if plan is None else plan.clock)
+
+
+def _preferences(config: TrainerConfig, world: World) -> Preferences | None:
+    if config.dpo is None:
+        return None
+    reference = _frozen_copy(config, world) if config.has_frozen_copy else None
+    return Preferences(beta=config.dpo.beta, reference=reference)
+
+
+def _frozen_copy(config: TrainerConfig, world: World) -> FrozenCopy:
+    """The model once more; what only a backward pass needs is left out."""
+    config = replace(config, memory=MemoryConfig())
+    model = _cut_by_all_axes(_stages(config, world, None), config, world)
+    (module,) = model.stages
+    module.requires_grad_(requires_grad=False).eval()
+    weights = data_parallel(model, world=world, precision=config.precision, backwards=1)
+    return FrozenCopy(module=module, weights=weights)
 
 
 def _stages(config: TrainerConfig, world: World, plan: StagePlan | None) -> Sequence[nn.Module]:

@@ -9,10 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from drumline_trainer.adapters.lora import without_adapters
+from drumline_trainer.assembly.preferences import Preferences
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.mixture import set_loss_scale
-from drumline_trainer.models.preferences import answer_log_probabilities, preference_losses_sum
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.parallelism.pipeline_parallel.tied import TiedGroup, sum_tied_gradients
 from drumline_trainer.sharding.slices import TensorSlice
@@ -68,10 +67,22 @@ class ParallelModel:
     pipeline: PipelineSchedule | None = None
     tied: TiedGroup | None = None
     """The two ranks that hold a tied embedding at the ends of a pipeline."""
-    beta: float | None = None
-    """Of preferences; None: every target is learned."""
+    preferences: Preferences | None = None
+    """None: every target is learned."""
     siblings: int = 1
     """Models like this that share the global batch but not the update (`workers`)."""
+
+    @property
+    def frozen(self) -> tuple[TensorSlice, ...]:
+        """Weights that no update changes and no checkpoint holds: a base's, or a reference's."""
+        copy = None if self.preferences is None else self.preferences.reference
+        return (*self.weights.frozen, *(() if copy is None else copy.weights.frozen))
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """All that this rank holds of models."""
+        copy = None if self.preferences is None else self.preferences.reference
+        return (*self.stages, *(() if copy is None else (copy.module,)))
 
     def begin_step(self, *, targets: int, scale: float = 1.0) -> None:
         """Begin a step whose global batch has so many targets; drops the last step's gradients.
@@ -90,15 +101,11 @@ class ParallelModel:
     ) -> Tensor:
         """Of a model that is whole: a micro-batch's part of the mean over the global batch."""
         (model,) = self.stages
-        if self.beta is None:
+        if self.preferences is None:
             return self.loss(model(inputs, *documents), targets)
         (separate,) = documents
-        model.eval()
-        with torch.no_grad(), without_adapters(model):
-            reference = answer_log_probabilities(model(inputs, separate), targets, separate)
-        model.train()
-        answers = answer_log_probabilities(model(inputs, separate), targets, separate)
-        return preference_losses_sum(answers, reference, beta=self.beta) / self.loss.divisor
+        losses = self.preferences.losses_sum(model, inputs, targets, separate)
+        return losses / self.loss.divisor
 
     @torch.no_grad()
     def held_out_loss(

@@ -9,10 +9,14 @@ from drumline_trainer.config.errors import require_positive
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DpoConfig:
-    """Direct preference optimization (Rafailov et al. 2023) of adapters, from pairs of answers."""
+    """Direct preference optimization (Rafailov et al. 2023), from pairs of answers.
+
+    The model is compared with what the run begins as: with lora the model without its adapters,
+    else a frozen copy.
+    """
 
     beta: float = 0.1
-    """How much leaving the model without adapters costs: the more, the nearer the run stays."""
+    """How much leaving the reference costs: the more, the nearer the run stays."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""

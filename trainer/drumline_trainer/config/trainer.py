@@ -75,7 +75,7 @@ class TrainerConfig:
     lora: LoraConfig | None = None
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
     dpo: DpoConfig | None = None
-    """With lora: learn which of two answers is preferred. None: learn what the samples say."""
+    """Learn which of two answers is preferred. None: learn what the samples say."""
     model_from: str | None = None
     """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
     evaluation: EvaluationConfig | None = None
@@ -127,6 +127,16 @@ class TrainerConfig:
             raise ConfigError("model_from: must not be empty; leave it out, or null")
 
     @property
+    def has_base(self) -> bool:
+        """Whether frozen weights are there, that every start fills: a base's or a reference's."""
+        return self.lora is not None or self.dpo is not None
+
+    @property
+    def has_frozen_copy(self) -> bool:
+        """Whether a second model is the reference of preferences."""
+        return self.dpo is not None and self.lora is None
+
+    @property
     def meets_every_steps(self) -> int:
         """All ranks synchronize after so many steps; only then checkpoints are saved."""
         if self.parallelism.local_sgd is not None:
@@ -134,11 +144,11 @@ class TrainerConfig:
         return self.log_every_steps if self.parallelism.asynchronous else 1
 
     def _check_preferences(self) -> None:
-        """What the reference, the model without its adapters, or the loss of pairs lacks."""
-        if self.lora is None or self.lora.adapters_from is not None:
+        """What the reference, the model as the run begins, or the loss of pairs lacks."""
+        if self.lora is not None and self.lora.adapters_from is not None:
             raise ConfigError(
-                "dpo: the model without adapters is what it is compared with; set lora, without"
-                " adapters_from (export that model whole and name it in model_from)"
+                "dpo: the model without adapters is what it is compared with; leave out"
+                " lora.adapters_from (export that model whole and name it in model_from)"
             )
         lacking = {
             "evaluation": self.evaluation is not None,

@@ -134,6 +134,7 @@ def outline(goal: Goal, outer: Outer) -> TrainingSetup:
         optimizer=config.optimizer.kind,
         averages=config.optimizer.average_decay > 0,
         lora=config.lora,
+        frozen_copy=config.has_frozen_copy,
         software=goal.software,
     )
 
@@ -152,10 +153,12 @@ def of_kind(setup: TrainingSetup, choice: Choice) -> TrainingSetup:
 
 
 def least_state(setup: TrainingSetup, *, ranks: int) -> float:
-    """Bytes of weights and moments, shared out over all ranks."""
+    """Bytes of weights, moments and a frozen copy, shared out over all ranks."""
     host = setup.memory
     on_device = host.offload_parameters == "none" and host.offload_optimizer == "none"
-    return 8.0 * weights(setup.model) / ranks if on_device and setup.lora is None else 0.0
+    copy = setup.width * weights(setup.model) / ranks if setup.frozen_copy else 0.0
+    state = 8.0 * weights(setup.model) / ranks if on_device and setup.lora is None else 0.0
+    return copy + state
 
 
 def _copies(goal: Goal, outer: Outer) -> int:

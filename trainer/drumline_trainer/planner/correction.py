@@ -8,7 +8,7 @@ from drumline_trainer.planner.memory import Bill, Line
 
 _STATE = frozenset(
     {
-        *("parameters", "packed parameters", "adapters", "gradients"),
+        *("parameters", "packed parameters", "adapters", "gradients", "reference"),
         *("optimizer state", "average of weights"),
     }
 )

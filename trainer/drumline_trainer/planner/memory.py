@@ -10,7 +10,7 @@ O(ranks of the pipeline).
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline_trainer.config import (
@@ -169,7 +169,7 @@ def rank_lines(
     """Every line of the rank at this place of the pipeline; `held` are those of activations."""
     dense, experts = rank_parameters(setup, place)
     held = _activations(setup, place) if held is None else held
-    lines = [*_state(setup, dense, experts), *held]
+    lines = [*_state(setup, dense, experts), *_frozen_copy(setup, dense, experts), *held]
     lines.append(
         Line(
             name="communication buffers",
@@ -242,6 +242,17 @@ def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
         Line(name="optimizer state", size=state, note=f"{setup.optimizer}, {shards}"),
         Line(name="average of weights", size=4 * averaged, note=f"fp32, {shards}"),
     ]
+
+
+def _frozen_copy(setup: TrainingSetup, dense: float, experts: float) -> Iterator[Line]:
+    """What is gathered of it is gone before the model gathers its own, which are more."""
+    if not setup.frozen_copy:
+        return
+    ranks = setup.shard_ranks if setup.sharded else 1
+    shared = dense / ranks + experts / max(1, ranks // setup.layout.expert)
+    shards = f"over {ranks} ranks" if ranks > 1 else "on every rank"
+    note = f"frozen, {setup.precision}, {shards}"
+    yield Line(name="reference", size=setup.width * shared, note=note)
 
 
 def _gathered(setup: TrainingSetup, whole: float) -> float:

@@ -131,6 +131,8 @@ class TrainingSetup:
     averages: bool = False
     """An average of the weights is kept beside the optimizer's state."""
     lora: LoraConfig | None = None
+    frozen_copy: bool = False
+    """A copy of the weights that does not learn is beside them: the reference of preferences."""
     software: Software = DRUMLINE
 
     @classmethod
@@ -153,6 +155,7 @@ class TrainingSetup:
             optimizer=config.optimizer.kind,
             averages=config.optimizer.average_decay > 0,
             lora=config.lora,
+            frozen_copy=config.has_frozen_copy,
             software=software,
         )
 

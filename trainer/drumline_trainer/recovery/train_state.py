@@ -35,7 +35,7 @@ def trainer_state(
         "data": dataset.fingerprint(),
         "config": config.to_dict(),
     }
-    if config.lora is not None:
+    if config.has_base:
         from drumline_trainer.adapters.base import base_description  # noqa: PLC0415 - reads foreign files
 
         state["base"] = base_description(config)

@@ -39,7 +39,7 @@ def begun(config: TrainerConfig, restored: dict[str, Any] | None = None) -> Para
     parallel_model = assemble(config, World(layout=layout, rank=0, device=torch.device("cpu")))
     initialize_frozen_and_adapters(
         parallel_model.slices,
-        parallel_model.weights.frozen,
+        parallel_model.frozen,
         parallel_model.stages,
         config=config,
         restored=restored,

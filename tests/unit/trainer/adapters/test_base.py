@@ -82,6 +82,23 @@ def test_adapters_are_refused_on_another_base(folder: Path) -> None:
         check_base({}, config=config)
 
 
+def test_the_reference_of_preferences_begins_where_the_run_began_and_stays_the_same(
+    folder: Path,
+) -> None:
+    config = configured(model_from=str(folder), lora=None, dpo={})
+    base = {"base": base_description(config)}
+    model = begun(config, restored=base)
+    assert model.weights.frozen == ()
+    assert {part.name for part in model.frozen} == {part.name for part in model.slices}
+    first = begun(configured(seed=99, lora=None))
+    for reference, learned in zip(model.frozen, first.slices, strict=True):
+        assert torch.equal(reference.tensor, learned.tensor)
+    with pytest.raises(ConfigError, match="compared with another reference; weights:"):
+        check_base(base, config=configured(lora=None, dpo={}))
+    with pytest.raises(ConfigError, match="does not say which reference"):
+        check_base({}, config=config)
+
+
 def test_a_base_is_the_same_in_another_place(folder: Path, tmp_path: Path) -> None:
     before = base_description(configured(model_from=str(folder)))
     folder.rename(tmp_path / "moved")

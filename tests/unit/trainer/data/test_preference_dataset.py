@@ -151,8 +151,10 @@ def test_pairs_and_dpo_belong_together(model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("raw", "words"),
     [
-        ({"lora": None}, "set lora, without adapters_from"),
-        ({"lora": {"adapters_from": "/there"}, "model_from": "/model"}, "set lora, without"),
+        (
+            {"lora": {"adapters_from": "/there"}, "model_from": "/model"},
+            "leave out lora.adapters_from",
+        ),
         ({"evaluation": {}}, "dpo: not with evaluation"),
         ({"model": {"experts": 4, "balance_weight": 0.01}}, "dpo: not with model.balance_weight"),
         ({"dpo": {"beta": 0.0}}, "dpo.beta: must be greater than 0"),

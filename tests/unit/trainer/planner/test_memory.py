@@ -15,6 +15,7 @@ from drumline_trainer.config import (
     Offload,
     Precision,
     Recompute,
+    TrainerConfig,
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.planner.memory import memory_bill
@@ -174,6 +175,20 @@ def test_every_offload_and_adapters_cost_less() -> None:
         assert memory_total(cheaper) < full
     adapters = [memory_total(replace(alone, lora=LoraConfig(base_bits=bits))) for bits in (16, 4)]
     assert full > adapters[0] > adapters[1]
+
+
+def test_the_reference_of_preferences_is_shared_out_as_the_model_by_fsdp_alone() -> None:
+    whole = 2 * weights(MODEL_PRESETS["llama-8b"])
+    for kind, ranks in ((DataParallel.FSDP, 4), (DataParallel.ZERO2, 1), (DataParallel.DDP, 1)):
+        layout = Layout(data_parallel=kind, shard=4)
+        alone = setup(model=MODEL_PRESETS["llama-8b"], layout=layout)
+        beside = replace(alone, frozen_copy=True)
+        assert line(beside, "reference") == pytest.approx(whole / ranks, rel=1e-3)
+        more = memory_total(beside) - memory_total(alone)
+        assert more == pytest.approx(line(beside, "reference"))
+    preferring = TrainerConfig.from_dict({"dpo": {}})
+    for config, copied in ((preferring, True), (replace(preferring, lora=LoraConfig()), False)):
+        assert TrainingSetup.of(config, Layout()).frozen_copy is copied
 
 
 def test_packed_weights_are_on_every_rank_and_only_projections_are_packed() -> None:

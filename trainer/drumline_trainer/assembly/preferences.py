@@ -1,0 +1,60 @@
+"""How a run learns from preferences: its loss, and the reference that it is compared with.
+
+The reference is the model as the run begins. Beneath adapters it is there already: the model
+without them. Where all weights learn it is a second model whose weights are frozen, in the type
+that is computed with, shared out as the first one's by fsdp; no checkpoint holds it.
+
+Shapes: B batch, S sequence, P pairs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from drumline_trainer.adapters.lora import without_adapters
+from drumline_trainer.models.documents import Documents
+from drumline_trainer.models.preferences import answer_log_probabilities, preference_losses_sum
+from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FrozenCopy:
+    """A second model, whole, of which nothing learns."""
+
+    module: nn.Module
+    weights: DataParallelModel
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preferences:
+    """What a micro-batch of pairs costs."""
+
+    beta: float
+    reference: FrozenCopy | None
+    """None: the model without its adapters."""
+
+    def losses_sum(
+        self, model: nn.Module, inputs_BS: Tensor, targets_BS: Tensor, separate: Documents
+    ) -> Tensor:
+        """Of the pairs of a micro-batch, each of whose answers is a document."""
+        with torch.no_grad():
+            reference_P2 = self._reference_answers(model, inputs_BS, targets_BS, separate)
+        answers_P2 = answer_log_probabilities(model(inputs_BS, separate), targets_BS, separate)
+        return preference_losses_sum(answers_P2, reference_P2, beta=self.beta)
+
+    def _reference_answers(
+        self, model: nn.Module, inputs_BS: Tensor, targets_BS: Tensor, separate: Documents
+    ) -> Tensor:
+        """Without dropout; afterwards nothing that was gathered is left."""
+        if self.reference is not None:
+            logits_BSV = self.reference.module(inputs_BS, separate)
+            self.reference.weights.refresh_copies()
+            return answer_log_probabilities(logits_BSV, targets_BS, separate)
+        model.eval()
+        with without_adapters(model):
+            logits_BSV = model(inputs_BS, separate)
+        model.train()
+        return answer_log_probabilities(logits_BSV, targets_BS, separate)
