@@ -45,7 +45,7 @@ class DataConfig:
     source: str = "python-stdlib"
     """`python-stdlib` (this interpreter's own sources), an absolute folder (text, token shards,
     records as lines of JSON, or labelled images: what lies in it decides), a file of records, a
-    tar of images, or `s3://bucket/prefix` (token shards)."""
+    tar of images or of records, or `s3://bucket/prefix` (token shards)."""
     pattern: str = "**/*.py"
     """Files of a folder of text or of records that are read, sorted by path."""
     mixture: str | None = None

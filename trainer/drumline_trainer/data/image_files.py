@@ -16,7 +16,6 @@ import tarfile
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Final
 
@@ -25,9 +24,9 @@ import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data.corpus import Corpus, corpus_of_files
+from drumline_trainer.data.tar_samples import TAR_SUFFIX, TarSample, tar_samples
 
 IMAGE_SUFFIXES: Final = (".jpg", ".jpeg", ".png", ".webp")
-_TAR: Final = ".tar"
 _LABEL: Final = ".cls"
 _MOST_LABEL_BYTES: Final = 20
 _MOST_IMAGE_BYTES: Final = 256 << 20
@@ -63,12 +62,12 @@ class ImageFiles:
 
 def holds_image_files(source: Path) -> bool:
     """Whether this is a tar, a folder of tars, or one of folders of images."""
-    if source.suffix == _TAR:
+    if source.suffix == TAR_SUFFIX:
         return source.is_file()
     if not source.is_dir():
         return False
     entries = sorted(source.iterdir())
-    if any(path.suffix == _TAR for path in entries):
+    if any(path.suffix == TAR_SUFFIX for path in entries):
         return True
     return any(path.is_dir() and next(_images_below(path), None) is not None for path in entries)
 
@@ -79,9 +78,9 @@ def list_image_files(source: Path) -> ImageFiles:
     Raises:
         ConfigError: a tar is damaged, a sample has no image or no class, or there is no image.
     """
-    if source.suffix == _TAR:
+    if source.suffix == TAR_SUFFIX:
         return _of_tars(source.parent, [source])
-    tars = sorted(path for path in source.iterdir() if path.suffix == _TAR)
+    tars = sorted(path for path in source.iterdir() if path.suffix == TAR_SUFFIX)
     return _of_tars(source, tars) if tars else _of_folders(source)
 
 
@@ -126,10 +125,10 @@ def _of_tars(folder: Path, tars: Sequence[Path]) -> ImageFiles:
     corpus = corpus_of_files(folder, tars)
     begins = dict(zip(corpus.paths, (0, *corpus.ends), strict=False))
     samples = [
-        sample
+        _located(sample, begin=begins[path.name])
         for path in tars
         if path.name in begins
-        for sample in _samples(path, begin=begins[path.name])
+        for sample in tar_samples(path)
     ]
     if not samples:
         raise ConfigError(f"data.source: {folder} holds no image in its tars")
@@ -141,59 +140,26 @@ def _of_tars(folder: Path, tars: Sequence[Path]) -> ImageFiles:
     )
 
 
-def _samples(path: Path, *, begin: int) -> Iterator[_Sample]:
-    """Of one tar, whose first byte is at `begin`. Raises ConfigError."""
-    try:
-        with tarfile.open(path, "r:") as tar:
-            files = (member for member in tar if member.isreg() and not _is_hidden(member.name))
-            for key, members in groupby(files, key=lambda member: _key(member.name)):
-                yield _sample(tar, key, list(members), path=path, begin=begin)
-    except (tarfile.TarError, OSError, EOFError) as error:
-        raise ConfigError(
-            f"data.source: {path}: not a whole tar without compression: {error}"
-        ) from error
-
-
-def _is_hidden(name: str) -> bool:
-    """As what macOS writes beside every file, `._0001.jpg`."""
-    return PurePosixPath(name).name.startswith(".")
-
-
-def _key(name: str) -> str:
-    """The path without what follows the first dot of its last part."""
-    path = PurePosixPath(name)
-    return str(path.with_name(path.name.partition(".")[0]))
-
-
-def _sample(
-    tar: tarfile.TarFile,
-    key: str,
-    members: Sequence[tarfile.TarInfo],
-    *,
-    path: Path,
-    begin: int,
-) -> _Sample:
-    endings = {PurePosixPath(member.name).suffix.lower(): member for member in members}
+def _located(sample: TarSample, *, begin: int) -> _Sample:
+    """Of a tar whose first byte is at `begin`. Raises ConfigError."""
+    endings = {PurePosixPath(member.name).suffix.lower(): member for member in sample.members}
     image = next((endings[suffix] for suffix in IMAGE_SUFFIXES if suffix in endings), None)
     label = endings.get(_LABEL)
     if image is None or label is None:
         kind = "an image" if image is None else f"its class ({_LABEL})"
-        raise ConfigError(f"data.source: {path}: sample {key} lacks {kind}")
+        raise ConfigError(f"data.source: {sample.path}: sample {sample.key} lacks {kind}")
     if not 0 < image.size <= _MOST_IMAGE_BYTES:
         raise ConfigError(
-            f"data.source: {path}: {image.name} has {image.size} bytes; an image has 1 to"
+            f"data.source: {sample.path}: {image.name} has {image.size} bytes; an image has 1 to"
             f" {_MOST_IMAGE_BYTES}"
         )
-    return _Sample(
-        start=begin + image.offset_data, size=image.size, label=_label(tar, label, path=path)
-    )
+    return _Sample(start=begin + image.offset_data, size=image.size, label=_label(sample, label))
 
 
-def _label(tar: tarfile.TarFile, member: tarfile.TarInfo, *, path: Path) -> int:
-    content = tar.extractfile(member)
-    text = b"" if content is None else content.read(_MOST_LABEL_BYTES)
+def _label(sample: TarSample, member: tarfile.TarInfo) -> int:
+    text = sample.content(member, most=_MOST_LABEL_BYTES)
     if not text.strip().isdigit():
         raise ConfigError(
-            f"data.source: {path}: {member.name} must be a whole number, not {text!r}"
+            f"data.source: {sample.path}: {member.name} must be a whole number, not {text!r}"
         )
     return int(text)

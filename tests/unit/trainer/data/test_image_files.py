@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-import tarfile
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +18,7 @@ from drumline_trainer.config.model import Family
 from drumline_trainer.data.corpus import CorpusChangedError
 from drumline_trainer.data.encoded_image_dataset import EncodedImageDataset, UnreadableImageError
 from drumline_trainer.data.sources import open_dataset
+from tests.unit.trainer.data.tars import write_tar
 
 MODEL = ModelConfig(family=Family.VIT, image_size=8, patch_size=4, channels=3, classes=3)
 
@@ -31,14 +30,6 @@ def encoded(shade: int, *, size: tuple[int, int] = (12, 10), kind: str = "PNG") 
     room = io.BytesIO()
     Image.fromarray(pixels).save(room, kind)
     return room.getvalue()
-
-
-def tar(path: Path, members: Iterable[tuple[str, bytes]]) -> None:
-    with tarfile.open(path, "w") as file:
-        for name, content in members:
-            entry = tarfile.TarInfo(name)
-            entry.size = len(content)
-            file.addfile(entry, io.BytesIO(content))
 
 
 @pytest.fixture
@@ -63,7 +54,7 @@ def tars(tmp_path: Path) -> DataConfig:
         for label, shade in part:
             pair = [(f"{shade:04}.png", encoded(shade)), (f"{shade:04}.cls", b"%d\n" % label)]
             members += pair if shade != 101 else [*reversed(pair), ("0101.json", b"{}")]
-        tar(tmp_path / "shards" / f"train-{number}.tar", members)
+        write_tar(tmp_path / "shards" / f"train-{number}.tar", members)
     return DataConfig(source=str(tmp_path / "shards"))
 
 
@@ -166,7 +157,7 @@ def test_other_pixels_and_other_classes_are_another_fingerprint(
     path = Path(folders.source) / "cow" / "50.png"
     path.rename(path.parents[1] / "ant" / "50.png")
     (path.parent / "51.png").write_bytes(encoded(51))
-    tar(Path(tars.source) / "train-1.tar", [("1.png", encoded(50)), ("1.cls", b"1")])
+    write_tar(Path(tars.source) / "train-1.tar", [("1.png", encoded(50)), ("1.cls", b"1")])
     assert images(folders).fingerprint() != before[0]
     assert images(tars).fingerprint() != before[1]
 
@@ -218,20 +209,20 @@ def test_a_class_without_images_is_refused(folders: DataConfig) -> None:
 def test_a_tar_of_other_things_is_refused(
     tmp_path: Path, members: list[tuple[str, bytes]], sentence: str
 ) -> None:
-    tar(tmp_path / "one.tar", members)
+    write_tar(tmp_path / "one.tar", members)
     assert sentence in refused(DataConfig(source=str(tmp_path / "one.tar")))
 
 
 def test_what_macos_writes_beside_files_is_left_alone(tmp_path: Path) -> None:
     members = [("a/._7.png", b"Mac OS X"), ("a/7.png", encoded(7)), ("a/7.cls", b"1")]
-    tar(tmp_path / "one.tar", members)
+    write_tar(tmp_path / "one.tar", members)
     dataset = images(DataConfig(source=str(tmp_path / "one.tar")))
     assert dataset.batch(range(1)).targets.tolist() == [1]
 
 
 def test_a_tar_that_is_cut_short_or_compressed_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "cut.tar"
-    tar(path, [("7.cls", b"1"), ("7.png", encoded(7) + bytes(4096))])
+    write_tar(path, [("7.cls", b"1"), ("7.png", encoded(7) + bytes(4096))])
     path.write_bytes(path.read_bytes()[:2048])
     assert "not a whole tar without compression: unexpected end of data" in refused(
         DataConfig(source=str(path))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from tests.unit.trainer.data.records.conversations import (
     write_chat_model,
     write_lines,
 )
+from tests.unit.trainer.data.tars import write_tar
 
 
 @pytest.fixture
@@ -100,6 +103,42 @@ def test_what_is_learned_of_each_kind_of_record(tmp_path: Path, model: Path, kin
     assert learned(opened(source, model, packing=Packing.PADDED), model) == expected
 
 
+def test_samples_of_a_tar_are_records(tmp_path: Path, model: Path) -> None:
+    records = [conversation(number) for number in range(8)]
+    lines = write_lines(tmp_path / "lines" / "a.jsonl", records)
+    for number in range(2):
+        members = [
+            (f"{key:04}.{kind}", json.dumps(record).encode())
+            for key, record in list(enumerate(records))[number::2]
+            for kind in ("json", "png")
+        ]
+        write_tar(tmp_path / "tars" / f"{number}.tar", members)
+    from_tars = opened(tmp_path / "tars", model, pattern="*.tar")
+    assert learned(from_tars, model) == learned(opened(lines, model), model)
+
+
+def test_a_text_of_a_tar_has_its_fields_beside_it(tmp_path: Path, model: Path) -> None:
+    members = [("1.txt", b"A text."), ("2.json", b'{"url": "x"}'), ("2.txt", b"Another.")]
+    source = write_tar(tmp_path / "a.tar", members)
+    texts = opened(source, model, packing=Packing.PADDED)
+    assert learned(texts, model) == [" text.<|end|>", "other.<|end|>"]
+
+
+@pytest.mark.parametrize(
+    ("members", "words"),
+    [
+        ([("1.txt", b"x"), ("2.png", b"")], r"sample 2 of .*a\.tar has neither .json nor .txt"),
+        ([("1.json", b'{"text": ""}'), ("1.txt", b"")], "has a text twice: in .txt, and in .json"),
+        ([("1.json", b"[]")], r"sample 1 of .* is no JSON object"),
+        ([("1.txt", b"abc\xff")], "is not UTF-8 at byte 515"),
+    ],
+)
+def test_a_sample_that_is_no_record_is_named(
+    tmp_path: Path, model: Path, members: list[tuple[str, bytes]], words: str
+) -> None:
+    assert re.search(words, refused(write_tar(tmp_path / "a.tar", members), model))
+
+
 def test_texts_are_learned_whole_and_end_as_the_models_texts_do(
     tmp_path: Path, model: Path
 ) -> None:
@@ -168,8 +207,9 @@ def test_what_cannot_be_read_says_why(
     assert "no tokenizer.json is known" in refused(source, None)
     assert "cuts conversations anywhere" in refused(source, model, packing=Packing.STREAM)
     (source.parent / "b.txt").write_text("text")
-    assert "has records (.jsonl, .ndjson, .parquet, .arrow) and other files (b.txt)" in refused(
-        source.parent, model, pattern="*"
+    assert (
+        "has records (.jsonl, .ndjson, .parquet, .arrow, .tar) and other files (b.txt)"
+        in refused(source.parent, model, pattern="*")
     )
     bare = write_chat_model(tmp_path / "bare", template=None)
     assert "has no chat template, as base models have none" in refused(source, bare)

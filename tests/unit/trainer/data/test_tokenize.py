@@ -22,6 +22,7 @@ from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.text import open_shards
 from drumline_trainer.data.tokenize import TokenizeOptions, main, tokenize
 from tests.unit.trainer.data.shard_examples import END, order, text_of
+from tests.unit.trainer.data.tars import write_tar
 
 
 def silent(_: str) -> None: ...
@@ -64,11 +65,16 @@ def refused(asked: TokenizeOptions) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("tar", [False, True])
 @pytest.mark.parametrize("after", [0, 3, 12, 25, 39])
 def test_interrupted_and_begun_again_it_makes_the_same_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int, *, tar: bool
 ) -> None:
     asked = order(tmp_path)
+    if tar:
+        samples = [(f"{n}.txt", text_of(n).encode()) for n in range(40)]
+        source = write_tar(tmp_path / "tars" / "a.tar", samples).parent
+        asked = replace(asked, source=source, pattern="*.tar")
     tokenize(asked, print_line=silent)
     again = replace(asked, output=tmp_path / "again")
     monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
@@ -106,19 +112,22 @@ def test_another_order_s_output_is_refused(tmp_path: Path) -> None:
         tokenize(replace(asked, shard_tokens=50), print_line=silent)
 
 
-def test_lines_of_jsonl_are_documents_and_their_places_resume(tmp_path: Path) -> None:
+def test_lines_of_jsonl_and_samples_of_tars_are_documents(tmp_path: Path) -> None:
     asked = order(tmp_path)
     tokenize(asked, print_line=silent)
+    (tmp_path / "records").mkdir()
     lines = "".join(json.dumps({"text": text_of(n)}) + "\n\n" for n in range(40))
-    (tmp_path / "lines").mkdir()
-    (tmp_path / "lines" / "a.jsonl").write_text(lines)
-    other = replace(
-        asked, source=tmp_path / "lines", pattern="*.jsonl", output=tmp_path / "from-lines"
-    )
-    tokenize(other, print_line=silent)
-    for name, content in contents(asked.output).items():
-        if name.startswith("shard-"):
-            assert (other.output / name).read_bytes() == content
+    (tmp_path / "records" / "a.jsonl").write_text(lines)
+    samples = [(f"{n}.txt", text_of(n).encode()) for n in range(40)]
+    write_tar(tmp_path / "records" / "a.tar", samples)
+    for kind in ("jsonl", "tar"):
+        other = replace(
+            asked, source=tmp_path / "records", pattern=f"*.{kind}", output=tmp_path / kind
+        )
+        tokenize(other, print_line=silent)
+        for name, content in contents(asked.output).items():
+            if name.startswith("shard-"):
+                assert (other.output / name).read_bytes() == content
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,14 @@
-"""Files of records: lines of JSON, Parquet, and the Arrow files of Hugging Face's datasets."""
+"""Files of records: lines of JSON, Parquet, the Arrow files of Hugging Face's datasets, and tars.
+
+In a tar as WebDataset makes them a sample is a record: 0007.json is its fields, 0007.txt its field
+`text`; one of the two, or both. Other members are left alone.
+"""
 
 from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,9 +16,12 @@ from typing import Any, Final, cast
 
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data.records.kinds import Record
+from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
 
 LINES_SUFFIXES: Final = (".jsonl", ".ndjson")
-RECORD_SUFFIXES: Final = (*LINES_SUFFIXES, ".parquet", ".arrow")
+RECORD_SUFFIXES: Final = (*LINES_SUFFIXES, ".parquet", ".arrow", TAR_SUFFIX)
+_FIELDS, _TEXT = ".json", ".txt"
+_MOST_MEMBER_BYTES: Final = 64 << 20
 _BATCH_ROWS: Final = 1024
 
 
@@ -26,7 +33,7 @@ class StoredRecord:
     place: str
     """For messages: where in which file."""
     after: int
-    """Bytes of the file up to its end; of Parquet and Arrow, rows."""
+    """Bytes of the file before the next; of Parquet and Arrow, rows."""
 
 
 def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
@@ -37,6 +44,8 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     """
     if path.suffix in LINES_SUFFIXES:
         return _lines(path, offset=offset)
+    if path.suffix == TAR_SUFFIX:
+        return _samples(path, offset=offset)
     return _rows(path, offset=offset)
 
 
@@ -67,18 +76,46 @@ def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         for line in file:
             at, offset = offset, offset + len(line)
             if line.strip():
-                record = _object(decoded(line, path, at=at), path=path, at=at)
-                yield StoredRecord(record, f"the line of {path} at byte {at}", offset)
+                place = f"the line of {path} at byte {at}"
+                yield StoredRecord(_object(decoded(line, path, at=at), place), place, offset)
 
 
-def _object(line: str, *, path: Path, at: int) -> Record:
+def _object(text: str, place: str) -> Record:
     try:
-        record: Any = json.loads(line)
+        record: Any = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"source: the line of {path} at byte {at} is no JSON: {error}") from error
+        raise ConfigError(f"source: {place} is no JSON: {error}") from error
     if not isinstance(record, dict):
-        raise ConfigError(f"source: the line of {path} at byte {at} is no JSON object")
+        raise ConfigError(f"source: {place} is no JSON object")
     return cast("Record", record)
+
+
+def _samples(path: Path, *, offset: int) -> Iterator[StoredRecord]:
+    for sample in tar_samples(path, offset=offset):
+        place = f"sample {sample.key} of {path}"
+        texts: dict[str, str] = {}
+        for member in sample.members:
+            if ending(member) not in (_FIELDS, _TEXT):
+                continue
+            if member.size > _MOST_MEMBER_BYTES:
+                raise ConfigError(
+                    f"source: {place}: {member.name} has {member.size} bytes; a record has"
+                    f" {_MOST_MEMBER_BYTES} at most"
+                )
+            content = sample.content(member, most=_MOST_MEMBER_BYTES)
+            texts[ending(member)] = decoded(content, path, at=member.offset_data)
+        yield StoredRecord(_of_members(texts, place), place, sample.after)
+
+
+def _of_members(texts: Mapping[str, str], place: str) -> Record:
+    if not texts:
+        raise ConfigError(f"source: {place} has neither {_FIELDS} nor {_TEXT}")
+    record: Record = _object(texts[_FIELDS], place) if _FIELDS in texts else {}
+    if _TEXT not in texts:
+        return record
+    if "text" in record:
+        raise ConfigError(f"source: {place} has a text twice: in {_TEXT}, and in {_FIELDS}")
+    return {**record, "text": texts[_TEXT]}
 
 
 def _rows(path: Path, *, offset: int) -> Iterator[StoredRecord]:

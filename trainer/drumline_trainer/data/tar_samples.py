@@ -1,0 +1,86 @@
+"""The samples of a tar as WebDataset makes them: members in a row that share a key.
+
+The key is the name up to the first dot of its last part; what follows is the ending. So 0007.json
+and 0007.txt are one sample. A tar without compression can be read from any sample on.
+"""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, groupby, pairwise
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from drumline_trainer.config import ConfigError
+
+TAR_SUFFIX: Final = ".tar"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TarSample:
+    """Members of an open tar; their content can be read until the next sample is asked for."""
+
+    tar: tarfile.TarFile
+    path: Path
+    key: str
+    members: tuple[tarfile.TarInfo, ...]
+    after: int
+    """Bytes of the tar before the next sample."""
+
+    def content(self, member: tarfile.TarInfo, *, most: int) -> bytes:
+        """At most so many bytes of it. Raises ConfigError where the tar is cut off."""
+        with _named_errors(self.path):
+            file = self.tar.extractfile(member)
+            return b"" if file is None else file.read(most)
+
+
+def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
+    """The samples from a position on that `TarSample.after` gave; 0 for all.
+
+    Raises:
+        ConfigError: it is compressed, damaged, or cut off.
+    """
+    size = path.stat().st_size
+    if offset >= size:
+        return
+    with _named_errors(path), path.open("rb") as file:
+        file.seek(offset)
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            members = (member for member in tar if member.isreg() and not _is_hidden(member.name))
+            groups = ((key, tuple(group)) for key, group in groupby(members, key=_key))
+            for (key, own), (_, following) in pairwise(chain(groups, [("", ())])):
+                after = following[0].offset if following else size
+                yield TarSample(tar=tar, path=path, key=key, members=own, after=after)
+            # a header that is damaged ends the members as the end of the tar does
+            file.seek(tar.offset)
+            if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+                raise tarfile.ReadError(f"no header of a member at byte {tar.offset}")
+
+
+def ending(member: tarfile.TarInfo) -> str:
+    """What follows the key: `.txt`, or `.en.txt`."""
+    _, dot, rest = PurePosixPath(member.name).name.partition(".")
+    return f"{dot}{rest}".lower()
+
+
+def _key(member: tarfile.TarInfo) -> str:
+    path = PurePosixPath(member.name)
+    return str(path.with_name(path.name.partition(".")[0]))
+
+
+def _is_hidden(name: str) -> bool:
+    """As what macOS writes beside every file, `._0001.jpg`."""
+    return PurePosixPath(name).name.startswith(".")
+
+
+@contextmanager
+def _named_errors(path: Path) -> Generator[None]:
+    try:
+        yield
+    except (tarfile.TarError, OSError, EOFError) as error:
+        raise ConfigError(
+            f"data.source: {path}: not a whole tar without compression: {error}"
+        ) from error
