@@ -142,9 +142,10 @@ class CheckpointSpec(ApiModel):
     """Instead of a claim: a bucket, with or without a prefix, as s3://BUCKET/PREFIX or
     gs://BUCKET/PREFIX. Never changes."""
     secret_name: Name | None = None
-    """Secret of the job's namespace with the credentials for the bucket: its keys become
-    environment variables of the trainer, such as AWS_ACCESS_KEY_ID. Absent: what the pods'
-    ServiceAccount, their node or the chart's trainerPod.env gives."""
+    """Secret of the job's namespace with the credentials for the bucket. Read are its keys
+    AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION,
+    AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 and GOOGLE_SERVICE_ACCOUNT_KEY, and no other. Absent: what
+    the pods' ServiceAccount, their node or the chart's trainerPod.env gives."""
     path: RelativePath = ""
     """Folder inside the claim, relative, or prefix below the bucket's. Default: one of this job
     alone; name one to continue another job's checkpoints. Never changes."""

@@ -13,6 +13,7 @@ import pytest
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
+from drumline.api.variables import RESERVED_ENV
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle.manifests.compute_domains import compute_domain
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
@@ -21,6 +22,7 @@ from drumline.lifecycle.model.hardware import PoolGpus, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import has_channel
 from drumline_trainer.config import TrainerConfig
+from drumline_trainer.contract import BUCKET_VARIABLES
 from tests.builders import a_job, admitted, with_status
 
 UID = "11111111-2222-3333-4444-555555555555"
@@ -381,9 +383,33 @@ def test_a_job_with_a_bucket_mounts_no_claim_and_gets_its_credentials() -> None:
     trainer = container(admitted(a_job(checkpoint={**spec, "secretName": "keys"})))
     place = {"name": "DRUMLINE_CHECKPOINT_FOLDER", "value": "s3://saves/team-a/runs/a"}
     assert place in trainer["env"]
-    assert trainer["envFrom"] == [{"secretRef": {"name": "keys"}}]
+    key = {"name": "keys", "key": "AWS_SECRET_ACCESS_KEY", "optional": True}
+    secret = {"name": "AWS_SECRET_ACCESS_KEY", "valueFrom": {"secretKeyRef": key}}
+    assert secret in trainer["env"]
     assert "checkpoints" not in {mount["name"] for mount in trainer["volumeMounts"]}
-    assert "envFrom" not in container(admitted(a_job(checkpoint=spec)))
+    assert secret not in container(admitted(a_job(checkpoint=spec)))["env"]
+
+
+def test_of_a_secret_only_a_buckets_credentials_become_variables() -> None:
+    """A key that nobody named could be NVIDIA_VISIBLE_DEVICES: all GPUs of the node."""
+    checkpoint = {"bucket": "s3://saves", "secretName": "keys"}
+    trainer = container(admitted(a_job(checkpoint=checkpoint)))
+    assert "envFrom" not in trainer
+    named = [each["valueFrom"]["secretKeyRef"] for each in trainer["env"] if _of_secret(each)]
+    assert [ref["key"] for ref in named] == list(BUCKET_VARIABLES)
+    assert not {ref["key"] for ref in named} & set(RESERVED_ENV)
+
+
+def test_what_the_installation_sets_is_set_once() -> None:
+    region = {"name": "AWS_REGION", "value": "eu-central-1"}
+    settings = dataclasses.replace(SETTINGS, trainer_pod={"env": [region]})
+    job = admitted(a_job(checkpoint={"bucket": "s3://saves", "secretName": "keys"}))
+    env = container(job, settings=settings)["env"]
+    assert [each for each in env if each["name"] == "AWS_REGION"] == [region]
+
+
+def _of_secret(variable: Json) -> bool:
+    return "secretKeyRef" in variable.get("valueFrom", {})
 
 
 def test_the_pools_own_gpu_resource_is_asked_for() -> None:

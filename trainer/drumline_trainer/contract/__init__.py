@@ -12,6 +12,7 @@ bound its size before parsing it, check every type, and raise `ContractError`.
 from drumline_trainer.contract.buckets import (
     BUCKET_FORMS,
     BUCKET_PATTERN,
+    BUCKET_VARIABLES,
     checked_bucket,
     checkpoint_place,
 )
@@ -112,6 +113,7 @@ __all__ = [
     "AGENT_PORT",
     "BUCKET_FORMS",
     "BUCKET_PATTERN",
+    "BUCKET_VARIABLES",
     "BUNDLE_FOLDER",
     "BUNDLE_SOURCE",
     "BUNDLE_TARGET",

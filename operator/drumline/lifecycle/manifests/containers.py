@@ -42,7 +42,7 @@ from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.roles import RolePod, role_pod
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.contract import Env
+from drumline_trainer.contract import BUCKET_VARIABLES, Env
 
 Json = dict[str, Any]
 
@@ -146,9 +146,9 @@ def _trainer_containers(
             *agent_environment(job, member),
             {"name": Env.CONFIG, "value": text},
             {"name": Env.CHECKPOINT_FOLDER, "value": folder or ""},
+            *_credentials(checkpoint, above=extra.get("env", [])),
             *extra.get("env", []),
         ],
-        **_credentials(checkpoint),
         **agent_endpoint(),
         "resources": resources,
         "securityContext": container_security(read_only_root=True),
@@ -161,11 +161,24 @@ def _trainer_containers(
     }
 
 
-def _credentials(checkpoint: CheckpointSpec | None) -> Json:
-    """A bucket's, as variables; none of them stands above one of `env`."""
+def _credentials(checkpoint: CheckpointSpec | None, *, above: Sequence[Json]) -> list[Json]:
+    """A bucket's, each named: of all keys of a Secret one could be NVIDIA_VISIBLE_DEVICES.
+
+    Those of `above`, which the installation sets, are not among them.
+    """
     if checkpoint is None or checkpoint.secret_name is None:
-        return {}
-    return {"envFrom": [{"secretRef": {"name": checkpoint.secret_name}}]}
+        return []
+    known = {variable["name"] for variable in above}
+    return [
+        {
+            "name": name,
+            "valueFrom": {
+                "secretKeyRef": {"name": checkpoint.secret_name, "key": name, "optional": True}
+            },
+        }
+        for name in BUCKET_VARIABLES
+        if name not in known
+    ]
 
 
 def _template_containers(
