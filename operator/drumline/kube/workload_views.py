@@ -55,7 +55,8 @@ class WorkloadView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         is_child: Whether another workload controls it, and starts it.
         suspended: Whether it is to have no pods.
         over: Whether it has ended, or is being deleted.
-        start_time: Of a Job: when it was last resumed (RFC 3339); empty: it is suspended.
+        start_time: Of a Job: when it was last resumed (RFC 3339); empty: it is suspended,
+            or that is no time.
         shapes: Its pods.
     """
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -222,9 +223,18 @@ def view_of(
         is_child=any(each.controller and each.kind in makers for each in owners),
         suspended=suspended,
         over=ended or bool(metadata.deletion_timestamp),
-        start_time=start_time or "",
+        start_time=_time(start_time),
         shapes=shapes,
     )
+
+
+def _time(text: str | None) -> str:
+    """A time; '' for what is none: of a foreign status nobody has checked it."""
+    try:
+        datetime.fromisoformat(text or "").timestamp()
+    except (ValueError, OverflowError):
+        return ""
+    return text or ""
 
 
 def _ours(texts: dict[str, str] | None) -> dict[str, str]:

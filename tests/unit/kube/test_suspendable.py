@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.resumed import resumed, suspended_again
+from drumline.controller.conversion.workloads import PlacesFound
 from drumline.kube.codec import Undecodable
 from drumline.kube.suspendable import suspendable
 from drumline.kube.workload_kinds import OTHER_KINDS, parts_of
@@ -168,3 +170,41 @@ def test_each_kind_can_be_let_go_and_taken_back(kind: str) -> None:
     assert view(kind, back).suspended
     assert back["metadata"]["annotations"] == {}
     assert suspended_again(body, resource=resource) is None
+
+
+@pytest.mark.parametrize("kind", ["PyTorchJob", "MPIJob"])
+@pytest.mark.parametrize("policy", [{}, {"runPolicy": None}])
+def test_what_lost_its_switch_can_be_taken_back(kind: str, policy: Json) -> None:
+    """Its owner took all of runPolicy away once it was let go."""
+    resource = OTHER_KINDS[kind].resource
+    let_go = resumed(body_of(kind), resource=resource, places={}, pools={})
+    assert let_go is not None
+    del let_go["spec"]["runPolicy"]
+    let_go["spec"] |= policy
+    back = suspended_again(let_go, resource=resource)
+    assert back is not None
+    assert view(kind, back).suspended
+
+
+@EVERY_KIND
+def test_a_template_may_say_null_where_labels_are_written(kind: str) -> None:
+    body = body_of(kind)
+    body["metadata"]["annotations"] = None
+    row = OTHER_KINDS[kind]
+    for part in parts_of(row, body):
+        part.template["metadata"] = None
+        part.template["spec"]["nodeSelector"] = None
+    pools = {"h100": GpuPoolSpec.model_validate({"nodeSelector": {"gpu": "h100"}})}
+    places = {part.name: PlacesFound(pool="h100", nodes={}) for part in parts_of(row, body)}
+    let_go = resumed(body, resource=row.resource, places=places, pools=pools)
+    assert let_go is not None
+    for part in parts_of(row, let_go):
+        assert part.template["metadata"]["labels"]["drumline.dev/workload"] == "w"
+        assert part.template["spec"]["nodeSelector"] == {"gpu": "h100"}
+
+
+@pytest.mark.parametrize("text", ["0000-01-01T00:00:00Z", "soon", "", "0001-01-01T00:00:00"])
+def test_a_start_that_is_no_time_is_none(text: str) -> None:
+    """Whoever writes the status of a foreign object could stop every cycle with it."""
+    body = body_of("PyTorchJob") | {"status": {"startTime": text}}
+    assert view("PyTorchJob", body).start_time == ""

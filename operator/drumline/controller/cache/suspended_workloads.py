@@ -99,10 +99,13 @@ class SuspendedWorkloads:
         ]
 
     def resumed_with(self, pod_uid: str) -> ForeignWorkload | None:
-        """The one that a pod runs for. O(workloads)."""
+        """The one that a pod runs for. O(workloads).
+
+        A pod that only says so is evicted by itself: its author could have others suspended.
+        """
         for workload in self.resumed():
             pod = self._pods.get(workload.uid, {}).get(pod_uid)
-            if pod is not None and _may_control(workload, pod):
+            if pod is not None and any(_is_of(workload, each, pod) for each in workload.shapes):
                 return workload
         return None
 
@@ -131,11 +134,12 @@ class SuspendedWorkloads:
 
     def ends_at(self, pod: PodView) -> float | None:
         """When the Job of a pod is ended at the latest; None: it has no limit, or is none here."""
-        view = self._views.get(pod.labels.get(LABEL_WORKLOAD, ""))
+        uid = pod.labels.get(LABEL_WORKLOAD, "")
+        view = self._views.get(uid)
         if view is None or not view.start_time:
             return None
-        part = pod.labels.get(LABEL_WORKLOAD_PART, "")
-        limits = (each.deadline_seconds for each in view.shapes if each.name == part)
+        workload = self._workloads[uid]
+        limits = (each.deadline_seconds for each in workload.shapes if _is_of(workload, each, pod))
         limit = next(limits, None)
         return None if limit is None else parse_timestamp(view.start_time) + limit
 
@@ -167,16 +171,22 @@ class SuspendedWorkloads:
                 yield workload, places_in(text)
 
     def _pods_of(self, workload: ForeignWorkload, shape: Shape) -> list[PodView]:
-        devices = devices_of(shape.requests)
-        return [
-            pod
-            for pod in self._pods.get(workload.uid, {}).values()
-            if pod.labels.get(LABEL_WORKLOAD_PART, "") == shape.name
-            and pod.namespace == workload.regarding.namespace
-            and pod.labels.get(LABEL_QUEUE) == workload.queue
-            and _may_control(workload, pod)
-            and all(pod.requests.get(name, 0) >= amount for name, amount in devices.items())
-        ]
+        pods = self._pods.get(workload.uid, {}).values()
+        return [pod for pod in pods if _is_of(workload, shape, pod)]
+
+
+def _is_of(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
+    """Whether a pod with the label of a workload is of its shape; a label is anybody's to write."""
+    return (
+        pod.labels.get(LABEL_WORKLOAD_PART, "") == shape.name
+        and pod.namespace == workload.regarding.namespace
+        and pod.labels.get(LABEL_QUEUE) == workload.queue
+        and _may_control(workload, pod)
+        and all(
+            pod.requests.get(name, 0) >= amount
+            for name, amount in devices_of(shape.requests).items()
+        )
+    )
 
 
 def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:

@@ -23,10 +23,12 @@ def suspended_again(body: Json, *, resource: Resource) -> Json | None:
         resource: its kind.
     """
     kind, made = KINDS[resource], copy.deepcopy(body)
-    switch: Json | None = at(made, kind.suspend[:-1])
     annotations: Json = made["metadata"].get("annotations") or {}
-    if switch is None or switch.get(kind.suspend[-1]) or ANNOTATION_ADMITTED not in annotations:
+    if at(made, kind.suspend) or ANNOTATION_ADMITTED not in annotations:
         return None
+    switch = made
+    for field in kind.suspend[:-1]:
+        switch = _map_at(switch, field)  # its owner may have taken the whole of it away
     switch[kind.suspend[-1]] = True
     del annotations[ANNOTATION_ADMITTED]
     return made
@@ -55,17 +57,23 @@ def resumed(
     if not switch.get(kind.suspend[-1]):
         return None
     switch[kind.suspend[-1]] = False
-    annotations = made["metadata"].setdefault("annotations", {})
+    annotations = _map_at(made["metadata"], "annotations")
     annotations[ANNOTATION_ADMITTED] = places_text(places)
     if resource == JOBS and made.get("status", {}).get("startTime"):
         return made
     for part in parts_of(kind, made):
-        labels = part.template.setdefault("metadata", {}).setdefault("labels", {})
+        labels = _map_at(_map_at(part.template, "metadata"), "labels")
         labels[LABEL_WORKLOAD] = made["metadata"]["uid"]
         if part.name:
             labels[LABEL_WORKLOAD_PART] = part.name
         pool = pools.get(places[part.name].pool) if part.name in places else None
         if pool is not None:
-            selector = part.template["spec"].setdefault("nodeSelector", {})
-            selector.update(pool.node_selector)
+            _map_at(part.template["spec"], "nodeSelector").update(pool.node_selector)
     return made
+
+
+def _map_at(body: Json, field: str) -> Json:
+    """The map in a field, made where there is none, or null: no schema checks most templates."""
+    if body.get(field) is None:
+        body[field] = {}
+    return body[field]

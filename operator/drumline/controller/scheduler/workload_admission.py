@@ -140,8 +140,8 @@ class WorkloadAdmission:
         self._wake_scheduler()
 
     async def _take_back(self, workload: ForeignWorkload, *, why: str) -> None:
-        if await self._suspension.suspend(workload, reason=QUEUE_STOPPED, why=why):
-            await asyncio.sleep(RETRY_SECONDS)
+        await self._suspension.suspend(workload, reason=QUEUE_STOPPED, why=why)
+        await asyncio.sleep(RETRY_SECONDS)  # until the caches show it, it would be asked for again
         self._busy.discard(workload.uid)
         self._wake_scheduler()
 

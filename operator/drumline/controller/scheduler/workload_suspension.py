@@ -20,6 +20,7 @@ from drumline.kube import reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.kube.events import EventRecorder
+from drumline.kube.workload_kinds import KINDS, at
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.workload_suspension")
@@ -43,6 +44,8 @@ class WorkloadSuspension:
     async def suspend(self, workload: ForeignWorkload, *, reason: str, why: str) -> str:
         """Suspend it, if it is one that was let go; returns why it goes on, '' if it does not.
 
+        That it does not means that this was written, or that it is gone or suspended already.
+
         Raises:
             NotLeader: this process may not write any more.
         """
@@ -51,9 +54,12 @@ class WorkloadSuspension:
             stored = await reads.get(
                 self._client, about.resource, name=about.name, namespace=about.namespace
             )
-            body = suspended_again(msgspec.json.decode(stored), resource=about.resource)
-            if body is None or body["metadata"]["uid"] != about.uid:
+            before = msgspec.json.decode(stored)
+            body = suspended_again(before, resource=about.resource)
+            if before["metadata"]["uid"] != about.uid or at(before, KINDS[about.resource].suspend):
                 return ""
+            if body is None:
+                return "the annotation by which it was let go is gone"
             await writes.replace(
                 self._client, about.resource, name=about.name, namespace=about.namespace, body=body
             )

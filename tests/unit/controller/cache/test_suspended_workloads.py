@@ -414,3 +414,32 @@ def test_a_pod_leads_to_the_workload_that_was_let_go(state: ClusterCache) -> Non
     assert leads_to.key == "team/jobs/train"
     assert workloads(state).resumed_with("forged") is None
     assert workloads(state).resumed_with("none") is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"namespace": "other"},
+        {"labels": {"drumline.dev/queue": "another", "drumline.dev/workload": "s"}},
+        {"requests": {"nvidia.com/gpu": 1}},
+    ],
+)
+def test_nobody_s_pod_has_the_workload_of_others_suspended_or_ends_with_it(
+    state: ClusterCache, other: dict[str, Any]
+) -> None:
+    """Any controller may be that of a Job of the JobSet, and anybody may write the label."""
+    body = a_job_set()
+    limit = {"activeDeadlineSeconds": 300}
+    body["spec"]["replicatedJobs"][1]["template"]["spec"] |= limit
+    body["status"] = {"startTime": timestamp(NOW)}
+    mark = '{"workers":{"pool":"h100","nodes":{"node-0":2,"node-1":2}}}'
+    started = structs.replace(admitted(body, mark=mark), start_time=timestamp(NOW))
+    state.on_workload(JOB_SETS, None, started)
+    evil = of_set("evil", "its-own-replica-set")
+    made = structs.replace(evil, **{**other, "labels": {**evil.labels, **other.get("labels", {})}})
+    for each in (of_set("worker", "job-of-set"), made):
+        state.on_pod(None, each)
+    assert workloads(state).resumed_with("worker") is not None
+    assert workloads(state).resumed_with("evil") is None
+    assert workloads(state).ends_at(of_set("worker", "job-of-set")) == NOW + 300
+    assert workloads(state).ends_at(made) is None

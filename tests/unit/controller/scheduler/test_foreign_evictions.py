@@ -193,3 +193,23 @@ async def test_in_a_pool_that_is_not_guarded_no_job_is_suspended(site: Site) -> 
     let_go(site)
     assert not await site.evictions.evict(preemption("a", pool="open"), now=NOW)
     assert site.job["spec"]["suspend"] is False
+
+
+async def test_a_job_without_the_mark_of_the_operator_goes_on_and_is_no_victim(site: Site) -> None:
+    """Nothing was written, so nothing may be nominated for its GPUs."""
+    let_go(site)
+    site.job["metadata"]["annotations"] = {}
+    assert not await site.evictions.evict(preemption("a"), now=NOW)
+    assert list(site.stay) == ["uid-a"]
+
+
+@pytest.mark.parametrize("change", [{"uid": "its-successor"}, {}])
+async def test_a_job_that_is_gone_or_suspended_already_needs_no_write(
+    site: Site, change: dict[str, str]
+) -> None:
+    let_go(site)
+    site.job["metadata"] |= change
+    site.job["spec"]["suspend"] = not change
+    before = json.dumps(site.job)
+    assert await site.evictions.evict(preemption("a"), now=NOW)
+    assert json.dumps(site.job) == before
