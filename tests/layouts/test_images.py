@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from drumline_trainer.config import merge
 from drumline_trainer.data.image_dataset import IMAGES_FILE, LABELS_FILE
 from tests.layouts.cases import STEPS, Case
 from tests.layouts.runs import Runs, failings
@@ -26,11 +27,11 @@ CASES = [
 ]
 
 
-def write_images(folder: Path) -> Path:
+def write_images(folder: Path, *, side: int = SIDE) -> Path:
     """Noise around a brightness that tells the class."""
     random = np.random.default_rng(3)
     labels = random.integers(0, CLASSES, IMAGES)
-    noise = random.integers(0, 60, (IMAGES, SIDE, SIDE, CHANNELS))
+    noise = random.integers(0, 60, (IMAGES, side, side, CHANNELS))
     folder.mkdir()
     np.save(folder / IMAGES_FILE, (noise + 16 * labels[:, None, None, None]).astype(np.uint8))
     np.save(folder / LABELS_FILE, labels)
@@ -60,4 +61,24 @@ def test_a_layout_learns_images_as_one_process_does(
 ) -> None:
     expected = runs.plain(layout, **images)
     assert failings(runs.whole(layout, **images), expected) == []
+    assert expected.losses[STEPS] < expected.losses[1]
+
+
+TOKEN_SIDE = 6
+"""Nine patches and a class token: as many positions as two ranks share out."""
+TOKEN_CASES = [
+    Case(data="fsdp", model="gpt2", tensor=2),
+    Case(data="ddp", model="gpt2", pipeline="1f1b"),
+]
+
+
+@pytest.mark.parametrize("layout", TOKEN_CASES, ids=[each.name for each in TOKEN_CASES])
+def test_a_layout_learns_with_a_class_token(
+    runs: Runs, images: dict[str, Any], tmp_path: Path, layout: Case
+) -> None:
+    model = {"image_size": TOKEN_SIDE, "class_token": True}
+    source = {"source": str(write_images(tmp_path / "images", side=TOKEN_SIDE))}
+    changes = merge(images, {"model": model, "data": source})
+    expected = runs.plain(layout, **changes)
+    assert failings(runs.whole(layout, **changes), expected) == []
     assert expected.losses[STEPS] < expected.losses[1]

@@ -227,7 +227,7 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
     model, length = config.model, config.data.sequence_length
     field = "data.sequence_length"
     if model.family is Family.VIT:
-        field, length = "model.patch_size: the patches,", model.patches
+        field, length = "model.patch_size: positions of an image", model.image_positions
         if layout.context > 1:
             yield Violation(
                 reason=ViolationReason.IMAGES,
@@ -261,8 +261,14 @@ def _sequence(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
         yield Violation(
             reason=ViolationReason.SEQUENCE,
             text=f"{field}: {length} does not divide by {parts}, as context {layout.context} and"
-            f" tensor {layout.tensor} need it",
+            f" tensor {layout.tensor} need it{_without_sharing(layout, model)}",
         )
+
+
+def _without_sharing(layout: Layout, model: ModelConfig) -> str:
+    """What helps where a class token makes the positions odd, as in published models."""
+    helps = model.family is Family.VIT and model.class_token and layout.sequence_parallel
+    return "; or set parallelism.sequence_parallel to false" if helps else ""
 
 
 def _experts(layout: Layout, model: ModelConfig) -> Iterator[Violation]:

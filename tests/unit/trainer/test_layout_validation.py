@@ -66,6 +66,15 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             {"model": {"family": "vit", "kv_heads": 4}, "parallelism": {"context": 2}},
         ),
         (
+            ViolationReason.SEQUENCE,
+            "17 does not divide by 2, as context 1 and tensor 2 need it; or set parallelism.seq",
+            2,
+            {
+                "model": {"family": "vit", "kv_heads": 4, "class_token": True},
+                "parallelism": {"tensor": 2},
+            },
+        ),
+        (
             ViolationReason.WINDOWS,
             "model.sliding_window asks for the nearest only",
             2,

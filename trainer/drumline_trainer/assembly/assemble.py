@@ -223,7 +223,7 @@ def _micro_batch_spec(config: TrainerConfig, world: World) -> MicroBatchSpec:
     length = config.data.sequence_length // layout.context
     inputs, inputs_dtype = (rows, length), torch.int64
     if model.family is Family.VIT:
-        length = model.patches
+        length = model.image_positions
         inputs = (rows, model.channels, model.image_size, model.image_size)
         inputs_dtype = torch.uint8
     sharing = layout.tensor if layout.sequence_parallel else 1

@@ -11,7 +11,8 @@ from drumline_trainer.config.routing import Routing
 FREE_TO_CHOOSE: Final = ("dropout", "balance_weight")
 """What a run may do otherwise with the same weights."""
 _OF_MIXTURES: Final = ("experts_per_token", "expert_ffn_size", "dense_layers")
-_OF_IMAGES: Final = ("image_size", "patch_size", "channels", "classes")
+_OF_IMAGES: Final = ("image_size", "patch_size", "channels", "classes", "class_token")
+_OF_TEXT: Final = ("vocab_size", "tied_embeddings")
 _OF_ROTARY: Final = ("rope_theta", "rope_scaling")
 
 
@@ -28,6 +29,8 @@ def canonical(model: ModelConfig) -> ModelConfig:
         without_effect |= {*_OF_MIXTURES}
     if model.family is not Family.VIT:
         without_effect |= {*_OF_IMAGES}
+    else:
+        without_effect |= {*_OF_TEXT}
     if model.family is not Family.LLAMA:
         without_effect |= {*_OF_ROTARY}
     if model.query_divisor == model.features_per_head:

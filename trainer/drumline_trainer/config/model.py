@@ -142,6 +142,9 @@ class ModelConfig:
     """With vit: values of a pixel."""
     classes: Width = 10
     """With vit: the kinds of images there are."""
+    class_token: bool = False
+    """With vit: the class is read from a learned position in front of the patches, as in the paper.
+    False: from the mean of the patches."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -254,8 +257,13 @@ class ModelConfig:
 
     @property
     def patches(self) -> int:
-        """Positions of an image."""
+        """Of an image."""
         return (self.image_size // self.patch_size) ** 2
+
+    @property
+    def image_positions(self) -> int:
+        """Positions of an image: its patches, and the class token."""
+        return self.patches + self.class_token
 
 
 def _check_heads(model: ModelConfig) -> None:

@@ -198,9 +198,9 @@ class TrainerConfig:
 
     @property
     def tokens_per_sample(self) -> int:
-        """Positions of a sequence; of an image its patches."""
+        """Positions of a sequence; of an image its patches and its class token."""
         if self.model.family is Family.VIT:
-            return self.model.patches
+            return self.model.image_positions
         return self.data.sequence_length
 
     def to_dict(self) -> dict[str, Any]:

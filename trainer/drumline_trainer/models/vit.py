@@ -1,16 +1,19 @@
-"""A vision transformer (Dosovitskiy et al. 2021) that averages over the patches to name a class.
+"""A vision transformer (Dosovitskiy et al. 2021): an encoder of patches that names a class.
 
-There is no class token: the mean is as good (Beyer et al. 2022), and the number of positions stays
-one that divides. Integer inputs are pixels of 0 to 255; floating ones are the hidden states of an
+It averages over the patches, which is as good as the paper's class token (Beyer et al. 2022), and
+the number of positions stays one that divides; with `class_token` it is the paper's, as published
+models are. Integer inputs are pixels of 0 to 255; floating ones are the hidden states of an
 earlier pipeline stage. A stage lacks parts as in `models.decoder`.
 
-Shapes: B batch, C channels, I side of an image, P side of a patch, S patches, D hidden, K classes.
+Shapes: B batch, C channels, I side of an image, P side of a patch, S positions, D hidden, K
+classes.
 """
 
 from __future__ import annotations
 
 from typing import cast
 
+import torch
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
@@ -19,13 +22,19 @@ from drumline_trainer.models.replaceable import LayerLoop, Positions
 
 
 class PatchEmbedding(nn.Module):
-    """A linear map of each patch's pixels: the paper's convolution whose stride is its width."""
+    """A linear map of each patch's pixels: the paper's convolution whose stride is its width.
+
+    Behind the class token, where there is one.
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.patch_size = config.patch_size
         pixels = config.channels * config.patch_size**2
         self.projection = nn.Linear(pixels, config.hidden_size)
+        self.class_token = (
+            nn.Parameter(torch.empty(config.hidden_size)) if config.class_token else None
+        )
 
     def forward(self, images_BCII: Tensor) -> Tensor:
         """Shape B S D, rows of patches from top to bottom."""
@@ -34,7 +43,10 @@ class PatchEmbedding(nn.Module):
         columns = cast("Tensor", x_BCII.unflatten(3, rows_and_columns))
         patches = cast("Tensor", columns.unflatten(2, rows_and_columns))
         patches_BSCPP = patches.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
-        return self.projection(patches_BSCPP.flatten(2))
+        x_BSD = self.projection(patches_BSCPP.flatten(2))
+        if self.class_token is None:
+            return x_BSD
+        return torch.cat((self.class_token.expand(len(x_BSD), 1, -1), x_BSD), dim=1)
 
 
 class ViT(nn.Module):
@@ -44,7 +56,9 @@ class ViT(nn.Module):
         super().__init__()
         self.config = config
         self.embedding: nn.Module | None = PatchEmbedding(config)
-        self.position_embedding: nn.Module | None = nn.Embedding(config.patches, config.hidden_size)
+        self.position_embedding: nn.Module | None = nn.Embedding(
+            config.image_positions, config.hidden_size
+        )
         self.positions: nn.Module = Positions()
         self.layers = nn.ModuleDict(
             {
@@ -62,10 +76,11 @@ class ViT(nn.Module):
         x_BSD = self.layer_loop(self.layers.values(), x_BSD)
         if self.norm is None or self.output is None:
             return x_BSD
-        return self.output(self.norm(x_BSD).mean(dim=1))
+        x_BSD = self.norm(x_BSD)
+        return self.output(x_BSD[:, 0] if self.config.class_token else x_BSD.mean(dim=1))
 
     def embedded(self, images_BCII: Tensor) -> Tensor:
-        """The first hidden states: a vector for each patch and one for its position."""
+        """The first hidden states: a vector for each patch or token and one for its position."""
         if self.embedding is None or self.position_embedding is None:
             raise TypeError("a stage without embedding is fed hidden states, not images")
         x_BSD = self.embedding(images_BCII)

@@ -271,7 +271,8 @@ def parameters(model: ModelConfig) -> Parameters:
     gpt = model.family is not Family.LLAMA
     words = model.vocab_size * hidden
     if model.family is Family.VIT:
-        embedding = hidden * (model.channels * model.patch_size**2 + 1 + model.patches)
+        pixels = model.channels * model.patch_size**2
+        embedding = hidden * (pixels + 1 + model.class_token + model.image_positions)
         head = (hidden + 1) * model.classes
         tied = 0
     else:

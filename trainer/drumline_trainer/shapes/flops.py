@@ -10,7 +10,8 @@ that a token takes part in: the output head counts, tied or not, and looking up 
 not; of a mixture the router, the chosen and the shared experts count. L layers, A = heads · size of
 a head (with latent attention the mean of a key's and a value's), S sequence length; in layers with
 a window of W positions S becomes 2 · W - W² / S. A token of a vision transformer is a patch; its
-embedding is a product, and its classifier, one product per image, is left out.
+embedding is a product, and its classifier, one product per image, is left out. A class token counts
+as one more patch.
 
 MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
 run; a device without a known peak has no MFU.
@@ -115,7 +116,7 @@ def weights(model: ModelConfig) -> int:
             layers
             + patches
             + 2 * hidden
-            + hidden * (1 + model.patches)
+            + hidden * (1 + model.class_token + model.image_positions)
             + (hidden + 1) * model.classes
         )
     words = model.vocab_size * hidden

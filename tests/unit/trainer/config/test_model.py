@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ from drumline_trainer.config import MODEL_PRESETS, ConfigError, ModelConfig
 from drumline_trainer.config.decoding import decode
 from drumline_trainer.config.rope import RopeScaling
 from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.shapes.flops import weights
 
 LONGROPE: dict[str, Any] = {
     "kind": "longrope",
@@ -103,6 +104,13 @@ def test_a_shape_is_the_same_after_its_way_through_json() -> None:
 
 VIT_CLASS_TOKEN = 2 * 768
 """The published ViT has a class token and a position for it; ours averages over the patches."""
+
+
+def test_a_vit_with_a_class_token_is_the_published_one() -> None:
+    published = replace(MODEL_PRESETS["vit-b16"], class_token=True)
+    model = build_on_meta(published)
+    assert sum(p.numel() for p in model.parameters()) == weights(published) == 86_567_656
+    assert (published.patches, published.image_positions) == (196, 197)
 
 
 @pytest.mark.parametrize(

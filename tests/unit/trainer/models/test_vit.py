@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -89,7 +90,10 @@ def plain(model: ViT, images: Tensor) -> Tensor:
     patches = F.conv2d(
         images.float() / 127.5 - 1, kernel, of["embedding.projection.bias"], stride=4
     )
-    x_BSD = patches.flatten(2).transpose(1, 2) + of["position_embedding.weight"]
+    x_BSD = patches.flatten(2).transpose(1, 2)
+    if model.config.class_token:
+        x_BSD = torch.cat([of["embedding.class_token"].expand(len(x_BSD), 1, 16), x_BSD], dim=1)
+    x_BSD = x_BSD + of["position_embedding.weight"]
     for number in range(model.config.layers):
         at = f"layers.{number}"
         attention = model.layers[str(number)].attention
@@ -106,11 +110,14 @@ def plain(model: ViT, images: Tensor) -> Tensor:
         x_BSD = x_BSD + mixed_SBD.transpose(0, 1)
         y_BSD = F.gelu(linear(norm(x_BSD, f"{at}.feed_forward_norm"), f"{at}.feed_forward.up"))
         x_BSD = x_BSD + linear(y_BSD, f"{at}.feed_forward.down")
-    return linear(norm(x_BSD, "norm").mean(1), "output")
+    x_BSD = norm(x_BSD, "norm")
+    return linear(x_BSD[:, 0] if model.config.class_token else x_BSD.mean(1), "output")
 
 
-def test_logits_and_gradients_are_those_of_plain_torch() -> None:
-    model, targets = built(replace(CONFIG, layers=2)), torch.tensor([1, 4])
+@pytest.mark.parametrize("class_token", [False, True])
+def test_logits_and_gradients_are_those_of_plain_torch(class_token: bool) -> None:
+    config = replace(CONFIG, layers=2, class_token=class_token)
+    model, targets = built(config), torch.tensor([1, 4])
     weights = list(model.parameters())
     ours, theirs = model(IMAGES), plain(model, IMAGES)
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

@@ -12,6 +12,7 @@ from drumline_trainer.config import (
     DataParallel,
     LoraConfig,
     MemoryConfig,
+    ModelConfig,
     Offload,
     Precision,
     Recompute,
@@ -35,9 +36,12 @@ def memory_total(of: TrainingSetup) -> float:
     return memory_bill(of, capacity=0).total
 
 
-@pytest.mark.parametrize("preset", MODEL_PRESETS)
-def test_the_parts_of_a_model_are_the_whole(preset: str) -> None:
-    model = MODEL_PRESETS[preset]
+@pytest.mark.parametrize(
+    "model",
+    [*MODEL_PRESETS.values(), replace(MODEL_PRESETS["vit-b16"], class_token=True)],
+    ids=[*MODEL_PRESETS, "vit-b16 with a class token"],
+)
+def test_the_parts_of_a_model_are_the_whole(model: ModelConfig) -> None:
     parts, layer = parameters(model), layer_parameters(model)
     whole = model.layers * (layer.dense + layer.experts) + parts.embedding + parts.head
     assert whole == weights(model)

@@ -89,6 +89,14 @@ def test_a_device_without_a_figure_has_no_peak(device: str, peak: float | None) 
     assert mfu(1.0, flops=1, devices=1, peak=None) is None
 
 
+def test_a_class_token_costs_what_another_patch_would() -> None:
+    toy = MODEL_PRESETS["toy-vit"]
+    config = TrainerConfig(model=replace(toy, class_token=True))
+    assert config.tokens_per_sample == 17
+    flops = flops_per_token(config.model, sequence_length=17)
+    assert flops == flops_per_token(toy, sequence_length=17)
+
+
 def test_a_token_of_an_image_is_a_patch() -> None:
     config = TrainerConfig(model=MODEL_PRESETS["toy-vit"])
     assert config.tokens_per_sample == config.model.patches == 16

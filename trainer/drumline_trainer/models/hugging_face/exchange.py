@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drumline_trainer.config import ModelConfig
+from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.models.hugging_face.files import (
     TensorFiles,
     copy_companions,
@@ -25,9 +25,12 @@ from drumline_trainer.models.hugging_face.files import (
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
 from drumline_trainer.shapes.hugging_face import (
     CONFIG_FILE,
+    IMAGE_PROCESSOR_FILE,
     HuggingFaceError,
     LanguageNames,
+    check_image_processor,
     differences,
+    image_processor,
     kind_of,
     kind_of_file,
     read_config,
@@ -102,10 +105,17 @@ def export_hugging_face(
         goes_on=goes_on,
         print_line=print_line,
     )
-    if like is not None:
-        copy_companions(like, folder)
+    _write_companions(folder, config, like=like)
     write_json(folder / CONFIG_FILE, described)
     (folder / _BEGUN_FILE).unlink()
+
+
+def _write_companions(folder: Path, config: ModelConfig, *, like: Path | None) -> None:
+    """What inference needs beside weights and shape; ours where the model came from nowhere."""
+    if like is not None:
+        copy_companions(like, folder)
+    if config.family is Family.VIT and not (folder / IMAGE_PROCESSOR_FILE).exists():
+        write_json(folder / IMAGE_PROCESSOR_FILE, image_processor(config))
 
 
 def _theirs(entry: Theirs, weights: _LastRead) -> Tensor:
@@ -115,6 +125,8 @@ def _theirs(entry: Theirs, weights: _LastRead) -> Tensor:
         parts = [part[entry.expert] for part in parts]
     whole = torch.stack(parts, dim=2).flatten(1, 2) if entry.interleaved else torch.cat(parts)
     whole = whole.float() - entry.offset if entry.offset else whole
+    if entry.viewed is not None:
+        return whole.reshape(entry.viewed)
     return whole.mT if entry.transposed else whole
 
 
@@ -143,6 +155,8 @@ class _CheckedFolder:
         config = to_ours(raw)
         shapes = our_shapes(config)
         kind = kind_of_file(raw)
+        if config.family is Family.VIT and (folder / IMAGE_PROCESSOR_FILE).exists():
+            check_image_processor(read_json(folder / IMAGE_PROCESSOR_FILE), config)
         with opened(folder) as files:
             stored = files.names
             further = _further(stored, config) if kind.further_layers else set[str]()
@@ -190,7 +204,8 @@ def load_hugging_face(
     """Fill whatever parts of the weights this rank holds from a folder.
 
     Of the files only these parts are read, a part at a time; of tensors in which ours alternate
-    (GPT-OSS's experts) all of the experts that are here. `progress` is called between two tensors.
+    (GPT-OSS's experts) all of the experts that are here, and ViT's patches and positions whole.
+    `progress` is called between two tensors.
 
     Raises:
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
@@ -215,6 +230,11 @@ def load_hugging_face(
 
 def _fill(part: TensorSlice, files: TensorFiles, name: str, entry: Theirs, shapes: Shapes) -> None:
     """From the interval of their tensor that holds it."""
+    if entry.viewed is not None:
+        shape = shapes[part.name]
+        everything = Box(offsets=(0,) * len(shape), shape=shape)
+        part.tensor.copy_(files.read(name).reshape(shape)[part.box.slices_within(everything)])
+        return
     offsets, sizes, room = list(part.box.offsets), list(part.box.shape), part.tensor
     if entry.expert is not None:
         row = entry.expert - offsets.pop(0)
@@ -307,6 +327,8 @@ def _weights(
                     yield entry.ours[0], torch.stack(experts)
                     experts = []
                 continue
+            if entry.viewed is not None:
+                tensor = tensor.reshape(shapes[entry.ours[0]])
             rows = [entry.rows(ours, shapes) for ours in entry.ours]
             yield from zip(entry.ours, tensor.split(rows), strict=True)  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType] - untyped in torch
 

@@ -1,7 +1,8 @@
 """Which of their tensors is made of which of ours.
 
 Most are one to one. GPT-2 keeps query, key and value in one tensor and the matrices of its layers
-transposed; mixtures keep every expert's matrices apart, where ours are one tensor for all.
+transposed; mixtures keep every expert's matrices apart, where ours are one tensor for all. A ViT's
+projection of patches is a convolution there, whose weights lie as ours do.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Theirs:
     """Rows of ours alternate along dimension 1, where each holds all experts."""
     offset: float = 0.0
     """What ours is more than theirs: Gemma's norms multiply by 1 + weight."""
+    viewed: tuple[int, ...] | None = None
+    """Its shape, where the same numbers in the same order have another one than ours."""
     fp32: bool = False
     """Kept so whatever the type of the others."""
 
@@ -45,6 +48,8 @@ class Theirs:
 
     def shape(self, shapes: Shapes) -> tuple[int, ...]:
         """Of this tensor, by the shapes of ours."""
+        if self.viewed is not None:
+            return self.viewed
         if self.interleaved:
             experts, inner, *rest = shapes[self.ours[0]]
             whole = (experts, len(self.ours) * inner, *rest)
@@ -113,6 +118,8 @@ def their_tensors(config: ModelConfig, names: TensorNames) -> list[Theirs]:
             decoder = (_with_offset(entry) for entry in _llama(config, _QWEN))
         case TensorNames.GPT2:
             decoder = _gpt2(config)
+        case TensorNames.VIT:
+            return list(_vit(config))
     head = () if config.tied_embeddings else (_single("lm_head.weight", "output.weight"),)
     return [*decoder, *head]
 
@@ -264,3 +271,43 @@ def _gpt2(config: ModelConfig) -> Iterator[Theirs]:
                 )
     for kind in ("weight", "bias"):
         yield _single(f"transformer.ln_f.{kind}", f"norm.{kind}")
+
+
+_VIT_LAYER = {
+    "layernorm_before": "attention_norm",
+    "attention.attention.query": "attention.query",
+    "attention.attention.key": "attention.key",
+    "attention.attention.value": "attention.value",
+    "attention.output.dense": "attention.output",
+    "layernorm_after": "feed_forward_norm",
+    "intermediate.dense": "feed_forward.up",
+    "output.dense": "feed_forward.down",
+}
+
+
+def _vit(config: ModelConfig) -> Iterator[Theirs]:
+    hidden, side = config.hidden_size, config.patch_size
+    patches = "vit.embeddings.patch_embeddings.projection"
+    for theirs, ours, shape in (
+        ("vit.embeddings.cls_token", "embedding.class_token", (1, 1, hidden)),
+        (
+            "vit.embeddings.position_embeddings",
+            "position_embedding.weight",
+            (1, config.image_positions, hidden),
+        ),
+        (
+            f"{patches}.weight",
+            "embedding.projection.weight",
+            (hidden, config.channels, side, side),
+        ),
+    ):
+        yield replace(_single(theirs, ours), viewed=shape)
+    yield _single(f"{patches}.bias", "embedding.projection.bias")
+    for kind in ("weight", "bias"):
+        for layer in range(config.layers):
+            for name, our_name in _VIT_LAYER.items():
+                yield _single(
+                    f"vit.encoder.layer.{layer}.{name}.{kind}", f"layers.{layer}.{our_name}.{kind}"
+                )
+        yield _single(f"vit.layernorm.{kind}", f"norm.{kind}")
+        yield _single(f"classifier.{kind}", f"output.{kind}")

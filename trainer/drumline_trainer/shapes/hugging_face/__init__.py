@@ -6,7 +6,7 @@ ignored that might give other logits.
 
 `kinds` lists their model types as tables, `parts` has what no table of names can say, `translation`
 goes both ways, `folder` reads the file, `language_part` takes the language model out of a
-multimodal one.
+multimodal one, `vision` has what a model of images is and how its pixels are scaled.
 """
 
 from drumline_trainer.shapes.hugging_face.folder import (
@@ -25,14 +25,22 @@ from drumline_trainer.shapes.hugging_face.translation import (
     to_ours,
     to_theirs,
 )
+from drumline_trainer.shapes.hugging_face.vision import (
+    IMAGE_PROCESSOR_FILE,
+    check_image_processor,
+    image_processor,
+)
 
 __all__ = [
     "CONFIG_FILE",
+    "IMAGE_PROCESSOR_FILE",
     "HuggingFaceError",
     "Kind",
     "LanguageNames",
+    "check_image_processor",
     "described_model",
     "differences",
+    "image_processor",
     "kind_of",
     "kind_of_file",
     "read_config",

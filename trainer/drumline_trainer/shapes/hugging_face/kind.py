@@ -40,6 +40,7 @@ class TensorNames(StrEnum):
     OLMO = "olmo"
     GEMMA = "gemma"
     GPT_OSS = "gpt_oss"
+    VIT = "vit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

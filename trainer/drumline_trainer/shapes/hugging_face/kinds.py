@@ -23,6 +23,7 @@ from drumline_trainer.shapes.hugging_face.parts import (
     window,
 )
 from drumline_trainer.shapes.hugging_face.rope import GEMMA_3_ROPE, phi_rope, rope
+from drumline_trainer.shapes.hugging_face.vision import VIT
 
 _FIELDS = {
     "vocab_size": "vocab_size",
@@ -273,6 +274,7 @@ KINDS = (
             }
         ),
     ),
+    VIT,
 )
 
 WITHOUT_EFFECT = frozenset(

@@ -44,6 +44,8 @@ def kind_of(config: ModelConfig, *, like: Raw | None = None) -> Kind:
         lost = differences(back, wanted)
         if not lost:
             return kind
+        if back.family is not config.family:
+            continue
         if not nearest or len(lost) + 1 < len(nearest):
             nearest = (kind.model_type, *lost)
     name, *lost = nearest or ("none",)
@@ -82,7 +84,7 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
         except HuggingFaceError:
             same = False
         longest, rope = values.get("max_position_embeddings"), values.get("rope_scaling")
-        values |= like if same else {key: like[key] for key in WITHOUT_EFFECT & like.keys()}
+        values |= like if same else _without_effect(like, kind)
         there = values.get("max_position_embeddings")
         if isinstance(longest, int) and isinstance(there, int):
             values["max_position_embeddings"] = max(longest, there)
@@ -95,6 +97,11 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
     if kind.further_layers:  # nor has it those
         values[kind.further_layers] = 0
     return {**values, "torch_dtype": dtype}
+
+
+def _without_effect(like: Raw, kind: Kind) -> dict[str, Any]:
+    """What the model came with and keeps, also where it became another."""
+    return {key: like[key] for key in (WITHOUT_EFFECT - kind.known) & like.keys()}
 
 
 def to_ours(raw: Raw) -> ModelConfig:
