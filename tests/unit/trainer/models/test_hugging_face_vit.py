@@ -17,11 +17,7 @@ from torch import Tensor, nn
 from transformers import ViTConfig, ViTForImageClassification
 
 from drumline_trainer.config import Family, ModelConfig, TrainerConfig
-from drumline_trainer.models.hugging_face import (
-    export_hugging_face,
-    import_hugging_face,
-    load_hugging_face,
-)
+from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
 from drumline_trainer.shapes.hugging_face import (
     HuggingFaceError,
     kind_of,
@@ -29,9 +25,8 @@ from drumline_trainer.shapes.hugging_face import (
     to_ours,
     with_model_of_folder,
 )
-from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import named_weights, slices_of
-from tests.unit.trainer.models.test_hugging_face_families import imported
+from drumline_trainer.sharding.slices import named_weights
+from tests.unit.trainer.models.test_hugging_face_families import check_slices, imported
 
 IMAGES = torch.randint(
     0, 256, (4, 3, 12, 12), dtype=torch.uint8, generator=torch.Generator().manual_seed(0)
@@ -169,13 +164,7 @@ def test_names_of_classes_are_as_many_as_the_model_knows(folder: Path, tmp_path:
 
 
 def test_a_rank_fills_its_slices(folder: Path) -> None:
-    whole = imported(folder)
-    for expected in slices_of(whole):  # all but the first row
-        rows, *rest = expected.shape
-        box = Box(offsets=(1, *(0 for _ in rest)), shape=(rows - 1, *rest))
-        part = replace(expected, box=box, tensor=torch.empty(box.shape))
-        load_hugging_face(folder, [part], config=to_ours(read_json(folder / "config.json")))
-        assert torch.equal(part.tensor, expected.tensor[1:]), part.name
+    check_slices(folder)
 
 
 def test_a_run_takes_the_model_of_its_folder(folder: Path) -> None:
