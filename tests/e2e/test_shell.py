@@ -23,6 +23,7 @@ from tests.cluster.control_plane import SERVICE_ADDRESS
 from tests.cluster.images import TRAINER_IMAGE
 from tests.cluster.network import fabric_netns
 from tests.e2e.site import QUEUE, Site
+from tests.kube import phase_is
 
 SECONDS = 180.0
 API = f"https://{SERVICE_ADDRESS}:443"
@@ -123,14 +124,23 @@ def test_a_shell_outlives_its_connection_and_ends_with_exit(site: Site, folder: 
     assert (site.checkpoints / "note").read_text() == "a file\n"
 
 
-def test_a_shell_that_nobody_uses_gives_its_gpus_back(site: Site, folder: Path) -> None:
+def test_a_shell_that_nobody_uses_is_suspended_and_begins_anew_in_its_claim(
+    site: Site, folder: Path
+) -> None:
     """Its time is shortened once its user is there: however late that is."""
     options = ("-q", QUEUE, "-G1", "--image", TRAINER_IMAGE, "--name", "idle", "--idle", "3000")
-    with terminal(site, folder, *options) as forgotten:
-        forgotten.wait_for("it ends with its shell")
-        forgotten.write("echo limit=$TMOUT; TMOUT=1")
+    with terminal(site, folder, *options, "--claim", "checkpoints=/work") as forgotten:
+        forgotten.wait_for("after 3000 s at its prompt without a line it is suspended")
+        forgotten.write("echo kept >left; echo lost >/tmp/left; echo limit=$TMOUT; TMOUT=1")
         forgotten.wait_for("limit=3000")
         forgotten.end()
+    site.kube.wait("trainingjobs", "idle", site.namespace, phase_is("Suspended"), seconds=SECONDS)
+    with terminal(site, folder, "idle") as again:
+        again.wait_for("idle was suspended: nobody used its terminal")
+        again.write("cat left; cat /tmp/left; exit")
+        again.wait_for("kept")
+        again.wait_for("No such file")
+        again.end()
     site.finish("idle")
     with terminal(site, folder, "idle", "--delete") as last:
         last.wait_for("is deleted")

@@ -126,7 +126,8 @@ class PodTemplate(ApiModel):
     the host as an imported program; no GPU. Absent: none."""
     tty: bool = False
     """With launch Direct: the command has a terminal, to which `drumline shell` and `kubectl attach
-    -it` connect, again and again; it goes on while nobody is connected. Default: false."""
+    -it` connect, again and again; it goes on while nobody is connected. A job of one pod whose
+    command exits with 79, as an idle shell does, is suspended. Default: false."""
     code: CodeSource | None = None
     """Code that the image does not have; `drumline run` makes it of a folder. It is in /code, where
     the command starts unless workingDir says otherwise. Absent: the image has the code."""

@@ -51,8 +51,9 @@ SHELL_DESCRIPTION: Final = """\
 A shell in the first running pod of a job, or in that of a rank; or one command, behind `--`.
 Without a job: a new one of one pod with GPUs, whose command is the shell. That one goes on when
 the connection is lost; its name leads back to its terminal. It ends, and gives its GPUs back, by
-`exit`, by --delete, or when its prompt has had no input for --idle seconds. What is to stay is on
-a claim. By kubectl, whose rights to exec, and to attach, it needs.
+`exit` or by --delete. When its prompt has had no input for --idle seconds it is suspended, and its
+name queues it again: for a new shell, in the same claims. What is to stay is on a claim. By
+kubectl, whose rights to exec, and to attach, it needs.
 """
 CP_DESCRIPTION: Final = """\
 Copy a file or a folder between here and a running pod of a job: one side is JOB:PATH. By kubectl;
@@ -290,7 +291,7 @@ def add_shell(shell: argparse.ArgumentParser) -> None:
         type=hold_seconds,
         default=IDLE_SECONDS,
         metavar="SECONDS",
-        help="end the shell after so long at its prompt; 0: never; default: 3600",
+        help="suspend it after so long at its prompt; 0: never; default: 3600",
     )
     new.add_argument("--pool", help="GpuPool; default: any in which the queue has quota")
     new.add_argument("--priority", metavar="CLASS", help="PriorityClass")

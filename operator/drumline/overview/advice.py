@@ -30,7 +30,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     " script that has ended its loop, a debugger. It goes on as before with its next step.",
     "StaysIdle": "The same; where its queue says so, it is saved and suspended next"
     " (spec.whenIdle: Keep keeps it).",
-    "IdleGpus": "Fix why it stood still, and drumline resume it: it goes on at what it has saved.",
+    "IdleGpus": "Fix why it stood still, and drumline resume it: it goes on at what it has saved."
+    " A shell: drumline shell.",
     "StartDeadlineExceeded": "Look at the pods that are named, and raise"
     " startDeadlineSeconds where programs are slow to start.",
     "StartFailed": "Do what the message says, and create the job again.",

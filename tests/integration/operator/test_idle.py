@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from drumline_trainer.contract import NoticeAnswer, Pause, Progress
+from drumline_trainer.contract import ExitCode, NoticeAnswer, Pause, Progress
 from tests.integration.operator.conftest import Site
 from tests.integration.operator.trainers import Trainers
 from tests.kube import Json, phase_is, reason_is
@@ -92,3 +92,30 @@ def test_idle_gpus_are_said_and_given_back_also_under_the_next_leader(
         site.kube.patch("trainingjobs", "gang", {"spec": {"suspend": suspend}}, site.namespace)
     gang.attend("0-g2", "1-g2")
     gang.running(2)
+
+
+def test_a_shell_that_nobody_uses_is_suspended_and_resumed_under_the_next_leader(
+    site: Site, operator: OperatorProcess
+) -> None:
+    template = {"image": "any:1", "command": ["sh"], "tty": True}
+    site.submit("mine", gpusPerNode=8, template=template, ttlSecondsAfterFinished=0)
+    site.wait("mine", phase_is("Running"))
+    site.end_pods("mine", exit_code=ExitCode.IDLE)
+    status = site.wait("mine", phase_is("Suspended"))["status"]
+    assert (status["reason"], status.get("assignment")) == ("IdleGpus", None)
+    assert "drumline shell mine starts it anew" in status["message"]
+    site.kube.wait_all(
+        "pods", site.namespace, lambda pods: not pods, labels="drumline.dev/job=mine"
+    )
+    # Its GPUs are another one's, down to the last of the pool.
+    site.submit("next", nodes=len(site.nodes), gpusPerNode=8)
+    site.wait("next", phase_is("Running"))
+
+    operator.stop()
+    operator.start()
+    for suspend in (True, False):
+        site.kube.patch("trainingjobs", "mine", {"spec": {"suspend": suspend}}, site.namespace)
+    site.wait("mine", phase_is("Pending"))
+    site.end_pods("next")
+    job = site.wait("mine", phase_is("Running"))
+    assert job["status"]["restarts"] == 0

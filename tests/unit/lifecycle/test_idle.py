@@ -22,6 +22,7 @@ from drumline.lifecycle.plan.actions import JobPlan, Notify
 from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.contract import (
+    ExitCode,
     NoticeAnswer,
     Pause,
     Progress,
@@ -457,3 +458,53 @@ def test_a_clock_that_was_ahead_holds_nothing_back() -> None:
     idle = after(a_running_job(), seen(a_running_job(), 70.0), now=T0 + 86_400)
     works = after(idle, seen(idle, 0.4), now=T0 + 600)
     assert idle_condition(works).status == "False"
+
+
+def a_shell(*, tty: bool = True, nodes: int = 1, **spec: Any) -> Job:
+    template = {"image": "any:1", "command": ["sh"], "tty": tty}
+    job = a_job(name="mine", nodes=nodes, template=template, **spec)
+    return running(admitted(job, nodes=("node-a", "node-b")[:nodes]))
+
+
+def left(job: Job, *, exit_code: int = ExitCode.IDLE) -> Job:
+    """Once the command of its first pod has ended."""
+    first = a_pod(job, 0, end=ended(exit_code=exit_code, at=T0 + 590))
+    return after(job, observed(first, *ready_pods(job)[1:]))
+
+
+def test_a_shell_that_nobody_uses_is_suspended_and_says_since_when_and_what_stays() -> None:
+    job = left(a_shell())
+    status = job.status
+    assert (status.phase, status.reason) == (Phase.SUSPENDED, Reason.IDLE_GPUS)
+    assert (status.assignment, status.finished_at, status.restarts or 0) == (None, None, 0)
+    assert status.message == (
+        f"nobody used its terminal: its command ended at {timestamp(T0 + 590)} with exit code 79."
+        " drumline shell mine starts it anew: what is on its claims stays, everything else in its"
+        " pod is gone"
+    )
+    assert planned(job, observed(), now=T0 + 1e9) == JobPlan()
+    assert not is_queued(job)
+    resumed = replace(job, object_generation=3)  # suspended and resumed in between
+    status = planned(resumed, observed(), now=T0 + 9_000).status
+    assert status is not None
+    assert (status.phase, status.reason) == (Phase.PENDING, Reason.RESUMED)
+
+
+def test_the_time_to_live_does_not_run_while_a_shell_is_suspended() -> None:
+    job = left(a_shell(ttlSecondsAfterFinished=0))
+    assert planned(job, observed(), now=T0 + 1e9) == JobPlan()
+
+
+@pytest.mark.parametrize(
+    "job",
+    [a_shell(tty=False), a_shell(nodes=2), a_shell(whenIdle="Keep")],
+    ids=["no terminal", "a terminal more", "kept"],
+)
+def test_the_same_exit_code_is_a_failure_where_it_is_no_lonely_terminals(job: Job) -> None:
+    status = left(job).status
+    assert (status.phase, status.reason) == (Phase.RECOVERING, Reason.POD_FAILED)
+
+
+@pytest.mark.parametrize(("exit_code", "phase"), [(0, Phase.SUCCEEDED), (1, Phase.RECOVERING)])
+def test_a_shell_that_ends_otherwise_is_not_suspended(exit_code: int, phase: Phase) -> None:
+    assert left(a_shell(), exit_code=exit_code).status.phase == phase

@@ -26,3 +26,6 @@ class ExitCode(IntEnum):
     """Another member of the gang was lost: charged to infrastructure."""
     PREEMPTED = 77
     """Ended after a notice, with an acknowledged checkpoint."""
+    IDLE = 79
+    """Nobody uses the terminal of a job of one pod (`template.tty`): the job is suspended. An
+    operator that does not know it takes it for APPLICATION."""

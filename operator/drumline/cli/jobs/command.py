@@ -34,7 +34,7 @@ from drumline.cli.jobs.inside import (
 )
 from drumline.cli.jobs.log_selection import LogSelection, selection_of
 from drumline.cli.jobs.named_job import NamedJob
-from drumline.cli.jobs.terminal_pod import has_terminal, wait_for_terminal
+from drumline.cli.jobs.terminal_pod import has_terminal, resume_idle, wait_for_terminal
 from drumline.cli.jobs.written import written_lines
 from drumline.cli.output import Output
 from drumline.cli.suspension import write_suspend
@@ -118,6 +118,7 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
         async with cluster_client(credentials) as client:
             raw = await read_job(client, job=copy.job if copy else chosen.job, namespace=namespace)
             if is_plain and has_terminal(raw):
+                await resume_idle(client, raw, say=say)
                 return await wait_for_terminal(client, raw, say=say), True
             uid = str(raw["metadata"]["uid"])
             pods = await started_pods(client, uid=uid, namespace=namespace)

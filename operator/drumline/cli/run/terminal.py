@@ -2,7 +2,7 @@
 
 The pod's own terminal (`template.tty`), not an exec into it: a connection that is lost takes
 nothing with it, `drumline shell NAME` comes back to the same prompt, and the job ends with its
-shell.
+shell. One that nobody uses ends with the exit code `IDLE`, for which the operator suspends the job.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from drumline.cli.output import Output
 from drumline.cli.run.manifests import RunRequest, job_manifest
 from drumline.cli.run.request import image_of, pairs
 from drumline.cli.run.submission import QUEUE_VARIABLE, create_job, only_queue
+from drumline_trainer.contract import ExitCode
 
 Json = dict[str, Any]
 
@@ -33,7 +34,7 @@ _GRACE_SECONDS: Final = 5
 """An interactive bash ignores SIGTERM."""
 _SHELL: Final = f"""\
 if ! command -v bash >/dev/null; then
-  echo "this image has no bash: nothing ends an idle shell"
+  echo "this image has no bash: no idle shell is suspended"
   sh
   exit 0
 fi
@@ -41,12 +42,27 @@ file=$(mktemp)
 cat >"$file" <<'END'
 if [ -r ~/.bashrc ]; then . ~/.bashrc; fi
 TMOUT=${IDLE_VARIABLE}
-trap 'exit 0' EXIT
+drumline_before=$(printf '%s\\n' "${{PROMPT_COMMAND[@]}}")
+unset PROMPT_COMMAND
+PROMPT_COMMAND="$drumline_before
+drumline_prompt_at=\\$SECONDS"
+PS0+='${{PS0:0:$((drumline_prompt_at = -1, 0))}}'
+drumline_end() {{
+  ((TMOUT > 0 && drumline_prompt_at >= 0 && SECONDS - drumline_prompt_at + 1 >= TMOUT)) || exit 0
+  echo
+  echo "this shell is idle: its job is suspended, and its GPUs go back."
+  echo "Files on claims stay, everything else here is gone. drumline shell JOB begins a new one."
+  exit {ExitCode.IDLE.value}
+}}
+trap drumline_end EXIT
 END
 exec bash --rcfile "$file"
 """
 """TMOUT ends bash after so many seconds at its prompt without a line. It is no exported variable,
-as `read` in scripts would go by it, too. How the last command ended is nobody's failure."""
+as `read` in scripts would go by it, too. How the last command ended is nobody's failure.
+
+bash does not say that it was TMOUT: then it shows a prompt, and for so long. PS0 is what it expands,
+here to nothing, once it has read a line (since 4.4), so at `exit` it shows none."""
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -77,6 +93,11 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
                 f"trainingjob {namespace}/{request.name}: {many(request.gpus, 'GPU')}; it ends with"
                 f" its shell. Come back: drumline shell {request.name} -n {namespace}"
             )
+            if chosen.idle and not chosen.command_line:
+                say(
+                    f"after {chosen.idle} s at its prompt without a line it is suspended: files on"
+                    " claims stay, everything else in its pod goes"
+                )
             raw = await read_job(client, job=request.name, namespace=namespace)
             return await wait_for_terminal(client, raw, say=say)
 

@@ -26,7 +26,7 @@ from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS
 from drumline.lifecycle.plan.eviction import can_save, saved_checkpoint
 from drumline.lifecycle.plan.notices import SAVE_SECONDS, answer_to, request_save
 from drumline.lifecycle.plan.situation import Situation
-from drumline_trainer.contract import Pause
+from drumline_trainer.contract import ExitCode, Pause
 
 _REASONS: Final = {
     IdleStage.WORKS: None,
@@ -83,6 +83,24 @@ def leave(situation: Situation) -> JobPlan | None:
     if saved is not None or ended or not can_save(situation, disruption):
         return JobPlan(status=_suspended_status(situation, saved))
     return request_save(situation, disruption, leave=True)
+
+
+def leave_terminal(situation: Situation) -> JobPlan | None:
+    """Suspends a job of one pod whose command ended because nobody uses its terminal.
+
+    None where it did not. Of several pods another one's terminal may be in use, so there it is a
+    failure, as it is of a job with `whenIdle: Keep`.
+    """
+    job, present = situation.job, situation.gang.present
+    template = job.spec.template
+    if template is None or not template.tty or job.members != 1 or job.spec.when_idle == "Keep":
+        return None
+    ends = [pod.end for pod in present if pod.end is not None]
+    if not ends or ends[0].exit_code != ExitCode.IDLE:
+        return None
+    ended_at = situation.now if ends[0].ended_at is None else ends[0].ended_at
+    status = transitions.suspended_with_its_terminal(job, ended_at=ended_at, now=situation.now)
+    return JobPlan(status=status)
 
 
 def ended(situation: Situation) -> JobPlan | None:

@@ -180,7 +180,8 @@ def _plan_admitted(situation: Situation) -> JobPlan:
     if counted != job.status:
         return JobPlan(status=counted)
     decided = (
-        eviction.preempt(situation)
+        idle.leave_terminal(situation)
+        or eviction.preempt(situation)
         or idle.leave(situation)
         or idle.ended(situation)
         or failure.handle_failures(situation)

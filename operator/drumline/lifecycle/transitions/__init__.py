@@ -21,6 +21,7 @@ from drumline.lifecycle.transitions.idleness import (
     idle_eviction,
     is_suspended_for_idleness,
     suspended_for_idleness,
+    suspended_with_its_terminal,
     works_again,
 )
 from drumline.lifecycle.transitions.membership import (
@@ -77,6 +78,7 @@ __all__ = [
     "succeeded",
     "suspended",
     "suspended_for_idleness",
+    "suspended_with_its_terminal",
     "valid_config",
     "waiting",
     "with_agents_words",

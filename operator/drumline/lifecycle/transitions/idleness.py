@@ -13,8 +13,10 @@ from drumline.lifecycle.model.conditions import (
 )
 from drumline.lifecycle.model.idleness import IDLE_REASONS
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.transitions.disruption import disrupted
 from drumline.lifecycle.transitions.phases import suspended
+from drumline_trainer.contract import ExitCode
 
 
 def idle(job: Job, *, reason: Reason, message: str, now: float) -> TrainingJobStatus:
@@ -63,6 +65,16 @@ def suspended_for_idleness(job: Job, *, saved: bool, now: float) -> TrainingJobS
     kept = f"step {checkpoint.step} is saved" if checkpoint else "nothing is saved"
     late = "" if saved else "; its agents did not save on request"
     message = f"{why}; {kept}{late}. drumline resume {job.name}, or any change of its spec"
+    return suspended(job, reason=Reason.IDLE_GPUS, message=message, now=now)
+
+
+def suspended_with_its_terminal(job: Job, *, ended_at: float, now: float) -> TrainingJobStatus:
+    """The same of a job whose command ended because nobody used its terminal."""
+    message = (
+        f"nobody used its terminal: its command ended at {timestamp(ended_at)} with exit code"
+        f" {ExitCode.IDLE.value}. drumline shell {job.name} starts it anew: what is on its claims"
+        " stays, everything else in its pod is gone"
+    )
     return suspended(job, reason=Reason.IDLE_GPUS, message=message, now=now)
 
 

@@ -16,6 +16,7 @@ import yaml
 
 from drumline.api.load import parse
 from drumline.api.trainingjob import TrainingJobSpec
+from drumline_trainer.contract import ExitCode
 from tests.unit.cli.test_program import drumline
 
 SECONDS = 60.0
@@ -54,8 +55,8 @@ def test_what_is_about_a_job_needs_one(words: list[str]) -> None:
 class Terminal:
     """The shell's command as a kubelet starts it: on a terminal of its own."""
 
-    def __init__(self, home: Path, *, idle: str, path: str | None = None) -> None:
-        (home / ".bashrc").write_text("PS1='ready> '\n")
+    def __init__(self, home: Path, *, idle: str, path: str | None = None, own: str = ":") -> None:
+        (home / ".bashrc").write_text(f"PS1='ready> '\n{own}\n")
         self._ours, theirs = pty.openpty()
         environment = {
             "HOME": str(home),
@@ -113,25 +114,48 @@ def test_the_shell_reads_the_users_file_and_ends_well_whatever_its_last_command_
     assert terminal.end() == 0
 
 
-def test_a_prompt_without_input_ends_the_shell_and_a_running_command_does_not(
-    tmp_path: Path,
-) -> None:
+def test_a_prompt_without_input_is_idle_and_a_running_command_is_not(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path, idle="3600")
     terminal.write(
         "TMOUT=1; sleep 2; echo finished=$?"
     )  # longer than a prompt may be idle from now
     terminal.wait_for("finished=0")
     terminal.wait_for("timed out waiting for input")
-    assert terminal.end() == 0
+    terminal.wait_for("Files on claims stay, everything else here is gone")
+    assert terminal.end() == ExitCode.IDLE
 
 
-def test_an_image_without_bash_has_a_shell_that_says_that_nothing_ends_it(tmp_path: Path) -> None:
+def test_who_leaves_after_a_long_command_or_by_the_end_of_the_input_was_not_idle(
+    tmp_path: Path,
+) -> None:
+    by_command = Terminal(tmp_path, idle="3600")
+    by_command.write("TMOUT=1; sleep 2; exit 3")
+    assert by_command.end() == 0
+    by_end = Terminal(tmp_path, idle="3600")
+    by_end.wait_for("ready> ")
+    by_end.write("\x04")
+    assert by_end.end() == 0
+
+
+@pytest.mark.parametrize("own", ["PROMPT_COMMAND='echo drawn;'", "PROMPT_COMMAND=(: 'echo drawn')"])
+def test_what_the_user_has_done_before_each_prompt_is_done_as_before(
+    tmp_path: Path, own: str
+) -> None:
+    terminal = Terminal(tmp_path, idle="1", own=own)
+    terminal.wait_for("drawn")
+    terminal.wait_for("this shell is idle")
+    assert terminal.end() == ExitCode.IDLE
+
+
+def test_an_image_without_bash_has_a_shell_that_says_that_nothing_suspends_it(
+    tmp_path: Path,
+) -> None:
     programs = tmp_path / "bin"
     programs.mkdir()
     sh = shutil.which("dash") or shutil.which("sh")
     assert sh is not None
     (programs / "sh").symlink_to(sh)
     terminal = Terminal(tmp_path, idle="1", path=str(programs))
-    terminal.wait_for("nothing ends an idle shell")
+    terminal.wait_for("no idle shell is suspended")
     terminal.write("exit 3")
     assert terminal.end() == 0
