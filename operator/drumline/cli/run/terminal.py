@@ -61,8 +61,8 @@ exec bash --rcfile "$file"
 """TMOUT ends bash after so many seconds at its prompt without a line. It is no exported variable,
 as `read` in scripts would go by it, too. How the last command ended is nobody's failure.
 
-bash does not say that it was TMOUT: then it shows a prompt, and for so long. PS0 is what it expands,
-here to nothing, once it has read a line (since 4.4), so at `exit` it shows none."""
+bash does not say that it was TMOUT: then it shows a prompt, and for so long. PS0 is what it
+expands, here to nothing, once it has read a line (since 4.4), so at `exit` it shows none."""
 
 
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:

@@ -35,7 +35,7 @@ class SuspendedShell(Served):
         runs = self.generation > 1 and self.looks > 1
         if path == f"{CORE}/pods":
             metadata = {"name": "mine-0-g2", "labels": {"drumline.dev/index": "0"}}
-            container = {"name": "trainer", "state": {"running": {}}}
+            container: dict[str, Any] = {"name": "trainer", "state": {"running": {}}}
             pod = {"metadata": metadata, "status": {"containerStatuses": [container]}}
             return 200, {"metadata": {"resourceVersion": "9"}, "items": [pod] if runs else []}
         if path != f"{JOBS}/mine":
