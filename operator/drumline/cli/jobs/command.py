@@ -124,7 +124,14 @@ def _go_inside(credentials: Credentials, chosen: argparse.Namespace, *, namespac
             pods = await started_pods(client, uid=uid, namespace=namespace)
             return chosen_pod(raw, pods, rank=chosen.rank).name, False
 
-    pod, attaches = asyncio.run(find_pod())
+    try:
+        pod, attaches = asyncio.run(find_pod())
+    except KeyboardInterrupt:
+        name = copy.job if copy else chosen.job
+        raise NotAnswered(
+            f"interrupted; {name} stays as it is: drumline shell {name} comes back to it,"
+            f" drumline stop {name} gives it up"
+        ) from None
     if copy is not None:
         arguments = copy_arguments(pod, copy)
     elif attaches:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.unit.cli.manifests import kubeconfig
-from tests.unit.cli.run.test_command import CORE, JOBS, Served, serving
+from tests.unit.cli.run.test_command import CORE, JOBS, ROOT, Served, serving
 from tests.unit.cli.test_program import drumline
 
 MESSAGE = "nobody used its terminal: everything else in its pod is gone"
@@ -22,6 +25,8 @@ class SuspendedShell(Served):
 
     reason: str = "IdleGpus"
     suspend: bool = False
+    room: bool = True
+    """For it to run."""
     generation: int = 1
     looks: int = 0
     """At the job, since its spec was changed."""
@@ -32,7 +37,7 @@ class SuspendedShell(Served):
         return super().answer(method, path, body)
 
     def read(self, path: str) -> tuple[int, Any]:
-        runs = self.generation > 1 and self.looks > 1
+        runs = self.room and self.generation > 1 and self.looks > 1
         if path == f"{CORE}/pods":
             metadata = {"name": "mine-0-g2", "labels": {"drumline.dev/index": "0"}}
             container: dict[str, Any] = {"name": "trainer", "state": {"running": {}}}
@@ -95,3 +100,27 @@ def test_who_may_not_change_the_job_is_told(tmp_path: Path) -> None:
     done = shell(tmp_path, SuspendedShell(refused=refused))
     assert done.returncode == 1
     assert "no right to patch" in done.stderr
+
+
+def test_who_does_not_wait_for_room_leaves_the_job_in_line(tmp_path: Path) -> None:
+    served = SuspendedShell(room=False)
+    with serving(served) as server:
+        config = kubeconfig(tmp_path, server)
+        with subprocess.Popen(
+            [sys.executable, "-m", "drumline", "shell", "mine", "--kubeconfig", str(config)],
+            env={**os.environ, "PYTHONPATH": f"{ROOT / 'operator'}:{ROOT / 'trainer'}"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            # a shell in whose background the tests run has it ignored, and children inherit that
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
+        ) as process:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            assert process.stdout.readline().startswith("mine was suspended")
+            assert process.stdout.readline().startswith("Suspended")  # it waits from here on
+            process.send_signal(signal.SIGINT)
+            said = process.stderr.read()
+    assert process.returncode == 1
+    assert "drumline shell mine comes back" in said
+    assert served.patched[-1][1] == {"spec": {"suspend": False}}
