@@ -16,7 +16,7 @@ from drumline.api.overrides import MAX_BYTES, Overrides
 from drumline.kube import wire
 from drumline.kube.nesting import flattened
 from drumline.kube.placement import gate_of
-from drumline.kube.pod_requests import pod_requests
+from drumline.kube.pod_requests import channel_claim, pod_requests
 from drumline.kube.quantity import amount
 from drumline.kube.views import (
     ConditionView,
@@ -207,6 +207,7 @@ def _pod_view(wire_pod: wire.Pod) -> PodView:
         deletion_time=metadata.deletion_timestamp or "",
         disruption_reason=disrupted.reason if disrupted and _is_true(disrupted) else "",
         requests=pod_requests(spec),
+        channel_claim=channel_claim(status),
         containers=tuple(map(_container_view, status.container_statuses or ())),
         init_containers=_init_container_views(spec, status),
         gate=gate_of(metadata, spec),

@@ -25,8 +25,6 @@ EXTENDED_CLAIM: Final = "resource.kubernetes.io/extended-resource-claim"
 """Annotation of a claim that stands for an extended resource."""
 
 
-POD_CLAIM_NAME: Final = "resource.kubernetes.io/pod-claim-name"
-"""Annotation of a claim made from a template: what its pod calls it."""
 CHANNEL_DRIVER: Final = "compute-domain.nvidia.com"
 _CHANNEL_CLASS: Final = "compute-domain-default-channel.nvidia.com"
 _CHANNEL_CONFIG: Final = "ComputeDomainChannelConfig"
@@ -180,7 +178,6 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
     metadata, allocation = document.metadata, document.status.allocation
     results = (allocation.devices.results if allocation and allocation.devices else None) or ()
     owners = (owner.uid for owner in metadata.owner_references or () if owner.controller)
-    annotations = metadata.annotations or {}
     return ResourceClaimView(
         namespace=metadata.namespace,
         name=metadata.name,
@@ -192,8 +189,7 @@ def resource_claim(raw: bytes | msgspec.Raw) -> ResourceClaimView:
             for result in results
             if not result.admin_access
         ),
-        is_extended=annotations.get(EXTENDED_CLAIM) == "true",
-        pod_claim=annotations.get(POD_CLAIM_NAME, ""),
+        is_extended=(metadata.annotations or {}).get(EXTENDED_CLAIM) == "true",
         channel=_channel(document.spec.devices),
     )
 

@@ -107,7 +107,6 @@ class ResourceClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         owner_uid: The uid of its controller, empty if it has none.
         devices: What is allocated to it; empty: nothing yet.
         is_extended: Whether it stands for an extended resource that its pod requests (KEP-5004).
-        pod_claim: What its pod calls it, where it was made from a template for a pod.
         channel: The channel that it asks for; None: something else.
     """
 
@@ -118,5 +117,4 @@ class ResourceClaimView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     owner_uid: str = ""
     devices: tuple[DeviceName, ...] = ()
     is_extended: bool = False
-    pod_claim: str = ""
     channel: ChannelRequest | None = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from drumline.api.base import POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
 from drumline.kube.quantity import amount
-from drumline.kube.wire import Container, PodSpec, Quantities
+from drumline.kube.wire import Container, PodSpec, PodStatus, Quantities
 
 Amounts = dict[str, int]
 
@@ -36,6 +36,12 @@ def pod_requests(spec: PodSpec) -> Amounts:
     if any(claim.name == POD_CLAIM_CHANNEL for claim in spec.resource_claims or ()):
         together[RESOURCE_CHANNEL] = 1
     return together
+
+
+def channel_claim(status: PodStatus) -> str:
+    """The name of the claim that was made for the pod's channel; empty: none yet."""
+    made = (each for each in status.resource_claim_statuses or () if each.name == POD_CLAIM_CHANNEL)
+    return next((each.resource_claim_name or "" for each in made), "")
 
 
 def _with_init_containers(together: Amounts, init_containers: list[Container]) -> Amounts:

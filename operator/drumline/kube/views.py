@@ -149,6 +149,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         deletion_time: When the grace period ends (RFC 3339), empty while not terminating.
         disruption_reason: The reason of a true DisruptionTarget condition, else empty.
         requests: What it takes from its node, by resource name, as kube-scheduler counts.
+        channel_claim: The name of its claim of a channel; empty: none was made yet.
         containers: Its containers' states.
         init_containers: Its init containers' states, sidecars among them.
         gate: Of a pod that the gate `drumline.dev/queue` holds back; None: it does not.
@@ -173,6 +174,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deletion_time: str = ""
     disruption_reason: str = ""
     requests: dict[str, int] = {}
+    channel_claim: str = ""
     containers: tuple[ContainerView, ...] = ()
     init_containers: tuple[ContainerView, ...] = ()
     gate: GateView | None = None

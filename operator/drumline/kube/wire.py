@@ -179,6 +179,13 @@ class ContainerStatus(_Wire, frozen=True, gc=False):
     state: ContainerState = _RUNNING
 
 
+class PodClaimStatus(_Wire, frozen=True, gc=False):
+    """Which claim was made for a pod from a template."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
 class PodStatus(_Wire, frozen=True, gc=False):
     """A pod's status."""
 
@@ -190,6 +197,7 @@ class PodStatus(_Wire, frozen=True, gc=False):
     conditions: list[Condition] | None = None
     container_statuses: list[ContainerStatus] | None = None
     init_container_statuses: list[ContainerStatus] | None = None
+    resource_claim_statuses: list[PodClaimStatus] | None = None
 
 
 class TemplateOfPods(_Wire, frozen=True, gc=False):

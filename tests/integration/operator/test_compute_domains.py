@@ -78,10 +78,10 @@ def test_each_pod_gets_the_channel_of_its_node_and_a_node_has_one(domains: Site)
 
 def test_no_channel_of_somebody_elses_domain_is_given(domains: Site) -> None:
     """Whoever may write templates in the namespace can be faster than the driver."""
-    domains.submit("thief", nodes=2, computeDomain={}, startDeadlineSeconds=30)
+    domains.submit("thief", nodes=2, computeDomain={}, startDeadlineSeconds=90)
     own = domain_of(domains, "thief")
     domains.kube.create(compute_domains.template_of(own, of_domain="of-somebody-else"))
-    late = domains.wait("thief", reason_is("StartDeadlineExceeded"), seconds=180)
+    late = domains.wait("thief", reason_is("StartDeadlineExceeded"), seconds=300)
     assert "assignment" not in late["status"]
     for claim in domains.kube.list("resourceclaims", domains.namespace):
         assert "allocation" not in claim.get("status", {})

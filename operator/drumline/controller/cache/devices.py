@@ -18,6 +18,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
+import msgspec
+
+from drumline.api.base import RESOURCE_CHANNEL
 from drumline.kube.device_codec import CHANNEL_DRIVER
 from drumline.kube.device_views import (
     DeviceName,
@@ -26,7 +29,7 @@ from drumline.kube.device_views import (
     DeviceView,
     ResourceClaimView,
 )
-from drumline.kube.views import Key, TaintView
+from drumline.kube.views import Key, PodView, TaintView
 
 _WHOLE = frozenset({"", "gpu"})
 """Values of the attribute `type` of whole devices; mig, vfio and others are not."""
@@ -51,8 +54,6 @@ class DeviceCache:
         """By driver and pool: nodes that have, or had, devices of it."""
         self._taint_rules: dict[str, DeviceTaintRuleView] = {}
         self._claims: dict[Key, ResourceClaimView] = {}
-        self._of_pods: dict[tuple[str, str], Key] = {}
-        """By uid of a pod and what it calls it: the claim that was made for it from a template."""
         self._holders: dict[DeviceName, ResourceClaimView] = {}
         self._assumed: dict[Key, tuple[DeviceName, ...]] = {}
         """By claim: allocations that were written and not seen yet."""
@@ -98,12 +99,8 @@ class DeviceCache:
         for device in old.devices if old is not None else ():
             self._holders.pop(device, None)
         self._claims.pop(key, None)
-        if old is not None:
-            self._of_pods.pop((old.owner_uid, old.pod_claim), None)
         if new is not None:
             self._claims[key] = new
-            if new.pod_claim:
-                self._of_pods[new.owner_uid, new.pod_claim] = key
             self._holders |= dict.fromkeys(new.devices, new)
         if new is None or new.devices:
             self._assumed.pop(key, None)
@@ -121,11 +118,6 @@ class DeviceCache:
     def claim(self, key: Key) -> ResourceClaimView | None:
         """A claim as last seen."""
         return self._claims.get(key)
-
-    def claim_of(self, pod_uid: str, name: str) -> ResourceClaimView | None:
-        """The claim of a pod that it calls so, once it was made from its template."""
-        key = self._of_pods.get((pod_uid, name))
-        return None if key is None else self._claims.get(key)
 
     def drivers(self, node: str) -> set[str]:
         """The drivers that publish whole devices of a node."""
@@ -153,20 +145,29 @@ class DeviceCache:
                 usable += 1
         return usable
 
-    def channels(self, node: str, *, pods: Collection[str]) -> int:
+    def channels(self, node: str, *, pods: Collection[PodView]) -> int:
         """How many channels pods of jobs may have there, or have.
 
         Args:
             node: its name.
-            pods: the uids of the pods there that count a channel.
+            pods: the pods there.
         """
-        holders = (self._holders.get(channel) for channel in self._channels(node))
-        return sum(
-            holder is None
-            or holder.owner_uid in pods
-            or Key(holder.namespace, holder.name) in self._allocated
-            for holder in holders
-        )
+        claims = {Key(pod.namespace, pod.channel_claim) for pod in pods if pod.channel_claim}
+        holders = [self._claim_with(channel) for channel in self._channels(node)]
+        return sum(key is None or key in claims or key in self._allocated for key in holders)
+
+    def counted(self, pod: PodView, *, node: str) -> PodView:
+        """The pod with the channel that it has: one that names a claim of it need not have one."""
+        if RESOURCE_CHANNEL not in pod.requests:
+            return pod
+        holders = [self._claim_with(channel) for channel in self._channels(node)]
+        has_channel = Key(pod.namespace, pod.channel_claim) in holders
+        requests = {**pod.requests, RESOURCE_CHANNEL: int(has_channel)}
+        return msgspec.structs.replace(pod, requests=requests)
+
+    def _claim_with(self, device: DeviceName) -> Key | None:
+        holder = self._holders.get(device)
+        return None if holder is None else Key(holder.namespace, holder.name)
 
     def free_channels(self, node: str) -> list[DeviceName]:
         """The channels that nobody has."""

@@ -282,10 +282,14 @@ class NodeCache:
             hidden = not self.devices.drivers(view.name)  # nobody watches slices, or none are there
         elif not view.allocatable.get(spec.gpu_resource):
             hidden = bool(self.devices.drivers(view.name))
-        users = {pod.uid for pod in pods if pod.requests.get(RESOURCE_CHANNEL)}
-        if channels := self.devices.channels(view.name, pods=users):
+        if channels := self.devices.channels(view.name, pods=[*pods]):
             amounts = {**view.allocatable, RESOURCE_CHANNEL: channels}
             view = msgspec.structs.replace(view, allocatable=amounts)
+
+        def use(counted: Iterable[PodView]) -> Resources:
+            here = (self.devices.counted(pod, node=view.name) for pod in counted)
+            return _use(here, units=units)
+
         due = [set_up_by(view, spec), *map(_overdue_at, role.terminating)]
         now = self._clock()
         self._recount_at.pop(view.name, None)
@@ -297,9 +301,9 @@ class NodeCache:
             hides_gpus=hidden,
             pool=pool,
             spec=spec,
-            used=_use(pods, units=units),
-            terminating=_use(filter(self._ends_soon, role.terminating), units=units),
-            overdue=_use((pod for pod in role.terminating if _overdue_at(pod) <= now), units=units),
+            used=use(pods),
+            terminating=use(filter(self._ends_soon, role.terminating)),
+            overdue=use(pod for pod in role.terminating if _overdue_at(pod) <= now),
             distrusted=view.name in self._distrusted,
             closed=self._closed(view.name),
             standing=self.standings.get(view.name, TRUSTED),

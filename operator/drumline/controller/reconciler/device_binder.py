@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from drumline.api.base import ANNOTATION_NODE, LABEL_JOB, POD_CLAIM_CHANNEL, RESOURCE_CHANNEL
+from drumline.api.base import ANNOTATION_NODE, LABEL_JOB, RESOURCE_CHANNEL
 from drumline.api.gpupool import GpuDevices
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.pods import is_owned
@@ -194,7 +194,7 @@ class DeviceBinder:
         may create templates can have one of that name, so what it asks for is looked at: nothing
         but one channel of the job's own domain is given.
         """
-        claim = self._devices.claim_of(pod.uid, POD_CLAIM_CHANNEL)
+        claim = self._devices.claim(Key(pod.namespace, pod.channel_claim))
         if claim is None or claim.channel is None:
             return False
         key, node = Key(claim.namespace, claim.name), pod.annotations[ANNOTATION_NODE]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from drumline.api.base import RESOURCE_CHANNEL
@@ -13,14 +14,14 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.devices import DeviceCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.disruption.model import Confidence
-from drumline.kube import device_codec
+from drumline.kube import codec, device_codec
 from drumline.kube.device_views import (
     DeviceName,
     DeviceSliceView,
     DeviceTaintRuleView,
     ResourceClaimView,
 )
-from drumline.kube.views import Key
+from drumline.kube.views import Key, PodView
 from tests.unit.controller.views import foreign_pod, node_view, pool_view
 
 DRIVER = "gpu.nvidia.com"
@@ -305,7 +306,6 @@ def channel_claim(*, owner: str, device: str = "", **changed: Any) -> ResourceCl
         "metadata": {
             "namespace": "team",
             "name": f"{owner}-drumline-channel-x7",
-            "annotations": {device_codec.POD_CLAIM_NAME: "drumline-channel"},
             "ownerReferences": [{"uid": owner, "controller": True}],
         },
         "spec": {"devices": devices | changed},
@@ -324,18 +324,34 @@ def test_a_node_has_the_channel_that_pods_may_claim_and_no_other() -> None:
     assert cache.channels("node-0", pods=()) == 0
 
 
+def a_user(name: str = "ours", *, claim: str = "") -> PodView:
+    """A pod that names a claim of a channel.
+
+    Args:
+        name: of it, and its uid.
+        claim: the one that Kubernetes says is its; empty: none yet.
+    """
+    return msgspec.structs.replace(
+        foreign_pod(name, gpus=1),
+        namespace="team",
+        requests={RESOURCE_CHANNEL: 1},
+        channel_claim=claim,
+    )
+
+
 def test_the_channel_of_somebody_else_is_not_there_and_that_of_a_member_is_used() -> None:
     cache = filled(channels(0))
     bare, held = channel_claim(owner="ours"), channel_claim(owner="ours", device="channel-0")
     cache.on_claim(None, bare)
-    assert cache.claim_of("ours", "drumline-channel") == bare
-    assert cache.claim_of("other", "drumline-channel") is None
     cache.on_claim(bare, held)
     assert not cache.free_channels("node-0")
-    assert cache.channels("node-0", pods={"ours"}) == 1
-    assert cache.channels("node-0", pods=()) == 0
+    ours = a_user(claim=held.name)
+    elsewhere = msgspec.structs.replace(ours, namespace="elsewhere")
+    assert cache.channels("node-0", pods=[ours]) == 1
+    assert cache.channels("node-0", pods=[elsewhere]) == 0
+    assert cache.counted(ours, node="node-0").requests == {RESOURCE_CHANNEL: 1}
+    assert cache.counted(elsewhere, node="node-0").requests == {RESOURCE_CHANNEL: 0}
     cache.on_claim(held, None)
-    assert cache.claim_of("ours", "drumline-channel") is None
     assert cache.channels("node-0", pods=()) == 1
 
 
@@ -367,10 +383,32 @@ def test_a_claim_that_asks_for_anything_but_one_channel_is_no_claim_of_one(
     assert channel_claim(owner="ours", **changed).channel is None
 
 
-def test_a_pod_that_claims_a_channel_takes_that_of_its_node() -> None:
+def test_a_pod_takes_the_channel_of_its_node_by_having_it_and_not_by_naming_it() -> None:
     state = ClusterCache(nodes=NodeCache(clock=lambda: 0.0))
     state.nodes.on_node(None, node_view())
     state.on_pool(None, pool_view())
     state.nodes.devices.on_slice(None, channels(0))
+    held = channel_claim(owner="ours", device="channel-0")
+    waiting, running = a_user(), a_user(claim=held.name)
+    state.on_pod(None, waiting)
     (node,) = state.scheduling.snapshot(now=0.0).nodes
-    assert node.allocatable.extended == ((RESOURCE_CHANNEL, 1),)
+    assert (node.allocatable.extended, node.used.extended) == (((RESOURCE_CHANNEL, 1),), ())
+    state.nodes.devices.on_claim(None, held)
+    state.on_pod(waiting, running)
+    (node,) = state.scheduling.snapshot(now=0.0).nodes
+    assert node.allocatable.extended == node.used.extended == ((RESOURCE_CHANNEL, 1),)
+
+
+def test_kubernetes_says_in_the_status_of_a_pod_which_claim_is_its() -> None:
+    named = [
+        {"name": "other", "resourceClaimName": "x"},
+        {"name": "drumline-channel", "resourceClaimName": "llama-0-g1-drumline-channel-k2v"},
+    ]
+    pod = {
+        "metadata": {"name": "llama-0-g1", "namespace": "team", "uid": "u"},
+        "spec": {"containers": [], "resourceClaims": [{"name": "drumline-channel"}]},
+        "status": {"resourceClaimStatuses": named},
+    }
+    view = codec.pod(json.dumps(pod).encode())
+    assert view.channel_claim == "llama-0-g1-drumline-channel-k2v"
+    assert view.requests[RESOURCE_CHANNEL] == 1
