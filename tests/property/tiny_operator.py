@@ -50,7 +50,7 @@ from drumline.telemetry.metrics import Metrics
 from tests.cluster.kwok import fake_node
 from tests.property.tiny_autoscaler import TinyAutoscaler, TinyNodeRequests
 from tests.property.tiny_cluster import EPOCH, NAMESPACE, NOW, JobState, Json, text_of
-from tests.property.tiny_workloads import admit, released_by
+from tests.property.tiny_workloads import admit, released_by, suspension
 
 METRICS = Metrics()
 KEYS = SigningKeys(current=b"a key for tests that is long enough")
@@ -292,6 +292,8 @@ class _Operator:
                 pools=(),
                 is_tainted=lambda _: False,
                 stays=lambda _uid, _until: None,
+                workloads=self.cache.workloads,
+                suspension=suspension(self.api),
             ),
         )
         await committer.withdraw(self.cache.jobs.all(), now=NOW)

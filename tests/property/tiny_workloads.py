@@ -8,6 +8,7 @@ from typing import Any
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.scheduler.workload_admission import WorkloadAdmission
+from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
 from drumline.controller.status.workload_events import WorkloadEvents
 from drumline.kube.client import KubeClient
 from drumline.kube.events import EventRecorder
@@ -63,6 +64,11 @@ def released_by(writes: list[tuple[str, Json]]) -> set[str]:
     return set(released)
 
 
+def suspension(api: KubeClient) -> WorkloadSuspension:
+    """What takes workloads back."""
+    return WorkloadSuspension(client=api, recorder=EventRecorder(api, instance="tiny"))
+
+
 async def admit(
     decisions: Decisions, *, pending: tuple[Gang, ...], cache: ClusterCache, api: KubeClient
 ) -> Decisions:
@@ -78,8 +84,9 @@ async def admit(
         events=WorkloadEvents(EventRecorder(api, instance="tiny")),
         seen=seen,
         wake_scheduler=lambda: None,
+        suspension=suspension(api),
     )
-    rest = admission.take(decisions, pending=pending)
+    rest = admission.take(decisions, pending=pending, stopped={})
     running = asyncio.ensure_future(admission.run())
     for _ in range(QUIET_TURNS * (1 + len(decisions.placed))):
         await asyncio.sleep(0)
