@@ -15,13 +15,17 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Admitted, Decisions, Gang, Policy, Snapshot
+from drumline.scheduling.model import PriceRule, SpotRule
+from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
-from drumline.simulator.engine.simulation import Decider
+from drumline.simulator.engine.simulation import Decider, simulate
+from drumline.simulator.results.outcome import Outcome
 from drumline.simulator.week import sides
-from drumline.simulator.week.setting import Setting
+from drumline.simulator.week.setting import SPOT, Setting
 from drumline.simulator.week.sides import Side
 from drumline.simulator.week.study import run_week
-from drumline.simulator.workload import Execution
+from drumline.simulator.week.trace import arrivals
+from drumline.simulator.workload import Arrival, Execution
 from tests.unit.simulator.clusters import a_job
 
 SEEDS = range(60 if os.environ.get("DRUMLINE_PROPERTIES") == "all" else 6)
@@ -49,15 +53,26 @@ class Watched:
     def __init__(self, decider: Decider) -> None:
         self._decider = decider
         self.cycles = 0
+        self.mixed = 0
+        """Surplus gangs of all cycles."""
 
     def __call__(
         self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
     ) -> Decisions:
         """Check, then decide."""
         self.cycles += 1
+        self.mixed += _count_mixed(snapshot)
         _check_quota(snapshot)
         _check_nodes(snapshot)
         return self._decider(snapshot=snapshot, pending=pending, policy=policy, now=now)
+
+
+def _count_mixed(snapshot: Snapshot) -> int:
+    """Surplus gangs, each beside its other one, on spot nodes."""
+    uids = {held.gang.uid for held in snapshot.admitted}
+    surplus = [held for held in snapshot.admitted if held.gang.surplus_of]
+    assert all(held.gang.surplus_of in uids and held.pool == SPOT for held in surplus)
+    return len(surplus)
 
 
 def _check_quota(snapshot: Snapshot) -> None:
@@ -90,6 +105,43 @@ def test_gpu_seconds_are_conserved_and_quotas_kept(seed: int, name: str) -> None
     watched = Watched(side.decider)
     outcome = run_week(setting, side=side, decider=watched)
     assert watched.cycles == outcome.cycles > 0
+    _check_accounts(outcome)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_same_holds_of_jobs_over_two_pools(seed: int) -> None:
+    setting, side = replace(a_setting(seed), nodes=24, reserved_nodes=8), sides.ours()
+    cluster, faults = _with_surplus_on_spot(setting.cluster()), setting.node_faults()
+    watched = Watched(side.decider)
+    outcome = simulate(
+        cluster=cluster,
+        arrivals=[_elastic(job) for job in arrivals(setting)],
+        policy=side.policy,
+        execution=side.execution,
+        outages=faults.outages,
+        faults=faults.faults,
+        seed=seed,
+        until=setting.seconds,
+        decider=watched,
+    )
+    _check_accounts(outcome)
+    assert watched.mixed > 0
+
+
+def _with_surplus_on_spot(cluster: Cluster) -> Cluster:
+    rule = PriceRule(spot=SpotRule.SURPLUS)
+    return replace(
+        cluster, queues=tuple(replace(queue, price_rule=rule) for queue in cluster.queues)
+    )
+
+
+def _elastic(job: Arrival) -> Arrival:
+    nodes = job.gang.nodes
+    sizes = tuple(range(nodes // 2, nodes + 1)) if nodes > 1 else ()
+    return replace(job, gang=replace(job.gang, sizes=sizes))
+
+
+def _check_accounts(outcome: Outcome) -> None:
     held: Counter[int] = Counter()
     for each in outcome.allocations:
         held[each.job] += each.gpus * (each.ends_at - each.begins_at)  # type: ignore[assignment]

@@ -17,7 +17,7 @@ from drumline.lifecycle.model.observed import PodFacts
 from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.model.sizes import may_keep
 from drumline.lifecycle.model.timestamps import parse_timestamp
-from drumline.scheduling.model import Admitted, Gang
+from drumline.scheduling.model import Admitted, Gang, at_size, parts_of
 from drumline_trainer.contract import Progress
 
 RISK_SHARE: Final = 0.1
@@ -105,7 +105,7 @@ def admitted_of(
     nominated = None if job.spec.suspend or job.deleting else status.nominated
     reserved_nodes = nominated.node_names() if nominated else ()
     whole = Admitted(
-        gang=_at_size(gang, job.size),
+        gang=at_size(gang, job.size),
         pool=status.assignment.gpu_pool,
         assignment=positions.nodes,
         reserved=_reserved(positions, pods),
@@ -121,43 +121,12 @@ def admitted_of(
         nominated=_nominated(reserved_nodes, positions, moves=leaving),
         nominated_pool=nominated.gpu_pool if nominated and leaving else "",
     )
-    if status.assignment.surplus is None or gang.surplus is None:
-        return (replace(whole, gang=gang),)
-    first = base_size(status)
-    base = _part(whole, gang=gang, positions=range(first))
-    surplus = _part(whole, gang=gang.surplus, positions=range(first, len(whole.assignment)))
-    gives_up = len(surplus.giving_up) == len(surplus.assignment)
-    surplus = replace(
-        surplus,
-        pool=status.assignment.surplus.gpu_pool,
-        gpu_seconds_at_risk=0.0,  # the others keep its work
-        leaving=leaving or gives_up,
-        giving_up=frozenset() if gives_up else surplus.giving_up,
-        nominated={},
-        nominated_pool="",
-    )
-    return base, surplus
-
-
-def _at_size(gang: Gang, size: int) -> Gang:
-    """The gang as it would be without surplus of its own: of any size."""
-    return replace(gang, nodes=size, surplus=None) if gang.surplus is not None else gang
-
-
-def _part(whole: Admitted, *, gang: Gang, positions: range) -> Admitted:
-    """These positions of a job, as a gang of its own."""
-
-    def within(known: frozenset[int]) -> frozenset[int]:
-        return frozenset(position - positions.start for position in known if position in positions)
-
-    return replace(
+    surplus = status.assignment.surplus
+    return parts_of(
         whole,
         gang=gang,
-        assignment=whole.assignment[positions.start : positions.stop],
-        reserved=within(whole.reserved),
-        lost=within(whole.lost),
-        giving_up=within(whole.giving_up),
-        displaced=within(whole.displaced),
+        smallest=base_size(status),
+        surplus_pool=surplus.gpu_pool if surplus else "",
     )
 
 

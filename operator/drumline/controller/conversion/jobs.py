@@ -43,6 +43,7 @@ from drumline.scheduling.model import (
     TaintEffect,
     Toleration,
     TolerationOperator,
+    can_be_split,
     with_surplus,
 )
 from drumline.scheduling.placement.eligibility import QUARANTINE
@@ -204,13 +205,11 @@ def _with_rest(gang: Gang, job: Job, *, queue_spot: str | None) -> Gang:
         gang = replace(gang, nominated=nominated.node_names(), nominated_pool=nominated.gpu_pool)
     if job.spec.group is not None or job.spec.sweep is not None:
         gang = _with_others(gang, job)
-    smallest = _smallest_beside_surplus(job, gang.legal_sizes, queue_spot=queue_spot)
+    smallest = _smallest_beside_surplus(job, gang, queue_spot=queue_spot)
     return gang if smallest is None else with_surplus(gang, smallest=smallest)
 
 
-def _smallest_beside_surplus(
-    job: Job, sizes: Sequence[int], *, queue_spot: str | None
-) -> int | None:
+def _smallest_beside_surplus(job: Job, gang: Gang, *, queue_spot: str | None) -> int | None:
     """Of how many pods the gang is that has the rest as surplus; None: it has none.
 
     What runs goes on as it started, whatever its queue says by now: with its surplus, if it has
@@ -219,11 +218,10 @@ def _smallest_beside_surplus(
     spec, assignment = job.spec, job.status.assignment
     if assignment is not None and assignment.surplus is not None:
         return base_size(job.status)
-    if "Surplus" not in (spec.spot, queue_spot) or len(sizes) < 2 or spec.gpu_pool is not None:
+    if "Surplus" not in (spec.spot, queue_spot) or not can_be_split(gang):
         return None
-    if spec.topology is not None and spec.topology.required is not None:
-        return None
-    return sizes[0] if assignment is None or job.size == sizes[0] else None
+    smallest = gang.legal_sizes[0]
+    return smallest if assignment is None or job.size == smallest else None
 
 
 def _with_others(gang: Gang, job: Job) -> Gang:

@@ -35,21 +35,14 @@ from drumline.controller.scheduler.evictions import (
     still_needs_nodes,
 )
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
-from drumline.controller.scheduler.job_placements import (
-    JobPlacement,
-    Replacement,
-    Resize,
-    placements,
-    replacement,
-    resize,
-    with_changes,
-)
+from drumline.controller.scheduler.job_placements import Replacement, replacement, with_changes
 from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
 from drumline.lifecycle.model.gpu_share import GpuShare
 from drumline.lifecycle.model.job import Job
+from drumline.lifecycle.model.members import base_size
 from drumline.lifecycle.model.roles import member_order
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.transitions import disruption, membership
@@ -62,6 +55,7 @@ from drumline.scheduling.decisions import (
     QueueEviction,
     Victim,
 )
+from drumline.scheduling.job_decisions import JobPlacement, Resize, placements, resize
 from drumline.scheduling.model import job_uid
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -174,7 +168,7 @@ class Committer:
     async def _give(self, given: JobPlacement, job: Job, *, now: float) -> bool:
         if given.start is not None:
             return await self._place(given.start, job, surplus=given.surplus_placed, now=now)
-        moved, size = replacement(given, job), resize(given, job)
+        moved, size = replacement(given, job), resize(given, smallest=base_size(job.status))
         changed = with_changes(job, moved=moved, size=size, epoch=self._epoch, now=now)
         if changed is job:
             return True

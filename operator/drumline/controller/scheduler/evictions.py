@@ -10,7 +10,7 @@ from drumline.lifecycle.model.members import base_size, members_of
 from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.plan.acceptance import refusal_of, waits
 from drumline.scheduling.decisions import Blocked, BlockReason, Victim
-from drumline.scheduling.model import is_surplus
+from drumline.scheduling.job_decisions import kept_places
 
 
 def nominated_in_vain(rejected: Iterable[Blocked], jobs: Mapping[str, Job]) -> list[Job]:
@@ -52,17 +52,14 @@ def preemptor_uid(job: Job) -> str:
 
 def given_up_indices(victim: Victim, job: Job) -> list[int] | None:
     """Indices of the members that a job gives up; None: all members."""
-    if is_surplus(victim.uid):
-        first = base_size(job.status)
-        kept = frozenset([*range(first), *(first + place for place in victim.kept)])
-    elif victim.kept:
-        kept = frozenset(victim.kept)
-    else:
+    kept = kept_places(victim, smallest=base_size(job.status))
+    if kept is None:
         return None
+    staying = frozenset(kept)
     return [
         member.index
         for position, member in enumerate(scheduling_order(job.spec, members_of(job.status)))
-        if position not in kept
+        if position not in staying
     ]
 
 

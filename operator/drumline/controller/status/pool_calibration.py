@@ -5,6 +5,7 @@ predictions depends on it. Parts of a step are compared where they are a hundred
 whose whole step is not off by four times: that is a fault of the job, not of the pool. Each
 namespace has one vote, or each job where all are of one. Fewer than three votes do not outvote what
 is known: of two it is the median with the known figure, and one alone moves it only towards 100.
+A job over two pools (`spot: Surplus`) says nothing of either.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def step_percents(jobs: Iterable[Job]) -> dict[str, int]:
         measured, predicted = status.tokens_per_second, status.predicted_tokens_per_second
         if assignment is None or not measured or not predicted:
             continue
-        if is_true(status, ConditionType.RUNNING):
+        if _tells(job):
             shares[assignment.gpu_pool].append(predicted / measured)
     return {
         pool: round(min(MAX_PERCENT, max(1.0, 100 * median(known))))
@@ -63,7 +64,7 @@ def part_votes(
     said: dict[str, dict[str, list[dict[StepPart, float]]]] = {}
     for job in jobs:
         assignment = job.status.assignment
-        if assignment is None or not is_true(job.status, ConditionType.RUNNING):
+        if assignment is None or not _tells(job):
             continue
         known = progress(job.uid)
         percents = _part_percents(known.step_parts) if known is not None else {}
@@ -71,6 +72,13 @@ def part_votes(
             spaces = said.setdefault(assignment.gpu_pool, {})
             spaces.setdefault(job.namespace, []).append(percents)
     return {pool: _votes(list(spaces.values())) for pool, spaces in said.items()}
+
+
+def _tells(job: Job) -> bool:
+    """Whether its steps say something of its pool: it runs, and in no other pool beside."""
+    assignment = job.status.assignment
+    spans = assignment is not None and assignment.surplus is not None
+    return is_true(job.status, ConditionType.RUNNING) and not spans
 
 
 def part_percent(votes: Sequence[float], *, known: int | None) -> int:

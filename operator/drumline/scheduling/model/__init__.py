@@ -21,7 +21,14 @@ from drumline.scheduling.model.gangs import (
     Role,
     Slice,
 )
-from drumline.scheduling.model.mixed import is_surplus, job_uid, with_surplus
+from drumline.scheduling.model.mixed import (
+    at_size,
+    can_be_split,
+    is_surplus,
+    job_uid,
+    parts_of,
+    with_surplus,
+)
 from drumline.scheduling.model.nodes import (
     Node,
     Pool,
@@ -86,7 +93,10 @@ __all__ = [
     "WaitingRule",
     "WhenSpent",
     "WithinQueue",
+    "at_size",
+    "can_be_split",
     "is_surplus",
     "job_uid",
+    "parts_of",
     "with_surplus",
 ]

@@ -19,9 +19,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from drumline.scheduling.model.gangs import Gang
+from drumline.scheduling.model.gangs import Admitted, Gang
 
 _SUFFIX: Final = "/surplus"
+
+
+def can_be_split(gang: Gang) -> bool:
+    """Whether it has surplus, and may have it in a second pool."""
+    return len(gang.legal_sizes) > 1 and gang.pool is None and gang.required_level is None
 
 
 def with_surplus(gang: Gang, *, smallest: int) -> Gang:
@@ -64,3 +69,54 @@ def is_surplus(uid: str) -> bool:
 def job_uid(uid: str) -> str:
     """The uid of the job that a gang with this uid is of, or is the surplus of."""
     return uid.removesuffix(_SUFFIX)
+
+
+def at_size(gang: Gang, size: int) -> Gang:
+    """The gang as it would be without surplus of its own: of any size."""
+    return replace(gang, nodes=size, surplus=None) if gang.surplus is not None else gang
+
+
+def parts_of(
+    whole: Admitted, *, gang: Gang, smallest: int, surplus_pool: str
+) -> tuple[Admitted, ...]:
+    """All places of a job as the scheduler sees them: one gang, and its surplus as another.
+
+    Args:
+        whole: the job with all its places, those of the surplus last.
+        gang: the gang that is not surplus.
+        smallest: how many of the places are that gang's.
+        surplus_pool: the pool of the others; '': there are none.
+    """
+    if not surplus_pool or gang.surplus is None:
+        return (replace(whole, gang=gang),)
+    base = _part(whole, gang=gang, positions=range(smallest))
+    beyond = range(smallest, len(whole.assignment))
+    surplus = _part(whole, gang=gang.surplus, positions=beyond)
+    gives_up = len(surplus.giving_up) == len(surplus.assignment)
+    surplus = replace(
+        surplus,
+        pool=surplus_pool,
+        gpu_seconds_at_risk=0.0,  # the others keep its work
+        leaving=whole.leaving or gives_up,
+        giving_up=frozenset() if gives_up else surplus.giving_up,
+        nominated={},
+        nominated_pool="",
+    )
+    return base, surplus
+
+
+def _part(whole: Admitted, *, gang: Gang, positions: range) -> Admitted:
+    """These positions of a job, as a gang of its own."""
+
+    def within(known: frozenset[int]) -> frozenset[int]:
+        return frozenset(position - positions.start for position in known if position in positions)
+
+    return replace(
+        whole,
+        gang=gang,
+        assignment=whole.assignment[positions.start : positions.stop],
+        reserved=within(whole.reserved),
+        lost=within(whole.lost),
+        giving_up=within(whole.giving_up),
+        displaced=within(whole.displaced),
+    )

@@ -8,10 +8,12 @@ shrinks runs on meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from drumline.scheduling import Decisions, Move, Placed, Preemption, Resized, Victim
+from drumline.scheduling import Decisions, Move, Placed, Preemption, Victim
+from drumline.scheduling.job_decisions import JobPlacement, kept_places, placements, resize
+from drumline.scheduling.model import job_uid
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
 from drumline.simulator.results.outcome import Eviction
@@ -47,10 +49,11 @@ class DecisionApplier:
 
     def apply(self, decisions: Decisions, now: float) -> None:
         """Apply all decisions of one cycle at time `now`."""
-        for placed in decisions.placed:
-            self._place(placed, now)
-        for resized in decisions.resized:
-            self._resize(resized, now)
+        for given in placements(decisions):
+            if given.start is not None:
+                self._start(given.start, surplus=given.surplus_placed, now=now)
+            else:
+                self._change(given, now)
         for preemption in decisions.preemptions:
             self._preempt(preemption, now)
         for move in decisions.moves:
@@ -59,29 +62,45 @@ class DecisionApplier:
             self._cluster.cancel_move(self._cluster.running[uid], now)
             self._schedule_end(self._cluster.running[uid])
 
-    def _place(self, placed: Placed, now: float) -> None:
-        cluster = self._cluster
-        job = cluster.waiting.get(placed.uid)
-        if job is not None:
-            cluster.start(job, pool=placed.pool, nodes=placed.assignment, now=now)
-        else:
-            job = cluster.running[placed.uid]
-            announced = job.admitted is not None and not job.admitted.lost
-            if announced:  # its node is about to go: it saves, and goes on elsewhere
-                job.save(now)
-            cluster.reassign(job, nodes=placed.assignment, now=now)
-            if announced:
-                job.stall([(Stall.SAVING, self._execution.save_seconds)], now=now)
+    def _start(self, placed: Placed, *, surplus: Placed | None, now: float) -> None:
+        job = self._cluster.waiting[placed.uid]
+        self._cluster.start(
+            job,
+            pool=placed.pool,
+            nodes=[*placed.assignment, *(surplus.assignment if surplus else ())],
+            surplus_pool=surplus.pool if surplus else "",
+            now=now,
+        )
         self._schedule_end(job)
 
-    def _resize(self, resized: Resized, now: float) -> None:
-        job = self._cluster.running[resized.uid]
-        held = job.admitted.assignment if job.admitted else ()
-        nodes = (*(held[position] for position in resized.kept), *resized.added)
-        job.save(now)
-        self._cluster.reassign(job, nodes=nodes, now=now)
-        self.resized += 1
-        self._schedule_end(job)
+    def _change(self, given: JobPlacement, now: float) -> None:
+        """Replace places of a running job, change its size, or both."""
+        job = self._cluster.running[given.uid]
+        first = _smallest(job)
+        nodes, unanswered = _replaced(given, job)
+        size = resize(given, smallest=first)
+        gives_up = job.admitted.giving_up if job.admitted else frozenset[int]()
+        # A node that was to go has not gone yet: it saves, and goes on elsewhere.
+        announced = size is None and job.admitted is not None and not job.admitted.lost
+        if announced or size is not None:
+            job.save(now)
+        if size is not None:
+            nodes = [*(nodes[position] for position in size.kept), *size.added]
+        self._cluster.reassign(
+            job,
+            nodes=nodes,
+            surplus_pool=(size.surplus_pool or "") if size else "",
+            unanswered=unanswered if size is None else (),
+            now=now,
+        )
+        if size is not None:
+            self.resized += 1
+        elif announced:
+            job.stall([(Stall.SAVING, self._execution.save_seconds)], now=now)
+        if gives_up and size is None:  # a part that was not looked at is still to leave
+            self._shrink(job, kept=set(range(len(nodes))) - gives_up, now=now)
+        else:
+            self._schedule_end(job)
 
     def _preempt(self, preemption: Preemption, now: float) -> None:
         job = self._cluster.waiting.get(preemption.uid)
@@ -107,12 +126,13 @@ class DecisionApplier:
         )
 
     def _evict(self, victim: Victim, now: float) -> None:
-        job = self._cluster.running[victim.uid]
-        if victim.kept:
+        job = self._cluster.running[job_uid(victim.uid)]
+        if job.is_leaving:  # its surplus goes with it
+            return
+        kept = kept_places(victim, smallest=_smallest(job))
+        if kept is not None:
             job.save(now)
-            self._cluster.begin_shrink(job, kept=victim.kept)
-            self._schedule_end(job)
-            self._schedule_eviction(job, now + self._execution.save_seconds)
+            self._shrink(job, kept=kept, now=now)
             return
         if victim.moves_to:
             self._cluster.nominate(
@@ -122,6 +142,11 @@ class DecisionApplier:
         else:
             job.preempted_at.append(now)
         self._send_notice(job, now)
+
+    def _shrink(self, job: SimulatedJob, *, kept: Collection[int], now: float) -> None:
+        self._cluster.begin_shrink(job, kept=kept)
+        self._schedule_end(job)
+        self._schedule_eviction(job, now + self._execution.save_seconds)
 
     def _move(self, move: Move, now: float) -> None:
         job = self._cluster.running[move.uid]
@@ -138,3 +163,21 @@ class DecisionApplier:
             seconds = self._execution.leave_seconds
         self._cluster.begin_eviction(job, now)
         self._schedule_eviction(job, now + seconds)
+
+
+def _smallest(job: SimulatedJob) -> int:
+    """How many of its places are no surplus."""
+    return job.split.smallest(job.admitted, gang=job.gang) if job.admitted else 0
+
+
+def _replaced(given: JobPlacement, job: SimulatedJob) -> tuple[list[str], range]:
+    """All its nodes by position, and the positions of which nothing was decided."""
+    nodes, first = list(job.admitted.assignment if job.admitted else ()), _smallest(job)
+    unanswered = range(len(nodes))
+    if given.placed is not None:
+        nodes[:first] = given.placed.assignment
+        unanswered = unanswered[first:]
+    if given.surplus_placed is not None and given.surplus_placed.replaced:
+        nodes[first:] = given.surplus_placed.assignment
+        unanswered = unanswered[:first] if given.placed is None else range(0)
+    return nodes, unanswered

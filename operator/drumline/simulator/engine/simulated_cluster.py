@@ -7,7 +7,7 @@ one for whatever did not change.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from drumline.scheduling import Admitted, Gang, Policy, Snapshot
@@ -56,7 +56,7 @@ class SimulatedCluster:
             nodes=self._node_tuple,
             pools=self._cluster.pools,
             queues=self._cluster.queues,
-            admitted=tuple(_admitted(job) for job in self.running.values()),
+            admitted=tuple(part for job in self.running.values() for part in _parts(job)),
             history=self._history.at(now) if self._uses_history else {},
         )
 
@@ -64,8 +64,16 @@ class SimulatedCluster:
         """The gangs of all waiting jobs."""
         return [job.gang for job in self.waiting.values()]
 
-    def start(self, job: SimulatedJob, *, pool: str, nodes: Sequence[str], now: float) -> None:
-        """Assign nodes of a pool to a waiting job."""
+    def start(
+        self,
+        job: SimulatedJob,
+        *,
+        pool: str,
+        nodes: Sequence[str],
+        now: float,
+        surplus_pool: str = "",
+    ) -> None:
+        """Assign nodes of a pool to a waiting job, and to its surplus of another pool."""
         del self.waiting[job.gang.uid]
         self.running[job.gang.uid] = job
         gang = replace(job.gang, nominated=(), nominated_pool="") if job.gang.nominated else None
@@ -74,13 +82,33 @@ class SimulatedCluster:
         execution = self._execution
         seconds = execution.restart_seconds if runs_again else execution.start_seconds
         self._assign(
-            job, pool=pool, nodes=tuple(nodes), admitted_at=now, now=now, restart_seconds=seconds
+            job,
+            pool=pool,
+            nodes=tuple(nodes),
+            admitted_at=now,
+            now=now,
+            restart_seconds=seconds,
+            surplus_pool=surplus_pool,
         )
 
     def reassign(
-        self, job: SimulatedJob, *, nodes: Sequence[str], now: float, pool: str = ""
+        self,
+        job: SimulatedJob,
+        *,
+        nodes: Sequence[str],
+        now: float,
+        surplus_pool: str = "",
+        unanswered: Collection[int] = (),
     ) -> None:
-        """Assign other nodes to a running job, because it is repaired, resized or moved."""
+        """Assign other nodes to a running job, because it is repaired, resized or moved.
+
+        Args:
+            job: the job.
+            nodes: by position.
+            now: when.
+            surplus_pool: of those beyond its smallest size, if it is mixed.
+            unanswered: positions of which nothing was decided: they stay lost, or announced.
+        """
         held = _admitted(job)
         seconds = self._execution.restart_seconds
         if (held.lost or held.displaced) and self._execution.repair_seconds is not None:
@@ -89,12 +117,19 @@ class SimulatedCluster:
         self._end_allocation(job, now)
         self._assign(
             job,
-            pool=pool or held.pool,
+            pool=held.pool,
             nodes=tuple(nodes),
             admitted_at=held.admitted_at,
             now=now,
             restart_seconds=seconds,
+            surplus_pool=surplus_pool,
         )
+        if unanswered:
+            job.admitted = replace(
+                _admitted(job),
+                lost=held.lost & frozenset(unanswered),
+                displaced=held.displaced & frozenset(unanswered),
+            )
 
     def release(self, job: SimulatedJob, now: float) -> None:
         """Release all nodes of a job that ended or was evicted."""
@@ -117,7 +152,7 @@ class SimulatedCluster:
     def begin_eviction(self, job: SimulatedJob, now: float) -> None:
         """Mark a job as leaving: it has got notice of its eviction."""
         job.settle(now)
-        job.admitted = replace(_admitted(job), leaving=True)
+        job.admitted = replace(_admitted(job), leaving=True, giving_up=frozenset())
         job.version += 1
 
     def cancel_move(self, job: SimulatedJob, now: float) -> None:
@@ -130,7 +165,7 @@ class SimulatedCluster:
         )
         job.version += 1
 
-    def begin_shrink(self, job: SimulatedJob, *, kept: Sequence[int]) -> None:
+    def begin_shrink(self, job: SimulatedJob, *, kept: Collection[int]) -> None:
         """Mark all positions but `kept` as being given up; `finish_shrink` releases them."""
         held = _admitted(job)
         leaving = frozenset(range(len(held.assignment))) - frozenset(kept)
@@ -192,10 +227,11 @@ class SimulatedCluster:
         admitted_at: float,
         now: float,
         restart_seconds: float,
+        surplus_pool: str,
     ) -> None:
         positions = self._all_positions.setdefault(len(nodes), frozenset(range(len(nodes))))
         admitted = Admitted(
-            gang=job.gang,
+            gang=job.split.start(job.gang, places=len(nodes), surplus_pool=surplus_pool),
             pool=pool,
             assignment=nodes,
             reserved=positions,
@@ -205,11 +241,11 @@ class SimulatedCluster:
         boot_seconds = self.leases.take(nodes, now=now)
         stalls = ((Stall.IDLE, boot_seconds), (Stall.RESTARTING, restart_seconds))
         job.start(admitted=admitted, now=now, stalls=[each for each in stalls if each[1]])
-        self._history.change(queue=job.gang.queue, pool=pool, gpus=admitted.gpus, now=now)
+        self._change_usage(job, sign=1, now=now)
 
     def _end_allocation(self, job: SimulatedJob, now: float) -> None:
         held = _admitted(job)
-        self._history.change(queue=job.gang.queue, pool=held.pool, gpus=-held.gpus, now=now)
+        self._change_usage(job, sign=-1, now=now)
         job.held_seconds += now - job.allocated_at
         self.leases.give_back(held.assignment, now=now)
         self.allocations.append(
@@ -222,8 +258,17 @@ class SimulatedCluster:
             )
         )
 
+    def _change_usage(self, job: SimulatedJob, *, sign: int, now: float) -> None:
+        for part in _parts(job):
+            gpus = sign * part.gpus
+            self._history.change(queue=job.gang.queue, pool=part.pool, gpus=gpus, now=now)
+
 
 def _admitted(job: SimulatedJob) -> Admitted:
     if job.admitted is None:
         raise ValueError(f"{job.gang.key} has no nodes assigned")
     return job.admitted
+
+
+def _parts(job: SimulatedJob) -> tuple[Admitted, ...]:
+    return job.split.parts(_admitted(job), gang=job.gang)

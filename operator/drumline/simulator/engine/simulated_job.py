@@ -12,6 +12,7 @@ from dataclasses import replace
 from enum import StrEnum
 
 from drumline.scheduling import Admitted, Gang
+from drumline.simulator.engine.job_split import JobSplit
 from drumline.simulator.results.time_account import TimeAccount
 from drumline.simulator.workload import Arrival, Execution
 
@@ -42,17 +43,22 @@ class SimulatedJob:
         "index",
         "preempted_at",
         "refreshed_at",
+        "split",
         "started_at",
         "version",
         "work",
     )
 
-    def __init__(self, *, arrival: Arrival, index: int, execution: Execution) -> None:
+    def __init__(
+        self, *, arrival: Arrival, index: int, execution: Execution, is_mixed: bool = False
+    ) -> None:
         self.arrival = arrival
         self.index = index
-        self.gang: Gang = arrival.gang
+        self.split = JobSplit(is_mixed=is_mixed)
+        self.gang: Gang = self.split.gang_of(arrival.gang)
         """The gang of the next snapshot."""
         self.admitted: Admitted | None = None
+        """All its places, those of surplus last."""
         self.work = 0.0
         """Seconds of work done by the time of the last `settle`."""
         self.committed = 0.0
@@ -191,7 +197,7 @@ class SimulatedJob:
         self.version += 1
         limit = self.arrival.gang.max_runtime_seconds
         left = None if limit is None else limit - self.work + self._execution.restart_seconds
-        self.gang = replace(self.arrival.gang, max_runtime_seconds=left)
+        self.gang = self.split.gang_of(replace(self.arrival.gang, max_runtime_seconds=left))
 
     def end(self, now: float) -> None:
         """Hold no nodes; all work is done."""

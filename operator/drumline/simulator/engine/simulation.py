@@ -27,9 +27,11 @@ from drumline.scheduling import (
     Snapshot,
     decide,
 )
+from drumline.scheduling.model import ANY_PRICE
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.decision_applier import DecisionApplier
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
+from drumline.simulator.engine.job_split import has_surplus
 from drumline.simulator.engine.node_events import NodeEvents
 from drumline.simulator.engine.simulated_cluster import SimulatedCluster
 from drumline.simulator.engine.simulated_job import SimulatedJob
@@ -150,10 +152,7 @@ class _Simulation:
         self._faults = faults
         self._node_numbers = {node.name: i for i, node in enumerate(cluster.nodes)}
         self._node_names = tuple(self._node_numbers)
-        self._jobs = [
-            SimulatedJob(arrival=job, index=i, execution=execution)
-            for i, job in enumerate(arrivals)
-        ]
+        self._jobs = _jobs_of(arrivals, cluster=cluster, execution=execution)
         self._cluster = SimulatedCluster(
             cluster=cluster,
             policy=policy,
@@ -349,6 +348,21 @@ def _record(job: SimulatedJob) -> JobRecord:
         committed_seconds=job.committed,
         account=job.account,
     )
+
+
+def _jobs_of(
+    arrivals: Sequence[Arrival], *, cluster: Cluster, execution: Execution
+) -> list[SimulatedJob]:
+    rules = {queue.name: queue.price_rule for queue in cluster.queues}
+    return [
+        SimulatedJob(
+            arrival=job,
+            index=i,
+            execution=execution,
+            is_mixed=has_surplus(job.gang, queue_rule=rules.get(job.gang.queue, ANY_PRICE)),
+        )
+        for i, job in enumerate(arrivals)
+    ]
 
 
 def _uses_risk(*, cluster: Cluster, policy: Policy) -> bool:

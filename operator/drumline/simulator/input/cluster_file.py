@@ -39,6 +39,7 @@ from drumline.scheduling import (
     Resources,
     WithinQueue,
 )
+from drumline.scheduling.model import PriceRule, SpotRule
 from drumline.simulator.cluster import Cluster, PoolTerms
 from drumline.simulator.conditions.rates import FailureRates, SpotRates
 from drumline.simulator.input.conditions_file import (
@@ -159,9 +160,14 @@ def _queue(section: Section, *, pools: set[str]) -> Queue:
         weight=weight,
         min_runtime_seconds=section.number("minRuntimeSeconds", 0.0),
         preemption=_rule(section.section("preemption")),
+        price_rule=_price_rule(section),
     )
     section.reject_unknown()
     return queue
+
+
+def _price_rule(section: Section) -> PriceRule:
+    return PriceRule(spot=section.choice("spot", SpotRule.PREFER) if section.has("spot") else None)
 
 
 def _rule(section: Section | None) -> PreemptionRule:

@@ -8,16 +8,12 @@ import pytest
 
 from drumline.api.conditions import Phase, Reason
 from drumline.controller.scheduler.evictions import given_up_indices
-from drumline.controller.scheduler.job_placements import (
-    placements,
-    replacement,
-    resize,
-    with_changes,
-)
+from drumline.controller.scheduler.job_placements import replacement, with_changes
 from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import members_of
+from drumline.lifecycle.model.members import base_size, members_of
 from drumline.scheduling.decisions import Decisions, Placed, Resized, Victim, VictimReason
+from drumline.scheduling.job_decisions import placements, resize
 from tests.builders import EPOCH, T0, a_job, running, with_status
 
 ELASTIC: dict[str, Any] = {
@@ -61,7 +57,7 @@ def after(job: Job, *given: Placed | Resized) -> Job:
     return with_changes(
         job,
         moved=replacement(answer, job),
-        size=resize(answer, job),
+        size=resize(answer, smallest=base_size(job.status)),
         epoch=EPOCH,
         now=T0 + 60,
     )

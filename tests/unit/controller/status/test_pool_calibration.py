@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from drumline.api.assignment import SurplusMembers
 from drumline.controller.status.pool_calibration import (
     calibration_fields,
     part_fields,
@@ -43,6 +44,21 @@ def test_the_median_of_running_jobs_counts() -> None:
 )
 def test_a_job_without_both_figures_says_nothing(silent: Job) -> None:
     assert step_percents([silent]) == {}
+
+
+def over_two_pools(held: Job) -> Job:
+    assert held.status.assignment is not None
+    surplus = SurplusMembers(gpu_pool="spot", indices=[1])
+    places = held.status.assignment.model_copy(update={"surplus": surplus})
+    return with_status(held, held.status.model_copy(update={"assignment": places}))
+
+
+def test_a_job_over_two_pools_says_nothing_of_either() -> None:
+    alone = job(100, 110)
+    assert step_percents([alone, over_two_pools(job(100, 400))]) == {pool_of(alone): 110}
+    held, progress = speaks("a", compute=(2.0, 1.0))
+    assert part_votes([held], {"a": progress}.get)
+    assert not part_votes([over_two_pools(held)], {"a": progress}.get)
 
 
 def test_a_figure_is_bounded() -> None:
