@@ -64,7 +64,8 @@ def test_our_launcher_and_torchrun_train_the_same_model(gangs: GangStarter, tmp_
     pattern = r"step (5|10)/10  loss \d\.\d{3}  grad [\d.]+  [\d.]+[kM]? tok/s  eta \d:\d\d"
     lines = ours.output.splitlines()
     assert [bool(re.fullmatch(pattern, line)) for line in lines if "loss" in line] == [True, True]
-    *saved, bottleneck, figures = [line for line in lines if "loss" not in line]
+    *rest, bottleneck, figures = [line for line in lines if "loss" not in line]
+    saved = [line for line in rest if not line.startswith("the checkpoint of step")]  # disk is slow
     assert [line.partition(":")[0] for line in saved] == [
         f"checkpoint of step {step}" for step in (4, 8, 10)
     ]

@@ -367,7 +367,8 @@ def test_of_jobs_the_operator_changes_what_resuming_them_takes_and_nothing_else(
             whole = {"metadata": metadata, "spec": {"suspend": False, "template": pod}}
             kubectl(*patch, json.dumps(whole), "job", "any")
             with pytest.raises(AssertionError, match="no Job or JobSet but those that wait"):
-                kubectl(*patch, json.dumps({"spec": {"suspend": True}}), "job", "any")
+                kubectl(*patch, json.dumps({"spec": {"parallelism": 0}}), "job", "any")
+            kubectl(*patch, json.dumps({"spec": {"suspend": True}}), "job", "any")  # taken back
             kubectl("delete", "job", "any", "other", "-n", namespace, "--wait=false")
     finally:
         kubectl("delete", "clusterrolebinding", namespace)

@@ -129,6 +129,10 @@ class Proxy:
             self._ready.set()
             await self._stop.wait()
             await runner.cleanup()
+            handlers = asyncio.all_tasks() - {asyncio.current_task()}
+            for handler in handlers:  # of watches: each has a connection of the session's
+                handler.cancel()
+            await asyncio.gather(*handlers, return_exceptions=True)
 
     def _context(self) -> ssl.SSLContext:
         authority = base64.b64decode(self._cluster["certificate-authority-data"]).decode()
