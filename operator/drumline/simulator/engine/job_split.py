@@ -47,9 +47,9 @@ class JobSplit:
             places: surplus counted.
             surplus_pool: '': as before.
         """
-        has_surplus = self._is_mixed and places > gang.nodes
-        self.surplus_pool = (surplus_pool or self.surplus_pool) if has_surplus else ""
-        return at_size(gang, places) if has_surplus else gang
+        is_larger = self._is_mixed and places > gang.nodes
+        self.surplus_pool = (surplus_pool or self.surplus_pool) if is_larger else ""
+        return at_size(gang, places) if is_larger else gang
 
     def smallest(self, whole: Admitted, *, gang: Gang) -> int:
         """How many of the places are no surplus."""
