@@ -38,6 +38,8 @@ class BucketStorage:
         self._own = owner
         self._claim = claim
         self._saves = 0
+        self._in_doubt: set[str] = set()
+        """Places in whose commit the index was put, and may have arrived, or arrive yet."""
 
     @classmethod
     def open(cls, url: str, *, owner: Owner, claim: str) -> BucketStorage:
@@ -115,11 +117,14 @@ class BucketStorage:
         def committed(known: Index | None) -> Index:
             index = self._still_ours(known)
             before[:] = [index.places[step]] if step in index.places else []
+            self._in_doubt.add(files.place)
             return index.with_step(step, files.place)
 
-        self._change(committed)
-        for place in before:
+        index = self._change(committed)
+        # no earlier put is done any more, as it was on the condition of an earlier index
+        for place in {*before, *self._in_doubt}.difference(index.places.values()):
             self._delete(place)
+        self._in_doubt.clear()
 
     def ownership_error(self) -> StaleMembershipError | None:
         """See `CheckpointStorage`."""
@@ -132,8 +137,9 @@ class BucketStorage:
         return None
 
     def discard(self, files: StepFiles) -> None:
-        """See `CheckpointStorage`."""
-        self._delete(files.place)
+        """See `CheckpointStorage`; what the index may name stays until the next commit or claim."""
+        if files.place not in self._in_doubt:
+            self._delete(files.place)
 
     def prune(self, *, keep: int, verified: Sequence[int]) -> None:
         """First the names, then the objects: what is half deleted does not look like a step."""

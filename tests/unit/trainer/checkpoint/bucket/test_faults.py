@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drumline_trainer.checkpoint.commit import Superseded
+from drumline_trainer.checkpoint.commit import StorageFailed, Superseded
 from drumline_trainer.checkpoint.errors import CheckpointError, StaleMembershipError
 from tests.object_store import ObjectStore
 from tests.store_proxy import Fate, Proxy, Request
@@ -82,6 +82,58 @@ def test_a_reply_that_is_lost_for_good_is_looked_up(url: str, proxy: Proxy, numb
     saving.save(1)
     proxy.fate = lambda _: Fate.DONE
     assert restored(opened(url)) == 1
+
+
+@pytest.mark.parametrize("fate", [Fate.REPLY_LOST, Fate.LOST])
+def test_a_commit_of_which_nothing_is_known_is_deleted_only_once_it_is(
+    url: str, proxy: Proxy, store: ObjectStore, prefix: str, fate: Fate
+) -> None:
+    """The reply is lost, and that to the look at the index behind it."""
+    saving = gang(url)
+    lost: list[Request] = []
+
+    def lose(request: Request) -> Fate:
+        if request.conditional or len(lost) == 1:
+            lost.append(request)
+            return {1: fate, 2: Fate.LOST}.get(len(lost), Fate.DONE)
+        return Fate.DONE
+
+    proxy.fate = lose
+    outcome = saving.try_to_save(1)
+    proxy.fate = lambda _: Fate.DONE
+    assert isinstance(outcome, StorageFailed), outcome
+    assert [request.method for request in lost] == ["PUT", "GET"]
+    done = fate is Fate.REPLY_LOST
+    assert restored(opened(url)) == (1 if done else None)
+    saving.save(2)
+    assert saving.storages[0].steps() == ([2, 1] if done else [2])
+    places = {name.split("/")[0] for name in store.objects(prefix) if name.startswith("step-")}
+    assert len(places) == (2 if done else 1)
+
+
+def test_a_commit_that_a_claim_has_followed_is_not_deleted(url: str, proxy: Proxy) -> None:
+    """Its reply is lost, and what it looks at behind that is the index of the claim."""
+    old = gang(url, 1, claim="0a")
+    new = opened(url, 2, claim="0b")
+    committed: list[Request] = []
+
+    def claim_behind(request: Request) -> Fate:
+        if request.conditional and not committed:
+            committed.append(request)
+            return Fate.REPLY_LOST
+        if len(committed) == 1:
+            committed.append(request)
+            proxy.lock.release()  # the claim makes requests of its own
+            new.claim()
+            proxy.lock.acquire()
+        return Fate.DONE
+
+    proxy.fate = claim_behind
+    outcome = old.try_to_save(1)
+    proxy.fate = lambda _: Fate.DONE
+    assert isinstance(outcome, Superseded), outcome
+    assert new.steps() == [1]
+    assert restored(new) == 1
 
 
 def test_a_claim_whose_reply_is_lost_is_known_again(url: str, proxy: Proxy) -> None:
