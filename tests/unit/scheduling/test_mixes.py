@@ -142,6 +142,8 @@ def test_surplus_is_of_the_same_gpus() -> None:
     other = (POOLS[0], replace(POOLS[1], gpu_model="A100"))
     job = elastic()
     assert list(places(cycle(snapshot(pools=other), job))) == [job.uid]
+    in_parts = (POOLS[0], replace(POOLS[1], parts_per_gpu=7))
+    assert list(places(cycle(snapshot(pools=in_parts), job))) == [job.uid]
     unknown = (POOLS[0], replace(POOLS[1], gpu_model=""))
     assert len(places(cycle(snapshot(pools=unknown), job))) == 2
 

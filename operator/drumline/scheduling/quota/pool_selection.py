@@ -52,8 +52,10 @@ class PoolSelector:
         return known is not None and accepts(known, gang=gang, queue=queue)
 
     def are_alike(self, pool: str, other: str) -> bool:
-        """Whether two pools have GPUs of one kind, as far as that is known."""
+        """Whether two pools have and count GPUs of one kind, as far as that is known."""
         known = [self._pools[name] for name in (pool, other) if name in self._pools]
+        if len({each.parts_per_gpu for each in known}) > 1:
+            return False
         resources, models = (
             {each.gpu_resource for each in known},
             {each.gpu_model for each in known},
