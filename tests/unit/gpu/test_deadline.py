@@ -12,6 +12,7 @@ from multiprocessing.connection import Connection
 
 import pytest
 
+from tests.gpu import deadline
 from tests.gpu.deadline import descendants, within
 from tests.gpu.outcomes import CUT, FAILED, PASSED, Check, Outcome
 
@@ -23,6 +24,12 @@ print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1e6)"],
       start_new_session=True).pid, flush=True)
 time.sleep(1e6)
 """
+
+
+@pytest.fixture(autouse=True)
+def _busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was killed is gone once it has run for the last time."""
+    monkeypatch.setattr(deadline, "GONE_SECONDS", 120.0)
 
 
 def passes() -> Outcome:
