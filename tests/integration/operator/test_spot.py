@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
@@ -32,12 +32,18 @@ class SpotPool:
 
 @pytest.fixture
 def spot(site: Site) -> Iterator[SpotPool]:
-    """A spot pool of one node beside the site's pool, which is on-demand; its queue prefers it."""
+    """A spot pool of one node beside the site's pool, which is on-demand; its queue prefers it.
+
+    All of it is known to the operator, so the first cycle that sees a job sees all of it, too.
+    """
     name = f"{site.pool}-spot"
     last = max(int(node.rpartition("-")[2]) for node in site.nodes)
     node = fake_node(last + 100, gpus=8, nodes_per_rack=2)
     node["metadata"]["labels"]["drumline.test/spot"] = site.pool
     site.kube.create(node)
+    # before the spot pool is made: who knows that one knows this
+    capacity = {"type": "OnDemand", "pricePerGpuHour": "2.50"}
+    site.kube.patch("gpupools", site.pool, {"spec": {"capacity": capacity}})
     site.kube.create(
         {
             "apiVersion": "drumline.dev/v1alpha1",
@@ -49,10 +55,16 @@ def spot(site: Site) -> Iterator[SpotPool]:
             },
         }
     )
-    capacity = {"type": "OnDemand", "pricePerGpuHour": "2.50"}
-    site.kube.patch("gpupools", site.pool, {"spec": {"capacity": capacity}})
     quotas = [{"gpuPool": pool, "nominalGpus": 32} for pool in (site.pool, name)]
     site.kube.patch("trainingqueues", site.queue, {"spec": {"quotas": quotas, "spot": "Prefer"}})
+    for pool, gpus in ((site.pool, 8 * len(site.nodes)), (name, 8)):
+        wait_reported(site, "gpupools", pool, lambda status, n=gpus: status.get("totalGpus") == n)
+    wait_reported(
+        site,
+        "trainingqueues",
+        site.queue,
+        lambda status: {each["gpuPool"] for each in status.get("usage") or ()} == {site.pool, name},
+    )
     yield SpotPool(name=name, node=node["metadata"]["name"], manifest=node)
     site.kube.delete("gpupools", name)
     site.kube.delete("nodes", node["metadata"]["name"])
@@ -62,15 +74,20 @@ def pool_of(job: Json) -> str:
     return job["status"]["assignment"]["gpuPool"]
 
 
-def wait_used(site: Site, pool: str, gpus: int) -> None:
-    """Wait until the operator has seen that so many GPUs of a pool are held."""
+def wait_reported(site: Site, plural: str, name: str, holds: Callable[[Json], bool]) -> None:
+    """Wait until the status of a pool or queue is such."""
     site.kube.wait(
-        "gpupools",
-        pool,
+        plural,
+        name,
         None,
-        lambda pool: (pool or {}).get("status", {}).get("usedGpus") == gpus,
+        lambda body: holds((body or {}).get("status") or {}),
         seconds=SECONDS,
     )
+
+
+def wait_used(site: Site, pool: str, gpus: int) -> None:
+    """Wait until the operator has seen that so many GPUs of a pool are held."""
+    wait_reported(site, "gpupools", pool, lambda status: status.get("usedGpus") == gpus)
 
 
 def submit(site: Site, name: str, **spec: object) -> None:
@@ -133,26 +150,39 @@ def test_a_reclaim_stands_in_the_pool_s_history(site: Site, spot: SpotPool) -> N
 SAVED = Progress(step=30, total_steps=100, checkpoint_step=30, checkpoint_digest="digest-30")
 
 
+def has_surplus(surplus: Json | None) -> Callable[[Json | None], bool]:
+    """Whether a job that has places has these in another pool."""
+
+    def holds(job: Json | None) -> bool:
+        assignment = (job or {}).get("status", {}).get("assignment")
+        return bool(assignment) and assignment.get("surplus") == surplus
+
+    return holds
+
+
 def test_an_elastic_job_has_its_surplus_on_spot_loses_it_to_a_reclaim_and_takes_it_again(
     site: Site, spot: SpotPool
 ) -> None:
     with Trainers(site, "gang", saves=SAVED) as gang:
         gang.submit(nodes=3, minNodes=2, gpuPool=None, spot="Surplus")
         gang.attend("0-g1", "1-g1", "2-g1")
-        places = gang.running(1)["status"]["assignment"]
-        assert places["gpuPool"] == site.pool
-        assert places["surplus"] == {"gpuPool": spot.name, "indices": [2]}
+        surplus = {"gpuPool": spot.name, "indices": [2]}
+        started = gang.running(1)
+        assert pool_of(started) == site.pool
+        assert has_surplus(surplus)(started)
         wait_used(site, site.pool, 16)
         wait_used(site, spot.name, 8)
         before = gang.uids()
         site.kube.delete("nodes", spot.node)
-        smaller = gang.running(2)
+        smaller = site.wait("gang", has_surplus(None), seconds=SECONDS)
+        smaller = gang.running(smaller["status"]["generation"])
         assert smaller["status"]["ready"] == "2/2"
-        assert "surplus" not in smaller["status"]["assignment"]
         site.kube.create(spot.manifest)
-        gang.attend("0-g1", "1-g1", "2-g3")
-        places = gang.running(3)["status"]["assignment"]
-        assert places["surplus"] == {"gpuPool": spot.name, "indices": [2]}
+        larger = site.wait("gang", has_surplus(surplus), seconds=SECONDS)
+        generation = larger["status"]["generation"]
+        assert generation > smaller["status"]["generation"]
+        gang.attend("0-g1", "1-g1", f"2-g{generation}")
+        assert has_surplus(surplus)(gang.running(generation))
         after = gang.uids()
         assert {name: after[name] for name in ("gang-0-g1", "gang-1-g1")} == {
             name: before[name] for name in ("gang-0-g1", "gang-1-g1")
