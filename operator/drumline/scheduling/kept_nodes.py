@@ -13,7 +13,7 @@ nodes: before that, an idle node costs more than asking for another one.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import Decisions
@@ -27,6 +27,8 @@ class KeptNode:
 
     gang: Gang
     """The first of them, where it is kept for several."""
+    others: tuple[str, ...] = ()
+    """Uids of the other ones, in order."""
     node: Node
     share: Resources
     """What that gang takes of it, but all GPUs that are free there: a node that has them fits."""
@@ -74,8 +76,11 @@ def kept_nodes(
     kept: dict[str, KeptNode] = {}
     for promise in promises:
         for name, share in _shares(promise).items():
-            is_kept = name in free and share.gpus > 0 and share.fits_in(free[name])
-            if is_kept and name not in kept:
+            if name not in free or share.gpus == 0 or not share.fits_in(free[name]):
+                continue
+            if name in kept:
+                kept[name] = replace(kept[name], others=(*kept[name].others, promise.gang.uid))
+            else:
                 whole = replace(share, gpus=free[name].gpus)
                 kept[name] = KeptNode(gang=promise.gang, node=nodes[name], share=whole)
     return tuple(kept[name] for name in sorted(kept))
@@ -134,6 +139,9 @@ def _shares(promise: _Promise) -> dict[str, Resources]:
     return dict(shares)
 
 
-def gangs_of(kept: Sequence[KeptNode]) -> frozenset[str]:
-    """Uids of the gangs for which these are kept."""
-    return frozenset(each.gang.uid for each in kept)
+def first_gangs(kept: Sequence[KeptNode], *, of_any: Collection[str]) -> frozenset[str]:
+    """Uids of the first gangs of those nodes that are kept for any of these gangs."""
+    wanted = frozenset(of_any)
+    return frozenset(
+        each.gang.uid for each in kept if not wanted.isdisjoint((each.gang.uid, *each.others))
+    )

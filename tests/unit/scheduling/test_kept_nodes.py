@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from drumline.scheduling import Admitted, Decisions, Gang, Node, Placed, Reservation
-from drumline.scheduling.kept_nodes import kept_nodes
+from drumline.scheduling.kept_nodes import first_gangs, kept_nodes
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod
 
 TIMEOUTS = {"h100": 600.0}
@@ -56,6 +56,23 @@ def test_a_share_keeps_all_free_gpus_of_its_node_and_a_node_without_room_is_not_
     assert kept(half, running=(full,)) == []
     both = replace(half, nodes=2, nominated=("n1", "n1"))
     assert kept(both, running=()) == [("uid-half", "n1", 8)]
+
+
+def test_a_node_may_be_kept_for_several() -> None:
+    gangs = [
+        gang(name, gpus=gpus, nominated=("n1",), nominated_pool="h100")
+        for name, gpus in (("a", 4), ("b", 2), ("big", 16))
+    ]
+    (shared,) = kept_nodes(
+        snapshot=cluster(*EMPTY),
+        pending=gangs,
+        decisions=Decisions(),
+        timeouts=TIMEOUTS,
+        now=NOW,
+    )
+    assert (shared.gang.uid, shared.others) == ("uid-a", ("uid-b",))
+    assert first_gangs([shared], of_any=["uid-b", "uid-c"]) == {"uid-a"}
+    assert first_gangs([shared], of_any=["uid-big"]) == frozenset()
 
 
 def test_what_leaves_for_other_places_and_what_is_repaired_keep_theirs_too() -> None:

@@ -22,7 +22,7 @@ from drumline.kube import codec, reads, writes
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, KubeError, NotFound
 from drumline.kube.kinds import PODS
-from drumline.scheduling.kept_nodes import KeptNode, gangs_of
+from drumline.scheduling.kept_nodes import KeptNode, first_gangs
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.keeping_pods")
@@ -104,12 +104,16 @@ class KeepingPods:
         return {body["metadata"]["name"]: body for body in bodies if body is not None}
 
     async def release(self, uids: Collection[str]) -> None:
-        """Delete those of gangs that start.
+        """Delete those of nodes that are kept for gangs which start.
+
+        A pod has the label of the first gang of its node. Where that gang has other nodes, their
+        pods go, too, and come again as they are settled.
 
         Raises:
             KubeError: some may still be there.
         """
-        starting = gangs_of(self._kept or ()).intersection(uids)
+        # what is there is not known to a new leader, nor behind a request that failed
+        starting = uids if self._kept is None else first_gangs(self._kept, of_any=uids)
         if starting:
             self._kept = None
             await writes.delete_collection(

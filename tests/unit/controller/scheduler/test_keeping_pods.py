@@ -97,10 +97,46 @@ async def test_those_of_a_gang_that_starts_go_with_one_request() -> None:
     ours = keeping(api)
     await ours.settle([kept("n1"), kept("n2"), kept("n3", uid="u-2")], pools=POOLS)
     api.requests.clear()
+    await ours.release({"u-9"})
     await ours.release({GANG.uid, "u-9"})
     assert [_uid(pod) for pod in api.pods.values()] == ["u-2"]
-    await ours.release({"u-9"})
     assert api.requests == [str(Verb.DELETE_COLLECTION)]
+
+
+async def test_a_new_leader_releases_what_an_earlier_one_has_made() -> None:
+    api = Api()
+    await keeping(api).settle([kept("n1"), kept("n2", uid="u-2")], pools=POOLS)
+    new = keeping(api)
+    await new.release([])
+    await new.release([GANG.uid])
+    assert [_uid(pod) for pod in api.pods.values()] == ["u-2"]
+
+
+@pytest.mark.parametrize("fails_first", ["settle", "release"])
+async def test_what_is_not_known_behind_a_request_that_failed_is_released(fails_first: str) -> None:
+    api = Api()
+    ours = keeping(api)
+    await ours.settle([kept("n1")], pools=POOLS)
+    api.fails = True
+    settle, release = ours.settle([kept("n1"), kept("n2")], pools=POOLS), ours.release([GANG.uid])
+    failing, unused = (settle, release) if fails_first == "settle" else (release, settle)
+    unused.close()
+    with pytest.raises(ServerError):
+        await failing
+    api.fails = False
+    await ours.release([GANG.uid])
+    assert api.pods == {}
+
+
+async def test_a_node_that_is_kept_for_several_is_released_for_any_of_them() -> None:
+    api = Api()
+    ours = keeping(api)
+    shared = replace(kept("n1"), others=("u-2", "u-3"))
+    await ours.settle([shared, kept("n2"), kept("n3", uid="u-9")], pools=POOLS)
+    await ours.release(["u-3"])
+    assert [_uid(pod) for pod in api.pods.values()] == ["u-9"]
+    await ours.settle([kept("n2"), kept("n3", uid="u-9")], pools=POOLS)
+    assert {pod["spec"]["nodeSelector"][HOST] for pod in api.pods.values()} == {"n2", "n3"}
 
 
 async def test_what_failed_is_made_later() -> None:
