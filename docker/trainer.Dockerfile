@@ -1,5 +1,5 @@
 # The trainer: torch and its CUDA libraries, numpy, safetensors, what a run imports where its
-# configuration asks for it (tokenizers, boto3, pillow, TensorBoard, W&B), and drumline_trainer.
+# configuration asks for it (tokenizers, boto3, obstore, pillow, TensorBoard, W&B), and drumline_trainer.
 #
 #   python -m tests.cluster context trainer DIR
 #   docker build -f docker/trainer.Dockerfile -t drumline/trainer:0.1.0 DIR

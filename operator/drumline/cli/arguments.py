@@ -34,14 +34,16 @@ examples:
 """
 _DECIDE_DESCRIPTION: Final = """\
 Decide as the operator would: which waiting jobs start and where, which are preempted, which wait,
-why, and what would help. Reads nodes, pods, queues, pools, priority classes and jobs of the
-cluster, or of files; nothing is changed. A job that was never applied is judged beside the rest.
+why, and what would help. Reads nodes, pods, queues, pools, priority classes, jobs, workloads that
+wait for a queue and devices of nodes, of the cluster or of files; nothing is changed. A job that
+was never applied is judged beside the rest.
 """
 _DECIDE_EXAMPLES: Final = """\
 examples:
   drumline decide
   drumline decide --live -f new-job.yaml
-  kubectl get no,ns,pods,gpupools,trainingqueues,priorityclasses,trainingjobs -A -o json > all.json
+  kubectl get no,ns,pods,gpupools,trainingqueues,priorityclasses,trainingjobs,jobs,resourceslices,\\
+    resourceclaims -A -o json > all.json
   drumline decide -f all.json
   drumline decide -f all.json -f new-job.yaml -o wide
   drumline decide -f all.json --policy values.yaml -o json

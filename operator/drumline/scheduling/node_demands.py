@@ -145,7 +145,7 @@ def demands_after(
         needs: what it says that gangs need.
         started: uids of the gangs that it started, or repaired.
         held_back: uids of those that it would have, but their nodes are not guarded yet.
-        refused: uids of those of which the autoscaler says that it adds no nodes for them.
+        refused: uids of those that get no nodes, as the autoscaler or the API server says.
         said: by uid, what the autoscaler said last of the nodes of a gang.
         bound: uids of gangs all of whose pods are there.
         timeouts: by pool, seconds after which a demand is withdrawn.

@@ -36,8 +36,12 @@ from drumline.kube.kinds import (
     JOBS,
     RESOURCE_CLAIMS,
     RESOURCE_SLICES,
+    Resource,
 )
+from drumline.kube.suspendable import decoder_of
 from drumline.kube.views import PodView
+from drumline.kube.workload_kinds import OTHER_KINDS
+from drumline.kube.workload_views import WorkloadView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.lifecycle.plan.acceptance import refusal_of
@@ -47,6 +51,9 @@ from drumline.settings import Settings
 from drumline_trainer.contract import Progress
 
 T = TypeVar("T")
+
+_TAINT_RULES: Final = DEVICE_TAINT_RULES[0]
+"""The group and kind are those of every version."""
 
 _GROUPS: Final = {
     "Namespace": "",
@@ -60,12 +67,13 @@ _GROUPS: Final = {
     JOB_SETS.kind: JOB_SETS.group,
     RESOURCE_SLICES.kind: RESOURCE_SLICES.group,
     RESOURCE_CLAIMS.kind: RESOURCE_CLAIMS.group,
-    DEVICE_TAINT_RULES[0].kind: DEVICE_TAINT_RULES[0].group,
+    _TAINT_RULES.kind: _TAINT_RULES.group,
+    **{name: kind.resource.group for name, kind in OTHER_KINDS.items()},
 }
 _NAMESPACED: Final = frozenset(
-    {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind}
+    {"Pod", TrainingJob.KIND, JOBS.kind, JOB_SETS.kind, RESOURCE_CLAIMS.kind, *OTHER_KINDS}
 )
-_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, DEVICE_TAINT_RULES[0].kind)
+_OF_DEVICES: Final = (RESOURCE_SLICES.kind, RESOURCE_CLAIMS.kind, _TAINT_RULES.kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +122,8 @@ def read(
     placeholders: list[PodView] = []
     for manifest in known.values():
         if manifest.kind in _OF_DEVICES and not installation.dynamic_resources:
+            continue
+        if manifest.kind in OTHER_KINDS and manifest.kind not in installation.workload_kinds:
             continue
         try:
             if _asks_for_nodes(manifest):
@@ -259,14 +269,17 @@ def _priority_class(state: ClusterCache, manifest: ManifestDocument) -> None:
     state.on_priority_class(None, _decoded(manifest, codec.priority_class))
 
 
+_WORKLOADS: Final[Mapping[str, tuple[Resource, Callable[[bytes], WorkloadView]]]] = {
+    JOBS.kind: (JOBS, workloads.batch_job),
+    JOB_SETS.kind: (JOB_SETS, workloads.job_set),
+    **{name: (kind.resource, decoder_of(kind)) for name, kind in OTHER_KINDS.items()},
+}
+
+
 def _workload(state: ClusterCache, manifest: ManifestDocument) -> None:
     """The operator reads those alone that name a queue."""
     if LABEL_QUEUE in labels_of(manifest):
-        resource, decode = (
-            (JOBS, workloads.batch_job)
-            if manifest.kind == JOBS.kind
-            else (JOB_SETS, workloads.job_set)
-        )
+        resource, decode = _WORKLOADS[manifest.kind]
         state.on_workload(resource, None, _decoded(manifest, decode))
 
 
@@ -293,11 +306,10 @@ _TAKE: Final[Mapping[str, Callable[[ClusterCache, ManifestDocument], None]]] = {
     GpuPool.KIND: _pool,
     TrainingQueue.KIND: _queue,
     TrainingJob.KIND: _job,
-    JOBS.kind: _workload,
-    JOB_SETS.kind: _workload,
+    **dict.fromkeys(_WORKLOADS, _workload),
     RESOURCE_SLICES.kind: _slice,
     RESOURCE_CLAIMS.kind: _claim,
-    DEVICE_TAINT_RULES[0].kind: _taint_rule,
+    _TAINT_RULES.kind: _taint_rule,
 }
 
 

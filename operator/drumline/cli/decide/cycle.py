@@ -10,6 +10,7 @@ from drumline.api.load import ApiError, parse
 from drumline.api.policy import SchedulingPolicy
 from drumline.cli.decide.alternatives import alternatives
 from drumline.cli.decide.cluster import ClusterInput
+from drumline.cli.decide.installation import CHART_KEYS
 from drumline.cli.decide.job_decisions import JobDecision, job_decisions
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_manifests
@@ -53,7 +54,7 @@ def decided(
 
 
 def read_policy(name: str | None) -> Policy:
-    """The policy in a file, or in the chart's values; None: the default one.
+    """The policy in a file, or in the chart's values; None, and values without: the default one.
 
     Raises:
         BadInput: the file has none.
@@ -67,6 +68,8 @@ def _parsed(name: str) -> SchedulingPolicy:
         raise BadInput(f"{name}: one scheduling policy is wanted, {len(manifests)} are in it")
     manifest = manifests[0]
     inside: Any = manifest.raw.get("scheduling")
+    if inside is None and any(key in manifest.raw for key in CHART_KEYS):
+        return SchedulingPolicy()  # as `helm get values` prints what was set alone
     at = "scheduling" if isinstance(inside, dict) else ""
     raw = cast("dict[str, Any]", inside) if at else manifest.raw
     try:

@@ -11,10 +11,11 @@ from typing import Any, Final, cast
 
 from drumline.api.base import LABEL_QUEUE
 from drumline.api.gpupool import GpuPool
+from drumline.api.trainingjob import TrainingJob
 from drumline.cli.errors import BadInput
 from drumline.cli.manifests import Json, ManifestDocument, read_manifests
-from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.placement import QUEUE_GATE
+from drumline.kube.workload_kinds import KINDS, OTHER_KINDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,8 @@ class Installation:
     """Where foreign pods give back what they borrow."""
     admits_workloads: bool | None = None
     """Whether it lets gated pods and suspended workloads go."""
+    workload_kinds: frozenset[str] = frozenset(OTHER_KINDS)
+    """Which kinds wait beside Jobs and JobSets; all of them where that is not known."""
     dynamic_resources: bool | None = None
     """Whether it counts devices that only claims get."""
 
@@ -39,6 +42,8 @@ class Installation:
 
 
 NOT_KNOWN: Final = Installation()
+CHART_KEYS: Final = ("guardedPools", "foreignPods", "dynamicResources")
+"""Of the chart's values: what is read of them here."""
 
 
 def read_installation(name: str | None) -> Installation:
@@ -50,31 +55,40 @@ def read_installation(name: str | None) -> Installation:
     raw: Mapping[str, Any] = {}
     for manifest in read_manifests([name]) if name is not None else ():
         raw = manifest.raw
+    admits = _switch(raw, "foreignPods", "admission", "enabled")
+    kinds = _names(raw, "foreignPods", "admission", "kinds")
+    if kinds is None:
+        kinds = frozenset(OTHER_KINDS if admits is None else ())  # the chart's default is none
     return Installation(
         guarded_pools=_names(raw, "guardedPools"),
-        admits_workloads=_switch(raw, "foreignPods", "admission", "enabled"),
+        admits_workloads=admits,
+        workload_kinds=kinds,
         dynamic_resources=_switch(raw, "dynamicResources", "enabled"),
     )
 
 
-def _names(raw: Mapping[str, Any], key: str) -> frozenset[str] | None:
-    value = raw.get(key)
+def _names(raw: Mapping[str, Any], *path: str) -> frozenset[str] | None:
+    value = _value(raw, *path)
     if value is None:
         return None
     names = cast("list[object]", value) if isinstance(value, list) else [None]
     if not all(isinstance(each, str) for each in names):
-        raise BadInput(f"{key}: a list of names is wanted")
+        raise BadInput(f"{'.'.join(path)}: a list of names is wanted")
     return frozenset(map(str, names))
 
 
 def _switch(raw: Mapping[str, Any], *path: str) -> bool | None:
-    *parents, last = path
-    for key in parents:
-        raw = _mapping(raw.get(key))
-    value = raw.get(last)
+    value = _value(raw, *path)
     if value is None or isinstance(value, bool):
         return value
     raise BadInput(f"{'.'.join(path)}: true or false is wanted")
+
+
+def _value(raw: Mapping[str, Any], *path: str) -> object:
+    *parents, last = path
+    for key in parents:
+        raw = _mapping(raw.get(key))
+    return raw.get(last)
 
 
 def labels_of(manifest: ManifestDocument) -> Json:
@@ -90,11 +104,16 @@ def _waits(manifest: ManifestDocument) -> bool:
     if manifest.kind == "Pod":
         gates = spec.get("schedulingGates")
         return isinstance(gates, list) and {"name": QUEUE_GATE} in gates
-    return manifest.kind in (JOBS.kind, JOB_SETS.kind) and spec.get("suspend") is True
+    kinds = [kind for kind in KINDS.values() if kind.resource.kind == manifest.kind]
+    return any(_value(manifest.raw, *kind.suspend) is True for kind in kinds)
+
+
+_DEVICE_FIELDS: Final = {GpuPool.KIND: "devices", TrainingJob.KIND: "computeDomain"}
+"""What only an operator that counts devices heeds."""
 
 
 def _has_devices(manifest: ManifestDocument) -> bool:
-    return manifest.kind == GpuPool.KIND and "devices" in _mapping(manifest.raw.get("spec"))
+    return _DEVICE_FIELDS.get(manifest.kind) in _mapping(manifest.raw.get("spec"))
 
 
 def _mapping(value: object) -> Json:

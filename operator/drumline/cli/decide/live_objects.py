@@ -30,12 +30,14 @@ from drumline.kube.kinds import (
     TRAINING_QUEUES,
     Resource,
 )
+from drumline.kube.workload_kinds import OTHER_KINDS
 
 _KINDS: Final = (NODES, PRIORITY_CLASSES, GPU_POOLS, TRAINING_QUEUES, TRAINING_JOBS)
 _WHERE_ALLOWED: Final = (
     (NAMESPACES, ""),
     (JOBS, LABEL_QUEUE),
     (JOB_SETS, LABEL_QUEUE),
+    *((kind.resource, LABEL_QUEUE) for kind in OTHER_KINDS.values()),
     (RESOURCE_SLICES, ""),
     (RESOURCE_CLAIMS, ""),
     *((rules, "") for rules in DEVICE_TAINT_RULES),
@@ -53,7 +55,7 @@ class LiveObjects:
 
 
 async def read(credentials: Credentials) -> LiveObjects:
-    """Everything; without pods for who may not list them: GPUs that allowed' pods hold seem free.
+    """Everything; without pods for who may not list them: GPUs that pods of others hold seem free.
 
     Raises:
         NotAnswered: another kind may not be listed in the whole cluster.

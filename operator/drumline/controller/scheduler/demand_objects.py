@@ -81,7 +81,8 @@ class DemandObjects(Protocol):
         ...
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Whether the autoscaler has said of what was read that no nodes come for a demand."""
+        """Whether what was read says that no nodes come for a demand: by a condition, or as the API
+        server refused its objects."""
         ...
 
     async def answer(self, demand: NodeDemand) -> str:

@@ -76,10 +76,51 @@ def test_an_operator_that_admits_nothing_or_nobody_is_told_so(
     assert verdicts(capsys, "-f", file)["team/jobs/other"]["reason"] == "QueueNotFound"
 
 
+def a_suspended_ray_cluster(name: str) -> Json:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name, "namespace": "team", "labels": QUEUE},
+        "spec": {"suspend": True, "headGroupSpec": {"template": {"spec": pod_spec(8)}}},
+    }
+
+
+def a_suspended_mpi_job(name: str) -> Json:
+    replicas = {"Worker": {"replicas": 1, "template": {"spec": pod_spec(8)}}}
+    return {
+        "apiVersion": "kubeflow.org/v2beta1",
+        "kind": "MPIJob",
+        "metadata": {"name": name, "namespace": "team", "labels": QUEUE},
+        "spec": {"runPolicy": {"suspend": True}, "mpiReplicaSpecs": replicas},
+    }
+
+
+@pytest.mark.parametrize(
+    ("values", "admitted"),
+    [
+        (None, {"team/rayclusters/ray", "team/mpijobs/mpi"}),
+        ("{enabled: true, kinds: [MPIJob]}", {"team/mpijobs/mpi"}),
+        ("{enabled: true}", set[str]()),
+    ],
+)
+def test_other_kinds_wait_where_the_values_say_so_or_nothing_is_known(
+    values: str | None, admitted: set[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waiting = (a_suspended_ray_cluster("ray"), a_suspended_mpi_job("mpi"))
+    nodes = (a_node("n1"), a_node("n2"))
+    arguments = ["-f", written(tmp_path, *nodes, a_pool(), a_queue(16), *waiting)]
+    if values is not None:
+        file = tmp_path / "values.yaml"
+        file.write_text(f"foreignPods: {{admission: {values}}}\n")
+        arguments += ["--policy", str(file)]
+    said = verdicts(capsys, *arguments)
+    assert {name for name, each in said.items() if each["verdict"] == "Admitted"} == admitted
+
+
 def test_a_group_that_is_not_complete_is_said_below(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    half = a_gated_pod("a", **{"drumline.dev/pod-group": "g"})
+    half = a_gated_pod("a", gpus=8, **{"drumline.dev/pod-group": "g"})
     half["metadata"]["annotations"] = {"drumline.dev/pod-group-size": "2"}
     text = run(capsys, "decide", "-f", written(tmp_path, a_node("n1"), a_pool(), a_queue(), half))[
         1
@@ -147,6 +188,35 @@ def test_devices_of_slices_count_but_those_that_are_tainted_or_claimed(
     two = written(tmp_path, *site, a_job("job", nodes=2))
     assert verdicts(capsys, "-f", two)["team/job"]["verdict"] == "Waits"
     assert "do not go by" not in run(capsys, "decide", "-f", two)[1]
+
+
+def a_slice_of_channels(node: str) -> Json:
+    attributes = {"type": {"string": "channel"}, "id": {"int": 0}}
+    driver = "compute-domain.nvidia.com"
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": {"name": f"{node}-channels"},
+        "spec": {
+            "driver": driver,
+            "nodeName": node,
+            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": "channel-0", "attributes": attributes}],
+        },
+    }
+
+
+def test_a_job_with_a_compute_domain_says_that_devices_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [a_node(name) for name in ("n1", "n2", "n3")]
+    site = (*nodes, a_pool(), a_queue(24), *map(a_slice_of_channels, ("n2", "n3")))
+    file = written(tmp_path, *site, a_job("job", nodes=2, computeDomain={}))
+    assert verdicts(capsys, "-f", file)["team/job"]["nodes"] == ["n2", "n3"]
+    values = tmp_path / "values.yaml"
+    values.write_text("dynamicResources: {enabled: false}\n")
+    said = verdicts(capsys, "-f", file, "--policy", str(values))
+    assert said["team/job"]["verdict"] == "Waits"
 
 
 def test_foreign_pods_give_back_what_they_borrow_in_guarded_pools_alone(
