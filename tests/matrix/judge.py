@@ -99,7 +99,7 @@ def _failings(cell: Cell, seen: Observation, *, numbers: list[str]) -> Iterator[
     if seen.mark is None:
         yield "the fault never struck"
     if seen.ending is None:
-        yield "it did not end in time"
+        yield f"it did not end in time ({seen.seconds:.0f} s)"
         return
     if cell.must_fail:
         yield from _wrong_failure(cell, seen)

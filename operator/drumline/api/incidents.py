@@ -123,7 +123,7 @@ class GpuSeconds(ApiModel):
     parts: Annotated[int, Field(ge=1, le=64)] | None = None
     """How many parts of a GPU each of its GPUs was when it first started. Absent: whole GPUs."""
     parts_per_gpu: Annotated[int, Field(ge=2, le=64)] | None = None
-    """Of so many that a GPU has. Absent: whole GPUs."""
+    """How many parts a whole GPU of its pool has. Absent: whole GPUs."""
 
     @property
     def share(self) -> Fraction:

@@ -93,7 +93,7 @@ class UseOfUser(ApiModel):
     """spec.user of the jobs; empty: of those without."""
     days: Annotated[list[DayOfUse], Field(max_length=92, json_schema_extra=keyed_by("day"))]
     """By day, as far as these may count."""
-    gpu_seconds_per_hour: int | None = None
+    gpu_seconds_per_hour: Annotated[int, Field(ge=0)] | None = None
     """What the user's jobs spend in an hour if they hold what they hold now. Absent: nothing."""
 
 
@@ -111,7 +111,7 @@ class BudgetUse(ApiModel):
     leader."""
     spent_cost: Money | None = None
     """What the GPU-hours of the days that count cost. Absent: the budget has no cost."""
-    gpu_seconds_per_hour: int | None = None
+    gpu_seconds_per_hour: Annotated[int, Field(ge=0)] | None = None
     """GPU-seconds that are spent in an hour if what is held now stays. Absent: none."""
     cost_per_hour: Money | None = None
     """What an hour costs then. Absent: nothing, or the budget has no cost."""

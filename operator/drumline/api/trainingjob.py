@@ -145,7 +145,8 @@ class CheckpointSpec(ApiModel):
     """Secret of the job's namespace with the credentials for the bucket. Read are its keys
     AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_DEFAULT_REGION,
     AWS_ENDPOINT_URL, AWS_ENDPOINT_URL_S3 and GOOGLE_SERVICE_ACCOUNT_KEY, and no other. Absent: what
-    the pods' ServiceAccount, their node or the chart's trainerPod.env gives."""
+    the pods' ServiceAccount, their node or the chart's trainerPod.env gives. Changes only while
+    suspended."""
     path: RelativePath = ""
     """Folder inside the claim, relative, or prefix below the bucket's. Default: one of this job
     alone; name one to continue another job's checkpoints. Never changes."""

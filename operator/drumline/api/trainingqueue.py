@@ -185,7 +185,7 @@ class WaitingWorkload(ApiModel):
     expected_start: Timestamp | None = None
     """Half of the forecasts of its start are before this. Absent: not known."""
     expected_start_by: Timestamp | None = None
-    """Nine in ten of them are before this."""
+    """Nine in ten of the forecasts of its start are before this. Absent: not known."""
     reason: Annotated[str, Field(max_length=64)]
     """Why it waits, from a closed list."""
     message: Annotated[str, Field(max_length=512)]

@@ -1,4 +1,4 @@
-"""Kinds of workloads that wait by a switch of their own: where that is, and where their pods are.
+"""Kinds of workloads that wait while they are suspended: where their `suspend` and their pods are.
 
 Jobs and JobSets are decoded by `workloads`. A row is all that another kind needs here; a policy of
 the chart has its fields, too (helm/drumline/templates/_workloadkinds.tpl).

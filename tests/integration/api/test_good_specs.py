@@ -215,6 +215,7 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a queue that suspends what is idle": manifest(
         "TrainingQueue", idle={"action": "Suspend", "afterSeconds": 604_800}
     ),
+    "a queue with surplus on spot nodes": manifest("TrainingQueue", spot="Surplus"),
     "a queue that is drained": manifest("TrainingQueue", stopPolicy="HoldAndDrain"),
     "a queue for namespaces with labels": manifest(
         "TrainingQueue",

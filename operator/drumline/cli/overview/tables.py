@@ -216,6 +216,8 @@ def why(card: WhyCard, *, now: float) -> str:
 def _card(card: WhyCard, *, now: float) -> Iterator[tuple[str, str]]:
     job = card.job
     yield "because", job.message
+    if job.surplus_pool:
+        yield "pool", f"{job.pool}, surplus in {job.surplus_pool}"
     if job.queued_at is not None and job.position is not None:
         yield "waits", f"for {duration(now - job.queued_at)}"
     if job.position is not None:

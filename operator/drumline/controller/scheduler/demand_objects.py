@@ -81,8 +81,9 @@ class DemandObjects(Protocol):
         ...
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Whether what was read says that no nodes come for a demand: by a condition, or as the API
-        server refused its objects."""
+        """Whether no nodes come for a demand: by a condition that was read, or as the API server
+        refused its objects.
+        """
         ...
 
     async def answer(self, demand: NodeDemand) -> str:
