@@ -136,7 +136,7 @@ def test_every_file_that_is_named_exists(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", text)
     broken = [link for link in links if not (page.parent / link).exists()]
     named = re.findall(
-        r"\b(?:examples|helm|docs|docker|operator|trainer|tests)/[\w./-]+\.(?:yaml|py|md|svg|Dockerfile)",
+        r"(?<!/)\b(?:examples|helm|docs|docker|operator|trainer|tests)/[\w./-]+\.(?:yaml|py|md|svg|Dockerfile)",
         text,
     )
     assert broken + [name for name in named if not (ROOT / name).exists()] == []

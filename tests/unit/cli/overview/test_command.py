@@ -136,6 +136,21 @@ def test_a_card_says_why_and_what_to_do(dump: str, capsys: pytest.CaptureFixture
     )
 
 
+def test_a_card_names_the_pool_of_what_is_surplus(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = {
+        "gpuPool": "gpus",
+        "nodes": ["node-1", "node-2"],
+        "surplus": {"gpuPool": "spot", "indices": [1]},
+    }
+    job = a_job("mixed", spec={"nodes": 2}, status={**running(), "assignment": places})
+    file = tmp_path / "all.json"
+    file.write_text(printed([a_queue("research", gpus=32), job]))
+    card = shown(capsys, "why", "mixed", "-n", "team", "-f", str(file))
+    assert "  pool      gpus, surplus in spot\n" in card
+
+
 def test_a_budget_stands_beside_the_quota(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
