@@ -36,7 +36,7 @@ from drumline.api.spec_rules import JOB_NAME, RULES_OF_THE_SPEC
 from drumline.api.sweep import SweepSpec
 from drumline.api.topology import ComputeDomainSpec, SliceRequest, TopologyRequest
 from drumline_trainer.config import MODEL_PRESETS
-from drumline_trainer.contract import BUCKET_PATTERN
+from drumline_trainer.contract import BUCKET_PATTERN, KEY_PATTERN
 
 __all__ = [
     "AfterSpec",
@@ -77,7 +77,7 @@ OverridesText = Annotated[
         }
     ),
 ]
-_KEY_PATTERN: Final = "^([A-Za-z0-9!_.*()=-]+(/[A-Za-z0-9!_.*()=-]+)*)?$"
+_KEY_PATTERN: Final = f"^({KEY_PATTERN})?$"
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
 
@@ -175,7 +175,7 @@ class CheckpointSpec(ApiModel):
         Rule(
             rule=f"!has(self.bucket) || self.path.matches('{_KEY_PATTERN}')",
             message="path: a key of a bucket is made of letters, digits and !_.*()=- between single"
-            " slashes; write runs/a",
+            " slashes, and no part of it is a dot; write runs/a",
             field_path=".path",
         ),
         relative_path("path"),

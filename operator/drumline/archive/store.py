@@ -23,6 +23,8 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import ObjectStore, from_url
 
+from drumline_trainer.contract import without_secrets
+
 T = TypeVar("T")
 # it is there for type checkers only
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class ArchiveStore:
             return cls(from_url(url, retry_config=_RETRIES), name=url)
         except (BaseError, OSError, ValueError) as error:
             raise ArchiveError(
-                f"the archive {url} cannot be opened: {_first_line(error)}"
+                f"the archive {url} cannot be opened: {without_secrets(str(error))}"
             ) from None
 
     async def put(self, path: str, body: bytes) -> None:
@@ -154,7 +156,7 @@ class ArchiveStore:
 
     def _refused(self, what: str, path: str, error: Exception) -> ArchiveError:
         return ArchiveError(
-            f"cannot {what} {path} in the archive {self._name}: {_first_line(error)}"
+            f"cannot {what} {path} in the archive {self._name}: {without_secrets(str(error))}"
         )
 
 
@@ -168,8 +170,3 @@ def _listed(store: ObjectStore, prefix: str) -> list[StoredFile]:
         for chunk in chunks
         for each in chunk
     ]
-
-
-def _first_line(error: Exception) -> str:
-    """Without the debug dump that the library appends."""
-    return str(error).split("\n", 1)[0][:500]

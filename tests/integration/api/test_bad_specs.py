@@ -333,6 +333,18 @@ JOBS = [
         checkpoint={"bucket": "https://example.com/bucket"},
     ),
     job(
+        "a bucket's prefix that leads out of it",
+        "spec.checkpoint.bucket",
+        "should match",
+        checkpoint={"bucket": "s3://checkpoints/team-a/../team-b"},
+    ),
+    job(
+        "a path with a part that is a dot",
+        "spec.checkpoint.path",
+        "no part of it is a dot",
+        checkpoint={**IN_BUCKET, "path": "runs/./a"},
+    ),
+    job(
         "credentials for a claim",
         "spec.checkpoint.secretName",
         "name a bucket or remove it",

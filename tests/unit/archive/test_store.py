@@ -83,3 +83,15 @@ async def test_a_storage_that_refuses_is_said_in_a_sentence(
     assert text.startswith("cannot write live/a.json in the archive s3://no-such-bucket/jobs: ")
     assert "\n" not in text
     assert KEYS["aws_secret_access_key"] not in text
+
+
+async def test_the_user_of_an_endpoint_is_in_no_message(
+    endpoint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.replace("://", "://me:hidden@"))
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.setenv("AWS_SKIP_SIGNATURE", "true")
+    store = ArchiveStore.at("s3://no-such-bucket/jobs")
+    with pytest.raises(ArchiveError, match=r"http://\.\.\. in") as refused:
+        await store.put("live/a.json", b"1")
+    assert "hidden" not in str(refused.value)

@@ -72,6 +72,7 @@ class FolderFiles:
         record: FileRecord,
         *,
         wanted: Sequence[Interval],
+        longest_header: int,  # noqa: ARG002 - the library safetensors bounds it
         check: Callable[[], None],
     ) -> VerifiedInFolder:
         """Read it once for its digest; what is wanted is read again, out of the page cache."""

@@ -42,7 +42,7 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
     digest_of,
 )
-from drumline_trainer.checkpoint.shard_file import dtype_name
+from drumline_trainer.checkpoint.shard_file import dtype_name, longest_header
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles, VerifiedFile
 from drumline_trainer.config import ConfigError
 from drumline_trainer.sharding.byte_collectives import (
@@ -269,11 +269,14 @@ def _verified_files(
 ) -> list[VerifiedFile] | Rejected:
     """Verify the files of this rank's plan and its share of all files; those of its plan."""
     own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
+    longest = longest_header(manifest.tensors)
     verified: list[VerifiedFile] = []
     try:
         for name in sorted({*plan, *own_share}):
             wanted = plan.get(name, ())
-            file = files.verified(name, manifest.files[name], wanted=wanted, check=progress)
+            file = files.verified(
+                name, manifest.files[name], wanted=wanted, longest_header=longest, check=progress
+            )
             if wanted:
                 verified.append(file)
     except CorruptCheckpointError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
@@ -27,6 +27,8 @@ _CHUNK_BYTES = 256 << 10
 _SYNC_BYTES = 1 << 30
 _DEVICE_CHUNK_BYTES = 16 << 20
 """Copied from another device at once."""
+_BYTES_BESIDE_NAME = 320
+"""Of a tensor in a header, at most: eight lengths and two places of 20 digits, and the keys."""
 _DTYPE_NAMES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -179,6 +181,11 @@ def shard_header(tensors: Mapping[str, Tensor]) -> bytes:
     encoded = json.dumps(header, separators=(",", ":")).encode()
     encoded += b" " * (-len(encoded) % 8)  # the format aligns the data to 8 bytes
     return len(encoded).to_bytes(8, "little") + encoded
+
+
+def longest_header(names: Iterable[str]) -> int:
+    """Bytes that `shard_header` of tensors of such names has at most."""
+    return 16 + sum(len(json.dumps(name)) + _BYTES_BESIDE_NAME for name in names)
 
 
 def shard_size(tensors: Mapping[str, Tensor]) -> int:

@@ -84,9 +84,12 @@ class StepFiles(Protocol):
         record: FileRecord,
         *,
         wanted: Sequence[Interval],
+        longest_header: int,
         check: Callable[[], None],
     ) -> VerifiedFile:
         """Read a whole shard file and compare it with its record.
+
+        `longest_header`: of bytes, that are read as one before the digest is known.
 
         Raises:
             CorruptCheckpointError: it is missing, of another size or digest.

@@ -13,8 +13,10 @@ from drumline_trainer.contract.buckets import (
     BUCKET_FORMS,
     BUCKET_PATTERN,
     BUCKET_VARIABLES,
+    KEY_PATTERN,
     checked_bucket,
     checkpoint_place,
+    without_secrets,
 )
 from drumline_trainer.contract.code_archive import (
     CODE_FOLDER,
@@ -123,6 +125,7 @@ __all__ = [
     "CODE_PART_KEY",
     "GANG_FOLDER",
     "INTERPRETER_PATTERN",
+    "KEY_PATTERN",
     "MAX_BODY_BYTES",
     "MAX_CAUSE_CHARS",
     "MAX_CODE_BYTES",
@@ -193,4 +196,5 @@ __all__ = [
     "pod_name",
     "sign",
     "verify",
+    "without_secrets",
 ]

@@ -384,6 +384,15 @@ def test_layers_that_predict_further_tokens_are_left_out_and_said(
     assert read_json(tmp_path / "back" / "config.json")["num_nextn_predict_layers"] == 0
 
 
+def test_a_layer_whose_number_no_model_has_is_an_unknown_tensor(tmp_path: Path) -> None:
+    theirs_of(DEEPSEEK_V3).save_pretrained(tmp_path)
+    path = tmp_path / "model.safetensors"
+    name = f"model.layers.{'9' * 5000}.x"
+    save_file(load_file(path) | {name: TOKENS_BS}, path, metadata={"format": "pt"})
+    with pytest.raises(HuggingFaceError, match="9999"):
+        imported(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [

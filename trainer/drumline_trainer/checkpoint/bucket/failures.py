@@ -11,10 +11,10 @@ import re
 from http import HTTPStatus
 from typing import Final, Self
 
+from drumline_trainer.contract import without_secrets
+
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
-_QUERY: Final = re.compile(r"\?\S*")
-"""Of a URL: it may hold a token."""
 
 _ADVICE: Final = {
     "NoSuchBucket": "make the bucket, or correct its name or AWS_REGION",
@@ -45,8 +45,12 @@ def bucket_error(error: Exception, *, what: str = "") -> BucketError:
     code = match[1] if (match := _CODE.search(text)) else ""
     status = int(match[1]) if (match := _STATUS.search(text)) else 0
     number = _number(code, status, missing=isinstance(error, FileNotFoundError))
+    if isinstance(error, ValueError):  # the library refuses, and asks no store
+        number = errno.EINVAL
     advice = _ADVICE.get(code) or (_NOT_ALLOWED if number == errno.EACCES else "")
-    answer = f"the store answers {code or 'an error'} ({status})" if status else _first_line(text)
+    answer = (
+        f"the store answers {code or 'an error'} ({status})" if status else without_secrets(text)
+    )
     reason = ": ".join(part for part in (what, answer, advice) if part)
     return BucketError.about(reason, number)
 
@@ -60,8 +64,3 @@ def _number(code: str, status: int, *, missing: bool) -> int:
         return errno.ENOENT
     refused = 400 <= status < 500 and status not in _TRANSIENT
     return errno.EINVAL if refused else errno.EREMOTEIO
-
-
-def _first_line(text: str) -> str:
-    """Without the library's debug dump and what stands in queries."""
-    return _QUERY.sub("", text.split("\n", 1)[0])[:300]

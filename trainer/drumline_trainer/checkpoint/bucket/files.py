@@ -96,11 +96,12 @@ class BucketFiles:
         record: FileRecord,
         *,
         wanted: Sequence[Interval],
+        longest_header: int,
         check: Callable[[], None],
     ) -> VerifiedInBucket:
         """See `StepFiles`. Raises StorageError where the store is lost."""
         digest = hasher(record.algorithm)
-        passing = PassingTensors(wanted, file=name)
+        passing = PassingTensors(wanted, file=name, longest_header=longest_header)
         try:
             size = self.bucket.size(f"{self.place}/{name}")
             if size is None or size != record.size_bytes:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpointError
 from drumline_trainer.checkpoint.ownership import Owner
 
 INDEX_FILE: Final = "index.json"
 MAX_INDEX_BYTES: Final = 4 << 20
+MAX_STEPS: Final = 10_000
+PLACE: Final = re.compile(r"step-(?P<step>[0-9]{8,18})\.[0-9a-f]{1,64}\.[0-9]{1,9}")
 _FORMAT: Final = "drumline-checkpoints"
 _VERSION: Final = 1
 
@@ -29,7 +32,9 @@ class Index:
         return replace(self, owner=owner)
 
     def with_step(self, step: int, place: str) -> Index:
-        """A step more, or one replaced."""
+        """A step more, or one replaced. Raises CheckpointError where that is too many."""
+        if len(self.places) >= MAX_STEPS and step not in self.places:
+            raise CheckpointError(f"{MAX_STEPS} checkpoints lie there: keep fewer of them")
         return replace(self, places={**self.places, step: place})
 
     def without(self, steps: Sequence[int]) -> Index:
@@ -55,10 +60,20 @@ class Index:
             raw: Any = json.loads(body)
             if (raw["format"], raw["version"]) != (_FORMAT, _VERSION):
                 raise ValueError("another format")  # noqa: TRY301 - one message for all
-            places = {int(step): str(place) for step, place in dict(raw["steps"]).items()}
+            places = dict(_named(key, place) for key, place in dict(raw["steps"]).items())
+            if len(places) > MAX_STEPS:
+                raise ValueError("too many steps")  # noqa: TRY301 - same
             return cls(owner=Owner.parse(raw), places=places)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptCheckpointError(
                 f"{where}/{INDEX_FILE} is damaged ({error!r}); it names the steps of the"
                 " checkpoints beside it: restore an earlier version of it"
             ) from error
+
+
+def _named(key: str, place: object) -> tuple[int, str]:
+    """A step and its place, which is deleted with it: what no save is called is not trusted."""
+    match = PLACE.fullmatch(place) if isinstance(place, str) else None
+    if match is None or str(int(match["step"])) != key:
+        raise ValueError(f"{place!r:.80} is no place of step {key:.20}")
+    return int(key), match[0]

@@ -96,7 +96,7 @@ class CheckpointBucket:
         except FileNotFoundError as error:
             self._refuse_missing_bucket("read", key, error)
             return None
-        except self._errors.BaseError as error:
+        except (ValueError, self._errors.BaseError) as error:
             raise self._named("read", key, error) from None
         return StoredObject(body=body, version=_version(meta))
 
@@ -137,7 +137,7 @@ class CheckpointBucket:
         except FileNotFoundError as error:
             self._refuse_missing_bucket("read", key, error)
             return None
-        except self._errors.BaseError as error:
+        except (ValueError, self._errors.BaseError) as error:
             raise self._named("read", key, error) from None
 
     def read(self, key: str, *, start: int, stop: int) -> memoryview:
@@ -169,7 +169,7 @@ class CheckpointBucket:
             return work()
         except (self._errors.AlreadyExistsError, self._errors.PreconditionError):
             raise
-        except (FileNotFoundError, self._errors.BaseError) as error:
+        except (FileNotFoundError, ValueError, self._errors.BaseError) as error:
             raise self._named(what, key, error) from None
 
     def _refuse_missing_bucket(self, what: str, key: str, error: Exception) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 import torch
@@ -19,8 +20,6 @@ from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.shard_file import DTYPES
 
 _LENGTH_BYTES: Final = 8
-_MAX_HEADER_BYTES: Final = 100_000_000
-"""As the library safetensors has it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +39,11 @@ class PassingTensors:
     Args:
         wanted: parts of its tensors.
         file: its name, for errors.
+        longest_header: in bytes; a longer one is not read.
     """
 
-    def __init__(self, wanted: Sequence[Interval], *, file: str) -> None:
+    def __init__(self, wanted: Sequence[Interval], *, file: str, longest_header: int) -> None:
+        self._longest_header = longest_header
         self._file = file
         self._wanted: dict[str, list[Interval]] = {}
         for interval in wanted:
@@ -81,7 +82,7 @@ class PassingTensors:
         if len(self._head) < _LENGTH_BYTES:
             return part[:0]
         length = int.from_bytes(self._head[:_LENGTH_BYTES], "little")
-        if length > _MAX_HEADER_BYTES:
+        if length > self._longest_header:
             raise CorruptCheckpointError(f"{self._file}: a header of {length} bytes")
         end = _LENGTH_BYTES + length
         if len(self._head) < end:
@@ -94,6 +95,9 @@ class PassingTensors:
         for tensor in stored:
             self._check_shape(tensor)
         self._ahead = sorted(stored, key=lambda tensor: tensor.start, reverse=True)
+        for later, earlier in pairwise(self._ahead):
+            if later.start < earlier.stop:
+                raise CorruptCheckpointError(f"{self._file}: {later.name} overlaps another tensor")
         rest = memoryview(bytes(self._head[end:]))
         self._head.clear()
         return rest
@@ -121,8 +125,6 @@ class PassingTensors:
         if self._at == tensor.start:
             self._whole = torch.empty(tensor.stop - tensor.start, dtype=torch.uint8)
         taken = min(tensor.stop - self._at, len(part))
-        if taken < 0:
-            raise CorruptCheckpointError(f"{self._file}: {tensor.name} overlaps another tensor")
         offset = self._at - tensor.start
         self._whole.numpy().data[offset : offset + taken] = part[:taken]
         self._at += taken

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from drumline_trainer.checkpoint.bucket.files import BucketFiles
-from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, MAX_INDEX_BYTES, Index
+from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, MAX_INDEX_BYTES, PLACE, Index
 from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket, ConflictError, StoredObject
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
@@ -20,7 +19,6 @@ from drumline_trainer.checkpoint.errors import (
 from drumline_trainer.checkpoint.ownership import Membership, Owner, outdated
 from drumline_trainer.checkpoint.storage import StepFiles
 
-_PLACE: Final = re.compile(r"step-\d{8,}\.[0-9a-f]+\.\d+")
 _ATTEMPTS: Final = 8
 """To change the index; each is another one only after somebody else has changed it, or the store
 was lost for minutes."""
@@ -74,7 +72,7 @@ class BucketStorage:
         listed: list[str] = []
 
         def claimed(known: Index | None) -> Index:
-            listed[:] = [place for place in self._bucket.places() if _PLACE.fullmatch(place)]
+            listed[:] = [place for place in self._bucket.places() if PLACE.fullmatch(place)]
             if known is None and listed:
                 raise CorruptCheckpointError(
                     f"{self.where} holds {listed[0]}/ and no {INDEX_FILE}, which says what of it is"

@@ -179,7 +179,7 @@ class _CheckedFolder:
 
 def _further(stored: Collection[str], config: ModelConfig) -> set[str]:
     """Names of tensors of layers behind the last."""
-    layers = (re.match(r"model\.layers\.(\d+)\.", name) for name in stored)
+    layers = (re.match(r"model\.layers\.([0-9]{1,9})\.", name) for name in stored)
     return {each.string for each in layers if each and int(each[1]) >= config.layers}
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from drumline_trainer.checkpoint.bucket.failures import BucketError, bucket_error
+from drumline_trainer.checkpoint.bucket.index import MAX_STEPS, Index
 from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
@@ -12,6 +15,7 @@ from drumline_trainer.checkpoint.errors import (
     StorageError,
     is_storage_fault,
 )
+from drumline_trainer.checkpoint.ownership import Owner
 from tests.object_store import BUCKET, ObjectStore
 from tests.store_proxy import Fate, Proxy
 from tests.unit.trainer.checkpoint.bucket.gang import RANKS, Gang, opened, restored
@@ -150,6 +154,59 @@ def test_a_query_is_in_no_message() -> None:
     )
 
 
+@pytest.mark.parametrize("url", ["http://me:p@ss/word@minio/b/k", "http://me:p?ss@minio/b/k"])
+def test_the_user_of_an_endpoint_is_in_no_message(url: str) -> None:
+    lost = f"Error performing GET {url} in 3s - error sending request"
+    assert str(bucket_error(RuntimeError(lost))) == (
+        "Error performing GET http://... in 3s - error sending request"
+    )
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {"1": "other"},
+        {"1": ""},
+        {"1": "/"},
+        {"1": "../step-00000001.0a.1"},
+        {"1": "step-00000001.0a.1/"},
+        {"1": "step-00000001.0a.1\n"},
+        {"2": "step-00000001.0a.1"},
+        {"-1": "step-00000001.0a.1"},
+        {"1": ["step-00000001.0a.1"]},
+        {str(step): f"step-{step:08d}.0a.1" for step in range(MAX_STEPS + 1)},
+    ],
+    ids=lambda steps: str(steps)[:40],
+)
+def test_a_place_that_no_save_is_called_is_never_deleted_nor_read(steps: object) -> None:
+    owner = Owner(name="job", membership=(1, 0))
+    index = json.loads(Index(owner=owner).encode(change="0a"))
+    assert Index.parse(json.dumps(index).encode(), where="s3://b") == Index(owner=owner)
+    with pytest.raises(CorruptCheckpointError, match=r"^s3://b/index\.json is damaged"):
+        Index.parse(json.dumps({**index, "steps": steps}).encode(), where="s3://b")
+
+
+def test_an_index_is_never_made_that_no_parse_takes() -> None:
+    places = {step: f"step-{step:08d}.0a.1" for step in range(MAX_STEPS)}
+    full = Index(owner=Owner(name="job", membership=(1, 0)), places=places)
+    assert Index.parse(full.encode(change="0a"), where="s3://b") == full
+    assert full.with_step(3, "step-00000003.0b.1").places[3] == "step-00000003.0b.1"
+    with pytest.raises(CheckpointError, match="keep fewer"):
+        full.with_step(MAX_STEPS, "step-00010000.0a.1")
+
+
+def test_a_name_that_the_library_refuses_is_an_error_of_the_bucket(url: str) -> None:
+    bucket = CheckpointBucket(url)
+    for ask in (
+        lambda: bucket.get("../x", limit=9),
+        lambda: bucket.size("../x"),
+        lambda: bucket.put("../x", b""),
+    ):
+        with pytest.raises(BucketError, match="s3://") as refused:
+            ask()
+        assert not is_storage_fault(refused.value)
+
+
 @pytest.mark.parametrize(
     "url",
     [
@@ -159,6 +216,9 @@ def test_a_query_is_in_no_message() -> None:
         f"s3://{BUCKET}/a//b",
         "https://b/x",
         "s3://b/a b",
+        f"s3://{BUCKET}/team-a/../team-b",
+        f"s3://{BUCKET}/./a",
+        f"s3://{BUCKET}/a\n",
     ],
 )
 def test_a_place_is_a_bucket_and_a_prefix(url: str) -> None:
