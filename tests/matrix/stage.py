@@ -28,6 +28,7 @@ from tests.matrix.strikes import (
     FOLDER,
     MAIN,
     MUTANT,
+    NEWEST_CHECKPOINT,
     STEPS,
     STRIKES,
     Backend,
@@ -179,13 +180,13 @@ def _circumstances(cell: Cell | None) -> dict[str, Any]:
         Fault.CHECKPOINT_CORRUPT,
         Fault.ACKNOWLEDGED_LOST,
     }
-    newest_checkpoint = STEPS - STEPS % CHECKPOINT_EVERY
     return {
         "unreported": cell.role.pods if dies_with_its_kubelet else (),
         "zombies": cell.fault is Fault.MACHINE_PAUSED,
         "away_seconds": AWAY_SECONDS if cell.fault is Fault.OPERATOR_AWAY else 0.0,
+        "listens": cell.fault is Fault.ACKNOWLEDGED_LOST,
         "forgets_checkpoints_from": (
-            newest_checkpoint if cell.fault is Fault.CHECKPOINT_CORRUPT else None
+            NEWEST_CHECKPOINT if cell.fault is Fault.CHECKPOINT_CORRUPT else None
         ),
     }
 

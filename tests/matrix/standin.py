@@ -25,9 +25,10 @@ from tests.faults.agent.agents import JOB_UID, TOKEN, Agent
 from tests.faults.agent.gang import Gang
 from tests.matrix.cells import PODS, RANKS_PER_POD
 from tests.matrix.diary import PIDS, read_mark
-from tests.matrix.strikes import MAIN
+from tests.matrix.strikes import ACKNOWLEDGED, MAIN
 
 LOST_AFTER_SECONDS = 5.0
+LISTEN_SECONDS = 0.1
 FAREWELL_SECONDS = 15.0
 """How long the other pods may take once one has finished its work."""
 
@@ -82,6 +83,8 @@ class StandIn:
     """For how long after the fault nothing is decided."""
     forgets_checkpoints_from: int | None = None
     """A checkpoint of this step or a newer one is news that does not reach us in time."""
+    listens: bool = False
+    """Whether progress is heard all the time, not only beside news."""
     _ready: set[str] = field(default_factory=set)
     _acknowledged: tuple[int, str] | None = None
     _pushed: int = 0
@@ -98,7 +101,7 @@ class StandIn:
                 clock=time.monotonic,
             )
         )
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks = [asyncio.create_task(self._listen())] if self.listens else []
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -147,12 +150,19 @@ class StandIn:
         if mark is not None:
             await asyncio.sleep(max(0.0, mark.time + self.away_seconds - time.time()))
 
+    async def _listen(self) -> None:
+        """A checkpoint is no news, and a cell may wait until it is heard of."""
+        while True:
+            await asyncio.sleep(LISTEN_SECONDS)
+            self._listen_to_progress()
+
     def _listen_to_progress(self) -> None:
         heard = self._watch.report(JOB_UID)
         progress = heard.status.progress if heard is not None else Progress()
         step, unknown_from = progress.checkpoint_step, self.forgets_checkpoints_from
         if step is not None and (unknown_from is None or step < unknown_from):
             self._acknowledged = (step, progress.checkpoint_digest)
+            (self.gang.band.folder / ACKNOWLEDGED).write_text(str(step))
 
     async def _replace(self, lost: set[int]) -> None:
         if not lost:

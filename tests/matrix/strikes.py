@@ -19,6 +19,10 @@ BACKEND = "MATRIX_BACKEND"
 
 STEPS = 12
 CHECKPOINT_EVERY = 5
+NEWEST_CHECKPOINT = STEPS - STEPS % CHECKPOINT_EVERY
+"""Before the last step's."""
+ACKNOWLEDGED = "acknowledged"
+"""File of the cell's folder: the newest step that the operator knows of."""
 MAIN = "main"
 OPENING = "opening"
 """The fault before the fault, where the moment is a recovery."""
@@ -73,6 +77,8 @@ class Strike:
     number: int = 0
     ranks: tuple[int, ...] = ()
     pods: tuple[int, ...] = ()
+    acknowledged: int | None = None
+    """The operator has to know of the checkpoint of this step, or a newer one, by then."""
     always: bool = False
     """Each time the moment comes, not only the first."""
 
@@ -163,6 +169,7 @@ def _main(cell: Cell, *, after: str) -> tuple[Strike, ...]:
                 after=after,
                 deed=deed,
                 pods=cell.role.pods,
+                acknowledged=(NEWEST_CHECKPOINT if cell.fault is Fault.ACKNOWLEDGED_LOST else None),
             ),
         )
     if cell.fault in BY_SIGNAL or cell.fault is Fault.OPERATOR_AWAY:

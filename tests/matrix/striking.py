@@ -32,7 +32,17 @@ from drumline_trainer.rank import exit_code_of, serve_store
 from drumline_trainer.rank import run as trainer
 from drumline_trainer.rank_protocol.placement import Placement
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
-from tests.matrix.strikes import BACKEND, FOLDER, MUTANT, STRIKES, Backend, Deed, Strike, decode
+from tests.matrix.strikes import (
+    ACKNOWLEDGED,
+    BACKEND,
+    FOLDER,
+    MUTANT,
+    STRIKES,
+    Backend,
+    Deed,
+    Strike,
+    decode,
+)
 
 __all__ = ["exit_code_of", "run_rank", "serve_store"]
 
@@ -154,6 +164,8 @@ class Scene:
         return True
 
     def _do(self, strike: Strike) -> None:  # noqa: C901 - a table, one case per deed
+        if strike.acknowledged is not None:
+            self._wait_for_operator(strike.acknowledged)
         match strike.deed:
             case Deed.SIGNAL:
                 self._signal([f"rank-{rank}" for rank in strike.ranks], strike.number)
@@ -185,6 +197,14 @@ class Scene:
                 self._signal(self._processes_of(strike.pods), signal.SIGKILL)
             case Deed.FILL_DISK:
                 self._fill_disk()
+
+    def _wait_for_operator(self, step: int) -> None:
+        """Until it knows of a checkpoint of this step: what it has not heard of it cannot miss."""
+        while True:
+            with suppress(FileNotFoundError, ValueError):  # not there, or not written yet
+                if int((self._folder / ACKNOWLEDGED).read_text()) >= step:
+                    return
+            time.sleep(0.01)
 
     def _processes_of(self, pods: tuple[int, ...]) -> list[str]:
         """Names of all processes of these pods."""
