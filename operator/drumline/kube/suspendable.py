@@ -15,9 +15,18 @@ import msgspec
 
 from drumline.kube import wire
 from drumline.kube.codec import Undecodable, decoded
-from drumline.kube.workload_kinds import Json, WorkloadKind, at, parts_of
+from drumline.kube.kinds import JOB_SETS, JOBS
+from drumline.kube.kinds import Resource as ResourceKind
+from drumline.kube.workload_kinds import KINDS, Json, WorkloadKind, at, parts_of
 from drumline.kube.workload_views import ShapeView, WorkloadView
-from drumline.kube.workloads import check_shapes, has_ended, shape_of, view_of
+from drumline.kube.workloads import (
+    batch_job,
+    check_shapes,
+    has_ended,
+    job_set,
+    shape_of,
+    view_of,
+)
 
 
 class _SuspendableStatus(msgspec.Struct, frozen=True, rename="camel"):
@@ -50,6 +59,12 @@ _RAY_BOUNDS: Final = ("minReplicas", "maxReplicas")
 def decoder_of(kind: WorkloadKind) -> Callable[[bytes], WorkloadView]:
     """What decodes objects of a kind; raises Undecodable."""
     return partial(suspendable, kind=kind)
+
+
+def decoder_for(resource: ResourceKind) -> Callable[[bytes], WorkloadView]:
+    """What decodes objects of a kind that waits by a switch of its own; raises Undecodable."""
+    own: dict[ResourceKind, Callable[[bytes], WorkloadView]] = {JOBS: batch_job, JOB_SETS: job_set}
+    return own.get(resource) or decoder_of(KINDS[resource])
 
 
 def suspendable(raw: bytes | msgspec.Raw, *, kind: WorkloadKind) -> WorkloadView:

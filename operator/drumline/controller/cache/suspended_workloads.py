@@ -30,9 +30,9 @@ from drumline.controller.conversion.workloads import (
     PlacesFound,
     Shape,
     devices_of,
+    foreign_workload,
     places_in,
 )
-from drumline.kube.events import Regarding
 from drumline.kube.kinds import Resource
 from drumline.kube.views import PodPhase, PodView
 from drumline.kube.workload_kinds import KINDS
@@ -71,7 +71,7 @@ class SuspendedWorkloads:
             self._workloads.pop(old.uid, None)
         if new is not None and LABEL_QUEUE in new.labels and not (new.is_child or new.over):
             self._views[new.uid] = new
-            self._workloads[new.uid] = _workload(resource, new)
+            self._workloads[new.uid] = foreign_workload(resource, new)
 
     def on_pod(self, old: PodView | None, new: PodView | None) -> bool:
         """Take in an event; returns whether it is about a pod of a workload."""
@@ -186,30 +186,6 @@ def _is_of(workload: ForeignWorkload, shape: Shape, pod: PodView) -> bool:
             pod.requests.get(name, 0) >= amount
             for name, amount in devices_of(shape.requests).items()
         )
-    )
-
-
-def _workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
-    return ForeignWorkload(
-        key=f"{view.namespace}/{resource.plural}/{view.name}",
-        uid=view.uid,
-        queue=view.labels[LABEL_QUEUE],
-        queued_at=parse_timestamp(view.creation_time) if view.creation_time else 0.0,
-        shapes=tuple(
-            Shape(
-                name=each.name,
-                pods=each.pods,
-                requests=each.requests,
-                placement=each.placement,
-                jobs=each.jobs,
-                deadline_seconds=each.deadline_seconds,
-            )
-            for each in view.shapes
-            if each.pods > 0
-        ),
-        regarding=Regarding(
-            resource=resource, namespace=view.namespace, name=view.name, uid=view.uid
-        ),
     )
 
 

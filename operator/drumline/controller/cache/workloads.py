@@ -36,6 +36,8 @@ from drumline.scheduling.model import Admitted, Gang
 from drumline.scope import InstallationScope
 
 INCOMPLETE: Final = str(BlockReason.WAITING_FOR_GROUP)
+NOT_WRITTEN: Final = "ConfigRefused"
+"""The API server does not take what the operator has to write."""
 NO_PRIORITY_CLASS: Final = "PriorityClassNotFound"
 
 
@@ -121,6 +123,8 @@ class Workloads:
         """By uid: workloads that are no gangs as they are written, as of the last look."""
         self._assumed: dict[str, tuple[_Part, PlacesFound]] = {}
         """By uid of the gang: decided, and not shown by the watch yet."""
+        self._put_off: dict[str, str] = {}
+        """By uid of a workload that nothing is decided about for a while: why; '' for a moment."""
         self._held: dict[str, Admitted] = {}
         self._waiting: tuple[WorkloadInLine, ...] = ()
         """As of the last cycle, in scheduling order; then what is not looked at."""
@@ -151,7 +155,11 @@ class Workloads:
                 gang = known.gang if known is not None and same else part.gang
                 parts[gang.uid] = replace(part, gang=gang)
         self._parts = parts
-        return [part.gang for uid, part in parts.items() if uid not in self._assumed]
+        return [
+            part.gang
+            for uid, part in parts.items()
+            if uid not in self._assumed and part.workload.uid not in self._put_off
+        ]
 
     def held(self) -> Iterable[Admitted]:
         """What was let go and is not bound: charged, and counted where it was found places."""
@@ -212,11 +220,20 @@ class Workloads:
         """When the workload of a pod is ended at the latest; None: nobody knows."""
         return self._suspended.ends_at(pod)
 
-    def settle(self, workload: ForeignWorkload) -> None:
-        """The caches show what became of it."""
+    def settle(self, workload: ForeignWorkload, *, put_off: str | None = None) -> None:
+        """The caches show what became of it, or it could not be written: its places are free.
+
+        Args:
+            workload: it.
+            put_off: why nothing is decided about it until the next call; '': it is for a moment.
+        """
         for uid, (part, _) in list(self._assumed.items()):
             if part.workload.uid == workload.uid:
                 del self._assumed[uid]
+        if put_off is None:
+            self._put_off.pop(workload.uid, None)
+        else:
+            self._put_off[workload.uid] = put_off
 
     def without_devices(self) -> list[LetGo]:
         """What waits and asks for no device: no queue has to have room for it."""
@@ -271,7 +288,8 @@ class Workloads:
             for group in self._gated.groups()
             if group.waits_for
         )
-        self._waiting = (*in_line, *self._refused.values(), *held_back)
+        refused = (*self._refused.values(), *self._that_are_put_off())
+        self._waiting = (*in_line, *refused, *held_back)
         return self._waiting
 
     def _waiting_workloads(
@@ -283,6 +301,13 @@ class Workloads:
                 yield group.workload, group.pods
         for workload in self._suspended.waiting():
             yield workload, {}
+
+    def _that_are_put_off(self) -> Iterable[WorkloadInLine]:
+        if not self._put_off:
+            return
+        for workload, _ in self._waiting_workloads():
+            if why := self._put_off.get(workload.uid):
+                yield WorkloadInLine(workload=workload, reason=NOT_WRITTEN, message=why)
 
     def _parts_of(
         self, workload: ForeignWorkload, pods: Mapping[str, tuple[PodView, ...]]

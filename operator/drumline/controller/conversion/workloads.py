@@ -16,14 +16,17 @@ from typing import Annotated
 
 import msgspec
 
+from drumline.api.base import LABEL_QUEUE
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.trainingqueue import TrainingQueueSpec
 from drumline.controller.conversion.held import FOREIGN_USER
 from drumline.controller.conversion.nodes import ANY_GPUS, MAX_AMOUNT, GpuUnits, resources_of
 from drumline.kube.events import Regarding
+from drumline.kube.kinds import Resource
 from drumline.kube.views import ExpressionView, PlacementView, TolerationView
-from drumline.kube.workload_views import JobsView
+from drumline.kube.workload_views import JobsView, WorkloadView
 from drumline.kube.workloads import MAX_PODS
+from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import (
     Admitted,
     Gang,
@@ -146,6 +149,31 @@ def gangs_of(
         )
         for number, shape in enumerate(shapes)
     }
+
+
+def foreign_workload(resource: Resource, view: WorkloadView) -> ForeignWorkload:
+    """A Job or the like that names a queue."""
+    return ForeignWorkload(
+        key=f"{view.namespace}/{resource.plural}/{view.name}",
+        uid=view.uid,
+        queue=view.labels[LABEL_QUEUE],
+        queued_at=parse_timestamp(view.creation_time) if view.creation_time else 0.0,
+        shapes=tuple(
+            Shape(
+                name=each.name,
+                pods=each.pods,
+                requests=each.requests,
+                placement=each.placement,
+                jobs=each.jobs,
+                deadline_seconds=each.deadline_seconds,
+            )
+            for each in view.shapes
+            if each.pods > 0
+        ),
+        regarding=Regarding(
+            resource=resource, namespace=view.namespace, name=view.name, uid=view.uid
+        ),
+    )
 
 
 def held_places(

@@ -4,7 +4,9 @@ Writing goes at a pace of its own, so that no cycle waits for it: what a cycle d
 `Workloads` until the watch shows what was written. A pod loses our gate and gets the pool's node
 selector, so that it runs where it is charged. Of a group every pod is marked first (`gated_pods`).
 
-What cannot be written is decided anew after `RETRY_SECONDS`; its places are kept for it until then.
+What cannot be written is decided anew after `RETRY_SECONDS`, twice that the next time, up to
+`MAX_RETRY_SECONDS`: others may have its places until then. An object that is not as the cycle saw
+it is left as it is: it may have more pods than there were places for.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from drumline.controller.conversion.resumed import resumed
 from drumline.controller.conversion.workloads import (
     ForeignWorkload,
     PlacesFound,
+    foreign_workload,
     places_in,
     places_text,
 )
@@ -34,6 +37,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.kube.kinds import PODS
 from drumline.kube.placement import QUEUE_GATE
+from drumline.kube.suspendable import decoder_for
 from drumline.kube.views import Key, PodView
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import Gang
@@ -42,8 +46,15 @@ from drumline.telemetry import logs
 log = logs.get("drumline.controller.scheduler.workload_admission")
 
 RETRY_SECONDS: Final = 5.0
+MAX_RETRY_SECONDS: Final = 3600.0
+MAX_FAILURES: Final = 10_000
+"""Workloads and pods whose failures are remembered."""
 SEEN_SECONDS: Final = 30.0
 """So long an event of a written pod is waited for."""
+
+
+class ChangedError(Exception):
+    """What is stored is not what a cycle decided about."""
 
 
 class WorkloadAdmission:
@@ -57,6 +68,7 @@ class WorkloadAdmission:
         suspension: suspends again what was let go.
         seen: returns when a version of an object of a kind is part of the caches.
         wake_scheduler: has the scheduler decide.
+        sleep: waits so many seconds.
     """
 
     def __init__(
@@ -69,7 +81,9 @@ class WorkloadAdmission:
         suspension: WorkloadSuspension,
         seen: Callable[..., Awaitable[None]],
         wake_scheduler: Callable[[], None],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        self._sleep = sleep
         self._client = client
         self._state = state
         self._workloads = workloads
@@ -80,6 +94,8 @@ class WorkloadAdmission:
         self._due: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
         self._busy: set[str] = set()
         """Uids of workloads and pods that are being let go without having been decided about."""
+        self._failures: dict[str, int] = {}
+        """By uid: how often in a row it could not be written."""
 
     def take(
         self, decisions: Decisions, *, pending: Iterable[Gang], stopped: Mapping[str, str]
@@ -134,23 +150,40 @@ class WorkloadAdmission:
         """A pod whose group or workload was let go before, by this leader or an earlier one."""
         text = pod.annotations.get(ANNOTATION_ADMITTED)
         places = None if text is None else places_in(text).get(POD)
-        if not await self._attempt(self._release(pod, places)):
-            await asyncio.sleep(RETRY_SECONDS)
+        if await self._attempt(self._release(pod, places)):
+            self._failures.pop(pod.uid, None)
+        else:
+            await self._sleep(self._pause(pod.uid))
         self._busy.discard(pod.uid)
         self._wake_scheduler()
 
     async def _take_back(self, workload: ForeignWorkload, *, why: str) -> None:
         await self._suspension.suspend(workload, reason=QUEUE_STOPPED, why=why)
-        await asyncio.sleep(RETRY_SECONDS)  # until the caches show it, it would be asked for again
+        await self._sleep(RETRY_SECONDS)  # until the caches show it, it would be asked for again
         self._busy.discard(workload.uid)
         self._wake_scheduler()
 
     async def _let_go(self, let_go: LetGo) -> None:
-        if not await self._write(let_go):
-            await asyncio.sleep(RETRY_SECONDS)
+        if await self._write(let_go):
+            self._failures.pop(let_go.workload.uid, None)
+        else:
+            pause = self._pause(let_go.workload.uid)
+            # the first time it was mostly changed by its owner a moment ago
+            why = f"could not be let go, tried again after {pause:.0f} s; the operator logs why"
+            self._workloads.settle(let_go.workload, put_off=why if pause > RETRY_SECONDS else "")
+            self._wake_scheduler()
+            await self._sleep(pause)
         self._workloads.settle(let_go.workload)
         self._busy.discard(let_go.workload.uid)
         self._wake_scheduler()
+
+    def _pause(self, uid: str) -> float:
+        """For how long it is left alone, as it could not be written once more."""
+        failures = self._failures.pop(uid, 0)
+        while len(self._failures) >= MAX_FAILURES:
+            del self._failures[next(iter(self._failures))]
+        self._failures[uid] = failures + 1
+        return min(MAX_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failures, 16))
 
     async def _write(self, let_go: LetGo) -> bool:
         """Whether all of it was let go, and the caches show it."""
@@ -183,13 +216,18 @@ class WorkloadAdmission:
         stored = await reads.get(
             self._client, about.resource, name=about.name, namespace=about.namespace
         )
+        view = decoder_for(about.resource)(stored)
+        if view.uid != about.uid or not view.suspended:
+            return
+        if foreign_workload(about.resource, view).shapes != let_go.workload.shapes:
+            raise ChangedError(f"{let_go.workload.key} has changed since it was decided about")
         body = resumed(
             msgspec.json.decode(stored),
             resource=about.resource,
             places=let_go.places,
             pools=self._state.pools.by_name,
         )
-        if body is None or body["metadata"]["uid"] != about.uid:
+        if body is None:
             return
         written = await writes.replace(
             self._client, about.resource, name=about.name, namespace=about.namespace, body=body
@@ -231,8 +269,11 @@ class WorkloadAdmission:
             raise
         except (NotFound, Conflict):  # the pod is gone, perhaps with a successor of its name
             return True
-        except (KubeError, TimeoutError) as error:
+        except (KubeError, TimeoutError, ChangedError) as error:
             log.warning("workload_not_let_go", error=str(error))
+            return False
+        except Exception as error:  # what no schema checks of one must not end the leader
+            log.exception("workload_not_let_go", error=str(error))
             return False
         return True
 
