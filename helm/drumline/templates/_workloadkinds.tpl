@@ -9,11 +9,13 @@ RayCluster:
   plural: rayclusters
   suspend: OBJ.spec.?suspend
   cluster: OBJ.spec
+  makers: [RayJob, RayService]
 RayJob:
   group: ray.io
   plural: rayjobs
   suspend: OBJ.spec.?suspend
   cluster: OBJ.spec.rayClusterSpec
+  makers: [RayCronJob]
   hasCluster: has(OBJ.spec.rayClusterSpec)
   fields: [entrypoint, runtimeEnvYAML, metadata, clusterSelector, submitterPodTemplate, submitterConfig, submissionMode, shutdownAfterJobFinishes, ttlSecondsAfterFinished, activeDeadlineSeconds, backoffLimit, managedBy, deletionStrategy, jobId, entrypointNumCpus, entrypointNumGpus, entrypointResources]
 PyTorchJob:
@@ -44,6 +46,20 @@ MPIJob:
 {{- $text | replace "OBJ" .obj }}
 {{- end -}}
 
+{{/* How many pods each part of an object has, as the operator counts them; takes kind and obj. */}}
+{{- define "drumline.workloadPods" -}}
+{{- $text := "" }}
+{{- if .kind.cluster }}
+{{- $text = "([1] + CLUSTER.?workerGroupSpecs.orValue([]).map(part, part.?suspend.orValue(false) ? 0 : [[int(part.?replicas.orValue(0)), int(part.?minReplicas.orValue(0))].max(), int(part.?maxReplicas.orValue(2147483647))].min() * int(part.?numOfHosts.orValue(1))))" | replace "CLUSTER" .kind.cluster }}
+{{- with .kind.hasCluster }}
+{{- $text = printf "(%s ? %s : [])" . $text }}
+{{- end }}
+{{- else }}
+{{- $text = "REPLICAS.map(name, int(REPLICAS[name].?replicas.orValue(1)))" | replace "REPLICAS" .kind.replicas }}
+{{- end }}
+{{- $text | replace "OBJ" .obj }}
+{{- end -}}
+
 {{/* What of an object stays, beside its pods' fields, in one list; takes kind and obj. */}}
 {{- define "drumline.workloadRest" -}}
 {{- $rest := list }}
@@ -52,7 +68,7 @@ MPIJob:
 {{- end }}
 {{- if .kind.cluster }}
 {{- $ray := list }}
-{{- range list "rayVersion" "enableInTreeAutoscaling" "autoscalerOptions" "headServiceAnnotations" "gcsFaultToleranceOptions" "managedBy" }}
+{{- range list "rayVersion" "enableInTreeAutoscaling" "autoscalerOptions" "headServiceAnnotations" "gcsFaultToleranceOptions" "managedBy" "upgradeStrategy" "authOptions" }}
 {{- $ray = append $ray (printf "[CLUSTER.?%s]" .) }}
 {{- end }}
 {{- range list "serviceType" "headService" "enableIngress" "rayStartParams" "resources" "labels" }}
@@ -96,5 +112,5 @@ fields. A map of CEL has no order, so replicas are compared name by name. */}}
 
 {{/* Of a pod template's spec, which the operator leaves as it is but for its node selector. */}}
 {{- define "drumline.podFieldsThatStay" -}}
-containers initContainers volumes securityContext serviceAccountName automountServiceAccountToken hostNetwork hostPID hostIPC hostUsers runtimeClassName schedulerName priorityClassName nodeName tolerations affinity topologySpreadConstraints schedulingGates resourceClaims resources imagePullSecrets
+containers initContainers volumes securityContext serviceAccountName automountServiceAccountToken hostNetwork hostPID hostIPC hostUsers runtimeClassName schedulerName priorityClassName nodeName tolerations affinity topologySpreadConstraints schedulingGates resourceClaims resources imagePullSecrets shareProcessNamespace hostAliases dnsConfig dnsPolicy activeDeadlineSeconds terminationGracePeriodSeconds restartPolicy
 {{- end -}}

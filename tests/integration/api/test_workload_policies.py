@@ -232,3 +232,92 @@ def test_what_ray_and_kubeflow_make_is_the_operator_s_to_resume_and_nothing_else
         with pytest.raises(AssertionError, match="changes nothing of a"):
             kubectl(*replace, f"--as={operator}", stdin=json.dumps(made))
         kubectl("delete", plural, "work", "-n", namespace, "--wait=false")
+
+
+RAY = "system:serviceaccount:ray-system:kuberay-operator"
+
+
+def waiting(kind: str, *, name: str = "work", queue: str = "research") -> Json:
+    """A suspended object of a kind that names a queue."""
+    pod = waiting_job()["spec"]["template"]
+    pod["metadata"]["labels"] = {QUEUE: queue}
+    metadata = {"name": name, "labels": {QUEUE: queue}}
+    return json.loads(json.dumps(workload_crds.suspended(kind, pod=pod, metadata=metadata)))
+
+
+def test_a_ray_cluster_that_a_let_go_ray_job_makes_may_have_its_mark(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    """KubeRay gives it the labels and annotations of the RayJob."""
+    for kind in ("RayCluster", "RayJob"):
+        kubectl("apply", "-f", "-", stdin=json.dumps(workload_crds.crd(kind)))
+    wait_until_established(kubectl)
+    as_controller = role("controls", {"apiGroups": ["ray.io"], "resources": ["*"], "verbs": ["*"]})
+    as_controller[1]["subjects"][0]["name"] = RAY
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=yaml.safe_dump_all(as_controller))
+    values = (
+        *ADMISSION,
+        "foreignPods.admission.kinds={RayCluster,RayJob}",
+        f"foreignPods.controllers={{{RAY}}}",
+    )
+    with in_force(helm, kubectl, namespace, *values, names=("operator-rayclusters",)):
+        user = Submitter(kubectl, namespace)
+        ray = Submitter(kubectl, namespace, f"--as={RAY}")
+        owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "work", "uid": "u"}
+        made = waiting("RayCluster", name="work-abcde")
+        made["spec"]["suspend"] = False
+        made["metadata"]["annotations"] = {MARK: "{}"}
+        made["metadata"]["ownerReferences"] = [owner | {"controller": True}]
+        refusal = "written by the operator"
+        assert refusal in user.wait_for_refusal(json.dumps(made))
+        assert ray.refusal(json.dumps(made)) == ""
+        for owners in ([], [owner], [owner | {"controller": True, "kind": "Other"}]):
+            made["metadata"]["ownerReferences"] = owners
+            assert refusal in ray.refusal(json.dumps(made))
+
+
+def with_pods(kind: str, pods: int, **fields: object) -> str:
+    """One that waits, with so many pods in its last part, and these fields there."""
+    body = waiting(kind)
+    *_, last = (part.body for part in parts_of(OTHER_KINDS[kind], body))
+    most = {"maxReplicas": 10_000} if "maxReplicas" in last else {}
+    last |= {"replicas": pods, **most, **fields}
+    return json.dumps(body)
+
+
+def test_of_every_kind_no_more_waits_than_of_jobs_and_its_author_needs_the_rights(
+    helm: Helm, kubectl: Kubectl, namespace: str
+) -> None:
+    for kind in OTHER_KINDS:
+        kubectl("apply", "-f", "-", stdin=json.dumps(workload_crds.crd(kind)))
+    wait_until_established(kubectl)
+    any_kind = {"apiGroups": ["ray.io", "kubeflow.org"], "resources": ["*"], "verbs": ["*"]}
+    queues = {
+        "apiGroups": ["drumline.dev"],
+        "resources": ["trainingqueues"],
+        "resourceNames": ["research"],
+    }
+    roles = yaml.safe_dump_all([*role("submits", any_kind), *role("uses", queues)])
+    kubectl("apply", "-n", namespace, "-f", "-", stdin=roles)
+    values = (
+        *ADMISSION,
+        "queueRights.enabled",
+        f"foreignPods.admission.kinds={{{','.join(OTHER_KINDS)}}}",
+    )
+    policies = [f"operator-{kind.lower()}s" for kind in OTHER_KINDS]
+    with in_force(helm, kubectl, namespace, *values, names=("-template-rights", *policies)):
+        jane = Submitter(kubectl, namespace, "--as=jane")
+        for kind in OTHER_KINDS:
+            refused = jane.wait_for_refusal(json.dumps(waiting(kind, queue="other")))
+            assert "may not use TrainingQueue other" in refused
+            many = with_pods(kind, 10_000)
+            assert "at most 10000 pods" in jane.wait_for_refusal(many)
+            high = waiting(kind)
+            *_, part = parts_of(OTHER_KINDS[kind], high)
+            part.template["spec"]["priorityClassName"] = "system-node-critical"
+            refused = jane.refusal(json.dumps(high))
+            assert "may not use PriorityClass system-node-critical" in refused
+            assert jane.refusal(with_pods(kind, 9_999)) == ""
+        for pods, field, number in ((2, "numOfHosts", 5_000), (0, "minReplicas", 10_000)):
+            ray = with_pods("RayCluster", pods, **{field: number})
+            assert "at most 10000 pods" in jane.refusal(ray)
