@@ -6,6 +6,9 @@ from typing import Any
 
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import transitions
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.manifests.pods import pod_manifests
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember, members_of
 from drumline.lifecycle.model.observed import Observed, PodEnd, PodFacts
@@ -143,3 +146,9 @@ def report(*, step: int = 100, loss: float = 2.5, error: str = "", **progress: A
 def observed(*pods: PodFacts, **rest: Any) -> Observed:
     """What the caches show."""
     return Observed(pods=pods, **rest)
+
+
+def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings) -> dict[str, Any]:
+    """The pod of one member."""
+    (manifest,) = pod_manifests(job, indices=(index,), gpus=gpus, settings=settings)
+    return manifest

@@ -25,12 +25,12 @@ from uuid import UUID
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline_trainer.contract import AGENT_PORT
 from tests.bench.shapes import GPUS, NODES_PER_RACK
+from tests.builders import pod_manifest
 from tests.cluster import Cluster
 from tests.cluster.kwok import fake_node
 from tests.cluster.process import find

@@ -21,9 +21,9 @@ from drumline.kube.store import Change, Event
 from drumline.kube.views import PodView
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
+from tests.builders import pod_manifest
 
 NAMESPACE = "bench"
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from drumline.kube import codec, errors, wire
+from drumline.kube import codec, errors
 from drumline.kube.kinds import Resource
 from drumline.kube.line_splitter import Oversized
 from drumline.kube.nesting import flattened
@@ -21,8 +21,29 @@ from drumline.kube.views import Key, View
 
 V = TypeVar("V", bound=View)
 Decode = Callable[[bytes | msgspec.Raw], V]
-_decode_line: Final = msgspec.json.Decoder(wire.WatchLine).decode
-_decode_bookmark: Final = msgspec.json.Decoder(wire.Bookmark).decode
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """The metadata of a bookmark."""
+
+    resource_version: str
+
+
+class _Bookmark(msgspec.Struct, frozen=True, gc=False):
+    """How far a watch has come."""
+
+    metadata: _Version
+
+
+class _WatchLine(msgspec.Struct, frozen=True, gc=False):
+    """One line of a watch; the object waits for the decoder its type asks for."""
+
+    type: str
+    object: msgspec.Raw
+
+
+_decode_line: Final = msgspec.json.Decoder(_WatchLine).decode
+_decode_bookmark: Final = msgspec.json.Decoder(_Bookmark).decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +148,7 @@ class WatchDecoder(Generic[V]):
         self._on_quarantine(Quarantined(resource=self._resource, key=key, reason=reason))
 
 
-def _watch_line(line: bytes) -> wire.WatchLine:
+def _watch_line(line: bytes) -> _WatchLine:
     try:
         return _decode_line(line)
     except RecursionError:  # even what is skipped is walked through

@@ -382,22 +382,3 @@ class Identity(_Wire, frozen=True, gc=False):
     """Any object, its metadata alone."""
 
     metadata: Metadata
-
-
-class Version(_Wire, frozen=True, gc=False):
-    """The metadata of a bookmark."""
-
-    resource_version: str
-
-
-class Bookmark(_Wire, frozen=True, gc=False):
-    """How far a watch has come."""
-
-    metadata: Version
-
-
-class WatchLine(_Wire, frozen=True, gc=False):
-    """One line of a watch; the object waits for the decoder its type asks for."""
-
-    type: str
-    object: msgspec.Raw

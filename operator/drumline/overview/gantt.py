@@ -10,9 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from drumline.overview.jobs import job_rows, lines, positions
-from drumline.overview.objects import ClusterObjects
-from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import GanttBar, GanttRow, JobRow
 
 WAITED: Final = "Waited"
@@ -20,19 +17,6 @@ HELD: Final = "Held"
 PLANNED: Final = "Planned"
 STARTS_WITHIN: Final = "StartsWithin"
 STATES: Final = (WAITED, HELD, PLANNED, STARTS_WITHIN)
-
-
-def gantt_rows(cluster: ClusterObjects, *, since: float, until: float) -> tuple[GanttRow, ...]:
-    """A row for each job of which something lies in the period, in the order of `list`.
-
-    Args:
-        cluster: its jobs and priority classes.
-        since: begin of the period, in seconds since the epoch.
-        until: its end.
-    """
-    places = positions(lines(cluster.jobs, cluster.priorities))
-    rows = job_rows(cluster.jobs, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools))
-    return rows_of(rows, now=cluster.as_of, since=since, until=until)
 
 
 def rows_of(

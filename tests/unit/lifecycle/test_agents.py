@@ -12,7 +12,6 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.pod_settings import PodSettings, new_agent_image
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
@@ -38,6 +37,7 @@ from tests.builders import (
     admitted,
     ended,
     observed,
+    pod_manifest,
     ready_pods,
     running,
     with_status,

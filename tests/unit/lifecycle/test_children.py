@@ -15,9 +15,8 @@ from drumline.lifecycle.manifests.children import (
     token_secret,
 )
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
-from tests.builders import a_job, admitted
+from tests.builders import a_job, admitted, pod_manifest
 
 UID = "11111111-2222-3333-4444-555555555555"
 METADATA = {

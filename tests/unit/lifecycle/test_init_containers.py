@@ -12,9 +12,8 @@ from drumline.controller.conversion.jobs import gang_of
 from drumline.kube.pod_requests import pod_requests
 from drumline.kube.wire import PodSpec
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
-from tests.builders import a_job, admitted
+from tests.builders import a_job, admitted, pod_manifest
 
 Json = dict[str, Any]
 

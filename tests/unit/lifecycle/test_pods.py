@@ -17,13 +17,12 @@ from drumline.api.variables import RESERVED_ENV
 from drumline.controller.conversion.jobs import gang_of
 from drumline.lifecycle.manifests.compute_domains import compute_domain
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import has_channel
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import BUCKET_VARIABLES
-from tests.builders import a_job, admitted, with_status
+from tests.builders import a_job, admitted, pod_manifest, with_status
 
 UID = "11111111-2222-3333-4444-555555555555"
 SETTINGS = PodSettings(trainer_image="drumline/trainer:1", join_image="drumline/operator:1")

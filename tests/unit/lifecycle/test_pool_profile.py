@@ -12,9 +12,8 @@ from drumline.api.base import LABEL_JOB
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest
 from drumline.lifecycle.model.hardware import PoolGpus
-from tests.builders import a_job, admitted
+from tests.builders import a_job, admitted, pod_manifest
 
 Json = dict[str, Any]
 

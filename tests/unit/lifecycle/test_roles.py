@@ -11,7 +11,7 @@ from drumline.controller.conversion.admitted import admitted_of, positions_of
 from drumline.controller.conversion.jobs import added_requests, gang_of
 from drumline.lifecycle.incidents.gpu_seconds import account_at
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest, pod_manifests
+from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.model.gang import observed_gang, reachable_agents
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
@@ -29,7 +29,18 @@ from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.lifecycle.transitions import membership
 from drumline.scheduling.resources import Resources
-from tests.builders import EPOCH, T0, a_job, a_pod, admitted, ended, observed, ready_pods, running
+from tests.builders import (
+    EPOCH,
+    T0,
+    a_job,
+    a_pod,
+    admitted,
+    ended,
+    observed,
+    pod_manifest,
+    ready_pods,
+    running,
+)
 
 LAUNCHER = {"name": "launcher", "command": ["mpirun"], "completesJob": True}
 SERVERS = {"name": "ps", "nodes": 2, "gpusPerNode": 1, "resources": {"cpu": 3}}

@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from drumline.lifecycle.manifests.pod_settings import PodSettings
-from drumline.lifecycle.manifests.pods import pod_manifest, pod_manifests
+from drumline.lifecycle.manifests.pods import pod_manifests
 from drumline.lifecycle.manifests.shared_objects import shared_budget, shared_policy
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
-from tests.builders import a_job, admitted
+from tests.builders import a_job, admitted, pod_manifest
 
 GPUS = PoolGpus(resource="nvidia.com/gpu")
 SETTINGS = PodSettings(trainer_image="t:1", join_image="j:1")

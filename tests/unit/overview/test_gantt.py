@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from drumline.overview.gantt import HELD, PLANNED, STARTS_WITHIN, WAITED, gantt_rows
+from drumline.overview.gantt import HELD, PLANNED, STARTS_WITHIN, WAITED, rows_of
+from drumline.overview.jobs import job_rows, lines, positions
+from drumline.overview.pool_units import PoolUnits
 from drumline.overview.rows import GanttBar
 from tests.unit.overview.objects import NOW, a_cluster, a_job, at, running
 
@@ -13,7 +15,9 @@ HOUR = 3600.0
 
 def bars(status: dict[str, Any], **fields: Any) -> tuple[GanttBar, ...]:
     cluster = a_cluster(a_job("job", status=status, **fields))
-    rows = gantt_rows(cluster, since=NOW - HOUR, until=NOW + HOUR)
+    places = positions(lines(cluster.jobs, cluster.priorities))
+    jobs = job_rows(cluster.jobs, now=cluster.as_of, places=places, units=PoolUnits(cluster.pools))
+    rows = rows_of(jobs, now=cluster.as_of, since=NOW - HOUR, until=NOW + HOUR)
     return rows[0].bars if rows else ()
 
 

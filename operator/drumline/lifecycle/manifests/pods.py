@@ -78,12 +78,6 @@ def pod_manifests(
     ]
 
 
-def pod_manifest(job: Job, *, index: int, gpus: PoolGpus, settings: PodSettings) -> Json:
-    """The pod of one member."""
-    (manifest,) = pod_manifests(job, indices=(index,), gpus=gpus, settings=settings)
-    return manifest
-
-
 def _labels(job: Job, *, protected: bool) -> dict[str, str]:
     """What the pods of all members are labelled with."""
     return {
