@@ -27,7 +27,7 @@ class KeptNode:
 
     gang: Gang
     """The first of them, where it is kept for several."""
-    others: tuple[str, ...] = ()
+    other_uids: tuple[str, ...] = ()
     """Uids of the other ones, in order."""
     node: Node
     share: Resources
@@ -79,7 +79,9 @@ def kept_nodes(
             if name not in free or share.gpus == 0 or not share.fits_in(free[name]):
                 continue
             if name in kept:
-                kept[name] = replace(kept[name], others=(*kept[name].others, promise.gang.uid))
+                kept[name] = replace(
+                    kept[name], other_uids=(*kept[name].other_uids, promise.gang.uid)
+                )
             else:
                 whole = replace(share, gpus=free[name].gpus)
                 kept[name] = KeptNode(gang=promise.gang, node=nodes[name], share=whole)
@@ -143,5 +145,5 @@ def first_gangs(kept: Sequence[KeptNode], *, of_any: Collection[str]) -> frozens
     """Uids of the first gangs of those nodes that are kept for any of these gangs."""
     wanted = frozenset(of_any)
     return frozenset(
-        each.gang.uid for each in kept if not wanted.isdisjoint((each.gang.uid, *each.others))
+        each.gang.uid for each in kept if not wanted.isdisjoint((each.gang.uid, *each.other_uids))
     )

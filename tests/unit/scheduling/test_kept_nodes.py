@@ -70,7 +70,7 @@ def test_a_node_may_be_kept_for_several() -> None:
         timeouts=TIMEOUTS,
         now=NOW,
     )
-    assert (shared.gang.uid, shared.others) == ("uid-a", ("uid-b",))
+    assert (shared.gang.uid, shared.other_uids) == ("uid-a", ("uid-b",))
     assert first_gangs([shared], of_any=["uid-b", "uid-c"]) == {"uid-a"}
     assert first_gangs([shared], of_any=["uid-big"]) == frozenset()
 

@@ -131,7 +131,7 @@ async def test_what_is_not_known_behind_a_request_that_failed_is_released(fails_
 async def test_a_node_that_is_kept_for_several_is_released_for_any_of_them() -> None:
     api = Api()
     ours = keeping(api)
-    shared = replace(kept("n1"), others=("u-2", "u-3"))
+    shared = replace(kept("n1"), other_uids=("u-2", "u-3"))
     await ours.settle([shared, kept("n2"), kept("n3", uid="u-9")], pools=POOLS)
     await ours.release(["u-3"])
     assert [_uid(pod) for pod in api.pods.values()] == ["u-9"]
