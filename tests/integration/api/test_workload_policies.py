@@ -9,7 +9,7 @@ import yaml
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import parse
-from drumline.controller.conversion.resumed import resumed
+from drumline.controller.conversion.resumed import resumed, suspended_again
 from drumline.controller.conversion.workloads import PlacesFound
 from drumline.kube.workload_kinds import OTHER_KINDS, at, parts_of
 from tests import workload_crds
@@ -231,6 +231,15 @@ def test_what_ray_and_kubeflow_make_is_the_operator_s_to_resume_and_nothing_else
         part.template["spec"]["containers"][0]["image"] = "mine:1"
         with pytest.raises(AssertionError, match="changes nothing of a"):
             kubectl(*replace, f"--as={operator}", stdin=json.dumps(made))
+
+        made = resumed(stored, resource=row.resource, places=places, pools=pools)
+        as_its_own = ("replace", "-n", namespace, f"--as={operator}", "-o", "json", "-f", "-")
+        runs = json.loads(kubectl(*as_its_own, stdin=json.dumps(made)))
+        back = suspended_again(runs, resource=row.resource)
+        waits = json.loads(kubectl(*as_its_own, stdin=json.dumps(back)))
+        for before, after in zip(parts_of(row, stored), parts_of(row, waits), strict=True):
+            spec = before.template["spec"]
+            assert after.template["spec"] == {**spec, "nodeSelector": spec.get("nodeSelector", {})}
         kubectl("delete", plural, "work", "-n", namespace, "--wait=false")
 
 

@@ -11,13 +11,15 @@ import pytest
 
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.resumed import resumed, suspended_again
-from drumline.controller.conversion.workloads import PlacesFound
+from drumline.controller.conversion.workloads import PlacesFound, places_in
 from drumline.kube.codec import Undecodable
+from drumline.kube.kinds import JOB_SETS, JOBS
 from drumline.kube.suspendable import suspendable
-from drumline.kube.workload_kinds import OTHER_KINDS, parts_of
+from drumline.kube.workload_kinds import KINDS, OTHER_KINDS, WorkloadKind, parts_of
 from drumline.kube.workload_views import WorkloadView
 from drumline.kube.workloads import MAX_PODS
 from tests import workload_crds
+from tests.unit.controller.workload_bodies import a_job, a_job_set
 
 Json = dict[str, Any]
 POD = {
@@ -201,6 +203,94 @@ def test_a_template_may_say_null_where_labels_are_written(kind: str) -> None:
     for part in parts_of(row, let_go):
         assert part.template["metadata"]["labels"]["drumline.dev/workload"] == "w"
         assert part.template["spec"]["nodeSelector"] == {"gpu": "h100"}
+
+
+POOLS = {
+    name: GpuPoolSpec.model_validate({"nodeSelector": selector})
+    for name, selector in {
+        "h100": {"gpu": "h100", "disk": "fast", "zone": "a"},
+        "a100": {"gpu-kind": "a100"},
+    }.items()
+}
+
+
+def selectors(row: WorkloadKind, body: Json) -> list[Json]:
+    return [part.template["spec"].get("nodeSelector") for part in parts_of(row, body)]
+
+
+def let_go_into(pool: str, row: WorkloadKind, body: Json) -> Json:
+    """All parts of it but the first, which needs no GPUs."""
+    _, *parts = parts_of(row, body)
+    places = {part.name: PlacesFound(pool=pool, nodes={"n": 1}) for part in parts}
+    made = resumed(body, resource=row.resource, places=places, pools=POOLS)
+    assert made is not None
+    return made
+
+
+@pytest.mark.parametrize("row", [KINDS[JOB_SETS], *OTHER_KINDS.values()])
+def test_what_is_taken_back_may_run_in_another_pool(row: WorkloadKind) -> None:
+    body = a_job_set() if row.resource == JOB_SETS else body_of(row.resource.kind)
+    *_, part = parts_of(row, body)
+    part.template["spec"]["nodeSelector"] = {"disk": "large", "zone": "a"}
+    before = selectors(row, body)
+    let_go = let_go_into("h100", row, body)
+    assert selectors(row, let_go)[-1] == {"gpu": "h100", "disk": "fast", "zone": "a"}
+    back = suspended_again(let_go, resource=row.resource)
+    assert back is not None
+    assert selectors(row, back) == before
+    other = selectors(row, let_go_into("a100", row, back))
+    assert other == [*before[:-1], {"disk": "large", "zone": "a", "gpu-kind": "a100"}]
+
+
+def test_what_the_owner_has_changed_meanwhile_stays() -> None:
+    row = OTHER_KINDS["RayCluster"]
+    let_go = let_go_into("h100", row, body_of("RayCluster"))
+    *_, part = parts_of(row, let_go)
+    part.template["spec"]["nodeSelector"] |= {"gpu": "mine"}
+    back = suspended_again(let_go, resource=row.resource)
+    assert back is not None
+    assert selectors(row, back)[-1] == {"gpu": "mine", "disk": "large"}
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"workerGroupSpecs": [3]},
+        {"workerGroupSpecs": [{"groupName": "w", "template": {"spec": None}}]},
+        {"workerGroupSpecs": [{"groupName": "w", "template": {"spec": {"nodeSelector": 3}}}]},
+        {"workerGroupSpecs": [{"template": POD}]},
+        {"workerGroupSpecs": 3},
+    ],
+)
+def test_what_its_owner_has_made_unreadable_is_taken_back_all_the_same(spec: Json) -> None:
+    row = OTHER_KINDS["RayCluster"]
+    let_go = let_go_into("h100", row, body_of("RayCluster"))
+    let_go["spec"] |= spec
+    back = suspended_again(let_go, resource=row.resource)
+    assert back is not None
+    assert back["spec"] == {**let_go["spec"], "suspend": True}
+
+
+@pytest.mark.parametrize("value", [3, "long" * 16, None, {}])
+def test_a_selector_that_is_none_leaves_the_mark_readable(value: object) -> None:
+    """What is charged is read from it."""
+    body = body_of("RayCluster")
+    *_, part = parts_of(OTHER_KINDS["RayCluster"], body)
+    part.template["spec"]["nodeSelector"] = {"gpu": value}
+    let_go = let_go_into("h100", OTHER_KINDS["RayCluster"], body)
+    places = places_in(let_go["metadata"]["annotations"]["drumline.dev/admitted"])
+    assert places["workers"].selected["gpu"] == ("h100", None)
+
+
+def test_of_a_job_that_runs_the_template_stays() -> None:
+    """The API server refuses any other."""
+    body = a_job()
+    places = {"": PlacesFound(pool="h100", nodes={"n": 1})}
+    let_go = resumed(body, resource=JOBS, places=places, pools=POOLS)
+    assert let_go is not None
+    back = suspended_again(let_go, resource=JOBS)
+    assert back is not None
+    assert back["spec"]["template"] == let_go["spec"]["template"]
 
 
 @pytest.mark.parametrize("text", ["0000-01-01T00:00:00Z", "soon", "", "0001-01-01T00:00:00"])

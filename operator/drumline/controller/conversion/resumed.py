@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 from drumline.api.base import ANNOTATION_ADMITTED, LABEL_WORKLOAD, LABEL_WORKLOAD_PART
 from drumline.api.gpupool import GpuPoolSpec
-from drumline.controller.conversion.workloads import PlacesFound, places_text
+from drumline.controller.conversion.workloads import PlacesFound, places_in, places_text
 from drumline.kube.kinds import JOBS, Resource
 from drumline.kube.workload_kinds import KINDS, at, parts_of
 
 Json = dict[str, Any]
+_LABEL_VALUE_CHARS: Final = 63
+"""The most that Kubernetes takes."""
 
 
 def suspended_again(body: Json, *, resource: Resource) -> Json | None:
     """The object with its pods taken back, in line again; None: it was not let go, or is suspended.
+
+    The node selectors of its templates are again what they were, so that it may run in another pool
+    next time. Of a Job that runs the API server lets nobody change the template.
 
     Args:
         body: as the API server stores it.
@@ -30,7 +38,13 @@ def suspended_again(body: Json, *, resource: Resource) -> Json | None:
     for field in kind.suspend[:-1]:
         switch = _map_at(switch, field)  # its owner may have taken the whole of it away
     switch[kind.suspend[-1]] = True
-    del annotations[ANNOTATION_ADMITTED]
+    places = places_in(annotations.pop(ANNOTATION_ADMITTED))
+    if resource != JOBS:
+        # its owner may have made something else of it meanwhile: it is suspended all the same
+        with suppress(AttributeError, KeyError, TypeError):
+            for part in parts_of(kind, made):
+                if part.name in places:
+                    _take_back(part.template["spec"], places[part.name].selected)
     return made
 
 
@@ -61,6 +75,7 @@ def resumed(
     annotations[ANNOTATION_ADMITTED] = places_text(places)
     if resource == JOBS and made.get("status", {}).get("startTime"):
         return made
+    noted = dict(places)
     for part in parts_of(kind, made):
         labels = _map_at(_map_at(part.template, "metadata"), "labels")
         labels[LABEL_WORKLOAD] = made["metadata"]["uid"]
@@ -68,8 +83,42 @@ def resumed(
             labels[LABEL_WORKLOAD_PART] = part.name
         pool = pools.get(places[part.name].pool) if part.name in places else None
         if pool is not None:
-            _map_at(part.template["spec"], "nodeSelector").update(pool.node_selector)
+            selected = _select(part.template["spec"], pool.node_selector)
+            noted[part.name] = replace(places[part.name], selected=selected)
+    if resource != JOBS:
+        annotations[ANNOTATION_ADMITTED] = places_text(noted)
     return made
+
+
+def _select(spec: Json, labels: Mapping[str, str]) -> dict[str, tuple[str, str | None]]:
+    """Write labels into the node selector of a template; returns what that has changed."""
+    selector = _map_at(spec, "nodeSelector")
+    changed = {
+        label: (value, _label_value(selector.get(label)))
+        for label, value in labels.items()
+        if selector.get(label) != value
+    }
+    selector.update(labels)
+    return changed
+
+
+def _label_value(stored: object) -> str | None:
+    """None for what no label is: no schema checks most templates, and the mark has to be read."""
+    if isinstance(stored, str) and len(stored) <= _LABEL_VALUE_CHARS:
+        return stored
+    return None
+
+
+def _take_back(spec: Json, selected: Mapping[str, tuple[str, str | None]]) -> None:
+    """Undo that, but for what its owner has changed since."""
+    selector: Json = spec["nodeSelector"]
+    for label, (value, before) in selected.items():
+        if selector.get(label) != value:
+            continue
+        if before is None:
+            del selector[label]
+        else:
+            selector[label] = before
 
 
 def _map_at(body: Json, field: str) -> Json:

@@ -96,16 +96,19 @@ class ForeignWorkload:
         return min(asked, MAX_AMOUNT)
 
 
-class PlacesFound(msgspec.Struct, frozen=True):
+class PlacesFound(msgspec.Struct, frozen=True, omit_defaults=True):
     """Where pods of one shape were found places, as it is written on them.
 
     Attributes:
         pool: the pool.
         nodes: how many of them have a place there, by node.
+        selected: what was written into the node selector of their template, by label, and what was
+            there before: it is taken back with the places.
     """
 
     pool: str
     nodes: dict[str, Annotated[int, msgspec.Meta(ge=1, le=MAX_PODS)]]
+    selected: Annotated[dict[str, tuple[str, str | None]], msgspec.Meta(max_length=16)] = {}
 
     def node_names(self, *, most: int) -> tuple[str, ...]:
         """A node for each pod, for so many pods at most."""
