@@ -20,7 +20,7 @@ class AdmittedGangs:
     elastic: tuple[Admitted, ...]
     displaced: tuple[Admitted, ...]
     """Whole gangs with positions on nodes that are about to go."""
-    mixed: Mapping[str, Admitted] = field(default_factory=dict[str, Admitted])
+    with_surplus_gang: Mapping[str, Admitted] = field(default_factory=dict[str, Admitted])
     """By uid: gangs with a surplus gang."""
 
     @property
@@ -44,7 +44,7 @@ class AdmittedGangs:
         """The same of gangs with a surplus gang of which nothing runs."""
         return [
             held
-            for held in self.mixed.values()
+            for held in self.with_surplus_gang.values()
             if held.gang.surplus is not None
             and held.gang.surplus.uid not in self.uids
             and _is_steady(held)
@@ -52,7 +52,7 @@ class AdmittedGangs:
 
     def beside(self, held: Admitted) -> Admitted | None:
         """The gang that a surplus gang is beside; None: it is none."""
-        return self.mixed.get(held.gang.surplus_of)
+        return self.with_surplus_gang.get(held.gang.surplus_of)
 
     def _is_beside_steady(self, held: Admitted) -> bool:
         beside = self.beside(held)
@@ -79,7 +79,9 @@ def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
             for held in admitted
             if held.displaced and not (held.lost or held.leaving or held.giving_up)
         ),
-        mixed={held.gang.uid: held for held in admitted if held.gang.surplus is not None},
+        with_surplus_gang={
+            held.gang.uid: held for held in admitted if held.gang.surplus is not None
+        },
     )
 
 

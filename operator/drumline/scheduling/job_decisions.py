@@ -1,7 +1,7 @@
 """What a cycle gives to each job, or takes from it: its gang and its surplus together.
 
-To the scheduler the surplus of a job is a gang of its own (`model.mixed`); whoever carries its
-decisions out has one list of places, those of the surplus last.
+To the scheduler the surplus of a job is a gang of its own (`model.surplus_gang`); whoever carries
+its decisions out has one list of places, those of the surplus last.
 """
 
 from __future__ import annotations

@@ -81,9 +81,7 @@ class DemandObjects(Protocol):
         ...
 
     def is_refused(self, demand: NodeDemand) -> bool:
-        """Whether no nodes come for a demand: by a condition that was read, or as the API server
-        refused its objects.
-        """
+        """Whether a condition that was read, or the API server, says that no nodes come for it."""
         ...
 
     async def answer(self, demand: NodeDemand) -> str:

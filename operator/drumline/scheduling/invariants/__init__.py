@@ -18,7 +18,7 @@ says what is wrong and not only that something is. They look at a snapshot and i
 * `budgets`: nobody of a queue whose budget is spent starts, preempts, grows or is moved.
 * `prices`: nobody starts, preempts, grows or asks for nodes in a pool whose capacity type or price
   its queue or it does not accept.
-* `mixes`: what a job has on spot nodes beside its smallest size is there only beside that.
+* `surplus_gangs`: what a job has on spot nodes beside its smallest size is there only beside that.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
@@ -30,7 +30,6 @@ from typing import Final
 
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.invariants.budgets import budget_violations
-from drumline.scheduling.invariants.mixes import mix_violations, started_surplus
 from drumline.scheduling.invariants.moves import move_violations
 from drumline.scheduling.invariants.placements import (
     capacity_violations,
@@ -41,6 +40,7 @@ from drumline.scheduling.invariants.preemptions import preemption_violations
 from drumline.scheduling.invariants.prices import price_violations
 from drumline.scheduling.invariants.queue_evictions import queue_eviction_violations
 from drumline.scheduling.invariants.quota import quota_violations
+from drumline.scheduling.invariants.surplus_gangs import started_surplus, surplus_violations
 from drumline.scheduling.invariants.sweeps import sweep_violations
 from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.scheduling.queue_evictions import with_evictions
@@ -67,7 +67,7 @@ def violations(
     decisions = replace(decisions, stay=tuple(uid for uid in decisions.stay if uid not in recalled))
     return (
         *departing,
-        *mix_violations(snapshot=snapshot, started=started, decisions=decisions),
+        *surplus_violations(snapshot=snapshot, started=started, decisions=decisions),
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *capacity_violations(snapshot=snapshot, pending=waiting, decisions=decisions),
         *gang_violations(snapshot=snapshot, pending=waiting, decisions=decisions),

@@ -14,7 +14,7 @@ def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: 
     stay = set(decisions.stay)
     said: list[str] = []
     for held in snapshot.admitted:
-        if held.gang.surplus_of:  # it leaves with the gang that it is beside: `mixes`
+        if held.gang.surplus_of:  # it leaves with the gang that it is beside: `surplus_gangs`
             continue
         key, uid, gang = held.gang.key, held.gang.uid, held.gang
         expired = spends_too_much(gang, snapshot, now=now) is WhenSpent.EXPIRE

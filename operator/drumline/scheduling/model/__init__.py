@@ -21,14 +21,6 @@ from drumline.scheduling.model.gangs import (
     Role,
     Slice,
 )
-from drumline.scheduling.model.mixed import (
-    at_size,
-    can_be_split,
-    is_surplus,
-    job_uid,
-    parts_of,
-    with_surplus,
-)
 from drumline.scheduling.model.nodes import (
     Node,
     Pool,
@@ -56,6 +48,14 @@ from drumline.scheduling.model.queues import (
     WithinQueue,
 )
 from drumline.scheduling.model.snapshot import Snapshot
+from drumline.scheduling.model.surplus_gang import (
+    at_size,
+    can_be_split,
+    is_surplus,
+    job_uid,
+    parts_of,
+    with_surplus,
+)
 
 __all__ = [
     "ANY_PRICE",

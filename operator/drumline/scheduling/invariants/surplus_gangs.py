@@ -22,7 +22,7 @@ def started_surplus(
     )
 
 
-def mix_violations(
+def surplus_violations(
     *, snapshot: Snapshot, started: Iterable[Gang], decisions: Decisions
 ) -> list[str]:
     """Surplus gangs that take places without the gang that they are beside, or on other nodes.
