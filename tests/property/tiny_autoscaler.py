@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,12 +56,11 @@ class TinyAutoscaler(KubeClient):
         return self._selected(f"drumline.dev/node-demand={uid}")
 
     def _selected(self, selector: str) -> list[Json]:
-        key, _, value = selector.partition("=")
-        return [
-            pod
-            for pod in self.pods.values()
-            if key in pod["metadata"]["labels"] and value in ("", pod["metadata"]["labels"][key])
-        ]
+        """Those whose labels a selector of one key selects: `key`, `key=value`, `key in (a,b)`."""
+        key, *rest = re.split(r" in |=", selector, maxsplit=1)
+        values = rest[0].strip("()").split(",") if rest else None
+        labelled = [(pod, pod["metadata"]["labels"].get(key)) for pod in self.pods.values()]
+        return [pod for pod, value in labelled if value and (values is None or value in values)]
 
     async def send(self, request: Request) -> bytes:
         self.answered += 1
@@ -87,8 +87,7 @@ class TinyAutoscaler(KubeClient):
             case Verb.DELETE, "pods":
                 return self.pods.pop(name)
             case Verb.DELETE_COLLECTION, "pods":
-                uid = request.query["labelSelector"].partition("=")[2]
-                for pod in self.asked_for(uid):
+                for pod in self._selected(request.query["labelSelector"]):
                     del self.pods[pod["metadata"]["name"]]
                 return {}
             case _:

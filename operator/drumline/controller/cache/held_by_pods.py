@@ -13,9 +13,8 @@ from drumline.controller.cache.remaining_pods import RemainingPods
 from drumline.controller.cache.specs import SpecCache
 from drumline.controller.cache.workloads import Workloads
 from drumline.controller.conversion.held import Account, RemainingPod, held_by_pods, unchanged
-from drumline.controller.conversion.nodes import GpuUnits, resources_of
+from drumline.controller.conversion.nodes import GpuUnits, resources_of, seconds_of
 from drumline.kube.views import PodView
-from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.model import Admitted, Node
 
 
@@ -95,9 +94,10 @@ class HeldByPods:
     def _end(self, pod: PodView) -> float | None:
         """When a foreign pod is ended at the latest, by its own limit or its Job's."""
         ends = self._workloads.ends_at(pod) if self._workloads else None
-        if pod.deadline_seconds is None or not pod.start_time:
+        began = seconds_of(pod.start_time)
+        if pod.deadline_seconds is None or began is None:
             return ends
-        own = parse_timestamp(pod.start_time) + pod.deadline_seconds
+        own = began + pod.deadline_seconds
         return own if ends is None else min(own, ends)
 
     def _is_guarded(self, pool: str) -> bool:
