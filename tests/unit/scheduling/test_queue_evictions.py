@@ -8,7 +8,7 @@ import pytest
 
 from drumline.scheduling import Admitted, BlockReason, Queue, QueueEvictionReason, Snapshot
 from drumline.scheduling.invariants import violations
-from drumline.scheduling.model import GpuHourBudget, WhenSpent
+from drumline.scheduling.model import Budget, WhenSpent
 from drumline.scheduling.queue_evictions import stopped_queues
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
@@ -105,7 +105,7 @@ def test_the_invariant_names_whoever_goes_on_or_leaves_without_need() -> None:
 
 
 def test_queues_that_are_drained_or_expired_give_up_other_workloads_too() -> None:
-    budget = GpuHourBudget(gpu_hours=1, window_days=1, when_spent=WhenSpent.EXPIRE)
+    budget = Budget(gpu_hours=1, window_days=1, when_spent=WhenSpent.EXPIRE)
     spent, warned = (
         replace(OTHER, name=name, budget=replace(budget, when_spent=when))
         for name, when in (("spent", WhenSpent.EXPIRE), ("warned", WhenSpent.WARN))
