@@ -8,26 +8,19 @@ pod they would fit nowhere, and Karpenter would add a node for them.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from drumline.api.base import LABEL_KEPT_NODE
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.kept_nodes import keeping_pod
-from drumline.controller.conversion.placeholder_pods import unschedulable
-from drumline.controller.scheduler.demand_objects import REFUSALS, ObjectSettings, pool_uid
-from drumline.kube import codec, reads, writes
+from drumline.controller.scheduler.demand_objects import ObjectSettings, pool_uid
+from drumline.controller.scheduler.placeholder_writes import PlaceholderWrites
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, KubeError, NotFound
-from drumline.kube.kinds import PODS
 from drumline.scheduling.kept_nodes import KeptNode, first_gangs
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.keeping_pods")
-
-_GRACE_SECONDS = 0
 
 
 class KeepingPods:
@@ -44,9 +37,7 @@ class KeepingPods:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._clock = clock
-        self._marked: set[str] = set()
-        """Names of those that this leader has marked as unschedulable."""
+        self._pods = PlaceholderWrites(client=client, settings=settings, clock=clock)
         self._kept: tuple[KeptNode, ...] | None = None
         """As they were settled last; None: what an earlier leader left was not read yet."""
 
@@ -60,28 +51,15 @@ class KeepingPods:
             return
         self._kept = None
         wanted = await self._wanted(kept, pools=pools)
-        raw = await reads.list_all(
-            self._client,
-            PODS,
-            namespace=self._settings.namespace,
-            label_selector=LABEL_KEPT_NODE,
-        )
-        there = {pod.name: pod for pod in map(codec.pod, raw)}
+        there = {pod.name: pod for pod in await self._pods.read(LABEL_KEPT_NODE)}
         for name in there.keys() - wanted.keys():
-            await self._delete(name, uid=there[name].uid)
-        outcomes = await writes.create_many(
-            self._client,
-            PODS,
-            bodies=[wanted[name] for name in sorted(wanted.keys() - there.keys())],
-            namespace=self._settings.namespace,
-        )
-        for outcome in outcomes:
-            if isinstance(outcome, REFUSALS):  # the gang waits for its victims all the same
-                log.warning("node_demands_not_kept", error=str(outcome))
-            elif isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
-                raise outcome
-        self._marked &= wanted.keys()
-        await asyncio.gather(*map(self._mark, sorted(wanted.keys() - self._marked)))
+            await self._pods.delete(there[name])
+        missing = [wanted[name] for name in sorted(wanted.keys() - there.keys())]
+        for refusal in await self._pods.create(missing):
+            # the gang waits for its victims all the same
+            log.warning("node_demands_not_kept", error=str(refusal))
+        self._pods.forget_all_but(wanted.keys())
+        await self._pods.mark(sorted(wanted), "stands for a node that is kept for a TrainingJob")
         self._kept = tuple(kept)
 
     async def _wanted(
@@ -116,36 +94,4 @@ class KeepingPods:
         starting = uids if self._kept is None else first_gangs(self._kept, of_any=uids)
         if starting:
             self._kept = None
-            await writes.delete_collection(
-                self._client,
-                PODS,
-                namespace=self._settings.namespace,
-                label_selector=f"{LABEL_KEPT_NODE} in ({','.join(sorted(starting))})",
-                grace_seconds=_GRACE_SECONDS,
-            )
-
-    async def _delete(self, name: str, *, uid: str) -> None:
-        with suppress(NotFound):
-            await writes.delete(
-                self._client,
-                PODS,
-                name=name,
-                uid=uid,
-                namespace=self._settings.namespace,
-                grace_seconds=_GRACE_SECONDS,
-            )
-
-    async def _mark(self, name: str) -> None:
-        """Have autoscalers see it."""
-        with suppress(NotFound):
-            await writes.merge_patch(
-                self._client,
-                PODS,
-                name=name,
-                body=unschedulable(
-                    "stands for a node that is kept for a TrainingJob", now=self._clock()
-                ),
-                namespace=self._settings.namespace,
-                subresource="status",
-            )
-            self._marked.add(name)
+            await self._pods.delete_selected(f"{LABEL_KEPT_NODE} in ({','.join(sorted(starting))})")

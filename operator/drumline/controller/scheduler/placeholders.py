@@ -6,9 +6,7 @@ gang or nothing of it. What it says of them is the newest event about one of the
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
 from typing import Final
 
 from drumline.api.base import LABEL_NODE_DEMAND
@@ -17,7 +15,6 @@ from drumline.controller.conversion.autoscaling import (
     demands_in,
     placeholders_of,
 )
-from drumline.controller.conversion.placeholder_pods import unschedulable
 from drumline.controller.scheduler.demand_objects import (
     REFUSALS,
     Asking,
@@ -25,11 +22,10 @@ from drumline.controller.scheduler.demand_objects import (
     bounded_answer,
     pool_uid,
 )
-from drumline.kube import codec, reads, writes
+from drumline.controller.scheduler.placeholder_writes import PlaceholderWrites
 from drumline.kube.client import KubeClient
-from drumline.kube.errors import AlreadyExists, KubeError, NotFound, StatusError
+from drumline.kube.errors import StatusError
 from drumline.kube.events import events_about
-from drumline.kube.kinds import PODS
 from drumline.kube.views import EventView, PodView
 from drumline.scheduling.node_demands import NodeDemand
 
@@ -50,27 +46,24 @@ class Placeholders:
     ) -> None:
         self._client = client
         self._settings = settings
-        self._clock = clock
+        self._pods = PlaceholderWrites(client=client, settings=settings, clock=clock)
         self._there: tuple[PodView, ...] = ()
         """As read last."""
-        self._marked: set[str] = set()
-        """Names of those that this leader has marked as unschedulable."""
         self._refused: dict[str, str] = {}
         """By name of the demand: why the API server takes no such pods."""
 
     async def read(self) -> tuple[NodeDemand, ...]:
         """Look at what is there; returns the demands of which every placeholder is."""
-        raw = await reads.list_all(
-            self._client, PODS, namespace=self._settings.namespace, label_selector=_ASKED
-        )
-        self._there = tuple(map(codec.pod, raw))
+        self._there = await self._pods.read(_ASKED)
         return demands_in(self._there)
 
     async def keep_only(self, demands: Collection[NodeDemand]) -> None:
         """Delete those of no such demand."""
         names = {demand_name(each): len(each.shares) for each in demands}
         self._refused = {name: why for name, why in self._refused.items() if name in names}
-        self._marked &= {f"{name}-{i}" for name, count in names.items() for i in range(count)}
+        self._pods.forget_all_but(
+            {f"{name}-{i}" for name, count in names.items() for i in range(count)}
+        )
         stale = [pod for pod in self._there if _demand_of(pod) not in names]
         for uid in sorted({pod.labels[_ASKED] for pod in stale}):
             pods = [pod for pod in stale if pod.labels[_ASKED] == uid]
@@ -82,28 +75,14 @@ class Placeholders:
             await self._delete_all(uid)
             return
         for pod in stale:
-            with suppress(NotFound):
-                await writes.delete(
-                    self._client,
-                    PODS,
-                    name=pod.name,
-                    uid=pod.uid,
-                    namespace=pod.namespace,
-                    grace_seconds=0,
-                )
+            await self._pods.delete(pod)
 
     async def withdraw(self, demand: NodeDemand) -> None:
         """Delete those of a demand."""
         await self._delete_all(demand.uid)
 
     async def _delete_all(self, uid: str) -> None:
-        await writes.delete_collection(
-            self._client,
-            PODS,
-            namespace=self._settings.namespace,
-            label_selector=f"{_ASKED}={uid}",
-            grace_seconds=0,
-        )
+        await self._pods.delete_selected(f"{_ASKED}={uid}")
 
     async def ask(self, asking: Asking) -> None:
         """Create those that are missing, and have autoscalers see all of them."""
@@ -120,20 +99,13 @@ class Placeholders:
                 namespace=self._settings.namespace,
                 image=self._settings.image,
             )
-            outcomes = await writes.create_many(
-                self._client,
-                PODS,
-                bodies=[pods[index] for index in missing],
-                namespace=self._settings.namespace,
-            )
-            for outcome in outcomes:
-                if isinstance(outcome, REFUSALS):
-                    await self._give_up(demand, outcome)
-                    return
-                if isinstance(outcome, KubeError) and not isinstance(outcome, AlreadyExists):
-                    raise outcome
+            for refusal in await self._pods.create([pods[index] for index in missing]):
+                await self._give_up(demand, refusal)
+                return
         try:
-            await self._mark(demand, names)
+            await self._pods.mark(
+                names, f"stands for a node that TrainingJob {demand.key} waits for"
+            )
         except REFUSALS as error:
             await self._give_up(demand, error)
 
@@ -141,25 +113,6 @@ class Placeholders:
         """No quota, policy or webhook lets these pods in: nodes for a part of them help nobody."""
         self._refused[demand_name(demand)] = error.message
         await self._delete_all(demand.uid)
-
-    async def _mark(self, demand: NodeDemand, names: Iterable[str]) -> None:
-        """Have autoscalers see these placeholders; a crashed leader may have failed to."""
-        message = f"stands for a node that TrainingJob {demand.key} waits for"
-        body = unschedulable(message, now=self._clock())
-
-        async def mark(name: str) -> None:
-            with suppress(NotFound):
-                await writes.merge_patch(
-                    self._client,
-                    PODS,
-                    name=name,
-                    body=body,
-                    namespace=self._settings.namespace,
-                    subresource="status",
-                )
-                self._marked.add(name)
-
-        await asyncio.gather(*(mark(name) for name in names if name not in self._marked))
 
     def is_refused(self, demand: NodeDemand) -> bool:
         """By the API server alone: what an autoscaler says of a pod holds for the moment."""
