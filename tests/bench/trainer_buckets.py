@@ -8,30 +8,21 @@ from __future__ import annotations
 
 import os
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import obstore
-import torch
-import torch.distributed as dist
 from obstore.store import from_url
 
-from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.sharding.world import World
 from tests.bench.report import FOLDER, Row
+from tests.bench.sharded_state import CPU, joined_state, seconds_of_all, standstill_seconds
 from tests.layouts.pool import Pool
 from tests.object_store import BUCKET, running
 
-CPU = torch.device("cpu")
 ROUNDS = 5
 PART_BYTES = 8 << 20
 PARTS_AT_ONCE = 8
@@ -86,11 +77,7 @@ def transfers(
 ) -> Transfers:
     """Save, send, restore and fetch a sharded state in turns; collective."""
     os.environ.update(environment)
-    join(placement, device=CPU)
-    world = World.join(validated_layout(config, world_size=placement.world_size), device=CPU)
-    parallel_model = assemble(config, world)
-    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
-    slices = ShardedAdamW(parallel_model.slices, config.optimizer).slices()
+    slices = joined_state(placement, config)
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
     assert placement.checkpoint_bucket is not None
@@ -107,15 +94,7 @@ def transfers(
         return checkpoints.save(step=step, slices=slices, trainer={})
 
     def behind() -> float:
-        dist.barrier()
-        checkpoints.begin(step=step, slices=slices, trainer={})
-        made = None
-        while made is None:
-            while not checkpoints.ready:  # this is when training would go on
-                time.sleep(0.01)
-            dist.barrier()
-            made = checkpoints.advance()
-        return made.seconds
+        return standstill_seconds(checkpoints, step=step, slices=slices)
 
     size = checkpoints.save(step=step, slices=slices, trainer={}).size_bytes
     raw = memoryview(bytes(size // placement.world_size))
@@ -123,9 +102,9 @@ def transfers(
     taken = Transfers(size_bytes=size)
     for _ in range(ROUNDS):
         change()
-        taken.saved.append(_timed(save))
+        taken.saved.append(seconds_of_all(save))
         taken.sent.append(
-            _timed(
+            seconds_of_all(
                 lambda: obstore.put(
                     store, key, raw, chunk_size=PART_BYTES, max_concurrency=PARTS_AT_ONCE
                 )
@@ -133,16 +112,10 @@ def transfers(
         )
         change()
         taken.behind.append(behind())
-        taken.restored.append(_timed(lambda: checkpoints.restore(slices, placement=placement)))
+        taken.restored.append(
+            seconds_of_all(lambda: checkpoints.restore(slices, placement=placement))
+        )
         taken.fetched.append(
-            _timed(lambda: sum(len(part) for part in obstore.get(store, key).stream()))
+            seconds_of_all(lambda: sum(len(part) for part in obstore.get(store, key).stream()))
         )
     return taken
-
-
-def _timed(work: Callable[[], object]) -> float:
-    dist.barrier()
-    began = time.perf_counter()
-    work()
-    dist.barrier()
-    return time.perf_counter() - began

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,21 +17,15 @@ from types import SimpleNamespace
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.checkpoint import shard_file
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.config import TrainerConfig
-from drumline_trainer.layout_validation import validated_layout
-from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.optimization.adamw import ShardedAdamW
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.recovery.rendezvous import join
 from drumline_trainer.sharding.slices import TensorSlice
-from drumline_trainer.sharding.world import World
 from tests.bench.report import FOLDER, Row
+from tests.bench.sharded_state import CPU, joined_state, seconds_of_all, standstill_seconds
 from tests.layouts.pool import Pool
 
-CPU = torch.device("cpu")
 SAVES = 7
 STALL_GOAL = 0.05
 DIGEST_GOAL = 0.03
@@ -100,11 +93,7 @@ def rows(pool: Pool, config: TrainerConfig) -> Iterator[Row]:
 
 def saves(placement: Placement, config: TrainerConfig) -> Saves:
     """Save a sharded state in every way; collective."""
-    join(placement, device=CPU)
-    world = World.join(validated_layout(config, world_size=placement.world_size), device=CPU)
-    parallel_model = assemble(config, world)
-    initialize_slices(parallel_model.slices, config=config.model, seed=config.seed)
-    slices = ShardedAdamW(parallel_model.slices, config.optimizer).slices()
+    slices = joined_state(placement, config)
     norms = [each_slice for each_slice in slices if "norm" in each_slice.name]
     checkpoints = Checkpointer.open(placement, keep=1, device=CPU)
     assert checkpoints is not None
@@ -116,22 +105,14 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
         step += 1
         for item in change:
             item.tensor.add_(1.0)
-        return _timed(lambda: checkpoints.save(step=step, slices=slices, trainer={}))
+        return seconds_of_all(lambda: checkpoints.save(step=step, slices=slices, trainer={}))
 
     def behind() -> float:
         nonlocal step
         step += 1
         for each_slice in slices:
             each_slice.tensor.add_(1.0)
-        dist.barrier()
-        checkpoints.begin(step=step, slices=slices, trainer={})
-        made = None
-        while made is None:
-            while not checkpoints.ready:  # this is when training would go on
-                time.sleep(0.01)
-            dist.barrier()
-            made = checkpoints.advance()
-        return made.seconds
+        return standstill_seconds(checkpoints, step=step, slices=slices)
 
     def undigested() -> float:
         with _no_digests():
@@ -145,7 +126,7 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
         taken.digested.append(save())
         taken.undigested.append(undigested())
         taken.behind.append(behind())
-        taken.bare.append(_timed(lambda: _write(bare, slices)))
+        taken.bare.append(seconds_of_all(lambda: _write(bare, slices)))
     for number in range(SAVES + 2):  # the first two learn what is still
         seconds = save(change=norms)
         if number >= 2:
@@ -154,14 +135,6 @@ def saves(placement: Placement, config: TrainerConfig) -> Saves:
     if placement.rank == 0:
         shutil.rmtree(placement.checkpoint_folder)
     return taken
-
-
-def _timed(work: Callable[[], object]) -> float:
-    dist.barrier()
-    began = time.perf_counter()
-    work()
-    dist.barrier()
-    return time.perf_counter() - began
 
 
 @contextmanager
