@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from drumline_trainer.config import merge
 from drumline_trainer.data.image_dataset import IMAGES_FILE, LABELS_FILE
+from drumline_trainer.models.hugging_face import export_hugging_face
+from drumline_trainer.models.hugging_face.names import our_shapes
 from tests.layouts.cases import STEPS, Case
 from tests.layouts.runs import Runs, failings
 
@@ -80,5 +84,29 @@ def test_a_layout_learns_with_a_class_token(
     source = {"source": str(write_images(tmp_path / "images", side=TOKEN_SIDE))}
     changes = merge(images, {"model": model, "data": source})
     expected = runs.plain(layout, **changes)
+    assert failings(runs.whole(layout, **changes), expected) == []
+    assert expected.losses[STEPS] < expected.losses[1]
+
+
+def test_a_layout_begins_from_a_folder_of_other_classes_and_images(
+    runs: Runs, images: dict[str, Any], tmp_path: Path
+) -> None:
+    """Every rank makes its part of the new classifier, and interpolates its part of positions."""
+    layout = Case(data="fsdp", model="gpt2", tensor=2)
+    changes = merge(images, {"model": {"class_token": True}})
+    trained = layout.config(**merge(runs.text, changes)).model
+    described = replace(trained, classes=5, image_size=4)
+    random = torch.Generator().manual_seed(1)
+    weights = {
+        name: 0.1 * torch.randn(shape, generator=random)
+        for name, shape in our_shapes(described).items()
+    }
+    export_hugging_face(weights, described, tmp_path / "base")
+    changes |= {
+        "model_from": str(tmp_path / "base"),
+        "parallelism": {**layout.parallelism, "sequence_parallel": False},
+    }
+    alone = {**changes, "parallelism": {}}
+    expected = runs.plain(layout, **alone)
     assert failings(runs.whole(layout, **changes), expected) == []
     assert expected.losses[STEPS] < expected.losses[1]

@@ -188,14 +188,12 @@ def import_weights(arguments: list[str]) -> int:
     parser.add_argument("target", type=Path, help="JSON file to write, for --config")
     _add_configuration(parser)
     options = parser.parse_args(arguments)
-    from drumline_trainer.models.hugging_face import import_hugging_face  # noqa: PLC0415 - torch
+    from drumline_trainer.models.hugging_face import check_hugging_face  # noqa: PLC0415 - torch
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")  # what is left out
-    model, _ = import_hugging_face(options.folder)
-    folder = str(options.folder.resolve())
-    imported = TrainerConfig(model=model, model_from=folder).to_dict()
-    raw = {"model": imported["model"], "model_from": folder}
-    config = configured(options.config, preset=options.preset, settings=options.set, under=raw)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")  # what is left out or begins anew
+    under = {"model_from": str(options.folder.resolve())}
+    config = configured(options.config, preset=options.preset, settings=options.set, under=under)
+    check_hugging_face(options.folder, config.model)
     try:
         options.target.write_text(_as_file(config))
     except OSError as error:

@@ -124,7 +124,8 @@ def export_checkpoint(
 
     Begun again after it was killed, it goes on after the files that are whole. With `average` that
     of the weights. Where the run began from a folder (`model_from`), that one's
-    tokenizer, chat template, special tokens and generation settings go along.
+    tokenizer, chat template, special tokens and generation settings go along. Classes of images
+    have the names that they had in the data.
 
     Raises:
         CorruptCheckpointError: it does not verify.
@@ -141,8 +142,18 @@ def export_checkpoint(
         dtype=dtype,
         like=like,
         identity=_identity(step_folder, config, dtype=dtype, average=average),
+        class_names=_class_names(step_folder),
         print_line=print_line,
     )
+
+
+def _class_names(step_folder: Path) -> list[str]:
+    """By number, where the data of the run had names for them."""
+    match _manifest(step_folder).trainer.get("classes"):
+        case [*names] if all(isinstance(name, str) for name in names):
+            return [str(name) for name in names]
+        case _:
+            return []
 
 
 def _identity(

@@ -29,14 +29,19 @@ CONFIG = TrainerConfig.from_dict(
 
 
 def stored(
-    folder: Path, *, config: TrainerConfig = CONFIG, average: float = 0.0, skipped: int = 0
+    folder: Path,
+    *,
+    config: TrainerConfig = CONFIG,
+    average: float = 0.0,
+    skipped: int = 0,
+    **state: object,
 ) -> dict[str, torch.Tensor]:
     """Weights in a checkpoint of two ranks, each with half the rows; and a moment."""
     folder.mkdir()
     random = torch.Generator().manual_seed(1)
     weights = {
         name: torch.rand(shape, generator=random)
-        for name, shape in our_shapes(CONFIG.model).items()
+        for name, shape in our_shapes(config.model).items()
     }
     tensors = {f"model.{name}": weight for name, weight in weights.items()}
     tensors["optimizer.exp_avg.norm.weight"] = torch.zeros(8)
@@ -69,6 +74,7 @@ def stored(
         trainer={
             "config": config.to_dict(),
             "loss_scale": {"value": None, "steady": 0, "skipped": skipped},
+            **state,
         },
     )
     (folder / MANIFEST_FILE).write_bytes(manifest.encode())
@@ -97,6 +103,16 @@ def test_the_model_is_the_one_that_was_trained(tmp_path: Path) -> None:
     stored(tmp_path / "step-3", config=trained)
     assert main(["export", str(tmp_path / "step-3"), str(tmp_path / "out")]) == ExitCode.OK
     assert import_hugging_face(tmp_path / "out")[0] == replace(trained.model, max_positions=1024)
+
+
+def test_classes_have_the_names_of_the_data(tmp_path: Path) -> None:
+    shape = {"family": "vit", "class_token": True, "kv_heads": 4, "classes": 3}
+    config = TrainerConfig.from_dict({"model": shape})
+    stored(tmp_path / "step-3", config=config, classes=["ape", "bat", "cow"])
+    assert main(["export", str(tmp_path / "step-3"), str(tmp_path / "out")]) == ExitCode.OK
+    described = json.loads((tmp_path / "out" / "config.json").read_text())
+    assert described["id2label"] == {"0": "ape", "1": "bat", "2": "cow"}
+    assert described["label2id"] == {"ape": 0, "bat": 1, "cow": 2}
 
 
 def test_another_model_on_the_command_line_is_refused(

@@ -105,7 +105,7 @@ def initialize_base(
     From a folder, what is to be packed passes through the host's memory whole.
 
     Raises:
-        ConfigError: the folder is not of this model.
+        ConfigError: the folder is not of this model, or adapters would lie on a new classifier.
     """
     modules = itertools.chain.from_iterable(stage.modules() for stage in stages)
     packed = [module for module in modules if isinstance(module, PackedLoraLinear)]
@@ -119,8 +119,17 @@ def initialize_base(
             layer.take(room)
         return
     rooms = [layer.unpacked() for layer in packed]
-    load_hugging_face(
-        Path(config.model_from), [*slices, *rooms], config=config.model, progress=progress
+    filled = [*slices, *rooms]
+    absent = load_hugging_face(
+        Path(config.model_from), filled, config=config.model, progress=progress
+    )
+    if absent and config.lora is not None:
+        raise ConfigError(
+            f"lora: the classifier of {config.model_from} has not {config.model.classes} classes;"
+            " it begins at random, and beneath adapters it would stay so; train without lora"
+        )
+    initialize_slices(
+        (part for part in filled if part.name in absent), config=config.model, seed=config.seed
     )
     for layer, room in zip(packed, rooms, strict=True):
         layer.take(room)

@@ -84,6 +84,10 @@ class Dataset(ABC):
         """Lines for who reads the run's output: what is not learned from, and why."""
         return ()
 
+    def class_names(self) -> tuple[str, ...]:
+        """Of images by number, where the data names them; they go with the model."""
+        return ()
+
     def without(self, count: int) -> Self:
         """The samples that are left where so many windows are held out."""
         return replace(self, held_out=count)

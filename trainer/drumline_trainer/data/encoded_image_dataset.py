@@ -99,6 +99,10 @@ class EncodedImageDataset(Dataset):
         """End the threads."""
         self.pool.shutdown(wait=False, cancel_futures=True)
 
+    def class_names(self) -> tuple[str, ...]:
+        """Those of the folders."""
+        return self.files.classes
+
     def notes(self) -> tuple[str, ...]:
         """Which number each class has, where folders name them; of many the first and last."""
         names = self.files.classes

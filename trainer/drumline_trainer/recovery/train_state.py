@@ -35,6 +35,8 @@ def trainer_state(
         "data": dataset.fingerprint(),
         "config": config.to_dict(),
     }
+    if classes := dataset.class_names():
+        state["classes"] = list(classes)
     if config.has_base:
         from drumline_trainer.adapters.base import base_description  # noqa: PLC0415 - reads foreign files
 

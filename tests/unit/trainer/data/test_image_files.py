@@ -146,7 +146,8 @@ def test_too_few_classes_and_models_of_text_are_refused(folders: DataConfig) -> 
 
 def test_the_numbers_of_classes_are_said(folders: DataConfig, tars: DataConfig) -> None:
     assert images(folders).notes() == ("3 classes: 0 ant, 1 bee, 2 cow",)
-    assert images(tars).notes() == ()
+    assert images(folders).class_names() == ("ant", "bee", "cow")
+    assert images(tars).notes() == images(tars).class_names() == ()
 
 
 def test_other_pixels_and_other_classes_are_another_fingerprint(

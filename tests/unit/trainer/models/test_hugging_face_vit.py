@@ -14,10 +14,18 @@ import torch.nn.functional as F
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
-from transformers import ViTConfig, ViTForImageClassification
+from transformers import ViTConfig, ViTForImageClassification, ViTModel
 
-from drumline_trainer.config import Family, ModelConfig, TrainerConfig
-from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
+from drumline_trainer.adapters.base import initialize_base
+from drumline_trainer.config import ConfigError, Family, ModelConfig, TrainerConfig
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.hugging_face import (
+    check_hugging_face,
+    export_hugging_face,
+    import_hugging_face,
+    load_hugging_face,
+)
+from drumline_trainer.models.initialize import initialize
 from drumline_trainer.shapes.hugging_face import (
     HuggingFaceError,
     kind_of,
@@ -25,7 +33,8 @@ from drumline_trainer.shapes.hugging_face import (
     to_ours,
     with_model_of_folder,
 )
-from drumline_trainer.sharding.slices import named_weights
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import TensorSlice, named_weights, slices_of
 from tests.unit.trainer.models.test_hugging_face_families import check_slices, imported
 
 IMAGES = torch.randint(
@@ -96,12 +105,14 @@ def scaled(images: Tensor) -> Tensor:
     return images.float() / 127.5 - 1
 
 
-def three_losses(model: nn.Module, logits: Callable[[Tensor], Tensor]) -> list[float]:
+def three_losses(
+    model: nn.Module, logits: Callable[[Tensor], Tensor], images: Tensor = IMAGES
+) -> list[float]:
     # an epsilon far above rounding: of slopes near zero Adam else makes full steps either way
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, eps=1e-4, weight_decay=0)
     losses: list[float] = []
     for _ in range(3):
-        loss = F.cross_entropy(logits(IMAGES), CLASSES)
+        loss = F.cross_entropy(logits(images), CLASSES)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -260,7 +271,105 @@ def test_a_processor_of_another_type_must_say_how_it_scales(folder: Path) -> Non
     assert import_hugging_face(folder)[0].classes == 5
 
 
-def test_a_model_without_a_head_is_refused(folder: Path) -> None:
+def begun(folder: Path, config: ModelConfig) -> tuple[nn.Module, frozenset[str]]:
+    """A run's model as it begins from the folder, and what of it the folder lacks."""
+    model = build_on_meta(config).to_empty(device="cpu")
+    initialize(model, seed=3)
+    return model, load_hugging_face(folder, list(slices_of(model)), config=config)
+
+
+def pictures(side: int) -> Tensor:
+    generator = torch.Generator().manual_seed(4)
+    return torch.randint(0, 256, (4, 3, side, side), dtype=torch.uint8, generator=generator)
+
+
+@pytest.mark.parametrize("side", [12, 20, 8])
+def test_a_run_may_have_other_classes_and_images(folder: Path, side: int) -> None:
+    """A classifier of its own, and position embeddings as theirs are interpolated."""
+    config = replace(to_ours(read_json(folder / "config.json")), classes=6, image_size=side)
+    ours, absent = begun(folder, config)
+    fresh = build_on_meta(config).to_empty(device="cpu")
+    initialize(fresh, seed=3)
+    assert absent == {"output.weight", "output.bias"}
+    assert torch.equal(ours.output.weight, fresh.output.weight)
+    theirs = ViTForImageClassification.from_pretrained(
+        folder, num_labels=6, ignore_mismatched_sizes=True
+    )
+    theirs.classifier.load_state_dict(ours.output.state_dict())
+    images = pictures(side)
+    with torch.no_grad():
+        theirs_BK = theirs(scaled(images), interpolate_pos_encoding=True).logits
+    assert (ours(images) - theirs_BK).abs().max() <= 1e-4
+    # a model of theirs of that size, which learns its own positions as ours does
+    embeddings = theirs.vit.embeddings
+    patches = torch.zeros(1, 1 + (side // 4) ** 2, 32)
+    resized = embeddings.interpolate_pos_encoding(patches, side, side)
+    embeddings.position_embeddings = nn.Parameter(resized.detach().clone())
+    embeddings.image_size = embeddings.patch_embeddings.image_size = (side, side)
+    here = three_losses(ours, ours, images)
+    there = three_losses(theirs, lambda each: theirs(scaled(each)).logits, images)
+    assert here == pytest.approx(there, abs=1e-5)
+
+
+def test_a_rank_fills_its_slices_of_interpolated_positions(folder: Path) -> None:
+    config = replace(to_ours(read_json(folder / "config.json")), image_size=16)
+    whole = dict(named_weights(begun(folder, config)[0]))["position_embedding.weight"]
+    box = Box(offsets=(3, 8), shape=(5, 16))
+    part = TensorSlice(
+        name="position_embedding.weight", shape=(17, 32), box=box, tensor=torch.empty(box.shape)
+    )
+    load_hugging_face(folder, [part], config=config)
+    assert torch.equal(part.tensor, whole[3:8, 8:24])
+
+
+def test_an_encoder_alone_is_begun_from(theirs: ViTForImageClassification, tmp_path: Path) -> None:
+    """As it is published for fine-tuning: names without a prefix, a pooler, no classifier."""
+    generator = torch.Generator().manual_seed(5)
+    encoder = ViTModel(theirs.config)
+    encoder.load_state_dict(theirs.vit.state_dict(), strict=False)
+    with torch.no_grad():
+        encoder.pooler.dense.weight.normal_(generator=generator)
+    encoder.save_pretrained(tmp_path / "encoder")
+    raw = {"model_from": str(tmp_path / "encoder")}
+    with pytest.raises(HuggingFaceError, match="holds a ViT without a classifier; say how many"):
+        with_model_of_folder(raw)
+    config = TrainerConfig.from_dict(with_model_of_folder({**raw, "model": {"classes": 3}})).model
+    check_hugging_face(tmp_path / "encoder", config)
+    ours, absent = begun(tmp_path / "encoder", config)
+    assert absent == {"output.weight", "output.bias"}
+    theirs.classifier = nn.Linear(32, 3)
+    theirs.classifier.load_state_dict(ours.output.state_dict())
+    assert (ours(IMAGES) - theirs(scaled(IMAGES)).logits).abs().max() <= 1e-4
+
+
+def test_adapters_lie_on_no_new_classifier(folder: Path) -> None:
+    raw = {"model_from": str(folder), "model": {"classes": 3}, "lora": {}}
+    config = TrainerConfig.from_dict(with_model_of_folder(raw))
+    with pytest.raises(ConfigError, match=r"lora: the classifier of .* has not 3 classes; it"):
+        initialize_base([], [], config=config, progress=lambda: None)
+
+
+def test_what_was_trained_otherwise_goes_out_so(folder: Path, tmp_path: Path) -> None:
+    """With the classes of the data, and a processor for its images."""
+    config = replace(to_ours(read_json(folder / "config.json")), classes=3, image_size=20)
+    ours, _ = begun(folder, config)
+    export_hugging_face(
+        dict(named_weights(ours)),
+        config,
+        tmp_path / "out",
+        like=folder,
+        class_names=("ape", "bat"),
+    )
+    again = ViTForImageClassification.from_pretrained(tmp_path / "out")
+    images = pictures(20)
+    assert (again(scaled(images)).logits - ours(images)).abs().max() <= 1e-4
+    assert again.config.id2label == {0: "ape", 1: "bat", 2: "LABEL_2"}
+    assert again.config.label2id["bat"] == 1
+    written = read_json(tmp_path / "out" / "preprocessor_config.json")
+    assert written["size"] == {"height": 20, "width": 20}
+
+
+def test_a_model_without_its_head_is_refused(folder: Path) -> None:
     path = folder / "model.safetensors"
     headless = {name: each for name, each in load_file(path).items() if "classifier" not in name}
     save_file(headless, path, metadata={"format": "pt"})

@@ -14,8 +14,10 @@ from drumline_trainer.config.optimizer import OptimizerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.optimization.gradients import StepTotals
+from drumline_trainer.optimization.loss_scale import LossScale
 from drumline_trainer.recovery.tiered_checkpointer import FROM_NOTHING, StartingPoint
-from drumline_trainer.recovery.train_state import data_cursor_of, report_start
+from drumline_trainer.recovery.train_state import data_cursor_of, report_start, trainer_state
 
 CONFIG = TrainerConfig(steps=10, global_batch_size=4, seed=3)
 SAVED = {"cursor": 8, "seed": 3, "data": "same text", "loss": 1.5}
@@ -37,6 +39,16 @@ def restored(tier: RestoreTier = RestoreTier.STORAGE, **changes: object) -> Star
 
 def lines(reporter: Any) -> list[str]:
     return [call.args[0] for call in reporter.print_line.call_args_list]
+
+
+def test_names_of_classes_are_saved_where_the_data_has_them() -> None:
+    dataset = create_autospec(Dataset, instance=True)
+    dataset.fingerprint.return_value = "images"
+    for names in ((), ("ant", "bee")):
+        dataset.class_names.return_value = names
+        totals = StepTotals(loss=1.0, gradient_norm=0.0, votes=0)
+        state = trainer_state(4, totals, LossScale(), config=CONFIG, dataset=dataset)
+        assert state.get("classes", []) == list(names)
 
 
 def test_settings_that_changed_are_said() -> None:

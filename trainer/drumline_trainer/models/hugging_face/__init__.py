@@ -6,6 +6,7 @@ knows the format, `exchange` does both directions. Never pickle.
 """
 
 from drumline_trainer.models.hugging_face.exchange import (
+    check_hugging_face,
     export_hugging_face,
     import_hugging_face,
     load_hugging_face,
@@ -16,6 +17,7 @@ from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
 __all__ = [
     "HuggingFaceError",
+    "check_hugging_face",
     "export_hugging_face",
     "import_hugging_face",
     "load_hugging_face",

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,17 @@ from drumline_trainer.models.hugging_face.files import (
     write_tensors,
 )
 from drumline_trainer.models.hugging_face.names import Shapes, Theirs, our_shapes, their_tensors
+from drumline_trainer.models.hugging_face.stored_names import further_layers, matched
+from drumline_trainer.models.hugging_face.vision_tensors import HEAD, with_positions_of
 from drumline_trainer.shapes.hugging_face import (
     CONFIG_FILE,
     IMAGE_PROCESSOR_FILE,
     HuggingFaceError,
-    LanguageNames,
     check_image_processor,
+    class_labels,
     differences,
+    fitted,
+    has_no_classifier,
     image_processor,
     kind_of,
     kind_of_file,
@@ -43,8 +46,6 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 logger = logging.getLogger(__name__)
 
-_NOT_WEIGHTS = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
-"""Constants that older versions stored: masks and the frequencies of rotary positions."""
 _BEGUN_FILE = "export-begun.json"
 """What an export that has not finished is of."""
 
@@ -58,6 +59,7 @@ def export_hugging_face(
     max_file_bytes: int = 5_000_000_000,
     like: Path | None = None,
     identity: str = "",
+    class_names: Sequence[str] = (),
     print_line: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Write a folder that `transformers` loads.
@@ -75,6 +77,7 @@ def export_hugging_face(
         like: the folder that the model came from: its model type, special tokens, tokenizer, chat
             template and generation settings are taken over.
         identity: of the weights; empty: unknown, so that nothing is gone on with.
+        class_names: by number, of a model of images; empty: those of `like`, if it knows as many.
         print_line: told of every file of several.
 
     Raises:
@@ -82,14 +85,13 @@ def export_hugging_face(
     """
     source = None if like is None else read_config(like)
     described = to_theirs(config, dtype=str(dtype).removeprefix("torch."), like=source)
+    described |= class_labels(config.classes, class_names) if class_names else {}
     names = kind_of(config, like=source).names
     shapes = our_shapes(config)
     entries = {entry.name: entry for entry in their_tensors(config, names)}
     types = {name: torch.float32 if entry.fp32 else dtype for name, entry in entries.items()}
-    sizes = {
-        name: math.prod(entry.shape(shapes)) * types[name].itemsize
-        for name, entry in entries.items()
-    }
+    numbers = {name: math.prod(entry.shape(shapes)) for name, entry in entries.items()}
+    sizes = {name: number * types[name].itemsize for name, number in numbers.items()}
     cached = _LastRead(weights, shapes)
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,7 +116,10 @@ def _write_companions(folder: Path, config: ModelConfig, *, like: Path | None) -
     """What inference needs beside weights and shape; ours where the model came from nowhere."""
     if like is not None:
         copy_companions(like, folder)
-    if config.family is Family.VIT and not (folder / IMAGE_PROCESSOR_FILE).exists():
+    if config.family is not Family.VIT:
+        return
+    resized = like is not None and to_ours(read_config(like)).image_size != config.image_size
+    if resized or not (folder / IMAGE_PROCESSOR_FILE).exists():
         write_json(folder / IMAGE_PROCESSOR_FILE, image_processor(config))
 
 
@@ -148,6 +153,23 @@ class _CheckedFolder:
     entries: list[tuple[str, Theirs]]
     """By the names in the files."""
 
+    def begun_anew(self, config: ModelConfig) -> frozenset[str]:
+        """Our names of what a model has no use for or does not find in the folder: a classifier.
+
+        Raises:
+            HuggingFaceError: the folder holds another model.
+        """
+        differing = differences(fitted(self.config, config), config)
+        if differing:
+            raise HuggingFaceError(f"{self.folder} holds another model: {'; '.join(differing)}")
+        if config.family is not Family.VIT:
+            return frozenset()
+        there = {name for _, entry in self.entries for name in entry.ours}
+        if self.config.classes == config.classes and there.issuperset(HEAD):
+            return frozenset()
+        logger.info("%s: a classifier of %d classes begins at random", self.folder, config.classes)
+        return frozenset(HEAD)
+
     @classmethod
     def of(cls, folder: Path) -> _CheckedFolder:
         """Raises HuggingFaceError as `import_hugging_face`."""
@@ -159,9 +181,11 @@ class _CheckedFolder:
             check_image_processor(read_json(folder / IMAGE_PROCESSOR_FILE), config)
         with opened(folder) as files:
             stored = files.names
-            further = _further(stored, config) if kind.further_layers else set[str]()
+            further = further_layers(stored, config) if kind.further_layers else set[str]()
             wanted = their_tensors(config, kind.names)
-            entries = _matched(stored - further, wanted, config=config)
+            if has_no_classifier(raw):
+                wanted = [entry for entry in wanted if entry.ours[0] not in HEAD]
+            entries = matched(stored - further, wanted, config=config)
             for name, entry in entries:
                 if files.shape(name) != entry.shape(shapes):
                     raise HuggingFaceError(
@@ -177,14 +201,15 @@ class _CheckedFolder:
         return cls(folder=folder, config=config, shapes=shapes, entries=entries)
 
 
-def _further(stored: Collection[str], config: ModelConfig) -> set[str]:
-    """Names of tensors of layers behind the last."""
-    layers = (re.match(r"model\.layers\.([0-9]{1,9})\.", name) for name in stored)
-    return {each.string for each in layers if each and int(each[1]) >= config.layers}
+def check_hugging_face(folder: Path, config: ModelConfig) -> None:
+    """Raise HuggingFaceError where `load_hugging_face` would, without reading a weight."""
+    _CheckedFolder.of(folder).begun_anew(config)
 
 
 def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:
     """The model of a folder, and its weights by our names, read as they are asked for.
+
+    Of an encoder of images alone those of its classifier are missing.
 
     Raises:
         HuggingFaceError: config.json describes a model that ours cannot be, or a tensor is missing,
@@ -200,40 +225,46 @@ def load_hugging_face(
     *,
     config: ModelConfig,
     progress: Callable[[], None] = lambda: None,
-) -> None:
+) -> frozenset[str]:
     """Fill whatever parts of the weights this rank holds from a folder.
 
     Of the files only these parts are read, a part at a time; of tensors in which ours alternate
     (GPT-OSS's experts) all of the experts that are here, and ViT's patches and positions whole.
     `progress` is called between two tensors.
 
+    Returns:
+        Names of weights that are to begin at random: the classifier of a ViT whose classes are
+        others than the folder's, or that has none there. For images of another size its position
+        embeddings are interpolated.
+
     Raises:
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
     """
     checked = _CheckedFolder.of(folder)
-    differing = differences(checked.config, config)
-    if differing:
-        raise HuggingFaceError(f"{folder} holds another model: {'; '.join(differing)}")
+    absent = checked.begun_anew(config)
     parts = defaultdict[str, list[TensorSlice]](list)
     for part in slices:
         parts[part.name].append(part)
     with opened(folder) as files:
         for name, entry in checked.entries:
             progress()
-            wanted = [part for ours in entry.ours for part in parts[ours]]
+            wanted = [part for ours in entry.ours if ours not in absent for part in parts[ours]]
             if entry.interleaved and wanted:
                 _fill_alternating(wanted, files, name, entry)
                 continue
             for part in wanted:
                 _fill(part, files, name, entry, checked.shapes)
+    return absent
 
 
 def _fill(part: TensorSlice, files: TensorFiles, name: str, entry: Theirs, shapes: Shapes) -> None:
     """From the interval of their tensor that holds it."""
     if entry.viewed is not None:
-        shape = shapes[part.name]
-        everything = Box(offsets=(0,) * len(shape), shape=shape)
-        part.tensor.copy_(files.read(name).reshape(shape)[part.box.slices_within(everything)])
+        whole = files.read(name).reshape(shapes[part.name])
+        if part.shape != whole.shape:
+            whole = with_positions_of(whole, positions=part.shape[0])
+        everything = Box(offsets=(0,) * whole.dim(), shape=tuple(whole.shape))
+        part.tensor.copy_(whole[part.box.slices_within(everything)])
         return
     offsets, sizes, room = list(part.box.offsets), list(part.box.shape), part.tensor
     if entry.expert is not None:
@@ -283,30 +314,6 @@ def projection_names(folder: Path, config: ModelConfig) -> dict[str, str]:
         for entry in their_tensors(config, names)
         if entry.is_linear_layer
     }
-
-
-def _matched(
-    names: set[str], wanted: list[Theirs], *, config: ModelConfig
-) -> list[tuple[str, Theirs]]:
-    """The name in the files of every tensor we need. Raises HuggingFaceError."""
-    bare = "wte.weight" in names  # GPT-2 without its head, as it was first published
-    language = LanguageNames(names)
-    entries = [
-        (e.name.removeprefix("transformer.") if bare else language.stored(e.name), e)
-        for e in wanted
-    ]
-    needed = {name for name, _ in entries}
-    unused: set[str] = {language.stored("lm_head.weight")} if config.tied_embeddings else set()
-    extra = {
-        name
-        for name in names - needed - unused
-        if not name.endswith(_NOT_WEIGHTS) and not language.is_beside(name)
-    }
-    for wrong, what in ((needed - names, "missing"), (extra, "unknown")):
-        if wrong:
-            listing = ", ".join(sorted(wrong)[:3]) + (" ..." if len(wrong) > 3 else "")
-            raise HuggingFaceError(f"{len(wrong)} tensors are {what}: {listing}")
-    return entries
 
 
 def _weights(

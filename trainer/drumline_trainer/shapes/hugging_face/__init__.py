@@ -11,7 +11,6 @@ multimodal one, `vision` has what a model of images is and how its pixels are sc
 
 from drumline_trainer.shapes.hugging_face.folder import (
     CONFIG_FILE,
-    described_model,
     read_config,
     read_json,
     with_model_of_folder,
@@ -28,6 +27,9 @@ from drumline_trainer.shapes.hugging_face.translation import (
 from drumline_trainer.shapes.hugging_face.vision import (
     IMAGE_PROCESSOR_FILE,
     check_image_processor,
+    class_labels,
+    fitted,
+    has_no_classifier,
     image_processor,
 )
 
@@ -38,8 +40,10 @@ __all__ = [
     "Kind",
     "LanguageNames",
     "check_image_processor",
-    "described_model",
+    "class_labels",
     "differences",
+    "fitted",
+    "has_no_classifier",
     "image_processor",
     "kind_of",
     "kind_of_file",

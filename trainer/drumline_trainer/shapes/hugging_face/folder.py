@@ -8,18 +8,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, cast
 
-from drumline_trainer.config import ModelConfig, merge
+from drumline_trainer.config import merge
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError
 from drumline_trainer.shapes.hugging_face.language_part import language_part
 from drumline_trainer.shapes.hugging_face.translation import to_ours
+from drumline_trainer.shapes.hugging_face.vision import has_no_classifier
 
 CONFIG_FILE = "config.json"
 _MAX_JSON_BYTES = 64 << 20
-
-
-def described_model(folder: Path) -> ModelConfig:
-    """What a folder says that its weights are. Raises HuggingFaceError."""
-    return to_ours(read_config(folder))
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -33,12 +29,19 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     It names one where it says how wide the model is; then the folder is not asked.
 
     Raises:
-        HuggingFaceError: config.json is missing, or describes what ours cannot be.
+        HuggingFaceError: config.json is missing, or describes what ours cannot be; or it is an
+            encoder of images alone, and nothing says how many classes it is to name.
     """
     folder, model = raw.get("model_from"), raw.get("model", {})
     if not isinstance(folder, str) or not isinstance(model, dict) or "hidden_size" in model:
         return dict(raw)
-    return merge({"model": asdict(described_model(Path(folder)))}, dict(raw))
+    described = read_config(Path(folder))
+    if has_no_classifier(described) and "classes" not in model:
+        raise HuggingFaceError(
+            f"model.classes: {folder} holds a ViT without a classifier; say how many classes the"
+            " data has"
+        )
+    return merge({"model": asdict(to_ours(described))}, dict(raw))
 
 
 def read_json(path: Path) -> dict[str, Any]:

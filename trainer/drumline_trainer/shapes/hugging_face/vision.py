@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from drumline_trainer.config import Family, ModelConfig
@@ -65,13 +66,36 @@ def _classes(raw: Raw) -> object:
 
 
 def _write_shape(config: ModelConfig) -> dict[str, Any]:
-    names = [f"LABEL_{number}" for number in range(config.classes)]
     return {
         "image_size": config.image_size,
         "patch_size": config.patch_size,
-        "id2label": {str(number): name for number, name in enumerate(names)},
-        "label2id": {name: number for number, name in enumerate(names)},
+        **class_labels(config.classes),
     }
+
+
+def class_labels(count: int, names: Sequence[str] = ()) -> dict[str, Any]:
+    """Their keys for the names of the classes; one that has none is called by its number."""
+    known = dict(enumerate(names[:count]))
+    labels = [known.get(number, f"LABEL_{number}") for number in range(count)]
+    return {
+        "id2label": {str(number): name for number, name in enumerate(labels)},
+        "label2id": {name: number for number, name in enumerate(labels)},
+    }
+
+
+def has_no_classifier(raw: Raw) -> bool:
+    """Whether a folder holds an encoder alone, as ViTs are published that name no class yet."""
+    return raw.get("model_type") == VIT.model_type and raw.get("architectures") == ["ViTModel"]
+
+
+def fitted(there: ModelConfig, here: ModelConfig) -> ModelConfig:
+    """The model of a folder with what a run may choose for itself: classes and size of images.
+
+    Its classifier is then begun anew, its position embeddings are interpolated.
+    """
+    if there.family is not Family.VIT:
+        return there
+    return replace(there, classes=here.classes, image_size=here.image_size)
 
 
 VIT = Kind(
