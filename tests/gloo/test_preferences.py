@@ -14,7 +14,7 @@ from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import train_rank
 from tests.gloo.stored import same_bits, whole_tensors
 from tests.gloo.tuned import tuned, write_tiny_llama
-from tests.unit.trainer.data.records.conversations import CAPITALS, write_lines
+from tests.unit.trainer.data.records.conversations import preferences, write_lines
 
 STEPS = 12
 PREFERRING: dict[str, Any] = {
@@ -28,23 +28,10 @@ PREFERRING: dict[str, Any] = {
 }
 
 
-def pairs() -> list[dict[str, Any]]:
-    """The right capital is preferred to that of the next country."""
-    names = list(CAPITALS)
-    return [
-        {
-            "prompt": [{"role": "user", "content": f"What is the capital of {name}?"}],
-            "chosen": [{"role": "assistant", "content": f"It is {CAPITALS[name]}."}],
-            "rejected": [{"role": "assistant", "content": f"I do not know {CAPITALS[other]}."}],
-        }
-        for name, other in zip(names * 4, names[1:] + names * 3 + names[:1], strict=True)
-    ]
-
-
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     folder = tmp_path_factory.mktemp("preferences")
-    write_lines(folder / "data" / "train.jsonl", pairs())
+    write_lines(folder / "data" / "train.jsonl", preferences())
     return write_tiny_llama(folder / "model"), folder / "data"
 
 

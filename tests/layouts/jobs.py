@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 import math
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from functools import partial
 from unittest.mock import patch
 
 from torch import Tensor
 
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import Compile, TrainerConfig
 from drumline_trainer.rank import run_rank
 from drumline_trainer.rank_protocol.messages import RankMessage
 from drumline_trainer.rank_protocol.placement import Placement
@@ -22,7 +24,8 @@ class _EnoughError(Exception):
 
 def train(placement: Placement, config: TrainerConfig) -> None:
     """All steps, or those that are left."""
-    run_rank(config=config, placement=placement, write=_silent)
+    with _quick_compiler() if config.compile is not Compile.NONE else nullcontext():
+        run_rank(config=config, placement=placement, write=_silent)
 
 
 def train_until(placement: Placement, config: TrainerConfig, checkpoint: int) -> None:
@@ -61,6 +64,16 @@ def train_with_overflow(placement: Placement, config: TrainerConfig, step: int) 
 
     with patch.object(ParallelModel, "gradients", overflow):
         run_rank(config=config, placement=placement, write=_silent)
+
+
+@contextmanager
+def _quick_compiler() -> Iterator[None]:
+    """Layers are traced and differentiated as the compiler does it, and no kernels are made."""
+    from drumline_trainer.assembly import compiled_layers  # noqa: PLC0415 - imports the compiler
+
+    quick = partial(compiled_layers.compile_layers, backend="aot_eager")
+    with patch.object(compiled_layers, "compile_layers", quick):
+        yield
 
 
 def _silent(_: str) -> None:

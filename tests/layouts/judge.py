@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from drumline_trainer.metrics.losses import LOSSES_FILE, read_losses
+from drumline_trainer.metrics.sinks import EVALUATIONS_FILE
 from tests.gloo.stored import whole_tensors
 from tests.layouts.cases import STEPS
 
@@ -27,6 +29,8 @@ class Outcome:
     losses: Mapping[int, float]
     tensors: Mapping[str, npt.NDArray[np.float32]]
     """Weights and moments after the last step."""
+    held_out: Mapping[int, float]
+    """Losses on what is not trained on, by step; none without `evaluation`."""
 
     @classmethod
     def of(cls, folder: Path) -> Outcome:
@@ -38,13 +42,16 @@ class Outcome:
                 for step, loss in read_losses(folder / LOSSES_FILE).items()
             },
             tensors=whole_tensors(folder / f"step-{STEPS:08d}"),
+            held_out=_evaluations(folder / "metrics" / EVALUATIONS_FILE),
         )
 
     def loss_error(self, other: Outcome) -> float:
         """Largest relative difference of a step's loss; infinite where steps are missing."""
-        if self.losses.keys() != other.losses.keys():
-            return float("inf")
-        return max(abs(self.losses[s] - other.losses[s]) / other.losses[s] for s in self.losses)
+        return _loss_error(self.losses, other.losses)
+
+    def held_out_error(self, other: Outcome) -> float:
+        """The same of what is not trained on."""
+        return _loss_error(self.held_out, other.held_out)
 
     def weight_error(self, other: Outcome) -> tuple[float, str]:
         """Largest ‖difference‖ / ‖weight‖ of a weight, and whose it is."""
@@ -58,6 +65,18 @@ class Outcome:
         return self.losses == other.losses and all(
             self.tensors[name].tobytes() == other.tensors[name].tobytes() for name in other.tensors
         )
+
+
+def _loss_error(mine: Mapping[int, float], theirs: Mapping[int, float]) -> float:
+    if mine.keys() != theirs.keys():
+        return float("inf")
+    return max(abs(mine[step] - theirs[step]) / theirs[step] for step in mine)
+
+
+def _evaluations(file: Path) -> dict[int, float]:
+    if not file.exists():
+        return {}
+    return {row["step"]: row["loss"] for row in map(json.loads, file.read_text().splitlines())}
 
 
 def _matters(name: str) -> bool:

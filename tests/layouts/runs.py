@@ -13,7 +13,9 @@ from tests.gloo.configs import write_text
 from tests.layouts.cases import MOST_RANKS, STEPS, Case, plain
 from tests.layouts.jobs import train, train_until
 from tests.layouts.judge import LOSS_TOLERANCE, WEIGHT_TOLERANCE, Outcome
+from tests.layouts.materials import Materials
 from tests.layouts.pool import Pool
+from tests.layouts.settings import Cell
 
 HALF = STEPS // 2
 
@@ -53,6 +55,16 @@ class Runs:
             config = case.config(**merge(self.text, changes))
             self._known[name] = self._outcome(config, ranks=case.ranks)
         return self._known[name]
+
+    def failings_of(self, cell: Cell) -> list[str]:
+        """How a setting in a layout trains otherwise than in one process."""
+        materials, setting = Materials(self.folder / "materials"), cell.setting
+        got = self.whole(cell.case, **materials.filled(setting.whole))
+        expected = self.plain(cell.case, **materials.filled(dict(setting.changes)))
+        if not setting.tolerance:
+            return failings(got, expected)
+        off = got.loss_error(expected)
+        return [] if off <= setting.tolerance else [f"loss off by {off:.1e}"]
 
     def resumed(self, before: Case, after: Case) -> Outcome:
         """The second half in another layout than the first, of a model that fits both."""
@@ -94,4 +106,6 @@ def failings(got: Outcome, expected: Outcome) -> list[str]:
         output.append(f"loss off by {loss:.1e}")
     if not weight <= WEIGHT_TOLERANCE:
         output.append(f"{name} off by {weight:.1e}")
+    if got.held_out and not (held := got.held_out_error(expected)) <= LOSS_TOLERANCE:
+        output.append(f"held-out loss off by {held:.1e}")
     return output

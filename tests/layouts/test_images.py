@@ -7,20 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from drumline_trainer.config import merge
-from drumline_trainer.data.image_dataset import IMAGES_FILE, LABELS_FILE
 from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
 from tests.layouts.cases import STEPS, Case
+from tests.layouts.images import CHANNELS, CLASSES, SIDE, write_images
 from tests.layouts.runs import Runs, failings
-
-CLASSES = 11
-"""Odd, so that ranks of the tensor axis have unlike pieces of the head."""
-IMAGES, SIDE, CHANNELS = 48, 8, 3
 
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
@@ -29,17 +24,6 @@ CASES = [
     Case(data="fsdp", model="gpt2", tensor=2),
     Case(data="zero2", model="gpt2", pipeline="1f1b", tensor=2),
 ]
-
-
-def write_images(folder: Path, *, side: int = SIDE) -> Path:
-    """Noise around a brightness that tells the class."""
-    random = np.random.default_rng(3)
-    labels = random.integers(0, CLASSES, IMAGES)
-    noise = random.integers(0, 60, (IMAGES, side, side, CHANNELS))
-    folder.mkdir()
-    np.save(folder / IMAGES_FILE, (noise + 16 * labels[:, None, None, None]).astype(np.uint8))
-    np.save(folder / LABELS_FILE, labels)
-    return folder
 
 
 @pytest.fixture(scope="module")

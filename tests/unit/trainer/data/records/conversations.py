@@ -53,6 +53,19 @@ def conversation(number: int) -> dict[str, Any]:
     return {"messages": messages}
 
 
+def preferences() -> list[dict[str, Any]]:
+    """The right capital is preferred to that of the next country."""
+    names = list(CAPITALS)
+    return [
+        {
+            "prompt": [{"role": "user", "content": f"What is the capital of {name}?"}],
+            "chosen": [{"role": "assistant", "content": f"It is {CAPITALS[name]}."}],
+            "rejected": [{"role": "assistant", "content": f"I do not know {CAPITALS[other]}."}],
+        }
+        for name, other in zip(names * 4, names[1:] + names * 3 + names[:1], strict=True)
+    ]
+
+
 def write_lines(file: Path, records: list[dict[str, Any]]) -> Path:
     """A record a line."""
     file.parent.mkdir(parents=True, exist_ok=True)
