@@ -63,6 +63,7 @@ class Materials:
         name, _, below = value.removeprefix(SIGN).partition("/")
         folder = self._folder / name
         if not folder.exists():
+            self._folder.mkdir(parents=True, exist_ok=True)
             self._makers[name](folder)
         return str(folder / below)
 

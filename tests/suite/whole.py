@@ -31,6 +31,11 @@ WHOLES = {
         summary="every layout of the training matrix, five hours; ARGS='--cases 100' for fewer",
         command=(*MODULE, "tests.layouts"),
     ),
+    "settings": Whole(
+        summary="every option of the trainer beside every value of every axis of the layouts; 20 "
+        "min, ARGS='--only lora' for the cells of a name",
+        command=(*MODULE, "tests.layouts", "--settings"),
+    ),
     "adapters": Whole(
         summary="the layouts of every day with all adapters and optimizers",
         command=(*PYTEST, "tests/layouts"),

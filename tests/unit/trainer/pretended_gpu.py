@@ -7,6 +7,8 @@ asks. Fake tensors have no values, and where there is no GPU their autograd does
 Counted is what CUDA's documentation and `torch.cuda.set_sync_debug_mode` call synchronizing: values
 that are read, copies that are not `non_blocking`, operations whose output's size is a value, events
 that are waited for. Other ranks are pretended to do as this one does.
+
+As CUDA's own operations, these refuse to work on tensors of the host and of the device together.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 GPU = torch.device("cuda", 0)
+_TAKES_BOTH = {"copy_", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_"}
+"""Copies; and places may lie in the host's memory, at the cost of a wait."""
 _BENEATH = torch.device("meta")
 """What torch's own code takes these tensors for: a device that needs no driver."""
 _SIZED_BY_VALUES = {
@@ -107,6 +111,7 @@ class PretendedGpu(TorchDispatchMode):
             self.waits.append(f"{name}: {waits}")
         if not here and not target:
             return func(*args, **kwargs)
+        _refuse_strangers(name, leaves)
         if given and kwargs["device"] is not None:
             kwargs["device"] = torch.device("cpu")
         made = _computed(func, name, _plain(args), _plain(kwargs))
@@ -123,6 +128,17 @@ class PretendedGpu(TorchDispatchMode):
             return bool(here)
         kind = torch.device(device).type
         return kind == "cuda" or (kind == "meta" and (self.assembled or bool(here)))
+
+
+def _refuse_strangers(name: str, leaves: Sequence[Tensor]) -> None:
+    """Raise as torch does where a tensor of the host, not a mere number, is among the device's."""
+    here = [leaf for leaf in leaves if isinstance(leaf, OnGpu)]
+    strangers = [leaf for leaf in leaves if leaf.device.type == "cpu" and leaf.dim()]
+    if here and strangers and name not in _TAKES_BOTH:
+        raise RuntimeError(
+            f"{name}: Expected all tensors to be on the same device, but found at least two"
+            f" devices, {GPU} and cpu: {[tuple(leaf.shape) for leaf in leaves]}"
+        )
 
 
 class _Event:

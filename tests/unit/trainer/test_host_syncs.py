@@ -1,4 +1,7 @@
-"""How often the host waits for its GPU in a training step: once, for the totals of the step."""
+"""How often the host waits for its GPU in a training step: once, for the totals of the step.
+
+And no step works on tensors of the host and of the GPU together: the pretended GPU refuses it.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.config.data import Packing
+from drumline_trainer.config.model import Family
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.layout_validation import validated_layout
@@ -37,6 +41,35 @@ EXPERTS = MODEL | {
 }
 
 
+DEEPSEEK = EXPERTS | {
+    "head_size": 24,
+    "latent_attention": {
+        "query_rank": 16,
+        "key_value_rank": 16,
+        "turned_size": 8,
+        "value_size": 16,
+    },
+    "routing": {"scores": "sigmoid", "groups": 2, "groups_per_token": 1, "scale": 2.5},
+    "dense_layers": 1,
+}
+GPT_OSS = EXPERTS | {
+    "attention_sinks": True,
+    "activation": "clamped_swiglu",
+    "expert_bias": True,
+    "shared_experts": 0,
+    "sliding_window": 8,
+    "full_attention_every": 2,
+    "rope_scaling": {"kind": "yarn", "factor": 4.0, "original_positions": 16},
+}
+IMAGES = MODEL | {
+    "family": "vit",
+    "image_size": 8,
+    "patch_size": 4,
+    "classes": 5,
+    "class_token": True,
+}
+
+
 def a_config(change: dict[str, Any], *, ranks: int) -> TrainerConfig:
     return TrainerConfig.from_dict(
         {
@@ -51,10 +84,15 @@ def a_config(change: dict[str, Any], *, ranks: int) -> TrainerConfig:
     )
 
 
-def a_batch(*, documents: bool) -> StepBatch:
+def a_batch(config: TrainerConfig) -> StepBatch:
     generator = np.random.default_rng(0)
+    documents = config.data.packing is Packing.SEPARATE or config.dpo is not None
 
     def micro_batch() -> MicroBatch:
+        if config.model.family is Family.VIT:
+            images = generator.integers(0, 256, (ROWS, 3, 8, 8), dtype=np.uint8)
+            classes = torch.from_numpy(generator.integers(0, 5, ROWS))
+            return MicroBatch(samples=range(ROWS), inputs=torch.from_numpy(images), targets=classes)
         tokens = generator.integers(0, 256, (ROWS, LENGTH + 1))
         places = np.tile(np.arange(LENGTH, dtype=np.int32), (ROWS, 1))
         halves, positions = np.divmod(places, LENGTH // 2)
@@ -90,15 +128,15 @@ def waits_of_a_step(gpu: PretendedGpu, change: dict[str, Any], *, ranks: int) ->
     with gpu:
         model = assemble(config, world)
         gpu.assembled = True
-        held = [each for stage in model.stages for each in (*stage.parameters(), *stage.buffers())]
-        for tensor in (*held, *(part.tensor for part in model.slices)):
+        held = [each for part in model.modules for each in (*part.parameters(), *part.buffers())]
+        for tensor in (*held, *(part.tensor for part in (*model.slices, *model.frozen))):
             _ = tensor.detach().normal_(std=0.02) if tensor.is_floating_point() else tensor.zero_()
         optimizer = build_optimizer(model.slices, config.optimizer, world, memory=config.memory)
         model.weights.refresh_copies()
         reporter.begin(0, tier=RestoreTier.INITIAL)
         for step in (1, 2):
             gpu.waits.clear()
-            batch = a_batch(documents=config.data.packing is Packing.SEPARATE)
+            batch = a_batch(config)
             loss = forward_backward(model, iter([batch]), device=GPU, reporter=reporter)
             gradients = model.gradients()
             reporter.count_gradients(gradients)
@@ -131,6 +169,17 @@ ALONE: dict[str, dict[str, Any]] = {
     "fp8, rowwise": LOW | {"fp8": True, "fp8_scaling": "rowwise"},
     "experts": LOW | {"model": EXPERTS},
     "gpt2": {"model": MODEL | {"family": "gpt2"}},
+    "gpt2, bf16, dropout": LOW | {"model": MODEL | {"family": "gpt2", "dropout": 0.1}},
+    "fp16": {"precision": "fp16"},
+    "latent attention": LOW | {"model": DEEPSEEK},
+    "sinks, yarn": LOW | {"model": GPT_OSS},
+    "images": LOW | {"model": IMAGES},
+    "preferences": LOW | {"dpo": {}},
+    "preferences by adapters": LOW | {"dpo": {}, "lora": {"base_bits": 4}},
+    "lora, 4 bits packed twice": LOW | {"lora": {"base_bits": 4, "double_quantization": True}},
+    "sgd": {"optimizer": {"kind": "sgd"}},
+    "muon in bf16": LOW | {"optimizer": {"kind": "muon", "bf16_iteration": True}},
+    "recompute, blocks": LOW | {"memory": {"recompute": "blocks"}},
     "lora": LOW | {"lora": {}},
     "lora, 4 bits": LOW | {"lora": {"base_bits": 4}},
     "muon": {"optimizer": {"kind": "muon"}},

@@ -64,7 +64,7 @@ def _slowed(speeds: Tensor, scaling: RopeScaling, *, theta: float, lengths: int 
             low, high = scaling.low_frequency_factor, scaling.high_frequency_factor
             kept = ((turns - low) / (high - low)).clamp(0, 1)
         case RopeScalingKind.YARN:
-            kept = _yarn_kept(len(speeds), scaling, theta=theta).to(speeds)
+            kept = _yarn_kept(scaling, theta=theta, like=speeds)
     return speeds * (kept + (1 - kept) / scaling.factor)
 
 
@@ -81,11 +81,12 @@ def _pair_factors(scaling: RopeScaling, lengths: int | Tensor, *, like: Tensor) 
     return torch.where(lengths.unsqueeze(-1) > scaling.original_positions, long, short)
 
 
-def _yarn_kept(count: int, scaling: RopeScaling, *, theta: float) -> Tensor:
+def _yarn_kept(scaling: RopeScaling, *, theta: float, like: Tensor) -> Tensor:
     """1 for pairs before the ramp, 0 for those behind it.
 
     Its ends are where pairs turn `beta_fast` and `beta_slow` times in the original length.
     """
+    count = len(like)
 
     def pair_that_turns(times: float) -> float:
         return (
@@ -97,7 +98,8 @@ def _yarn_kept(count: int, scaling: RopeScaling, *, theta: float) -> Tensor:
         first, last = math.floor(first), math.ceil(last)
     first, last = max(first, 0), min(last, 2 * count - 1)
     width = last - first or 0.001
-    return 1 - ((torch.arange(count, dtype=torch.float64) - first) / width).clamp(0, 1)
+    pairs = torch.arange(count, dtype=like.dtype, device=like.device)
+    return 1 - ((pairs - first) / width).clamp(0, 1)
 
 
 def rotate(x_BHSE: Tensor, rotary: tuple[Tensor, Tensor]) -> Tensor:
