@@ -88,7 +88,7 @@ def _perform(checks: list[Check], *, file: Path) -> list[Row]:
         try:
             wrong = check()
         except LayoutError as error:
-            wrong = [str(error)]
+            wrong = [str(error).strip().splitlines()[-1]]
         seconds = time.monotonic() - began
         rows.append({"layout": name, "seconds": round(seconds, 1), "wrong": wrong})
         verdict = "; ".join(wrong) or "exact"

@@ -10,12 +10,17 @@ from typing import Any, Final
 
 from tests.layouts.cases import MODELS
 from tests.layouts.images import CHANNELS, CLASSES, SIDE
+from tests.layouts.judge import LOSS_TOLERANCE
 from tests.layouts.materials import ADAPTERS, TOKENS
 from tests.layouts.settings import Setting
 
 BF16, FP16, FP8 = 2e-2, 2e-2, 2e-2
 COMPILER = 1e-5
 """What reordered arithmetic changes of a loss."""
+ANSWERS = 2e-5
+"""A loss that is made of sums over whole answers has their rounding."""
+PACKED_TWICE = 1e-2
+"""Ranks of the tensor axis share out what has one scale of the scales."""
 DROPPED = 5e-2
 """Ranks drop other features: losses are those of another draw."""
 PLAIN_LLAMA: Final = ("untied",)
@@ -31,7 +36,12 @@ IMAGES: Final[dict[str, Any]] = {
 BASE: Final[dict[str, Any]] = {
     "model_from": "/$base",
     "model": {"vocab_size": TOKENS, "layers": 2},
-    "data": {"sequence_length": 64},
+    "data": {
+        "source": "/$records",
+        "pattern": "*.jsonl",
+        "field": "body",
+        "sequence_length": 64,
+    },
 }
 MEASURED: Final[dict[str, Any]] = {"every_steps": 10, "share": 0.2, "samples": 8}
 
@@ -112,10 +122,20 @@ _ADAPTERS: Final = (
     Setting(
         name="lora on four bits",
         changes={
+            "lora": {"rank": 4, "base_bits": 4},
+            "model": {"hidden_size": 128, "ffn_size": 128},
+        },
+        models=("untied", "gpt2"),
+        tolerance=LOSS_TOLERANCE,  # adapters that begin as nothing: weights are in test_adapters
+    ),
+    Setting(
+        name="lora on four bits packed twice",
+        changes={
             "lora": {"rank": 4, "base_bits": 4, "double_quantization": True},
             "model": {"hidden_size": 128, "ffn_size": 128},
         },
         models=("untied", "gpt2"),
+        tolerance=PACKED_TWICE,
     ),
     Setting(
         name="stored adapters",
@@ -146,6 +166,7 @@ _ADAPTERS: Final = (
             "optimizer": {"learning_rate": 1e-3},
         },
         models=PLAIN_LLAMA,
+        tolerance=ANSWERS,
     ),
     Setting(
         name="preferences by adapters",
@@ -156,6 +177,7 @@ _ADAPTERS: Final = (
             "lora": {"rank": 4},
         },
         models=PLAIN_LLAMA,
+        tolerance=ANSWERS,
     ),
 )
 _MODELS: Final = (
@@ -373,6 +395,7 @@ _LAYOUTS: Final = (
                 "local_sgd": {"every_steps": 1, "outer_learning_rate": 1.0, "outer_momentum": 0.0}
             }
         },
+        tolerance=LOSS_TOLERANCE,  # each copy keeps moments of its own
     ),
     Setting(
         name="planned",

@@ -14,6 +14,7 @@ As CUDA's own operations, these refuse to work on tensors of the host and of the
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Self, cast
 
 import pytest
@@ -63,6 +64,9 @@ class OnGpu(torch.Tensor):
         """As everyone sees it."""
         return GPU
 
+    def record_stream(self, _: Any) -> None:  # pyright: ignore[reportIncompatibleMethodOverride] - torch's own wants a stream of its own
+        """Its memory is not given to others before that stream is done."""
+
     def tolist(self) -> Any:
         """By a copy, as torch does it for a GPU's."""
         return self.cpu().tolist()
@@ -85,9 +89,19 @@ class PretendedGpu(TorchDispatchMode):
         monkeypatch.setattr(torch.cuda, "_lazy_init", lambda: None)
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: capability)
         monkeypatch.setattr(torch.cuda, "Event", self._event)
+        monkeypatch.setattr(torch.cuda, "Stream", self._stream)
+        monkeypatch.setattr(torch.cuda, "current_stream", self._stream)
+        monkeypatch.setattr(torch.cuda, "stream", lambda _: nullcontext())
+        monkeypatch.setattr(torch.cuda, "set_device", lambda _: None)
+        monkeypatch.setattr(torch.cuda, "current_device", lambda: GPU.index)
+        monkeypatch.setattr(torch.cuda, "get_rng_state", lambda *_: torch.get_rng_state())
+        monkeypatch.setattr(torch.cuda, "set_rng_state", lambda *_: None)
 
     def _event(self, **_: Any) -> Any:
         return _Event(self.waits)
+
+    def _stream(self, *_: Any, **__: Any) -> Any:
+        return _Stream(self.waits)
 
     def __enter__(self) -> Self:
         self._lifted = torch._C._only_lift_cpu_tensors()
@@ -141,12 +155,37 @@ def _refuse_strangers(name: str, leaves: Sequence[Tensor]) -> None:
         )
 
 
+class _Stream:
+    """Whose work is done at once."""
+
+    device = GPU
+
+    def __init__(self, waits: list[str]) -> None:
+        self._waits = waits
+
+    def wait_event(self, _: Any) -> None:
+        """The device waits, not the host."""
+
+    wait_stream = wait_event
+
+    def record_event(self, event: Any = None) -> Any:
+        """As `Event.record`."""
+        return event or _Event(self._waits)
+
+    def synchronize(self) -> None:
+        """Wait for all of it."""
+        self._waits.append("Stream.synchronize")
+
+
 class _Event:
     def __init__(self, waits: list[str]) -> None:
         self._waits = waits
 
-    def record(self) -> None:
+    def record(self, stream: Any = None) -> None:
         """Into the stream."""
+
+    def wait(self, stream: Any = None) -> None:
+        """The device waits, not the host."""
 
     def synchronize(self) -> None:
         """Wait for it."""

@@ -187,10 +187,27 @@ ALONE: dict[str, dict[str, Any]] = {
     "recompute": {"memory": {"recompute": "full"}},
     "recompute, selective": {"memory": {"recompute": "selective"}},
 }
+TENSOR: dict[str, Any] = {"parallelism": {"data_parallel": "ddp", "tensor": 2}}
+PIPELINE: dict[str, Any] = {"global_batch_size": ROWS * MICRO_BATCHES}
 SHARED: dict[str, dict[str, Any]] = {
     **{kind: LOW | {"parallelism": {"data_parallel": kind}} for kind in ("ddp", "zero1", "zero2")},
-    "tensor": {"parallelism": {"data_parallel": "ddp", "tensor": 2}},
+    "tensor": TENSOR,
+    "tensor, fp8": TENSOR | LOW | {"fp8": True},
+    "tensor, 4 bits": TENSOR | LOW | {"lora": {"base_bits": 4}},
+    "tensor, latent attention": TENSOR | LOW | {"model": DEEPSEEK},
+    "tensor, gpt2": TENSOR | {"model": MODEL | {"family": "gpt2"}},
     "context": {"parallelism": {"data_parallel": "ddp", "context": 2}},
+    "pipeline": PIPELINE | {"parallelism": {"data_parallel": "ddp", "pipeline": 2}},
+    "pipeline, zbv": PIPELINE
+    | LOW
+    | {
+        "model": MODEL | {"layers": 4},
+        "parallelism": {"data_parallel": "ddp", "pipeline": 2, "schedule": "zbv"},
+    },
+    "activations in the host's memory": {
+        "parallelism": {"data_parallel": "ddp"},
+        "memory": {"offload_activations": "cpu"},
+    },
 }
 
 
@@ -229,3 +246,11 @@ def test_rows_that_travel_to_experts_are_waited_for_once_a_layer(gpu: PretendedG
 def test_experts_in_fp32_have_no_grouped_kernel_and_wait(gpu: PretendedGpu) -> None:
     waits = waits_of_a_step(gpu, {"model": EXPERTS}, ranks=1)
     assert len(waits) == MICRO_BATCHES * MODEL["layers"] + 1
+
+
+def test_tensors_of_the_host_and_of_the_gpu_do_not_meet(gpu: PretendedGpu) -> None:
+    with gpu:
+        there, here = torch.ones(2, device=GPU), torch.ones(2)
+        assert (there + torch.tensor(1.0)).tolist() == [2, 2]  # a mere number
+        with pytest.raises(RuntimeError, match="same device"):
+            _ = there + here
