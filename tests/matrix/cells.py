@@ -5,6 +5,9 @@ manifest of a checkpoint, and rank 0 and 1 live beside the store.
 
 `SIGKILL` meets every moment in every role. The other faults meet every moment they can strike at,
 in roles that take turns, so that every fault has been in every role as well.
+
+A device fails only where there is one: on the stand-in for NCCL there are more cells
+(`every_cell(devices=True)`).
 """
 
 from __future__ import annotations
@@ -33,6 +36,10 @@ class Fault(StrEnum):
     LEAVE_ZERO = "os._exit(0)"
     STOPPED = "SIGSTOP"
     SPINNING = "holds the GIL"
+    KERNEL_STUCK = "kernel stuck"
+    """A kernel of the rank's device does not end; the process is well."""
+    LINK_LOST = "link lost"
+    """What a rank's device sends does not arrive, until the gang meets again."""
     AGENT_KILLED = "agent killed"
     NODE_DEAD = "node dead"
     MACHINE_PAUSED = "machine paused"
@@ -90,7 +97,8 @@ _PODS = {Role.LEADER: (0,), Role.FOLLOWER: (1,), Role.ALL: (0, 1)}
 
 BY_SIGNAL = (Fault.SIGKILL, Fault.SIGSEGV, Fault.SIGABRT, Fault.SIGTERM, Fault.STOPPED)
 """A rank that is hit need not help: another process sends the signal."""
-HANGS = (Fault.STOPPED, Fault.SPINNING)
+OF_DEVICES = (Fault.KERNEL_STUCK, Fault.LINK_LOST)
+HANGS = (Fault.STOPPED, Fault.SPINNING, *OF_DEVICES)
 OF_PODS = (Fault.AGENT_KILLED, Fault.NODE_DEAD, Fault.MACHINE_PAUSED)
 SLOW_MOMENTS = (
     Moment.JOINING,
@@ -138,9 +146,9 @@ class Cell:
         return self.fault in {*HANGS, Fault.NODE_DEAD, Fault.MACHINE_PAUSED, Fault.OPERATOR_AWAY}
 
 
-def every_cell() -> tuple[Cell, ...]:
-    """All cells, in the order of the report."""
-    return tuple(dict.fromkeys(_cells()))
+def every_cell(*, devices: bool = False) -> tuple[Cell, ...]:
+    """All cells, in the order of the report; with `devices` those that need one too."""
+    return tuple(dict.fromkeys((*_cells(), *(_of_devices() if devices else ()))))
 
 
 def shuffled(cells: Sequence[Cell], *, seed: int) -> tuple[Cell, ...]:
@@ -183,6 +191,14 @@ def _cells() -> Iterator[Cell]:
     for role in (Role.RANK_0, Role.REMOTE, Role.LEADER, Role.FOLLOWER):
         for moment in (Moment.FORWARD, Moment.WRITING, Moment.RECOVERING):
             yield Cell(fault=Fault.OPERATOR_AWAY, moment=moment, role=role)
+
+
+def _of_devices() -> Iterator[Cell]:
+    """Where kernels and links are used: a step."""
+    roles = cycle((Role.REMOTE, Role.RANK_0, Role.NEIGHBOUR))
+    for fault in OF_DEVICES:
+        for moment in (Moment.FORWARD, Moment.BACKWARD, Moment.OPTIMIZER, Moment.LAST_STEP):
+            yield Cell(fault=fault, moment=moment, role=next(roles))
 
 
 def _taking_turns(fault: Fault, roles: Sequence[Role], *, start: int) -> Iterator[Cell]:

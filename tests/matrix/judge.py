@@ -216,24 +216,34 @@ def _wrong_ledger(cell: Cell, seen: Observation, *, mark: Mark) -> Iterator[str]
     }
     if also and not any(strike.name == OPENING for strike in strikes_of(cell)):
         yield f"the ledger charges {', '.join(sorted(also))} too: {incident.cause}"
-    blamed = (
-        incident.culprit_rank in cell.role.ranks
-        or incident.culprit_index in cell.role.pods
-        or cell.fault is Fault.DISK_FULL  # nobody's: all ranks fail to save
-    )
-    if not blamed:
+    if not _is_blamed(cell, incident):
         yield f"the ledger blames rank {incident.culprit_rank} of pod {incident.culprit_index}"
     lost = seen.diary.steps_lost(mark) or (0, 0)
     # a fault in a recovery ends with the same restore: the steps are those of the first
     said = max(incident.failed_step - incident.restored_step for incident in seen.incidents)
     # who is stopped, or kept from speaking, may have finished a step that nobody was told of
-    untold = 1 if cell.fault in (Fault.STOPPED, Fault.SPINNING) else 0
+    untold = 1 if cell.fault in HANGS else 0
     if not lost[0] - untold <= said <= lost[1]:
         yield f"the ledger says {said} steps lost, and {lost[1]} were"
     patience = LAST_SIGN_SECONDS if cell.hits_pods else 0.0
     yield from _wrong_clock(
         incident, wall_seconds=recovery[1] - mark.time, last_sign_seconds=patience
     )
+
+
+def _is_blamed(cell: Cell, incident: Incident) -> bool:
+    match cell.fault:
+        case Fault.DISK_FULL:
+            return True  # nobody's: all ranks fail to save
+        case Fault.LINK_LOST:
+            return incident.culprit_rank is None and incident.cause.endswith("the network")
+        case Fault.KERNEL_STUCK:
+            words = f"the device of rank {incident.culprit_rank} did not come to"
+            return incident.culprit_rank in cell.role.ranks and words in incident.cause
+        case _:
+            return (
+                incident.culprit_rank in cell.role.ranks or incident.culprit_index in cell.role.pods
+            )
 
 
 def _wrong_clock(

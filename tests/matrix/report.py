@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.bench.report import FOLDER, machine
-from tests.matrix.cells import Cell, Fault, Moment, Role
+from tests.matrix.cells import OF_DEVICES, Cell, Fault, Moment, Role
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.strikes import Backend
 
@@ -179,6 +179,7 @@ _GROUPS = (
         (Fault.EXCEPTION, Fault.OUT_OF_MEMORY, Fault.EXIT_ZERO, Fault.LEAVE_ZERO, Fault.DISK_FULL),
     ),
     ("a rank hangs", (Fault.STOPPED, Fault.SPINNING)),
+    ("a device or a link hangs", OF_DEVICES),
     ("an agent is killed", (Fault.AGENT_KILLED,)),
     (
         "a node falls silent",

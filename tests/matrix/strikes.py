@@ -48,6 +48,8 @@ class Deed(StrEnum):
     EXIT = "exit"
     LEAVE = "leave"
     SPIN = "spin"
+    HANG_DEVICE = "hang device"
+    LOSE_LINKS = "lose links"
     POISON = "poison"
     """Make this rank's loss not a number."""
     KILL_AGENTS = "kill agents"
@@ -118,6 +120,8 @@ _DEEDS = {
     Fault.EXIT_ZERO: Deed.EXIT,
     Fault.LEAVE_ZERO: Deed.LEAVE,
     Fault.SPINNING: Deed.SPIN,
+    Fault.KERNEL_STUCK: Deed.HANG_DEVICE,
+    Fault.LINK_LOST: Deed.LOSE_LINKS,
     Fault.NOT_FINITE: Deed.POISON,
     Fault.AGENT_KILLED: Deed.KILL_AGENTS,
     Fault.NODE_DEAD: Deed.KILL_PODS,

@@ -31,6 +31,7 @@ from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.rank import exit_code_of, serve_store
 from drumline_trainer.rank import run as trainer
 from drumline_trainer.rank_protocol.placement import Placement
+from tests.gloo.nccl.device import DEVICE
 from tests.matrix.diary import DIARIES, PIDS, STRUCK, Entry
 from tests.matrix.strikes import (
     ACKNOWLEDGED,
@@ -105,6 +106,7 @@ class Scene:
         """A membership begins."""
         self._placement, self._membership = placement, placement.membership
         self._write(Entry.JOINING)
+        DEVICE.mend_links()
         self._free_disk()
         self.comes_to("joining")
 
@@ -179,6 +181,10 @@ class Scene:
                 os._exit(0)
             case Deed.SPIN:
                 re.match(r"(a+)+$", "a" * 64 + "b")  # longer than anyone lives, with the GIL held
+            case Deed.HANG_DEVICE:
+                DEVICE.hang()
+            case Deed.LOSE_LINKS:
+                DEVICE.lose_links()
             case Deed.POISON:
                 self._poisoned = True
             case Deed.KILL_AGENTS:

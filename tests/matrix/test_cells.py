@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from tests.matrix.cells import (
     BY_SIGNAL,
+    OF_DEVICES,
     WORLD_SIZE,
     Cell,
     Fault,
@@ -17,6 +18,7 @@ from tests.matrix.cells import (
 from tests.matrix.strikes import MAIN, OPENING, decode, encode, strikes_of
 
 CELLS = every_cell()
+WITH_DEVICES = every_cell(devices=True)
 
 
 def test_at_least_twelve_faults_meet_at_least_eight_moments_in_over_two_hundred_cells() -> None:
@@ -25,7 +27,7 @@ def test_at_least_twelve_faults_meet_at_least_eight_moments_in_over_two_hundred_
         moments[cell.fault].add(cell.moment)
     assert len(CELLS) == len(set(CELLS)) >= 200
     assert len([fault for fault in moments if len(moments[fault]) >= 8]) >= 12
-    assert moments.keys() == set(Fault)
+    assert moments.keys() == set(Fault) - set(OF_DEVICES)
     assert {cell.role for cell in CELLS} == set(Role)
 
 
@@ -38,13 +40,20 @@ def test_a_slice_depends_on_its_seed_alone_and_has_every_fault_first() -> None:
     assert chosen == sample(CELLS, seed=1, count=40)
     assert chosen != sample(CELLS, seed=2, count=40)
     assert len(set(chosen)) == 40
-    assert {cell.fault for cell in chosen[: len(Fault)]} == set(Fault)
+    assert {cell.fault for cell in chosen} == set(Fault) - set(OF_DEVICES)
     assert {cell.moment for cell in chosen} == set(Moment)
     assert not [cell for cell in chosen if cell.slow]
 
 
+def test_devices_hang_where_there_are_some_and_in_every_moment_of_a_step() -> None:
+    more = set(WITH_DEVICES) - set(CELLS)
+    assert {cell.fault for cell in more} == set(OF_DEVICES)
+    for fault in OF_DEVICES:
+        assert len([cell for cell in more if cell.fault is fault]) == 4
+
+
 def test_every_cell_has_one_main_strike_that_hits_its_role() -> None:
-    for cell in CELLS:
+    for cell in WITH_DEVICES:
         strikes = [strike for strike in strikes_of(cell) if strike.name.startswith(MAIN)]
         assert strikes[0].name == MAIN, cell.name
         assert strikes[0].pods == cell.role.pods, cell.name
@@ -71,7 +80,7 @@ def test_a_second_fault_waits_for_a_first_one_that_spares_its_watcher() -> None:
 
 
 def test_orders_survive_their_way_through_the_environment() -> None:
-    for cell in CELLS:
+    for cell in WITH_DEVICES:
         strikes = strikes_of(cell)
         assert decode(encode(strikes)) == strikes
         assert all(0 <= strike.watcher < WORLD_SIZE for strike in strikes)

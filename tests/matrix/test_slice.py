@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.agent.warm import WarmStarter
-from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell, sample
+from tests.matrix.cells import OF_DEVICES, Cell, Fault, Moment, Role, every_cell, sample
 from tests.matrix.judge import Verdict
 from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
@@ -16,7 +16,7 @@ from tests.matrix.strikes import Backend
 from tests.seeds import seed_of_the_day
 
 SEED = seed_of_the_day("MATRIX_SEED")
-CELLS = len(Fault)
+CELLS = len(Fault) - len(OF_DEVICES)
 """Every fault once, at a moment and in a role that change with the seed."""
 CELLS_ON_NCCL = 3
 """Beside those: others than these, in which ranks survive."""

@@ -35,6 +35,10 @@ class Device:
         """Operations are started, and nothing arrives."""
         self._links.clear()
 
+    def mend_links(self) -> None:
+        """What is called from now on arrives again."""
+        self._links.set()
+
     def wait_to_call(self) -> None:
         """Until the process comes to it."""
         self._calls.wait()
