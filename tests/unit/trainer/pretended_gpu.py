@@ -8,7 +8,8 @@ Counted is what CUDA's documentation and `torch.cuda.set_sync_debug_mode` call s
 that are read, copies that are not `non_blocking`, operations whose output's size is a value, events
 that are waited for. Other ranks are pretended to do as this one does.
 
-As CUDA's own operations, these refuse to work on tensors of the host and of the device together.
+As CUDA's own operations, these refuse to work on tensors of the host and of the device together,
+and where bits have to be the same each time those that cannot have them so.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from torch.utils._pytree import tree_leaves, tree_map
 GPU = torch.device("cuda", 0)
 _TAKES_BOTH = {"copy_", "_to_copy", "index", "index_put", "index_put_", "_index_put_impl_"}
 """Copies; and places may lie in the host's memory, at the cost of a wait."""
+_IN_NO_ORDER = {
+    *("nll_loss2d_forward", "put_", "put", "histc", "median", "nanmedian", "scatter_reduce"),
+    *("scatter_reduce_", "_embedding_bag", "grid_sampler_2d", "upsample_bilinear2d", "_ctc_loss"),
+}
+"""Refused by CUDA as `torch.use_deterministic_algorithms` lists it, counts with weights besides."""
 _BENEATH = torch.device("meta")
 """What torch's own code takes these tensors for: a device that needs no driver."""
 _SIZED_BY_VALUES = {
@@ -126,6 +132,9 @@ class PretendedGpu(TorchDispatchMode):
         if not here and not target:
             return func(*args, **kwargs)
         _refuse_strangers(name, leaves)
+        weighted = name == "bincount" and len(args) > 1
+        if name in _IN_NO_ORDER or weighted:
+            raise RuntimeError(f"{name} does not have a deterministic implementation")
         if given and kwargs["device"] is not None:
             kwargs["device"] = torch.device("cpu")
         made = _computed(func, name, _plain(args), _plain(kwargs))

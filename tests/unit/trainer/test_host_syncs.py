@@ -254,3 +254,10 @@ def test_tensors_of_the_host_and_of_the_gpu_do_not_meet(gpu: PretendedGpu) -> No
         assert (there + torch.tensor(1.0)).tolist() == [2, 2]  # a mere number
         with pytest.raises(RuntimeError, match="same device"):
             _ = there + here
+
+
+def test_what_has_other_bits_each_time_is_refused(gpu: PretendedGpu) -> None:
+    with gpu:
+        scores = torch.zeros(1, 2, 3, device=GPU)
+        with pytest.raises(RuntimeError, match="deterministic"):
+            torch.nn.functional.cross_entropy(scores, torch.zeros((1, 3), dtype=int, device=GPU))
