@@ -246,6 +246,8 @@ def _computed(func: Any, name: str, args: Sequence[Any], kwargs: Mapping[str, An
         return made
     if name == "_varlen_attn":  # by a kernel that only a GPU has
         q_THE = args[0]
+        if q_THE.shape[-1] % 8:
+            raise RuntimeError("head_size should be a multiple of 8")
         heads = q_THE.new_zeros(q_THE.shape[1], len(q_THE), dtype=torch.float32)
         return q_THE.clone(), heads, torch.zeros(2, dtype=torch.uint64)
     if name == "_varlen_attn_backward":

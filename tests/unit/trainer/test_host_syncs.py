@@ -163,6 +163,11 @@ ALONE: dict[str, dict[str, Any]] = {
     "logged": {"log_every_steps": 1},
     "not clipped": {"optimizer": {"max_gradient_norm": None}},
     "documents": LOW | {"data": {"sequence_length": LENGTH, "packing": "separate"}},
+    "documents, heads of no kernel": LOW
+    | {
+        "model": MODEL | {"heads": 8},
+        "data": {"sequence_length": LENGTH, "packing": "separate"},
+    },
     "window": {"model": MODEL | {"sliding_window": 8}},
     "soft caps": {"model": MODEL | {"attention_softcap": 30, "logit_softcap": 30}},
     "fp8": LOW | {"fp8": True},

@@ -18,6 +18,8 @@ from drumline_trainer.shapes.attention import attention_runs
 
 _VARLEN_TYPES = (torch.bfloat16, torch.float16)
 """That torch's attention over runs of different lengths takes."""
+_VARLEN_MULTIPLE, _VARLEN_MOST = 8, 256
+"""And the features of a head: unlike `scaled_dot_product_attention` it pads nothing."""
 
 
 class Positions(nn.Module):
@@ -82,7 +84,7 @@ class CoreAttention(nn.Module):
         if documents is None:
             return self._whole(q_BHSE, k_BGSE, v_BGSE, sinks_H)
         fused = self.softcap is None and sinks_H is None
-        if fused and q_BHSE.device.type == "cuda" and q_BHSE.dtype in _VARLEN_TYPES:
+        if fused and _fits_varlen(q_BHSE):
             return self.varlen(q_BHSE, k_BGSE, v_BGSE, documents)
         windows = [
             torch.cat(
@@ -198,6 +200,12 @@ class CoreAttention(nn.Module):
                 ),
             )
         return out_THE.unflatten(0, (len(q_BHSE), -1)).transpose(1, 2)
+
+
+def _fits_varlen(q_BHSE: Tensor) -> bool:
+    size = q_BHSE.shape[-1]
+    fits = size % _VARLEN_MULTIPLE == 0 and size <= _VARLEN_MOST
+    return fits and q_BHSE.device.type == "cuda" and q_BHSE.dtype in _VARLEN_TYPES
 
 
 def window_mask(begin: int, end: int, first: int, *, window: int, device: torch.device) -> Tensor:
