@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.gpu import exactness, nodes, recovery, speed
+from tests.gpu import exactness, kernels, nodes, recovery, speed
 from tests.gpu.outcomes import Check
 from tests.gpu.runs import Bench
 
@@ -11,9 +11,13 @@ CHECKS: dict[str, Check[Bench]] = {
         summary="GPUs that are not there end the run with exit code 69",
         run=recovery.missing_gpus,
     ),
-    "kernels": Check(
+    "losses": Check(
         summary="losses in fp32 are the processor's",
         run=exactness.same_as_processors,
+    ),
+    "kernels": Check(
+        summary="kernels of documents, experts and fp8 give what is written out",
+        run=kernels.beside_plain_arithmetic,
     ),
     "determinism": Check(
         summary="the same bits twice, and from a checkpoint after a kill",

@@ -114,6 +114,8 @@ def documents(bench: Bench) -> Iterator[Row]:
     yield _bits("documents apart, twice", first, second)
     exact = bench.train(separate, {"precision": "fp32"})
     yield _apart("documents apart, bf16 beside fp32", first.apart(exact), BF16_APART)
+    changed = first.apart(bench.train())
+    yield Row(name="they are apart: beside one text", value=changed, unit="apart", met=changed > 0)
 
 
 def fp8_learns(bench: Bench) -> Iterator[Row]:

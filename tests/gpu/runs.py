@@ -18,6 +18,7 @@ from drumline_trainer.metrics.sinks import STEPS_FILE
 from tests.gpu.machine import ROOT, Machine
 
 RUN_SECONDS = 240
+DOCUMENTS = 2000
 _ON_GPU: dict[str, Any] = {
     "model": {"layers": 8, "hidden_size": 1024, "ffn_size": 2816, "heads": 16, "kv_heads": 8},
     "data": {"sequence_length": 1024},
@@ -74,8 +75,12 @@ class Bench:
         text = folder / "text"
         text.mkdir()
         words = b"the quick brown fox jumps over a lazy dog and the drum goes on ".split()
-        line = b" ".join(words[i * i * 7 % 13 % len(words)] for i in range(400_000))
-        (text / "text.py").write_bytes(line)
+        line = [words[i * i * 7 % 13 % len(words)] for i in range(200_000)]
+        begin = 0
+        for number in range(DOCUMENTS):  # of unlike lengths, several in each window
+            end = begin + 20 + number * number % 160
+            (text / f"{number:04}.py").write_bytes(b" ".join(line[begin:end]))
+            begin = end
         return cls(machine=machine, folder=folder, text=text)
 
     def new_folder(self) -> Path:

@@ -124,9 +124,10 @@ _ADAPTERS: Final = (
         changes={
             "lora": {"rank": 4, "base_bits": 4},
             "model": {"hidden_size": 128, "ffn_size": 128},
+            # adapters begin as nothing, and Adam makes whole steps of gradients that are rounding
+            "optimizer": {"kind": "sgd", "learning_rate": 0.1},
         },
         models=("untied", "gpt2"),
-        tolerance=LOSS_TOLERANCE,  # adapters that begin as nothing: weights are in test_adapters
     ),
     Setting(
         name="lora on four bits packed twice",

@@ -22,13 +22,13 @@ from datetime import UTC, datetime
 import structlog
 
 from tests.bench.report import FOLDER
-from tests.matrix.cells import Cell, every_cell, sample, shuffled
+from tests.matrix.cells import Cell, sample, shuffled
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.report import Run, counts, kept, publish
 from tests.matrix.run import perform_all, undisturbed_run
 from tests.matrix.soak import publish as publish_soaks
 from tests.matrix.soak import soak
-from tests.matrix.strikes import STEPS, Backend
+from tests.matrix.strikes import STEPS, Backend, cells_on
 from tests.matrix.warm import striking_starter
 
 SOAK_RATES = (15.0, 60.0)
@@ -58,11 +58,6 @@ def main() -> int:
     totals = counts(results)
     print(", ".join(f"{number} {verdict}" for verdict, number in totals.items()))
     return 1 if totals[Verdict.RED] or not totals[Verdict.GREEN] else 0
-
-
-def cells_on(backend: Backend) -> tuple[Cell, ...]:
-    """Only the stand-in for NCCL has devices that fail."""
-    return every_cell(devices=backend is Backend.NCCL)
 
 
 class Score:

@@ -67,6 +67,8 @@ FOLDERS = (DIARIES, PIDS, STRUCK, "checkpoints")
 CELL_SECONDS = 120.0
 SLOW_CELL_SECONDS = 240.0
 AWAY_SECONDS = 10.0
+HANG_TIMEOUT_SECONDS = 10.0
+"""Where nobody is behind the others, a gang's silence is all that shows: minutes by default."""
 DISK_BYTES = 8 << 20
 
 
@@ -184,6 +186,7 @@ def _circumstances(cell: Cell | None) -> dict[str, Any]:
         "unreported": cell.role.pods if dies_with_its_kubelet else (),
         "zombies": cell.fault is Fault.MACHINE_PAUSED,
         "away_seconds": AWAY_SECONDS if cell.fault is Fault.OPERATOR_AWAY else 0.0,
+        "hang_timeout_seconds": (HANG_TIMEOUT_SECONDS if cell.fault is Fault.LINK_LOST else None),
         "listens": cell.fault is Fault.ACKNOWLEDGED_LOST,
         "forgets_checkpoints_from": (
             NEWEST_CHECKPOINT if cell.fault is Fault.CHECKPOINT_CORRUPT else None

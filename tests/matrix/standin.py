@@ -83,6 +83,8 @@ class StandIn:
     """For how long after the fault nothing is decided."""
     forgets_checkpoints_from: int | None = None
     """A checkpoint of this step or a newer one is news that does not reach us in time."""
+    hang_timeout_seconds: float | None = None
+    """Of the job; None: the default."""
     listens: bool = False
     """Whether progress is heard all the time, not only beside news."""
     _ready: set[str] = field(default_factory=set)
@@ -115,6 +117,8 @@ class StandIn:
     async def run(self) -> Ending:
         """Until every pod has ended, or the job has failed."""
         self.gang.ranks = RANKS_PER_POD
+        if self.hang_timeout_seconds is not None:
+            self.gang.record_fields["hang_timeout_seconds"] = self.hang_timeout_seconds
         for index in range(PODS):
             await self._admit(index)
         while True:
@@ -199,7 +203,7 @@ class StandIn:
             return
         if self._acknowledged is not None:
             step, digest = self._acknowledged
-            gang.record_fields = {"restore_step": step, "restore_digest": digest}
+            gang.record_fields |= {"restore_step": step, "restore_digest": digest}
         try:
             await self._client.push(gang.record(), token=TOKEN)
         except AgentError:

@@ -9,7 +9,7 @@ import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from tests.matrix.cells import BY_SIGNAL, RANKS_PER_POD, Cell, Fault, Moment, Role
+from tests.matrix.cells import BY_SIGNAL, RANKS_PER_POD, Cell, Fault, Moment, Role, every_cell
 
 FOLDER = "MATRIX_FOLDER"
 """Variable: where the processes of a cell leave their traces."""
@@ -36,6 +36,11 @@ class Backend(StrEnum):
     GLOO = "gloo"
     NCCL = "nccl"
     """The stand-in (`tests.gloo.nccl`)."""
+
+
+def cells_on(backend: Backend) -> tuple[Cell, ...]:
+    """Only the stand-in for NCCL has devices that fail."""
+    return every_cell(devices=backend is Backend.NCCL)
 
 
 class Deed(StrEnum):

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from tests.matrix.cells import Cell, Fault, Moment, Role, every_cell
+from tests.matrix.cells import Cell, Fault, Moment, Role
 from tests.matrix.judge import Result, Verdict
 from tests.matrix.report import Run, as_json, as_page, counts, page
-from tests.matrix.strikes import Backend
+from tests.matrix.strikes import Backend, cells_on
 
 RUN = Run(date="2001-02-03", cells=9, steps=12, seconds=600.0)
 GREEN = Result(
@@ -69,4 +69,6 @@ def test_verdicts_are_counted() -> None:
 @pytest.mark.parametrize("backend", Backend)
 def test_the_page_in_the_documents_knows_all_cells(backend: Backend) -> None:
     run = replace(RUN, backend=backend)
-    assert f" of {len(every_cell())} cells: " in page(backend).read_text(), f"run `{run.command}`"
+    assert f" of {len(cells_on(backend))} cells: " in page(backend).read_text(), (
+        f"run `{run.command}`"
+    )

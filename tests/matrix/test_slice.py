@@ -18,8 +18,8 @@ from tests.seeds import seed_of_the_day
 SEED = seed_of_the_day("MATRIX_SEED")
 CELLS = len(Fault) - len(OF_DEVICES)
 """Every fault once, at a moment and in a role that change with the seed."""
-CELLS_ON_NCCL = 3
-"""Beside those: others than these, in which ranks survive."""
+CELLS_ON_NCCL = 2
+"""Beside those: others than these, in which ranks survive; and a kernel that does not end."""
 A_MATTER_OF_TIME = "off the wall clock"
 """Only `make test-all WHAT=matrix` judges it: a busy machine reports late that a rank ended."""
 MUTANTS = ("restored_step_off_by_one", "randomness_not_restored", "cursor_skips_a_batch")
@@ -47,7 +47,15 @@ def with_survivors() -> list[Cell]:
     return [cell for cell in cells if not cell.must_fail and cell.role is not Role.ALL]
 
 
-@pytest.mark.parametrize("cell", with_survivors()[:CELLS_ON_NCCL], ids=slice_id)
+def a_stuck_kernel() -> Cell:
+    """Named by agents that ask live ranks how far their devices are."""
+    stuck = [cell for cell in every_cell(devices=True) if cell.fault is Fault.KERNEL_STUCK]
+    return stuck[SEED % len(stuck)]
+
+
+@pytest.mark.parametrize(
+    "cell", [*with_survivors()[:CELLS_ON_NCCL], a_stuck_kernel()], ids=slice_id
+)
 async def test_a_cell_is_green_on_the_stand_in_for_nccl(
     cell: Cell, starter: WarmStarter, undisturbed: Observation
 ) -> None:

@@ -102,7 +102,7 @@ def _quantised(x: Tensor, largest: Tensor, dtype: torch.dtype) -> Scaled:
 def product(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype) -> Tensor:
     """Shape M N in this type."""
     sizes = (*left_MK.values.shape, *right_KN.values.shape)
-    if _has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
+    if has_fp8(left_MK.values.device) and not any(size % _MULTIPLE for size in sizes):
         return product_by_hardware(left_MK, right_KN, dtype=dtype)
     back = left_MK.values.to(dtype) @ right_KN.values.to(dtype)
     return (back * (left_MK.scale * right_KN.scale)).to(dtype)
@@ -123,7 +123,8 @@ def product_by_hardware(left_MK: Scaled, right_KN: Scaled, *, dtype: torch.dtype
     )
 
 
-def _has_fp8(device: torch.device) -> bool:
+def has_fp8(device: torch.device) -> bool:
+    """Whether it multiplies fp8 itself."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= _FIRST_CAPABILITY
 
 

@@ -105,7 +105,7 @@ def test_selective_computes_no_product_of_experts_again() -> None:
 
 
 def test_selective_computes_no_product_in_fp8_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fp8, "_has_fp8", lambda _: True)
+    monkeypatch.setattr(fp8, "has_fp8", lambda _: True)
 
     def products_in_fp8(mode: Recompute) -> Counter[str]:
         model = model_with(mode, config=replace(MODEL, layers=2))
