@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from drumline_trainer.checkpoint.named import named_checkpoint
 from drumline_trainer.config import merge
 from drumline_trainer.export import export_checkpoint
 from drumline_trainer.models.build import build_on_meta
@@ -88,7 +89,7 @@ def test_checkpoints_hold_adapters_alone_and_any_layout_goes_on_from_them(runs: 
 def test_an_export_has_the_adapters_in_its_weights(runs: Changed, tmp_path: Path) -> None:
     config = case("fsdp", tensor=2).config(**merge(runs.text, LORA))
     step = runs.whole(case("fsdp", tensor=2), **LORA).folder / f"step-{STEPS:08d}"
-    export_checkpoint(step, config, tmp_path / "merged")
+    export_checkpoint(named_checkpoint(str(step)), config, tmp_path / "merged")
     adapters = whole_tensors(step)
     model = build_on_meta(config.model).to_empty(device="cpu")
     initialize(model, seed=0)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from drumline_trainer.checkpoint.named import named_checkpoint
 from drumline_trainer.config import ModelConfig, merge
 from drumline_trainer.export import export_checkpoint
 from drumline_trainer.models.build import build_on_meta
@@ -55,5 +56,5 @@ def test_they_are_the_same_before_and_after(runs: Runs, base: Path, tmp_path: Pa
         assert got.tensors[f"model.{NAME}"].tobytes() == begins.numpy().tobytes()
     step = runs.whole(SHARDED, **begun).folder / f"step-{STEPS:08d}"
     config = SHARDED.config(**merge(runs.text, begun))
-    export_checkpoint(step, config, tmp_path / "out", dtype=torch.bfloat16)
+    export_checkpoint(named_checkpoint(str(step)), config, tmp_path / "out", dtype=torch.bfloat16)
     assert torch.equal(dict(import_hugging_face(tmp_path / "out")[1])[NAME], begins)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,6 +17,7 @@ from torch import Tensor
 from drumline_trainer.adapters.base import check_base
 from drumline_trainer.adapters.lora import merge_adapters
 from drumline_trainer.adapters.peft import write_peft
+from drumline_trainer.buckets.path import AnyPath
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
@@ -26,13 +26,14 @@ from drumline_trainer.checkpoint.manifest import (
     Manifest,
     digest_line,
 )
-from drumline_trainer.checkpoint.shard_file import open_tensors, read_bounded, verify_file
+from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.config import ConfigError, Family, ModelConfig, TrainerConfig
 from drumline_trainer.config.saved import refuse_other_model, saved_configuration
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.optimization.average import AVERAGE
+from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import named_weights
 
@@ -43,22 +44,22 @@ _PREFIX = "model."
 class CheckpointWeights(Mapping[str, Tensor]):
     """The weights of one checkpoint by name, each read at every access."""
 
-    def __init__(self, step_folder: Path, *, average: bool = False) -> None:
+    def __init__(self, files: StepFiles, *, average: bool = False) -> None:
         """Verify all files.
 
         Args:
-            step_folder: of the checkpoint.
+            files: of the checkpoint.
             average: read the average of the weights, not the weights.
 
         Raises:
             CorruptCheckpointError: one does not verify.
             ConfigError: there is no average.
         """
-        self._folder = step_folder
+        self._files = files
         self._prefix = f"{AVERAGE}." if average else _PREFIX
-        self._manifest = _manifest(step_folder)
+        self._manifest = _manifest(files)
         for name, record in self._manifest.files.items():
-            verify_file(step_folder / name, record)
+            files.verified(name, record, wanted=(), longest_header=0, check=lambda: None)
         if average:
             self._check_average()
 
@@ -83,7 +84,7 @@ class CheckpointWeights(Mapping[str, Tensor]):
         everything = Box(offsets=(0,) * len(record.shape), shape=record.shape)
         whole: Tensor | None = None
         for piece in record.pieces:
-            with open_tensors(self._folder / piece.file) as file:
+            with self._files.open(piece.file) as file:
                 part = file.get_tensor(self._prefix + name)
             if whole is None:
                 whole = torch.empty(record.shape, dtype=part.dtype)
@@ -102,25 +103,25 @@ class CheckpointWeights(Mapping[str, Tensor]):
         return sum(1 for _ in self)
 
 
-def trained_with(step_folder: Path) -> dict[str, Any]:
+def trained_with(files: StepFiles) -> dict[str, Any]:
     """The configuration of the run that saved a checkpoint as JSON values; empty: it has none.
 
     Raises:
         CorruptCheckpointError: its manifest does not verify.
     """
-    return dict(saved_configuration(_manifest(step_folder).trainer) or {})
+    return dict(saved_configuration(_manifest(files).trainer) or {})
 
 
 def export_checkpoint(
-    step_folder: Path,
+    files: StepFiles,
     config: TrainerConfig,
-    target: Path,
+    target: AnyPath,
     *,
     dtype: torch.dtype = torch.float32,
     average: bool = False,
     print_line: Callable[[str], None] = lambda _: None,
 ) -> None:
-    """Write the weights of a committed checkpoint, a `step-...` folder, to `target`.
+    """Write the weights of a committed checkpoint to `target`.
 
     Begun again after it was killed, it goes on after the files that are whole. With `average` that
     of the weights. Where the run began from a folder (`model_from`), that one's
@@ -133,40 +134,38 @@ def export_checkpoint(
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
-    weights = whole_weights(step_folder, config, average=average)
-    like = None if config.model_from is None else Path(config.model_from)
+    weights = whole_weights(files, config, average=average)
+    like = None if config.model_from is None else model_folder(config.model_from)
     export_hugging_face(
         weights,
         _long_enough(config),
         target,
         dtype=dtype,
         like=like,
-        identity=_identity(step_folder, config, dtype=dtype, average=average),
-        class_names=_class_names(step_folder),
+        identity=_identity(files, config, dtype=dtype, average=average),
+        class_names=_class_names(files),
         print_line=print_line,
     )
 
 
-def _class_names(step_folder: Path) -> list[str]:
+def _class_names(files: StepFiles) -> list[str]:
     """By number, where the data of the run had names for them."""
-    match _manifest(step_folder).trainer.get("classes"):
+    match _manifest(files).trainer.get("classes"):
         case [*names] if all(isinstance(name, str) for name in names):
             return [str(name) for name in names]
         case _:
             return []
 
 
-def _identity(
-    step_folder: Path, config: TrainerConfig, *, dtype: torch.dtype, average: bool
-) -> str:
+def _identity(files: StepFiles, config: TrainerConfig, *, dtype: torch.dtype, average: bool) -> str:
     """Of what is exported: the checkpoint by its content, and how it is written."""
-    manifest = read_bounded(step_folder / MANIFEST_DIGEST_FILE, limit=1024)
+    manifest = files.read_small(MANIFEST_DIGEST_FILE, limit=1024)
     how = f"{dtype} {average} {config.lora} {config.model_from}"
     return hashlib.sha256(manifest + how.encode()).hexdigest()
 
 
 def whole_weights(
-    step_folder: Path, config: TrainerConfig, *, average: bool = False
+    files: StepFiles, config: TrainerConfig, *, average: bool = False
 ) -> Mapping[str, Tensor]:
     """The weights of a committed checkpoint, or their average, by our names, adapters folded in.
 
@@ -174,7 +173,7 @@ def whole_weights(
         CorruptCheckpointError: it does not verify.
         ConfigError: they are of another model, or the adapters were trained on another base.
     """
-    stored = CheckpointWeights(step_folder, average=average)
+    stored = CheckpointWeights(files, average=average)
     refuse_other_model(stored.trainer, config.model)
     if config.lora is None:
         return stored
@@ -183,9 +182,9 @@ def whole_weights(
 
 
 def export_adapters(
-    step_folder: Path,
+    files: StepFiles,
     config: TrainerConfig,
-    target: Path,
+    target: AnyPath,
     *,
     dtype: torch.dtype = torch.float32,
     average: bool = False,
@@ -201,7 +200,7 @@ def export_adapters(
         raise ConfigError(
             "--adapter: only a run with lora and model_from has adapters of a base that others know"
         )
-    stored = CheckpointWeights(step_folder, average=average)
+    stored = CheckpointWeights(files, average=average)
     refuse_other_model(stored.trainer, config.model)
     check_base(stored.trainer, config=config)
     write_peft(
@@ -209,7 +208,7 @@ def export_adapters(
         target,
         lora=config.lora,
         model=config.model,
-        base=Path(config.model_from),
+        base=model_folder(config.model_from),
         dtype=dtype,
     )
 
@@ -223,9 +222,9 @@ def _long_enough(config: TrainerConfig) -> ModelConfig:
     return replace(model, max_positions=longest)
 
 
-def _manifest(step_folder: Path) -> Manifest:
-    body = read_bounded(step_folder / MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
-    if read_bounded(step_folder / MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
+def _manifest(files: StepFiles) -> Manifest:
+    body = files.read_small(MANIFEST_FILE, limit=MAX_MANIFEST_BYTES)
+    if files.read_small(MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: is not what {MANIFEST_DIGEST_FILE} says")
     return Manifest.parse(body)
 
@@ -233,7 +232,7 @@ def _manifest(step_folder: Path) -> Manifest:
 def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:
     """The base weights, as at the beginning of training."""
     if config.model_from is not None:
-        return import_hugging_face(Path(config.model_from))[1]
+        return import_hugging_face(model_folder(config.model_from))[1]
     model = build_on_meta(config.model).to_empty(device="cpu")
     initialize(model, seed=config.seed)
     return ((name, weight.detach()) for name, weight in named_weights(model))

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from drumline_trainer.buckets.path import AnyPath
+from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.config import ConfigError, Family, Precision, TrainerConfig
 from drumline_trainer.data.records.chat_template import (
     chat_template_of,
@@ -24,7 +26,7 @@ from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokeni
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.parallelism.data_parallel.precision import to_compute_type
-from drumline_trainer.shapes.hugging_face import read_json
+from drumline_trainer.shapes.hugging_face import model_folder, read_json
 from drumline_trainer.sharding.slices import named_weights
 
 _GENERATION_FILE = "generation_config.json"
@@ -65,9 +67,9 @@ def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
     Raises:
         ConfigError: the tokenizer or the template cannot be read.
     """
-    folder = None if config.model_from is None else Path(config.model_from)
+    folder = None if config.model_from is None else model_folder(config.model_from)
     if config.data.tokenizer is not None:
-        file = Path(config.data.tokenizer)
+        file: AnyPath = Path(config.data.tokenizer)
     elif folder is not None and (folder / TOKENIZER_FILE).is_file():
         file = folder / TOKENIZER_FILE
     elif chat:
@@ -90,9 +92,9 @@ def codec_of(config: TrainerConfig, *, chat: bool) -> Codec:
 
 
 def answer(
-    step_folder: Path, config: TrainerConfig, prompt: str, *, codec: Codec, sampling: Sampling
+    files: StepFiles, config: TrainerConfig, prompt: str, *, codec: Codec, sampling: Sampling
 ) -> str:
-    """What the model of a committed checkpoint, a `step-...` folder, says after a prompt.
+    """What the model of a committed checkpoint says after a prompt.
 
     Raises:
         CorruptCheckpointError: it does not verify.
@@ -105,7 +107,7 @@ def answer(
     model = build_on_meta(config.model)
     to_compute_type(model, Precision.BF16 if low else Precision.FP32)
     model = model.to_empty(device=device).eval()
-    weights = whole_weights(step_folder, config)
+    weights = whole_weights(files, config)
     with torch.no_grad():
         for name, tensor in named_weights(model):
             tensor.copy_(weights[name])
@@ -142,7 +144,7 @@ def _chosen(logits_V: Tensor, sampling: Sampling, random: torch.Generator) -> in
     return int(torch.multinomial(shares_V, 1, generator=random))
 
 
-def _stops(folder: Path, tokenizer: LoadedTokenizer) -> frozenset[int]:
+def _stops(folder: AnyPath, tokenizer: LoadedTokenizer) -> frozenset[int]:
     """What ends texts, by the tokenizer and by the generation settings."""
     end = special_tokens(tokenizer_config_of(folder)).get("eos_token")
     numbers = [] if end is None else [tokenizer.number_of(end)]

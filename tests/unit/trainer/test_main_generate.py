@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from drumline_trainer.__main__ import main
+from drumline_trainer.checkpoint.named import named_checkpoint
 from drumline_trainer.config import ModelConfig, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.generate import Codec, Sampling, answer, codec_of
@@ -30,7 +31,13 @@ def test_the_likeliest_tokens_are_those_that_transformers_finds(tmp_path: Path) 
     numbers = Codec(
         encode=lambda text: list(text.encode()), decode=lambda tokens: str(list(tokens))
     )
-    ours = answer(tmp_path / "step-3", CONFIG, "def ", codec=numbers, sampling=Sampling(tokens=12))
+    ours = answer(
+        named_checkpoint(str(tmp_path / "step-3")),
+        CONFIG,
+        "def ",
+        codec=numbers,
+        sampling=Sampling(tokens=12),
+    )
     assert ours == str(whole[0, 4:].tolist())
 
 

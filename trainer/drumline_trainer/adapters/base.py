@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
 from torch import nn
@@ -21,6 +20,7 @@ from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.config.saved import model_digest
 from drumline_trainer.models.hugging_face import load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
+from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
 
@@ -49,8 +49,8 @@ def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> 
     if config.lora is None or config.lora.adapters_from is None or config.model_from is None:
         initialize_adapters(slices, seed=config.seed)
         return
-    folder = Path(config.lora.adapters_from)
-    adapters = read_peft(folder, model=config.model, base=Path(config.model_from))
+    folder = model_folder(config.lora.adapters_from)
+    adapters = read_peft(folder, model=config.model, base=model_folder(config.model_from))
     for setting in ("rank", "alpha", "projections"):
         there, here = getattr(adapters.config, setting), getattr(config.lora, setting)
         if there != here:
@@ -121,7 +121,7 @@ def initialize_base(
     rooms = [layer.unpacked() for layer in packed]
     filled = [*slices, *rooms]
     absent = load_hugging_face(
-        Path(config.model_from), filled, config=config.model, progress=progress
+        model_folder(config.model_from), filled, config=config.model, progress=progress
     )
     if absent and config.lora is not None:
         raise ConfigError(
@@ -148,7 +148,7 @@ def base_description(config: TrainerConfig) -> dict[str, Any]:
     """
     weights = f"seed {config.seed}"
     if config.model_from is not None:
-        weights = f"content {weights_digest(Path(config.model_from))}"
+        weights = f"content {weights_digest(model_folder(config.model_from))}"
     base = {"weights": weights, "model": model_digest(config.model)}
     if config.lora is None:
         return base

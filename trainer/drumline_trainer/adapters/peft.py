@@ -12,19 +12,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
+from safetensors import SafetensorError
 from torch import Tensor
 
 from drumline_trainer.adapters.lora import A, B
+from drumline_trainer.buckets.path import AnyPath, make_folder
 from drumline_trainer.config import ConfigError, LoraConfig, ModelConfig
 from drumline_trainer.models.hugging_face import projection_names
-from drumline_trainer.models.hugging_face.files import copy_companions, write_json
+from drumline_trainer.models.hugging_face.files import (
+    copy_companions,
+    write_json,
+    write_tensor_file,
+)
 from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json
+from drumline_trainer.tensor_files.ranges import open_tensor_file
 
 CONFIG_FILE: Final = "adapter_config.json"
 WEIGHTS_FILE: Final = "adapter_model.safetensors"
@@ -56,11 +60,11 @@ class PeftAdapters:
 
 def write_peft(
     adapters: Mapping[str, Tensor],
-    folder: Path,
+    folder: AnyPath,
     *,
     lora: LoraConfig,
     model: ModelConfig,
-    base: Path,
+    base: AnyPath,
     dtype: torch.dtype,
 ) -> None:
     """Write a folder that peft loads; the configuration last.
@@ -89,8 +93,8 @@ def write_peft(
             )
         targets.add(theirs.rpartition(".")[2])
         tensors[f"{_PREFIX}{theirs}.{_PARTS[part]}.weight"] = tensor.to(dtype).contiguous()
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(tensors, folder / WEIGHTS_FILE, metadata={"format": "pt"})
+    make_folder(folder)
+    write_tensor_file(folder / WEIGHTS_FILE, tensors)
     copy_companions(base, folder)
     write_json(
         folder / CONFIG_FILE,
@@ -109,7 +113,7 @@ def write_peft(
     )
 
 
-def read_peft(folder: Path, *, model: ModelConfig, base: Path) -> PeftAdapters:
+def read_peft(folder: AnyPath, *, model: ModelConfig, base: AnyPath) -> PeftAdapters:
     """The adapters of a folder that peft, or `write_peft`, wrote for this base.
 
     Raises:
@@ -139,7 +143,7 @@ def read_peft(folder: Path, *, model: ModelConfig, base: Path) -> PeftAdapters:
     return PeftAdapters(config=config, tensors=tensors)
 
 
-def _check_plain(settings: Mapping[str, Any], *, folder: Path) -> None:
+def _check_plain(settings: Mapping[str, Any], *, folder: AnyPath) -> None:
     if settings.get("peft_type") != "LORA":
         raise HuggingFaceError(
             f"{folder / CONFIG_FILE}: peft_type is {settings.get('peft_type')!r}, not 'LORA'"
@@ -152,10 +156,10 @@ def _check_plain(settings: Mapping[str, Any], *, folder: Path) -> None:
             )
 
 
-def _tensors(file: Path, ours_of: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
+def _tensors(file: AnyPath, ours_of: Mapping[str, str]) -> Iterator[tuple[str, Tensor]]:
     part_of = {theirs: part for part, theirs in _PARTS.items()}
     try:
-        with cast("Any", safe_open)(file, framework="pt") as stored:  # untyped there
+        with open_tensor_file(file) as stored:
             for name in stored.keys():  # noqa: SIM118 - no dict
                 layer, _, part = name.removeprefix(_PREFIX).removesuffix(".weight").rpartition(".")
                 if layer not in ours_of or part not in part_of:

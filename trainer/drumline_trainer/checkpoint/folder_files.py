@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +14,13 @@ from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.shard_file import (
-    open_tensors,
     read_bounded,
     shard_record,
     verify_file,
     write_shard_file,
 )
 from drumline_trainer.checkpoint.storage import Unchanged
+from drumline_trainer.tensor_files.ranges import OpenTensorFile, open_tensor_file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +67,10 @@ class FolderFiles:
         """See `StepFiles`."""
         return read_bounded(self.path / name, limit=limit)
 
+    def open(self, name: str) -> AbstractContextManager[OpenTensorFile]:
+        """See `StepFiles`."""
+        return open_tensor_file(self.path / name)
+
     def verified(
         self,
         name: str,
@@ -89,7 +94,7 @@ class VerifiedInFolder:
 
     def tensors(self) -> Iterator[tuple[Interval, Tensor]]:
         """See `VerifiedFile`."""
-        with open_tensors(self.path) as file:
+        with open_tensor_file(self.path) as file:
             for interval in self.wanted:
                 stored = file.get_slice(interval.name)
                 if tuple(stored.get_shape()) != interval.piece.box.shape:

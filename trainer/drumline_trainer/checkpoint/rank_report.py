@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from drumline_trainer.checkpoint.manifest import FileRecord
-from drumline_trainer.checkpoint.shard_file import dtype_name
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.tensor_files.layout import dtype_name
 
 _FASTEST = 1
 

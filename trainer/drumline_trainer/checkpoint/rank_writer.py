@@ -31,9 +31,9 @@ from drumline_trainer.checkpoint.rank_report import (
     encode_report,
     groups_of_slices,
 )
-from drumline_trainer.checkpoint.shard_file import as_bytes
 from drumline_trainer.checkpoint.storage import StepFiles, Unchanged
 from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.tensor_files.layout import as_bytes
 
 _SAMPLE_BYTES = 64 << 10
 

@@ -42,7 +42,7 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
     digest_of,
 )
-from drumline_trainer.checkpoint.shard_file import dtype_name, longest_header
+from drumline_trainer.checkpoint.shard_file import longest_header
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles, VerifiedFile
 from drumline_trainer.config import ConfigError
 from drumline_trainer.sharding.byte_collectives import (
@@ -53,6 +53,7 @@ from drumline_trainer.sharding.byte_collectives import (
     broadcast_bytes,
 )
 from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.tensor_files.layout import dtype_name
 
 logger = logging.getLogger(__name__)
 

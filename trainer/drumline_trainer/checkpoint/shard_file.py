@@ -1,7 +1,6 @@
 """One rank's shard file: safetensors, written and digested in one pass, verified before reading.
 
-Layout (the safetensors format): 8 bytes little-endian header length, a JSON header with type, shape
-and byte range of every tensor, then the bytes. Memory: one chunk, whatever the size of the shard.
+Layout: `tensor_files.layout`. Memory: one chunk, whatever the size of the shard.
 """
 
 from __future__ import annotations
@@ -9,71 +8,21 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO
 
-import torch
-from safetensors import safe_open
 from torch import Tensor
 
 from drumline_trainer.checkpoint.digests import hasher
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.checkpoint.manifest import DTYPE_BYTES, FileRecord
+from drumline_trainer.checkpoint.manifest import FileRecord
+from drumline_trainer.tensor_files.layout import CHUNK_BYTES, file_chunks
 
-_CHUNK_BYTES = 256 << 10
-"""Digested and written at once: small enough to be in the processor's cache for both."""
 _SYNC_BYTES = 1 << 30
-_DEVICE_CHUNK_BYTES = 16 << 20
-"""Copied from another device at once."""
 _BYTES_BESIDE_NAME = 320
 """Of a tensor in a header, at most: eight lengths and two places of 20 digits, and the keys."""
-_DTYPE_NAMES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-}
-
-DTYPES = {name: dtype for dtype, name in _DTYPE_NAMES.items()}
-"""By safetensors' names."""
-
-
-class StoredTensor(Protocol):
-    """A tensor of a file, of which parts can be read."""
-
-    def get_shape(self) -> list[int]:
-        """Of the whole tensor."""
-        ...
-
-    def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
-        """Read this part."""
-        ...
-
-
-class TensorFile(Protocol):
-    """An open safetensors file; missing tensors raise SafetensorError."""
-
-    def get_slice(self, name: str) -> StoredTensor:
-        """A tensor, not read yet."""
-        ...
-
-    def get_tensor(self, name: str) -> Tensor:
-        """Read a whole tensor."""
-        ...
-
-
-def open_tensors(path: Path) -> AbstractContextManager[TensorFile]:
-    """Open a file whose digest has been verified. Raises SafetensorError, OSError."""
-    opened = safe_open(path, framework="pt", device="cpu")
-    return cast("AbstractContextManager[TensorFile]", opened)
-
-
-def dtype_name(tensor: Tensor) -> str:
-    """Safetensors' name of the tensor's type."""
-    return _DTYPE_NAMES[tensor.dtype]
 
 
 def write_shard_file(
@@ -92,7 +41,7 @@ def write_shard_file(
     digest = hasher()
     size = unsynced = 0
     with path.open("wb", buffering=0) as file:
-        for chunk in shard_chunks(tensors):
+        for chunk in file_chunks(tensors):
             check()
             digest.update(chunk)
             _write_all(file.fileno(), chunk)
@@ -111,7 +60,7 @@ def shard_record(
     """The record that `write_shard_file` would return, without writing."""
     digest = hasher()
     size = 0
-    for chunk in shard_chunks(tensors):
+    for chunk in file_chunks(tensors):
         check()
         digest.update(chunk)
         size += len(chunk)
@@ -133,7 +82,7 @@ def verify_file(
             raise CorruptCheckpointError(
                 f"{path.name}: {size} bytes, the manifest says {expected.size_bytes}"
             )
-        while chunk := file.read(_CHUNK_BYTES):
+        while chunk := file.read(CHUNK_BYTES):
             check()
             digest.update(chunk)
     if digest.hexdigest() != expected.digest:
@@ -167,47 +116,9 @@ def _opened(path: Path) -> Generator[BinaryIO]:
         raise CorruptCheckpointError(f"{path.name}: {error.strerror}") from error
 
 
-def shard_header(tensors: Mapping[str, Tensor]) -> bytes:
-    """The first bytes of a file that holds these tensors, one after another."""
-    header: dict[str, object] = {}
-    end = 0
-    for name, tensor in tensors.items():
-        start, end = end, end + tensor.numel() * DTYPE_BYTES[dtype_name(tensor)]
-        header[name] = {
-            "dtype": dtype_name(tensor),
-            "shape": list(tensor.shape),
-            "data_offsets": [start, end],
-        }
-    encoded = json.dumps(header, separators=(",", ":")).encode()
-    encoded += b" " * (-len(encoded) % 8)  # the format aligns the data to 8 bytes
-    return len(encoded).to_bytes(8, "little") + encoded
-
-
 def longest_header(names: Iterable[str]) -> int:
-    """Bytes that `shard_header` of tensors of such names has at most."""
+    """Bytes that `file_header` of tensors of such names has at most."""
     return 16 + sum(len(json.dumps(name)) + _BYTES_BESIDE_NAME for name in names)
-
-
-def shard_size(tensors: Mapping[str, Tensor]) -> int:
-    """Bytes of the file that holds these tensors."""
-    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
-    return len(shard_header(tensors)) + held
-
-
-def as_bytes(tensor: Tensor) -> Tensor:
-    """The tensor's bytes in order, without a copy where it is contiguous."""
-    return tensor.detach().contiguous().view(-1).view(torch.uint8)
-
-
-def shard_chunks(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """The bytes of the file in order."""
-    yield shard_header(tensors)
-    for tensor in tensors.values():
-        flat = as_bytes(tensor)
-        for start in range(0, flat.numel(), _DEVICE_CHUNK_BYTES):
-            view = flat[start : start + _DEVICE_CHUNK_BYTES].cpu().numpy().data
-            for offset in range(0, len(view), _CHUNK_BYTES):
-                yield view[offset : offset + _CHUNK_BYTES]
 
 
 def _write_all(descriptor: int, chunk: bytes | memoryview) -> None:

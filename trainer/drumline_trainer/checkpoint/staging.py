@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import torch
 
-from drumline_trainer.checkpoint.shard_file import as_bytes
 from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.tensor_files.layout import as_bytes
 
 _ALIGNMENT = 64
 

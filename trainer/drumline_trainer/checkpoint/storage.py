@@ -12,6 +12,7 @@ However it is done, these hold:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +22,7 @@ from drumline_trainer.checkpoint.errors import StaleMembershipError
 from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.ownership import Membership
+from drumline_trainer.tensor_files.ranges import OpenTensorFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +78,10 @@ class StepFiles(Protocol):
 
     def read_small(self, name: str, *, limit: int) -> bytes:
         """The whole of a file. Raises CorruptCheckpointError."""
+        ...
+
+    def open(self, name: str) -> AbstractContextManager[OpenTensorFile]:
+        """A shard file of which tensors are read one by one, for who has verified it."""
         ...
 
     def verified(

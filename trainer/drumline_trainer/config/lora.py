@@ -32,15 +32,17 @@ class LoraConfig:
     double_quantization: bool = False
     """With 4 bits: the scales of the blocks are packed too, into 8 bits."""
     adapters_from: str | None = None
-    """Folder with adapters of this model as the library peft lays them out, which go on learning.
-    None: they begin adding nothing."""
+    """Folder with adapters of this model as the library peft lays them out, which go on learning:
+    on this machine, `s3://` or `gs://`. None: they begin adding nothing."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
         require_positive({"lora.rank": self.rank, "lora.alpha": self.alpha})
-        if self.adapters_from is not None and not self.adapters_from.startswith("/"):
+        absolute = ("/", "s3://", "gs://")
+        if self.adapters_from is not None and not self.adapters_from.startswith(absolute):
             raise ConfigError(
-                f"lora.adapters_from: must be an absolute folder, not {self.adapters_from!r}"
+                "lora.adapters_from: must be an absolute folder or a bucket's URL, not"
+                f" {self.adapters_from!r}"
             )
         if self.base_bits not in BASE_BITS:
             raise ConfigError(f"lora.base_bits: must be 16 or 4, not {self.base_bits}")

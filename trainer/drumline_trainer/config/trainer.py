@@ -77,7 +77,8 @@ class TrainerConfig:
     dpo: DpoConfig | None = None
     """Learn which of two answers is preferred. None: learn what the samples say."""
     model_from: str | None = None
-    """Folder as Hugging Face lays it out that the weights begin from. None: at random."""
+    """Folder as Hugging Face lays it out that the weights begin from: on this machine,
+    `s3://BUCKET/PREFIX` or `gs://BUCKET/PREFIX`. None: at random."""
     evaluation: EvaluationConfig | None = None
     """Measure the loss on samples that are not trained on. None: not."""
     log_every_steps: Steps = 10

@@ -12,6 +12,7 @@ bound its size before parsing it, check every type, and raise `ContractError`.
 from drumline_trainer.contract.buckets import (
     BUCKET_FORMS,
     BUCKET_PATTERN,
+    BUCKET_SCHEMES,
     BUCKET_VARIABLES,
     KEY_PATTERN,
     checked_bucket,
@@ -115,6 +116,7 @@ __all__ = [
     "AGENT_PORT",
     "BUCKET_FORMS",
     "BUCKET_PATTERN",
+    "BUCKET_SCHEMES",
     "BUCKET_VARIABLES",
     "BUNDLE_FOLDER",
     "BUNDLE_SOURCE",

@@ -12,6 +12,7 @@ KEY_PATTERN: Final = f"{_PART}(/{_PART})*"
 What else may stand in keys would have to be escaped in URLs."""
 BUCKET_PATTERN: Final = f"^(s3|gs)://[a-z0-9][a-z0-9._-]{{1,221}}(/{_PART})*$"
 """A bucket and a prefix in it, without a slash at its end."""
+BUCKET_SCHEMES: Final = ("s3://", "gs://")
 BUCKET_FORMS: Final = "s3://BUCKET/PREFIX or gs://BUCKET/PREFIX"
 
 _QUERY: Final = re.compile(r"\?\S*")
@@ -33,7 +34,7 @@ BUCKET_VARIABLES: Final = (
 def checked_bucket(place: str) -> str:
     """The URL. Raises ValueError where it is none of a bucket that is supported."""
     if not re.fullmatch(BUCKET_PATTERN, place):
-        raise ValueError(f"{place!r} is no place for checkpoints: write a folder, {BUCKET_FORMS}")
+        raise ValueError(f"{place!r} names no place: write a folder, {BUCKET_FORMS}")
     return place
 
 

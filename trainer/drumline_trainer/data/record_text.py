@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import accumulate
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from drumline_trainer.buckets.path import AnyPath
 from drumline_trainer.config import ConfigError, DataConfig
 from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.document_reader import DocumentPosition, first_kind, read_documents
@@ -116,7 +117,7 @@ def records_of(corpus: Corpus) -> Corpus | None:
     return corpus.only(names)
 
 
-def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: Path) -> MemoryText:
+def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath) -> MemoryText:
     """Read and tokenize all records.
 
     Raises:
@@ -153,7 +154,7 @@ def renderer_for(
     tokenizer: LoadedTokenizer,
     *,
     config: DataConfig,
-    folder: Path,
+    folder: AnyPath,
 ) -> RecordRenderer:
     """What makes texts of these records; template and special tokens lie beside the tokenizer.
 

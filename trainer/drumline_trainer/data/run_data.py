@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import NamedTuple
 
 from drumline_trainer.config import ConfigError, TrainerConfig
@@ -16,6 +15,7 @@ from drumline_trainer.data.held_out import (
 from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.vocabulary import check_vocabulary
+from drumline_trainer.shapes.hugging_face import model_folder
 
 
 class RunData(NamedTuple):
@@ -31,7 +31,7 @@ def open_run_data(config: TrainerConfig) -> RunData:
     Raises:
         ConfigError: as `open_dataset` and `check_vocabulary`, or too little to hold anything out.
     """
-    folder = None if config.model_from is None else Path(config.model_from)
+    folder = None if config.model_from is None else model_folder(config.model_from)
     training = open_dataset(config.data, seed=config.seed, model_folder=folder, model=config.model)
     check_vocabulary(training, config)
     _check_paired(training, config)

@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from drumline_trainer.buckets.path import AnyPath
 from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
 from drumline_trainer.config.data import S3_SCHEME, Packing
 from drumline_trainer.config.mixture import MixturePlan, parsed_mixture
@@ -33,7 +34,7 @@ def open_dataset(
     config: DataConfig,
     *,
     seed: int,
-    model_folder: Path | None = None,
+    model_folder: AnyPath | None = None,
     model: ModelConfig | None = None,
 ) -> Dataset:
     """Open what `config` names and check that it fills at least one window.
@@ -61,7 +62,7 @@ def open_dataset(
 
 
 def _open_mixture(
-    config: DataConfig, plan: MixturePlan, seed: int, model_folder: Path | None
+    config: DataConfig, plan: MixturePlan, seed: int, model_folder: AnyPath | None
 ) -> MixtureDataset:
     """Every part by itself; where a part of one is not learned, none is cut anywhere."""
     own = [
@@ -121,7 +122,7 @@ def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packi
     )
 
 
-def _open_text(config: DataConfig, *, model_folder: Path | None) -> TokenStream:
+def _open_text(config: DataConfig, *, model_folder: AnyPath | None) -> TokenStream:
     shards = _open_shards(config)
     if shards is not None:
         if config.tokenizer is not None:
@@ -152,7 +153,7 @@ def _open_text(config: DataConfig, *, model_folder: Path | None) -> TokenStream:
     return corpus
 
 
-def _tokenizer_file(config: DataConfig, model_folder: Path | None) -> Path | None:
+def _tokenizer_file(config: DataConfig, model_folder: AnyPath | None) -> AnyPath | None:
     if config.tokenizer is not None:
         return Path(config.tokenizer)
     if model_folder is not None and (model_folder / TOKENIZER_FILE).is_file():
@@ -160,7 +161,7 @@ def _tokenizer_file(config: DataConfig, model_folder: Path | None) -> Path | Non
     return None
 
 
-def _open_indexed(indices: list[Path], *, tokenizer_file: Path | None) -> IndexedText:
+def _open_indexed(indices: list[Path], *, tokenizer_file: AnyPath | None) -> IndexedText:
     if tokenizer_file is None:
         raise ConfigError(
             f"data.tokenizer: {indices[0]} does not say of which tokenizer its tokens are; name"

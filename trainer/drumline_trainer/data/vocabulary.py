@@ -7,15 +7,16 @@ in place of tokens, train without an error and mean something else in every posi
 from __future__ import annotations
 
 import hashlib
-from pathlib import Path
 from typing import Final
 
+from drumline_trainer.buckets.path import AnyPath, read_file
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.data.dataset import Dataset
 from drumline_trainer.data.document_dataset import DocumentDataset
 from drumline_trainer.data.mixture import MixtureDataset
-from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE
+from drumline_trainer.data.records.tokenizer import MOST_TOKENIZER_BYTES, TOKENIZER_FILE
 from drumline_trainer.data.text_dataset import TextDataset
+from drumline_trainer.shapes.hugging_face import model_folder
 
 _TOKENIZER_FILES: Final = (TOKENIZER_FILE, "tokenizer.model", "vocab.json")
 _MOST_FOR_BYTES: Final = 512
@@ -30,14 +31,14 @@ def check_vocabulary(dataset: Dataset, config: TrainerConfig) -> None:
             check_vocabulary(part, config)
     if config.model_from is None or not isinstance(dataset, TextDataset | DocumentDataset):
         return
-    folder, made_with = Path(config.model_from), dataset.text.tokenizer_sha256
+    folder, made_with = model_folder(config.model_from), dataset.text.tokenizer_sha256
     if made_with is None:
         _refuse_bytes(folder, config)
     elif config.data.tokenizer is None:  # else the shards are what the run asks for, in writing
         _refuse_other_tokenizer(folder, made_with)
 
 
-def _refuse_bytes(folder: Path, config: TrainerConfig) -> None:
+def _refuse_bytes(folder: AnyPath, config: TrainerConfig) -> None:
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
     if has_tokenizer or config.model.vocab_size > _MOST_FOR_BYTES:
         raise ConfigError(
@@ -49,10 +50,10 @@ def _refuse_bytes(folder: Path, config: TrainerConfig) -> None:
         )
 
 
-def _refuse_other_tokenizer(folder: Path, made_with: str) -> None:
+def _refuse_other_tokenizer(folder: AnyPath, made_with: str) -> None:
     file = folder / TOKENIZER_FILE
     try:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        digest = hashlib.sha256(read_file(file, limit=MOST_TOKENIZER_BYTES)).hexdigest()
     except FileNotFoundError:
         return
     except OSError as error:

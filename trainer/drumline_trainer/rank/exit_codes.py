@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
+from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.checkpoint.errors import (
     CorruptCheckpointError,
     PeerSaveError,
@@ -40,6 +41,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
         case CorruptCheckpointError():
             return ExitCode.CORRUPT_CHECKPOINT
         case StorageError():
+            return ExitCode.STORAGE
+        case StoreError(may_come_back=True):
             return ExitCode.STORAGE
         case DeviceError():
             return ExitCode.DEVICE

@@ -21,6 +21,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
+from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.config import Compile, LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
@@ -230,7 +231,7 @@ def rank_main(
         run_rank(config=config, placement=placement, losses_file=losses_file)
     except Exception as error:  # the process boundary
         code = exit_code_of(error)
-        if code is ExitCode.APPLICATION and not isinstance(error, CheckpointError):
+        if code is ExitCode.APPLICATION and not isinstance(error, CheckpointError | StoreError):
             logger.exception("failed")
         else:
             logger.error("%s", error)  # noqa: TRY400 - one line says it

@@ -33,12 +33,12 @@ from drumline_client.snapshot_file import (
     write_snapshot,
 )
 from drumline_trainer.checkpoint.background_save import run_in_thread
-from drumline_trainer.checkpoint.shard_file import as_bytes, shard_header
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank_protocol.messages import SnapshotTaken
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected, Vote
 from drumline_trainer.sharding.slices import TensorSlice
+from drumline_trainer.tensor_files.layout import as_bytes, file_header
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +76,7 @@ class RankSnapshots:
         self._shards = {
             f"{part.name} {part.copy}": part.tensor.detach() for part in slices if part.box.elements
         }
-        self._head = shard_header(self._shards)
+        self._head = file_header(self._shards)
         self._placement = placement
         self._config = _digest(config)
         self._tell = tell

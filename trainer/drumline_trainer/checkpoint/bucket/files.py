@@ -12,13 +12,15 @@ import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Final
 
 from torch import Tensor
 
-from drumline_trainer.checkpoint.bucket.failures import BucketError
-from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket
+from drumline_trainer.buckets.failures import BucketError
+from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.path import BucketPath
 from drumline_trainer.checkpoint.bucket.passing_tensors import PassingTensors
 from drumline_trainer.checkpoint.digests import hasher
 from drumline_trainer.checkpoint.errors import (
@@ -29,8 +31,9 @@ from drumline_trainer.checkpoint.errors import (
 )
 from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import FileRecord
-from drumline_trainer.checkpoint.shard_file import shard_chunks, shard_size
 from drumline_trainer.checkpoint.storage import Unchanged
+from drumline_trainer.tensor_files.layout import file_chunks, file_size
+from drumline_trainer.tensor_files.ranges import OpenTensorFile, open_tensor_file
 
 _RANGE_BYTES: Final = 8 << 20
 _RANGES_AHEAD: Final = 4
@@ -40,7 +43,7 @@ _RANGES_AHEAD: Final = 4
 class BucketFiles:
     """A `StepFiles` of a bucket; what the index does not name is not committed."""
 
-    bucket: CheckpointBucket
+    bucket: Bucket
     place: str
 
     @property
@@ -55,12 +58,12 @@ class BucketFiles:
         digest = hasher()
 
         def chunks() -> Iterator[bytes | memoryview]:
-            for chunk in shard_chunks(tensors):
+            for chunk in file_chunks(tensors):
                 check()
                 digest.update(chunk)
                 yield chunk
 
-        size = shard_size(tensors)
+        size = file_size(tensors)
         self.bucket.upload(f"{self.place}/{name}", chunks(), size=size)
         return FileRecord(size_bytes=size, digest=digest.hexdigest())
 
@@ -89,6 +92,10 @@ class BucketFiles:
         if stored is None:
             raise CorruptCheckpointError(f"{name}: missing")
         return stored.body
+
+    def open(self, name: str) -> AbstractContextManager[OpenTensorFile]:
+        """See `StepFiles`."""
+        return open_tensor_file(BucketPath(bucket=self.bucket, key=f"{self.place}/{name}"))
 
     def verified(
         self,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.intervals import Interval
-from drumline_trainer.checkpoint.shard_file import DTYPES
+from drumline_trainer.tensor_files.layout import DTYPES
 
 _LENGTH_BYTES: Final = 8
 

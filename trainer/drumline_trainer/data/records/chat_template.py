@@ -24,6 +24,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from drumline_trainer.buckets.path import AnyPath, read_file
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data.records.learned_text import LearnedText
 
@@ -134,7 +135,7 @@ class ChatTemplate:
             raise ValueError(f"the chat template refuses it: {error}") from error
 
 
-def chat_template_of(folder: Path, *, file: str | None, ends: frozenset[str]) -> ChatTemplate:
+def chat_template_of(folder: AnyPath, *, file: str | None, ends: frozenset[str]) -> ChatTemplate:
     """The template of a model's folder, or the one in `file`.
 
     Raises:
@@ -145,7 +146,7 @@ def chat_template_of(folder: Path, *, file: str | None, ends: frozenset[str]) ->
     if isinstance(source, list):  # several by name
         named = {each.get("name"): each.get("template") for each in source}  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType] - JSON
         source = named.get("default")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - JSON
-    path = folder / TEMPLATE_FILE if file is None else Path(file)
+    path: AnyPath = folder / TEMPLATE_FILE if file is None else Path(file)
     if file is not None or path.is_file():
         source = _read(path, field="data.chat_template")
     if not isinstance(source, str):
@@ -156,7 +157,7 @@ def chat_template_of(folder: Path, *, file: str | None, ends: frozenset[str]) ->
     return ChatTemplate.of(source, tokens=special_tokens(config), ends=ends)
 
 
-def tokenizer_config_of(folder: Path) -> dict[str, Any]:
+def tokenizer_config_of(folder: AnyPath) -> dict[str, Any]:
     """tokenizer_config.json; empty where there is none. Raises ConfigError."""
     path = folder / _CONFIG_FILE
     if not path.is_file():
@@ -200,13 +201,9 @@ def _unmarked(marked: str) -> LearnedText:
     return LearnedText("".join(pieces), tuple(spans))
 
 
-def _read(path: Path, *, field: str) -> str:
+def _read(path: AnyPath, *, field: str) -> str:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise ConfigError(f"{field}: {path} is larger than {_MOST_BYTES} bytes")
-        return content.decode()
+        return read_file(path, limit=_MOST_BYTES).decode()
     except OSError as error:
         raise ConfigError(f"{field}: {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

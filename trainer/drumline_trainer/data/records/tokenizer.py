@@ -5,17 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from drumline_trainer.buckets.path import AnyPath, read_file
 from drumline_trainer.config import ConfigError
 from drumline_trainer.data.learned_spans import runs_of
 from drumline_trainer.data.records.learned_text import LearnedText
 
 TOKENIZER_FILE: Final = "tokenizer.json"
+MOST_TOKENIZER_BYTES: Final = 256 << 20
+"""Ten times the largest that was published."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +39,7 @@ class LoadedTokenizer:
     """Number of different tokens."""
 
     @classmethod
-    def of(cls, file: Path) -> LoadedTokenizer:
+    def of(cls, file: AnyPath) -> LoadedTokenizer:
         """Read it. Raises ConfigError."""
         try:
             from tokenizers import Tokenizer  # noqa: PLC0415 - optional package
@@ -46,7 +48,7 @@ class LoadedTokenizer:
                 "data.tokenizer: needs the package tokenizers; install drumline[trainer-more]"
             ) from error
         try:
-            content = file.read_bytes()
+            content = read_file(file, limit=MOST_TOKENIZER_BYTES)
         except OSError as error:
             raise ConfigError(f"tokenizer: {file}: {error.strerror}") from error
         try:

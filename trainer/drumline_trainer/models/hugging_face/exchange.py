@@ -7,12 +7,12 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from drumline_trainer.buckets.path import AnyPath, make_folder, remove_file
 from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.models.hugging_face.files import (
     TensorFiles,
@@ -53,11 +53,11 @@ _BEGUN_FILE = "export-begun.json"
 def export_hugging_face(
     weights: Mapping[str, Tensor],
     config: ModelConfig,
-    folder: Path,
+    folder: AnyPath,
     *,
     dtype: torch.dtype = torch.float32,
     max_file_bytes: int = 5_000_000_000,
-    like: Path | None = None,
+    like: AnyPath | None = None,
     identity: str = "",
     class_names: Sequence[str] = (),
     print_line: Callable[[str], None] = lambda _: None,
@@ -94,10 +94,10 @@ def export_hugging_face(
     sizes = {name: number * types[name].itemsize for name, number in numbers.items()}
     cached = _LastRead(weights, shapes)
 
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     begun = {"identity": identity, "files": [max_file_bytes, sizes]}
     goes_on = bool(identity) and _is_begun(folder, begun)
-    (folder / CONFIG_FILE).unlink(missing_ok=True)
+    remove_file(folder / CONFIG_FILE)
     write_json(folder / _BEGUN_FILE, begun)
     write_tensors(
         folder,
@@ -109,10 +109,10 @@ def export_hugging_face(
     )
     _write_companions(folder, config, like=like)
     write_json(folder / CONFIG_FILE, described)
-    (folder / _BEGUN_FILE).unlink()
+    remove_file(folder / _BEGUN_FILE)
 
 
-def _write_companions(folder: Path, config: ModelConfig, *, like: Path | None) -> None:
+def _write_companions(folder: AnyPath, config: ModelConfig, *, like: AnyPath | None) -> None:
     """What inference needs beside weights and shape; ours where the model came from nowhere."""
     if like is not None:
         copy_companions(like, folder)
@@ -135,7 +135,7 @@ def _theirs(entry: Theirs, weights: _LastRead) -> Tensor:
     return whole.mT if entry.transposed else whole
 
 
-def _is_begun(folder: Path, begun: Mapping[str, Any]) -> bool:
+def _is_begun(folder: AnyPath, begun: Mapping[str, Any]) -> bool:
     """Whether the same export was begun there and has not finished."""
     try:
         return read_json(folder / _BEGUN_FILE) == begun
@@ -147,7 +147,7 @@ def _is_begun(folder: Path, begun: Mapping[str, Any]) -> bool:
 class _CheckedFolder:
     """A folder whose names and shapes are those of the model it describes."""
 
-    folder: Path
+    folder: AnyPath
     config: ModelConfig
     shapes: Shapes
     entries: list[tuple[str, Theirs]]
@@ -171,7 +171,7 @@ class _CheckedFolder:
         return frozenset(HEAD)
 
     @classmethod
-    def of(cls, folder: Path) -> _CheckedFolder:
+    def of(cls, folder: AnyPath) -> _CheckedFolder:
         """Raises HuggingFaceError as `import_hugging_face`."""
         raw = read_config(folder)
         config = to_ours(raw)
@@ -206,7 +206,7 @@ def check_hugging_face(folder: Path, config: ModelConfig) -> None:
     _CheckedFolder.of(folder).begun_anew(config)
 
 
-def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:
+def import_hugging_face(folder: AnyPath) -> tuple[ModelConfig, Iterator[tuple[str, Tensor]]]:
     """The model of a folder, and its weights by our names, read as they are asked for.
 
     Of an encoder of images alone those of its classifier are missing.
@@ -220,7 +220,7 @@ def import_hugging_face(folder: Path) -> tuple[ModelConfig, Iterator[tuple[str, 
 
 
 def load_hugging_face(
-    folder: Path,
+    folder: AnyPath,
     slices: Iterable[TensorSlice],
     *,
     config: ModelConfig,
@@ -302,7 +302,7 @@ def _apart(tensor: Tensor, entry: Theirs) -> tuple[Tensor, ...]:
     return tensor.reshape(len(tensor), inner, len(entry.ours), *tensor.shape[2:]).unbind(2)
 
 
-def projection_names(folder: Path, config: ModelConfig) -> dict[str, str]:
+def projection_names(folder: AnyPath, config: ModelConfig) -> dict[str, str]:
     """Their name of each linear layer of ours that is a tensor of its own there, without `.weight`.
 
     Raises:
@@ -317,7 +317,7 @@ def projection_names(folder: Path, config: ModelConfig) -> dict[str, str]:
 
 
 def _weights(
-    folder: Path, entries: list[tuple[str, Theirs]], shapes: Shapes
+    folder: AnyPath, entries: list[tuple[str, Theirs]], shapes: Shapes
 ) -> Iterator[tuple[str, Tensor]]:
     with opened(folder) as files:
         experts: list[Tensor] = []

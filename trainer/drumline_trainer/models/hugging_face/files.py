@@ -1,4 +1,7 @@
-"""Safetensors in a folder: one file, or several and an index that says which tensor is where."""
+"""Safetensors in a folder: one file, or several and an index that says which tensor is where.
+
+The folder is of this machine or of a bucket.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,16 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from safetensors.torch import save_file  # pyright: ignore[reportUnknownVariableType] - any PathLike
 from torch import Tensor
 
+from drumline_trainer.buckets.path import AnyPath, BucketPath, read_file, write_file
 from drumline_trainer.models.hugging_face.fp8_blocks import Fp8Tensor, fp8_tensors, unscaled
 from drumline_trainer.models.hugging_face.mxfp4 import Mxfp4Tensor, packed_tensors
 from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json
+from drumline_trainer.tensor_files.layout import file_chunks, file_size
+from drumline_trainer.tensor_files.ranges import open_tensor_file
 
 _WEIGHTS_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
@@ -27,14 +33,16 @@ _COMPANIONS = (
 )
 """What inference needs beside weights and shape."""
 _MAX_COMPANION_BYTES = 256 << 20
+_METADATA = {"format": "pt"}
+"""Without it transformers refuses a file."""
 
 
-def write_json(path: Path, value: Mapping[str, Any]) -> None:
+def write_json(path: AnyPath, value: Mapping[str, Any]) -> None:
     """Readable, with a line feed at the end."""
-    path.write_text(json.dumps(value, indent=2) + "\n")
+    write_file(path, (json.dumps(value, indent=2) + "\n").encode())
 
 
-def copy_companions(source: Path, target: Path) -> None:
+def copy_companions(source: AnyPath, target: AnyPath) -> None:
     """Tokenizer, chat template and generation settings, those that are there.
 
     Raises:
@@ -44,12 +52,21 @@ def copy_companions(source: Path, target: Path) -> None:
         path = source / name
         if not path.exists():
             continue
-        if not path.is_file() or path.stat().st_size > _MAX_COMPANION_BYTES:
+        copy = target / name
+        if isinstance(path, Path) and (
+            not path.is_file() or path.stat().st_size > _MAX_COMPANION_BYTES
+        ):
             raise HuggingFaceError(
                 f"{path}: must be a regular file of at most {_MAX_COMPANION_BYTES} bytes"
             )
-        if not (target / name).exists() or not path.samefile(target / name):
-            shutil.copyfile(path, target / name)
+        if isinstance(path, Path) and isinstance(copy, Path):
+            if not copy.exists() or not path.samefile(copy):
+                shutil.copyfile(path, copy)
+            continue
+        try:
+            write_file(copy, read_file(path, limit=_MAX_COMPANION_BYTES))
+        except OSError as error:
+            raise HuggingFaceError(f"{path}: {error.strerror}") from error
 
 
 class TensorFiles:
@@ -88,19 +105,19 @@ class TensorFiles:
 
 
 @contextmanager
-def opened(folder: Path) -> Generator[TensorFiles]:
+def opened(folder: AnyPath) -> Generator[TensorFiles]:
     """Every file of the folder's index, or its only one. Raises HuggingFaceError."""
     with ExitStack() as stack:
         files: dict[str, Any] = {}
         for name in weight_files(folder):
             try:
-                files[name] = stack.enter_context(safe_open(folder / name, framework="pt"))
+                files[name] = stack.enter_context(open_tensor_file(folder / name))
             except (SafetensorError, OSError) as error:
                 raise HuggingFaceError(f"{folder / name}: {error}") from error
         yield TensorFiles(files)
 
 
-def weight_files(folder: Path) -> list[str]:
+def weight_files(folder: AnyPath) -> list[str]:
     """Of the folder's index, or the only one. Raises HuggingFaceError."""
     if not (folder / _INDEX_FILE).exists():
         return [_WEIGHTS_FILE]
@@ -115,7 +132,7 @@ def weight_files(folder: Path) -> list[str]:
 
 
 def write_tensors(
-    folder: Path,
+    folder: AnyPath,
     sizes: Mapping[str, int],
     tensor_of: Callable[[str], Tensor],
     *,
@@ -142,16 +159,25 @@ def write_tensors(
         if goes_on and (folder / file).is_file():
             continue
         tensors = {name: tensor_of(name) for name in names}
-        part = folder / f"{file}.part"
-        save_file(tensors, part, metadata={"format": "pt"})
-        with part.open("rb") as written:
-            os.fsync(written.fileno())
-        part.replace(folder / file)
+        write_tensor_file(folder / file, tensors)
         if len(parts) > 1:
             print_line(f"{file}: {number} of {len(parts)} files")
     if len(parts) > 1:
         index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": weight_map}
         write_json(folder / _INDEX_FILE, index)
+
+
+def write_tensor_file(path: AnyPath, tensors: Mapping[str, Tensor]) -> None:
+    """Write a file of tensors, which has its name once it is whole and on the disk."""
+    if isinstance(path, BucketPath):
+        size = file_size(tensors, metadata=_METADATA)
+        path.upload(file_chunks(tensors, metadata=_METADATA), size=size)
+        return
+    part = path.parent / f"{path.name}.part"
+    save_file(dict(tensors), part, metadata=_METADATA)
+    with part.open("rb") as written:
+        os.fsync(written.fileno())
+    part.replace(path)
 
 
 def _parts(sizes: Mapping[str, int], *, max_file_bytes: int) -> Iterable[list[str]]:

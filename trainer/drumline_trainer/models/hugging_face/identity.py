@@ -9,43 +9,59 @@ It does not protect from an edit of single values on purpose.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import BinaryIO, Final
+import os
+from collections.abc import Iterable
+from typing import Final
 
+from drumline_trainer.buckets.path import AnyPath, BucketPath
 from drumline_trainer.models.hugging_face.files import opened, weight_files
 from drumline_trainer.shapes.hugging_face import HuggingFaceError
+from drumline_trainer.tensor_files.layout import StoredTensor
+from drumline_trainer.tensor_files.ranges import read_header
 
 _SAMPLE_BYTES: Final = 4096
 
 
-def weights_digest(folder: Path) -> str:
+def weights_digest(folder: AnyPath) -> str:
     """16 hex digits. Raises HuggingFaceError where the folder holds no weights."""
     with opened(folder):  # whatever is no safetensors is named there
         pass
-    samples: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for name in weight_files(folder):
         try:
-            with (folder / name).open("rb") as file:
-                samples |= dict(_samples(file))
+            digests |= _digests(folder / name)
         except OSError as error:
             raise HuggingFaceError(f"{folder / name}: {error.strerror}") from error
-    return hashlib.sha256(json.dumps(sorted(samples.items())).encode()).hexdigest()[:16]
+    return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:16]
 
 
-def _samples(file: BinaryIO) -> Iterator[tuple[str, str]]:
-    """Of every tensor a digest. Layout: see `checkpoint.shard_file`."""
-    header_bytes = int.from_bytes(file.read(8), "little")
-    header = json.loads(file.read(header_bytes))
-    for name, entry in header.items():
-        if name == "__metadata__":
-            continue
-        digest = hashlib.sha256(f"{entry['dtype']} {entry['shape']}\n".encode())
-        start, stop = (8 + header_bytes + offset for offset in entry["data_offsets"])
-        for at in sorted(
-            {start, max(start, (start + stop) // 2), max(start, stop - _SAMPLE_BYTES)}
-        ):
-            file.seek(at)
-            digest.update(file.read(min(_SAMPLE_BYTES, stop - at)))
-        yield name, digest.hexdigest()
+def _digests(path: AnyPath) -> dict[str, str]:
+    """Of every tensor of a file."""
+    tensors = read_header(path)
+    spans = {name: _spans(tensor) for name, tensor in tensors.items()}
+    pieces = iter(_pieces(path, [span for each in spans.values() for span in each]))
+    digests: dict[str, str] = {}
+    for name, tensor in tensors.items():
+        digest = hashlib.sha256(f"{tensor.dtype} {list(tensor.shape)}\n".encode())
+        for piece in itertools.islice(pieces, len(spans[name])):
+            digest.update(piece)
+        digests[name] = digest.hexdigest()
+    return digests
+
+
+def _spans(tensor: StoredTensor) -> list[tuple[int, int]]:
+    """What counts of a tensor's bytes."""
+    start, stop = tensor.start, tensor.stop
+    begins = sorted({start, max(start, (start + stop) // 2), max(start, stop - _SAMPLE_BYTES)})
+    return [(at, min(at + _SAMPLE_BYTES, stop)) for at in begins]
+
+
+def _pieces(path: AnyPath, spans: list[tuple[int, int]]) -> Iterable[bytes | memoryview]:
+    if isinstance(path, BucketPath):
+        filled = [span for span in spans if span[0] < span[1]]  # the library refuses empty ones
+        read = iter(path.read_ranges(filled) if filled else [])
+        return [next(read) if start < stop else b"" for start, stop in spans]
+    with path.open("rb") as file:
+        return [os.pread(file.fileno(), stop - start, start) for start, stop in spans]

@@ -11,6 +11,7 @@ multimodal one, `vision` has what a model of images is and how its pixels are sc
 
 from drumline_trainer.shapes.hugging_face.folder import (
     CONFIG_FILE,
+    model_folder,
     read_config,
     read_json,
     with_model_of_folder,
@@ -47,6 +48,7 @@ __all__ = [
     "image_processor",
     "kind_of",
     "kind_of_file",
+    "model_folder",
     "read_config",
     "read_json",
     "to_ours",

@@ -1,14 +1,16 @@
-"""The config.json of a folder as Hugging Face lays it out."""
+"""The config.json of a folder as Hugging Face lays it out, on this machine or in a bucket."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from drumline_trainer.config import merge
+from drumline_trainer.buckets.path import AnyPath, any_path, read_apart, read_file
+from drumline_trainer.config import ConfigError, merge
+from drumline_trainer.contract import BUCKET_SCHEMES
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError
 from drumline_trainer.shapes.hugging_face.language_part import language_part
 from drumline_trainer.shapes.hugging_face.translation import to_ours
@@ -16,9 +18,10 @@ from drumline_trainer.shapes.hugging_face.vision import has_no_classifier
 
 CONFIG_FILE = "config.json"
 _MAX_JSON_BYTES = 64 << 20
+P = TypeVar("P")
 
 
-def read_config(folder: Path) -> dict[str, Any]:
+def read_config(folder: AnyPath) -> dict[str, Any]:
     """Its config.json, or the one inside it of the language model. Raises HuggingFaceError."""
     return language_part(read_json(folder / CONFIG_FILE))
 
@@ -35,7 +38,7 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     folder, model = raw.get("model_from"), raw.get("model", {})
     if not isinstance(folder, str) or not isinstance(model, dict) or "hidden_size" in model:
         return dict(raw)
-    described = read_config(Path(folder))
+    described = language_part(_described(folder))
     if has_no_classifier(described) and "classes" not in model:
         raise HuggingFaceError(
             f"model.classes: {folder} holds a ViT without a classifier; say how many classes the"
@@ -44,19 +47,34 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     return merge({"model": asdict(to_ours(described))}, dict(raw))
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object of bounded size. Raises HuggingFaceError."""
+def _described(folder: str) -> dict[str, Any]:
+    """The config.json; of a bucket read in another process, as whoever asks may fork ranks."""
+    if folder.startswith(BUCKET_SCHEMES):
+        place = f"{folder}/{CONFIG_FILE}"
+        return _json_of(place, lambda place: read_apart(place, limit=_MAX_JSON_BYTES))
+    return read_json(Path(folder) / CONFIG_FILE)
+
+
+def model_folder(model_from: str) -> AnyPath:
+    """What `model_from` names. Raises ConfigError: another kind of URL."""
     try:
-        with path.open("rb") as file:
-            body = file.read(_MAX_JSON_BYTES + 1)
-    except OSError as error:
-        raise HuggingFaceError(f"{path}: {error.strerror}") from error
-    if len(body) > _MAX_JSON_BYTES:
-        raise HuggingFaceError(f"{path}: larger than {_MAX_JSON_BYTES} bytes")
-    try:
-        value = json.loads(body)
+        return any_path(model_from)
     except ValueError as error:
-        raise HuggingFaceError(f"{path}: not JSON: {error}") from error
+        raise ConfigError(f"model_from: {error}") from error
+
+
+def read_json(path: AnyPath) -> dict[str, Any]:
+    """A JSON object of bounded size. Raises HuggingFaceError."""
+    return _json_of(path, lambda path: read_file(path, limit=_MAX_JSON_BYTES))
+
+
+def _json_of(place: P, read: Callable[[P], bytes]) -> dict[str, Any]:
+    try:
+        value = json.loads(read(place))
+    except OSError as error:
+        raise HuggingFaceError(f"{place}: {error.strerror}") from error
+    except ValueError as error:
+        raise HuggingFaceError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise HuggingFaceError(f"{path}: not a JSON object")
+        raise HuggingFaceError(f"{place}: not a JSON object")
     return cast("dict[str, Any]", value)

@@ -9,8 +9,9 @@ from drumline_trainer.checkpoint.bucket.passing_tensors import PassingTensors
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import Piece
-from drumline_trainer.checkpoint.shard_file import longest_header, shard_chunks, shard_header
+from drumline_trainer.checkpoint.shard_file import longest_header
 from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.tensor_files.layout import file_chunks, file_header
 
 TENSORS = {
     "a": torch.arange(12, dtype=torch.float32).view(4, 3),
@@ -19,7 +20,7 @@ TENSORS = {
     "d": torch.arange(6, dtype=torch.float64).view(3, 2),
 }
 LONGEST = longest_header(TENSORS)
-FILE = b"".join(bytes(chunk) for chunk in shard_chunks(TENSORS))
+FILE = b"".join(bytes(chunk) for chunk in file_chunks(TENSORS))
 
 
 def wanted(name: str, start: int = 0, stop: int | None = None) -> Interval:
@@ -95,5 +96,5 @@ def test_a_header_longer_than_that_of_its_tensors_is_not_parsed() -> None:
 def test_a_header_is_no_longer_than_the_names_and_bounds_of_its_tensors_allow() -> None:
     names = ['a"\u20ac' * 99, "b"]
     tensors = {name: torch.empty((1,) * 8, dtype=torch.bfloat16) for name in names}
-    assert len(shard_header(tensors)) <= longest_header(names)
+    assert len(file_header(tensors)) <= longest_header(names)
     assert longest_header(["b"] * 1000) < 400_000

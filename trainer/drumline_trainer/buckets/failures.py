@@ -16,12 +16,31 @@ from drumline_trainer.contract import without_secrets
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
+_REGION: Final = "set AWS_REGION to the bucket's own"
+_EXPIRED: Final = "the credentials have expired: renew them"
 _ADVICE: Final = {
     "NoSuchBucket": "make the bucket, or correct its name or AWS_REGION",
     "InvalidAccessKeyId": "correct AWS_ACCESS_KEY_ID",
     "SignatureDoesNotMatch": "correct AWS_SECRET_ACCESS_KEY",
-    "ExpiredToken": "the credentials have expired: renew them",
+    "ExpiredToken": _EXPIRED,
+    "ExpiredTokenException": _EXPIRED,
+    "TokenRefreshRequired": _EXPIRED,
+    "InvalidToken": "correct AWS_SESSION_TOKEN, or remove it where the keys have none",
     "RequestTimeTooSkewed": "this machine's clock and the store's differ by minutes: set it right",
+    "PermanentRedirect": _REGION,
+    "AuthorizationHeaderMalformed": _REGION,
+    "IllegalLocationConstraintException": _REGION,
+}
+_ADVICE_BY_WORDS: Final = {
+    "incorrectly configured region": _REGION,  # a redirect, of which the library keeps no code
+    "//169.254.169.254/": (  # where a node of AWS says what role it has
+        "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (a job names a Secret), or"
+        " give the pods' ServiceAccount a role"
+    ),
+    "//metadata.google.internal/": (
+        "no credentials: set GOOGLE_SERVICE_ACCOUNT_KEY (a job names a Secret), or give the pods'"
+        " ServiceAccount an account of GCP"
+    ),
 }
 _NOT_ALLOWED: Final = "let these credentials get, put, delete and list objects there"
 _TRANSIENT: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
@@ -30,13 +49,27 @@ _TRANSIENT: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_R
 class BucketError(OSError):
     """A store refuses, or does not answer."""
 
+    what: str = ""
+    """What failed, with the object; `strerror` is why."""
+
     @classmethod
-    def about(cls, reason: str, number: int = errno.EINVAL) -> Self:
-        """With a reason that `str` gives back, and the kind of error that a file system has."""
-        return cls(number, reason)
+    def about(cls, reason: str, number: int = errno.EINVAL, *, what: str = "") -> Self:
+        """With the kind of error that a file system has."""
+        error = cls(number, reason)
+        error.what = what
+        return error
 
     def __str__(self) -> str:
-        return str(self.strerror)
+        return f"{self.what}: {self.strerror}" if self.what else str(self.strerror)
+
+
+class StoreError(RuntimeError):
+    """A store is lost or refuses, where a file was to be read or written."""
+
+    def __init__(self, message: str, *, may_come_back: bool) -> None:
+        super().__init__(message)
+        self.may_come_back = may_come_back
+        """Without anybody changing the job: the store was not there, or too busy."""
 
 
 def bucket_error(error: Exception, *, what: str = "") -> BucketError:
@@ -47,12 +80,13 @@ def bucket_error(error: Exception, *, what: str = "") -> BucketError:
     number = _number(code, status, missing=isinstance(error, FileNotFoundError))
     if isinstance(error, ValueError):  # the library refuses, and asks no store
         number = errno.EINVAL
-    advice = _ADVICE.get(code) or (_NOT_ALLOWED if number == errno.EACCES else "")
+    by_words = next((said for words, said in _ADVICE_BY_WORDS.items() if words in text), "")
+    advice = _ADVICE.get(code) or by_words or (_NOT_ALLOWED if number == errno.EACCES else "")
     answer = (
         f"the store answers {code or 'an error'} ({status})" if status else without_secrets(text)
     )
-    reason = ": ".join(part for part in (what, answer, advice) if part)
-    return BucketError.about(reason, number)
+    reason = f"{answer}: {advice}" if advice else answer
+    return BucketError.about(reason, number, what=what)
 
 
 def _number(code: str, status: int, *, missing: bool) -> int:

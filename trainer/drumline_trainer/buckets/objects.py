@@ -10,16 +10,16 @@ Only the library's blocking calls are used: see `drumline.archive.store` for why
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
-from drumline_trainer.checkpoint.bucket.failures import BucketError, bucket_error
-from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.buckets.failures import BucketError, bucket_error
 from drumline_trainer.contract import checked_bucket
 
 RETRIES: Final = 10
@@ -47,7 +47,7 @@ class StoredObject:
     version: Version
 
 
-class CheckpointBucket:
+class Bucket:
     """The objects below a prefix.
 
     All methods raise BucketError where the store refuses or is not there.
@@ -57,7 +57,8 @@ class CheckpointBucket:
         """Open it; no request is made.
 
         Raises:
-            CheckpointError: the library is not installed, or refuses the URL or the environment.
+            ValueError: the URL is none of a bucket.
+            BucketError: the library is not installed, or refuses the environment.
         """
         self.url = checked_bucket(url)
         try:
@@ -65,9 +66,8 @@ class CheckpointBucket:
             stores: Any = importlib.import_module("obstore.store")
             self._errors: Any = importlib.import_module("obstore.exceptions")
         except ImportError as error:
-            raise CheckpointError(
-                f"{url}: checkpoints in buckets need the package obstore; install"
-                " drumline[trainer-more]"
+            raise BucketError.about(
+                "buckets need the package obstore; install drumline[trainer-more]", what=url
             ) from error
         try:
             self._store: Any = stores.from_url(
@@ -79,7 +79,7 @@ class CheckpointBucket:
                 },
             )
         except (self._errors.BaseError, ValueError) as error:
-            raise CheckpointError(f"{url} cannot be opened: {bucket_error(error)}") from None
+            raise bucket_error(error, what=f"cannot open {url}") from None
 
     def get(self, key: str, *, limit: int) -> StoredObject | None:
         """A small object; None where there is none.
@@ -91,7 +91,9 @@ class CheckpointBucket:
             answer = self._library.get(self._store, key)
             meta = answer.meta
             if meta["size"] > limit:
-                raise BucketError.about(f"{self.url}/{key} is larger than {limit} bytes")
+                raise BucketError.about(
+                    f"larger than {limit} bytes", what=f"cannot read {self.url}/{key}"
+                )
             body = bytes(answer.bytes())
         except FileNotFoundError as error:
             self._refuse_missing_bucket("read", key, error)
@@ -149,6 +151,24 @@ class CheckpointBucket:
                 lambda: self._library.get_range(self._store, key, start=start, end=stop),
             )
         )
+
+    def read_many(self, key: str, spans: Sequence[tuple[int, int]]) -> list[memoryview]:
+        """These pieces of an object, from start to stop; of near ones by one request."""
+        starts, stops = [start for start, _ in spans], [stop for _, stop in spans]
+        pieces = self._call(
+            "read",
+            key,
+            lambda: self._library.get_ranges(self._store, key, starts=starts, ends=stops),
+        )
+        return [memoryview(piece) for piece in pieces]
+
+    def delete(self, key: str) -> None:
+        """Delete an object, if it is there."""
+        try:
+            self._call("delete", key, lambda: self._library.delete(self._store, key))
+        except BucketError as error:
+            if error.errno != errno.ENOENT:
+                raise
 
     def places(self) -> list[str]:
         """The first parts of the keys that have more than one."""

@@ -1,0 +1,79 @@
+"""What the commands of `python -m drumline_trainer` share. No torch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Any, cast
+
+from drumline_trainer.config import MODEL_PRESETS, ConfigError, TrainerConfig, merge
+from drumline_trainer.shapes.hugging_face import with_model_of_folder
+
+
+def configured(
+    file: Path | None,
+    *,
+    preset: str | None,
+    settings: list[str],
+    under: dict[str, Any] | None = None,
+) -> TrainerConfig:
+    """The file's configuration, the preset's model over it, the settings over both.
+
+    What none of them says is as `under` has it. A model that none of them names is that of the
+    folder `model_from`.
+
+    Raises:
+        ConfigError: unreadable file, malformed setting, or a configuration that cannot work.
+    """
+    raw: dict[str, Any] = under or {}
+    if file is not None:
+        try:
+            read = json.loads(file.read_bytes())
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{file}: {error}") from error
+        if not isinstance(read, dict):
+            raise ConfigError(f"{file}: must be a JSON object")
+        raw = merge(raw, cast("dict[str, Any]", read))
+    if preset is not None:
+        model = TrainerConfig(model=MODEL_PRESETS[preset]).to_dict()["model"]
+        raw = merge(raw, {"model": model})
+    for setting in settings:
+        raw = merge(raw, _setting(setting))
+    return TrainerConfig.from_dict(with_model_of_folder(raw))
+
+
+def add_configuration(parser: argparse.ArgumentParser) -> None:
+    """The options that `configured` takes."""
+    parser.add_argument("--config", type=Path, help="JSON file of a TrainerConfig")
+    parser.add_argument("--preset", choices=sorted(MODEL_PRESETS), help="model of this name")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+
+
+def as_file(config: TrainerConfig) -> str:
+    """The whole configuration as JSON, for --config."""
+    return json.dumps(config.to_dict(), indent=2) + "\n"
+
+
+def quiet_torch() -> None:
+    """Read by torch as it is imported.
+
+    Else c10d warns of every address without a name, and the profiler of machines without a GPU.
+    """
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+
+
+def _setting(text: str) -> dict[str, Any]:
+    """`data.sequence_length=64` as nested JSON; a value that is not JSON is a string."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text}: must be key=value")
+    try:
+        nested: Any = json.loads(value)
+    except ValueError:
+        nested = value
+    for part in reversed(key.split(".")):
+        nested = {part: nested}
+    return nested

@@ -1,0 +1,137 @@
+"""The bytes of a safetensors file, written in pieces and its header read within bounds.
+
+8 bytes little-endian header length, a JSON header with type, shape and byte range of every tensor,
+then the bytes. Memory: one chunk, whatever the size of the file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from safetensors import SafetensorError
+from torch import Tensor
+
+DTYPES: Final = {
+    "F64": torch.float64,
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F8_E4M3": torch.float8_e4m3fn,
+    "F8_E5M2": torch.float8_e5m2,
+    "I64": torch.int64,
+    "I32": torch.int32,
+    "I16": torch.int16,
+    "I8": torch.int8,
+    "U8": torch.uint8,
+    "BOOL": torch.bool,
+}
+"""By safetensors' names."""
+LENGTH_BYTES: Final = 8
+"""In front of the header."""
+MOST_HEADER_BYTES: Final = 100_000_000
+"""As in the library."""
+CHUNK_BYTES: Final = 256 << 10
+"""Digested and written at once: small enough to be in the processor's cache for both."""
+_DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
+_DEVICE_CHUNK_BYTES: Final = 16 << 20
+"""Copied from another device at once."""
+_METADATA: Final = "__metadata__"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTensor:
+    """Where in a file a tensor lies."""
+
+    dtype: str
+    """Safetensors' name of the type."""
+    shape: tuple[int, ...]
+    start: int
+    """In bytes from the file's begin."""
+    stop: int
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Safetensors' name of the tensor's type."""
+    return _DTYPE_NAMES[tensor.dtype]
+
+
+def file_header(
+    tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """The first bytes of a file that holds these tensors, one after another."""
+    header: dict[str, object] = {} if metadata is None else {_METADATA: dict(metadata)}
+    end = 0
+    for name, tensor in tensors.items():
+        start, end = end, end + tensor.numel() * tensor.element_size()
+        header[name] = {
+            "dtype": dtype_name(tensor),
+            "shape": list(tensor.shape),
+            "data_offsets": [start, end],
+        }
+    encoded = json.dumps(header, separators=(",", ":")).encode()
+    encoded += b" " * (-len(encoded) % 8)  # the format aligns the data to 8 bytes
+    return len(encoded).to_bytes(LENGTH_BYTES, "little") + encoded
+
+
+def file_size(tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None) -> int:
+    """Bytes of the file that holds these tensors."""
+    held = sum(tensor.numel() * tensor.element_size() for tensor in tensors.values())
+    return len(file_header(tensors, metadata=metadata)) + held
+
+
+def file_chunks(
+    tensors: Mapping[str, Tensor], *, metadata: Mapping[str, str] | None = None
+) -> Iterator[bytes | memoryview]:
+    """The bytes of the file in order."""
+    yield file_header(tensors, metadata=metadata)
+    for tensor in tensors.values():
+        flat = as_bytes(tensor)
+        for start in range(0, flat.numel(), _DEVICE_CHUNK_BYTES):
+            view = flat[start : start + _DEVICE_CHUNK_BYTES].cpu().numpy().data
+            for offset in range(0, len(view), CHUNK_BYTES):
+                yield view[offset : offset + CHUNK_BYTES]
+
+
+def as_bytes(tensor: Tensor) -> Tensor:
+    """The tensor's bytes in order, without a copy where it is contiguous."""
+    return tensor.detach().contiguous().view(-1).view(torch.uint8)
+
+
+def parse_header(header: bytes, *, file_bytes: int) -> dict[str, StoredTensor]:
+    """The tensors of a file of this size, of whose bytes nothing is trusted.
+
+    Args:
+        header: what stands behind the length.
+        file_bytes: of the whole file.
+
+    Raises:
+        SafetensorError: it is no header, or of tensors that cannot lie in the file.
+    """
+    data = LENGTH_BYTES + len(header)
+    try:
+        raw: Any = json.loads(header)
+        tensors = {
+            str(name): _stored(entry, data=data) for name, entry in raw.items() if name != _METADATA
+        }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise SafetensorError(f"no header: {error!r:.200}") from None
+    for name, tensor in tensors.items():
+        size = math.prod(tensor.shape) * DTYPES[tensor.dtype].itemsize
+        fits = data <= tensor.start <= tensor.stop <= file_bytes
+        if not fits or size != tensor.stop - tensor.start or min(tensor.shape, default=0) < 0:
+            raise SafetensorError(f"{name:.200}: its place is none of its shape in this file")
+    return tensors
+
+
+def _stored(entry: Any, *, data: int) -> StoredTensor:
+    start, stop = entry["data_offsets"]
+    dtype = str(entry["dtype"])
+    if dtype not in DTYPES:
+        raise ValueError(f"type {dtype:.20}")
+    shape = tuple(int(length) for length in entry["shape"])
+    return StoredTensor(dtype=dtype, shape=shape, start=data + int(start), stop=data + int(stop))

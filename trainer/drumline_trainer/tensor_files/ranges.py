@@ -1,0 +1,199 @@
+"""Tensors of a file in a bucket, read by ranges, with the calls of the library safetensors.
+
+A part of a tensor is fetched as the pieces of the file that it consists of, several at once: whole
+rows are one stretch. Of some columns the pieces are fetched where they are long, and else the rows
+they lie in, as a request costs more than bytes do. Memory: the part, and the ranges on their way.
+
+    with open_tensor_file(path) as file:  # one of a folder is opened by the library itself
+        file.get_slice("lm_head.weight")[0:1000, :]
+"""
+
+from __future__ import annotations
+
+import errno
+import math
+import os
+from collections.abc import Callable, Generator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, cast
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from drumline_trainer.buckets.path import AnyPath, BucketPath
+from drumline_trainer.tensor_files.layout import (
+    DTYPES,
+    LENGTH_BYTES,
+    MOST_HEADER_BYTES,
+    StoredTensor,
+    as_bytes,
+    parse_header,
+)
+
+_RANGE_BYTES: Final = 8 << 20
+_RANGES_AT_ONCE: Final = 8
+_LONG_BYTES: Final = 1 << 20
+"""A piece of so many is worth a request of its own."""
+_FIRST_BYTES: Final = 64 << 10
+"""Asked for first: the header of most files is in it."""
+
+
+class SliceOfFile(Protocol):
+    """A tensor of a file, of which parts can be read."""
+
+    def get_shape(self) -> list[int]:
+        """Of the whole tensor."""
+        ...
+
+    def get_dtype(self) -> str:
+        """Safetensors' name of it."""
+        ...
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
+        """Read this part."""
+        ...
+
+
+class OpenTensorFile(Protocol):
+    """An open safetensors file; missing tensors raise SafetensorError."""
+
+    def keys(self) -> list[str]:
+        """Names of its tensors."""
+        ...
+
+    def get_slice(self, name: str) -> SliceOfFile:
+        """A tensor, not read yet."""
+        ...
+
+    def get_tensor(self, name: str) -> Tensor:
+        """Read a whole tensor."""
+        ...
+
+
+def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
+    """Open a file of a folder or of a bucket. Raises SafetensorError, OSError, StoreError."""
+    if isinstance(path, BucketPath):
+        return _open_ranges(path)
+    opened = safe_open(path, framework="pt", device="cpu")
+    return cast("AbstractContextManager[OpenTensorFile]", opened)
+
+
+@contextmanager
+def _open_ranges(path: BucketPath) -> Generator[OpenTensorFile]:
+    tensors = read_header(path)
+    with ThreadPoolExecutor(_RANGES_AT_ONCE, thread_name_prefix="ranges") as readers:
+        yield _FileOfRanges(path=path, tensors=tensors, readers=readers)
+
+
+def read_header(path: AnyPath) -> dict[str, StoredTensor]:
+    """Where each tensor of a file lies. Raises SafetensorError, OSError, StoreError."""
+    if isinstance(path, Path):
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return _header(lambda start, stop: os.pread(file.fileno(), stop - start, start), size)
+    size = path.size()
+    if size is None:
+        raise FileNotFoundError(errno.ENOENT, "no such object in the bucket")
+    return _header(lambda start, stop: path.read_range(start=start, stop=stop), size)
+
+
+def _header(
+    read: Callable[[int, int], bytes | memoryview], file_bytes: int
+) -> dict[str, StoredTensor]:
+    head = read(0, min(file_bytes, _FIRST_BYTES)) if file_bytes else b""
+    length = int.from_bytes(head[:LENGTH_BYTES], "little")
+    end = LENGTH_BYTES + length
+    if len(head) < LENGTH_BYTES or end > file_bytes or length > MOST_HEADER_BYTES:
+        raise SafetensorError(f"a header of {length} bytes in a file of {file_bytes}")
+    rest = read(len(head), end) if end > len(head) else b""
+    return parse_header(bytes(head[LENGTH_BYTES:end]) + bytes(rest), file_bytes=file_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FileOfRanges:
+    """An `OpenTensorFile` of a bucket."""
+
+    path: BucketPath
+    tensors: dict[str, StoredTensor]
+    readers: ThreadPoolExecutor
+
+    def keys(self) -> list[str]:
+        """See `OpenTensorFile`."""
+        return list(self.tensors)
+
+    def get_slice(self, name: str) -> _Slice:
+        """See `OpenTensorFile`."""
+        if name not in self.tensors:
+            raise SafetensorError(f"{self.path}: {name} is missing")
+        return _Slice(path=self.path, stored=self.tensors[name], readers=self.readers)
+
+    def get_tensor(self, name: str) -> Tensor:
+        """See `OpenTensorFile`."""
+        return self.get_slice(name)[()]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Slice:
+    """A `SliceOfFile` of a bucket."""
+
+    path: BucketPath
+    stored: StoredTensor
+    readers: ThreadPoolExecutor
+
+    def get_shape(self) -> list[int]:
+        """See `SliceOfFile`."""
+        return list(self.stored.shape)
+
+    def get_dtype(self) -> str:
+        """See `SliceOfFile`."""
+        return self.stored.dtype
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Tensor:
+        """See `SliceOfFile`."""
+        shape = self.stored.shape
+        full = (*index, *(slice(None),) * (len(shape) - len(index)))
+        spans = [range(*each.indices(size)) for each, size in zip(full, shape, strict=True)]
+        part = torch.empty([len(span) for span in spans], dtype=DTYPES[self.stored.dtype])
+        if part.numel():
+            self._fill(part, spans, shape, at=self.stored.start)
+        return part
+
+    def _fill(self, part: Tensor, spans: list[range], shape: tuple[int, ...], *, at: int) -> None:
+        """Read `spans` of a tensor of this shape that begins `at` this byte of the file."""
+        if all(len(span) == size for span, size in zip(spans[1:], shape[1:], strict=True)):
+            row = math.prod(shape[1:]) * part.element_size()
+            first = spans[0].start if spans else 0
+            self._fetch(part, at=at + first * row)
+            return
+        row = math.prod(shape[1:]) * part.element_size()
+        piece = part[0].numel() * part.element_size()
+        if piece >= _LONG_BYTES or len(shape) > 2:
+            for target, index in zip(part, spans[0], strict=True):
+                self._fill(target, spans[1:], shape[1:], at=at + index * row)
+            return
+        columns = slice(spans[1].start, spans[1].stop)
+        width, many = row // part.element_size(), max(1, _RANGES_AT_ONCE * _RANGE_BYTES // row)
+        for start in range(0, len(part), many):
+            target = part[start : start + many]
+            rows = torch.empty((len(target), width), dtype=part.dtype)
+            self._fetch(rows, at=at + (spans[0].start + start) * row)
+            target.copy_(rows[:, columns])
+
+    def _fetch(self, room: Tensor, *, at: int) -> None:
+        """Fill a contiguous tensor with the bytes of the file from there on."""
+        view = as_bytes(room).numpy()
+        bounds = range(0, len(view), _RANGE_BYTES)
+
+        def fetch(offset: int) -> None:
+            stop = min(offset + _RANGE_BYTES, len(view))
+            read = self.path.read_range(start=at + offset, stop=at + stop)
+            if len(read) != stop - offset:
+                raise SafetensorError(f"{self.path}: ends after byte {at + offset + len(read)}")
+            view.data[offset:stop] = read
+
+        for _ in self.readers.map(fetch, bounds):
+            pass
