@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from drumline_trainer.buckets.path import any_path, write_file
 from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, Index
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank_protocol.heartbeat import Phase
@@ -18,6 +19,7 @@ from tests.gloo.configs import small
 from tests.gloo.gang import GangStarter
 from tests.gloo.jobs import restore_once, save_steps, train_rank, train_until
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
+from tests.gloo.tuned import tuned, write_conversations, write_tiny_llama
 from tests.object_store import BUCKET, ObjectStore
 
 
@@ -72,6 +74,32 @@ def test_killed_and_resumed_in_a_bucket_equals_undisturbed_in_a_folder_bitwise(
         assert same_bits(whole_tensors(place), whole_tensors(folder))
         assert trainer_state(place) == trainer_state(folder)
     assert len(list((object_store.folder / BUCKET / prefix).glob("step-*"))) == 2
+
+
+def test_a_run_that_begins_from_a_bucket_is_the_one_that_begins_from_a_folder(  # noqa: PLR0917 - fixtures
+    gangs: GangStarter,
+    object_store: ObjectStore,
+    tmp_path: Path,
+    prefix: str,
+    asked: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Weights, tokenizer, chat template; a base beneath adapters, known by its content."""
+    data = write_conversations(tmp_path / "data")
+    folder = write_tiny_llama(tmp_path / "model")
+    keys = object_store.environment()
+    for name, value in keys.items():
+        monkeypatch.setenv(name, value)
+    model = any_path(f"s3://{BUCKET}/{prefix}/model")
+    for file in folder.iterdir():
+        write_file(model / file.name, file.read_bytes())
+    short = {"steps": 2, "checkpoint": {"every_steps": 2}, "lora": {"rank": 2}}
+    for place, saved in ((folder, {"checkpoint_folder": tmp_path / "whole"}), (model, asked)):
+        config = tuned(place, data, **short, evaluation=None)
+        gangs.run(with_keys, keys, train_rank, config, None, world_size=2, **saved)
+    ours, theirs = places(object_store, prefix)[2], tmp_path / "whole" / "step-00000002"
+    assert same_bits(whole_tensors(ours), whole_tensors(theirs))
+    assert trainer_state(ours)["base"] == trainer_state(theirs)["base"]
 
 
 def test_other_numbers_of_ranks_restore_what_three_saved(

@@ -7,6 +7,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
+from drumline_trainer.buckets.path import AnyPath
 from drumline_trainer.config import ModelConfig, TrainerConfig, merge
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import export_hugging_face
@@ -43,7 +44,7 @@ def write_conversations(folder: Path) -> Path:
     return folder
 
 
-def tuned(model: Path, folder: Path, /, **changes: Any) -> TrainerConfig:
+def tuned(model: AnyPath, folder: Path, /, **changes: Any) -> TrainerConfig:
     """A run of a few seconds."""
     raw = {
         "model_from": str(model),

@@ -92,7 +92,7 @@ class Bucket:
             meta = answer.meta
             if meta["size"] > limit:
                 raise BucketError.about(
-                    f"larger than {limit} bytes", what=f"cannot read {self.url}/{key}"
+                    f"larger than {limit} bytes", errno.EFBIG, what=f"cannot read {self.url}/{key}"
                 )
             body = bytes(answer.bytes())
         except FileNotFoundError as error:
@@ -140,7 +140,7 @@ class Bucket:
             self._refuse_missing_bucket("read", key, error)
             return None
         except (ValueError, self._errors.BaseError) as error:
-            raise self._named("read", key, error) from None
+            raise self._named("read", key, self._with_code(key, error)) from None
 
     def read(self, key: str, *, start: int, stop: int) -> memoryview:
         """These bytes of an object."""
@@ -191,6 +191,16 @@ class Bucket:
             raise
         except (FileNotFoundError, ValueError, self._errors.BaseError) as error:
             raise self._named(what, key, error) from None
+
+    def _with_code(self, key: str, error: Exception) -> Exception:
+        """Why a HEAD was refused: its answer has no body that says so, and that of a GET has."""
+        if "status code: 4" not in str(error):
+            return error
+        try:
+            self._library.get(self._store, key)
+        except (FileNotFoundError, ValueError, self._errors.BaseError) as answered:
+            return answered
+        return error
 
     def _refuse_missing_bucket(self, what: str, key: str, error: Exception) -> None:
         if "NoSuchBucket" in str(error):

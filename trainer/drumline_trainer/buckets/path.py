@@ -68,12 +68,10 @@ class BucketPath:
 
     def read(self, *, limit: int) -> bytes:
         """The whole of a small object. Raises OSError: there is none, or a larger one."""
-        size = self.size()
-        if size is None:
+        stored = _asked(lambda: self.bucket.get(self.key, limit=limit))
+        if stored is None:
             raise FileNotFoundError(errno.ENOENT, "no such object in the bucket", str(self))
-        if size > limit:
-            raise _too_large(limit)
-        return bytes(self.read_range(start=0, stop=size)) if size else b""
+        return stored.body
 
     def read_range(self, *, start: int, stop: int) -> memoryview:
         """These bytes."""
@@ -111,7 +109,7 @@ def read_file(path: AnyPath, *, limit: int) -> bytes:
     with path.open("rb") as file:
         body = file.read(limit + 1)
     if len(body) > limit:
-        raise _too_large(limit)
+        raise OSError(errno.EFBIG, f"larger than {limit} bytes")
     return body
 
 
@@ -158,12 +156,10 @@ def read_apart(url: str, *, limit: int) -> bytes:
     raise StoreError(said, may_come_back=done.returncode == errno.EREMOTEIO)
 
 
-def _too_large(limit: int) -> OSError:
-    return OSError(errno.EFBIG, f"larger than {limit} bytes")
-
-
 def _asked(ask: Callable[[], T]) -> T:
     try:
         return ask()
     except BucketError as error:
+        if error.errno == errno.EFBIG:  # it says something about the file
+            raise OSError(errno.EFBIG, error.strerror) from None
         raise StoreError(str(error), may_come_back=error.errno == errno.EREMOTEIO) from None
