@@ -201,7 +201,7 @@ class _CheckedFolder:
         return cls(folder=folder, config=config, shapes=shapes, entries=entries)
 
 
-def check_hugging_face(folder: Path, config: ModelConfig) -> None:
+def check_hugging_face(folder: AnyPath, config: ModelConfig) -> None:
     """Raise HuggingFaceError where `load_hugging_face` would, without reading a weight."""
     _CheckedFolder.of(folder).begun_anew(config)
 
