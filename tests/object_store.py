@@ -1,4 +1,4 @@
-"""A real S3 server on loopback whose objects are files of a folder: versitygw.
+"""A real S3 server whose objects are files of a folder, on loopback unless said: versitygw.
 
 It keeps what checkpoints in buckets rest on: conditional puts (under a lock of each object),
 uploads in parts, ranges, listings. `python -m tests.cluster.binaries versitygw` builds it.
@@ -7,10 +7,9 @@ uploads in parts, ranges, listings. `python -m tests.cluster.binaries versitygw`
 from __future__ import annotations
 
 import secrets
-import socket
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,8 @@ from tests.cluster.ports import LOOPBACK, ReservedPorts
 
 BUCKET = "checkpoints"
 _START_SECONDS = 120.0
+_LISTEN = "0A"
+"""A state, as the kernel writes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +31,14 @@ class ObjectStore:
     folder: Path
     """Its buckets."""
     secret: str
+    address: str = LOOPBACK
+    key: str = "key-of-the-tests"
 
     def environment(self, *, port: int | None = None) -> dict[str, str]:
         """What a client needs; with another port than its own there is something in between."""
         return {
-            "AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{port or self.port}",
-            "AWS_ACCESS_KEY_ID": "key-of-the-tests",
+            "AWS_ENDPOINT_URL": f"http://{self.address}:{port or self.port}",
+            "AWS_ACCESS_KEY_ID": self.key,
             "AWS_SECRET_ACCESS_KEY": self.secret,
             "AWS_REGION": "us-east-1",
         }
@@ -47,19 +50,31 @@ class ObjectStore:
 
 
 @contextmanager
-def running(folder: Path) -> Generator[ObjectStore]:
-    """The server, with one bucket; gone at the end."""
-    program = ensure_binaries(["versitygw"], say=print)["versitygw"]
+def running(
+    folder: Path, *, address: str = LOOPBACK, entering: Sequence[str] = ()
+) -> Generator[ObjectStore]:
+    """The server, with one bucket; gone at the end.
+
+    Args:
+        folder: for objects, users and a log.
+        address: where it listens.
+        entering: a command in front of its own, such as one that enters another network.
+    """
+    program = store_program()
     top, sidecar = folder / "buckets", folder / "sidecar"
     (top / BUCKET).mkdir(parents=True)
     sidecar.mkdir()
+    users = folder / "users"
+    users.mkdir()
     with ReservedPorts() as ports, (folder / "log").open("wb") as log:
-        store = ObjectStore(port=ports.take(), folder=top, secret=secrets.token_hex(16))
+        port, secret = ports.take(), secrets.token_hex(16)
+        store = ObjectStore(port=port, folder=top, secret=secret, address=address)
         keys = store.environment()
         process = subprocess.Popen(
             # metadata in files: not every file system has extended attributes
             [
-                *(program, "--quiet", "--port", f"{LOOPBACK}:{store.port}"),
+                *(*entering, program, "--quiet", "--port", f"{address}:{store.port}"),
+                *("--iam-dir", str(users)),
                 *("posix", "--sidecar", str(sidecar), str(top)),
             ],
             env={
@@ -77,14 +92,24 @@ def running(folder: Path) -> Generator[ObjectStore]:
             process.wait()
 
 
+def store_program() -> Path:
+    """The server and its commands for administrators; built where it is not there."""
+    return ensure_binaries(["versitygw"], say=print)["versitygw"]
+
+
 def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while True:
-        try:
-            socket.create_connection((LOOPBACK, port), timeout=5).close()
-        except OSError:
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"versitygw does not start:\n{log.read_text()}") from None
-            time.sleep(0.05)
-        else:
-            return
+    while not _listens(port, process.pid):
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"versitygw does not start:\n{log.read_text()}")
+        time.sleep(0.05)
+
+
+def _listens(port: int, pid: int) -> bool:
+    """Whether somebody does in the network of that process, which may be another than ours."""
+    try:
+        lines = Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]
+    except OSError:
+        return False
+    rows = (line.split() for line in lines)
+    return any(row[1].endswith(f":{port:04X}") and row[3] == _LISTEN for row in rows)

@@ -21,7 +21,7 @@ from tests.cluster.control_plane import SERVICE_ADDRESS
 from tests.cluster.model import ClusterError, ClusterSpec, NodeInfo
 
 _NAMESPACES = Path("/run/netns")
-_GATEWAY = "10.90.0.254"
+GATEWAY = "10.90.0.254"
 
 
 def fabric_netns(name: str) -> str:
@@ -50,7 +50,7 @@ def create_fabric(netns: str) -> None:
         "link set lo up",
         f"addr add {SERVICE_ADDRESS}/32 dev lo",
         "link add fabric type bridge",
-        f"addr add {_GATEWAY}/24 dev fabric",
+        f"addr add {GATEWAY}/24 dev fabric",
         "link set fabric up",
     )
     _forward(netns)
@@ -70,7 +70,7 @@ def connect_node(node: NodeInfo, *, fabric: str) -> None:
         "link set lo up",
         f"addr add {node.address}/24 dev eth0",
         "link set eth0 up",
-        f"route add default via {_GATEWAY}",
+        f"route add default via {GATEWAY}",
     )
     _forward(node.netns)
 

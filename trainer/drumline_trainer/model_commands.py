@@ -17,8 +17,9 @@ from drumline_trainer.command_line import add_configuration, as_file, configured
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import BUCKET_FORMS, ExitCode
 
+# torch, which a command line that does not hold must not wait for
 if TYPE_CHECKING:
-    from drumline_trainer.checkpoint.storage import StepFiles  # torch
+    from drumline_trainer.checkpoint.storage import StepFiles
 
 _CHECKPOINT = f"a step-... folder, or that of a run for its newest step; or {BUCKET_FORMS}"
 _FOLDER = f"a folder, or {BUCKET_FORMS}"

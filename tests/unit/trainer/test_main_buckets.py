@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 
 from drumline_trainer.__main__ import main
 from drumline_trainer.adapters.peft import read_peft, write_peft
-from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.buckets.path import any_path
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.checkpoint.named import named_checkpoint
@@ -90,7 +90,7 @@ def test_an_export_that_was_killed_goes_on_after_the_files_that_are_whole(
     url: str, weights: dict[str, torch.Tensor], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert weights
-    monkeypatch.setitem(Bucket.__init__.__kwdefaults__, "retries", 0)
+    monkeypatch.setitem(ObjectBucket.__init__.__kwdefaults__, "retries", 0)
     lost: list[Request] = []
 
     def lose_the_end(request: Request) -> Fate:

@@ -47,7 +47,7 @@ class StoredObject:
     version: Version
 
 
-class Bucket:
+class ObjectBucket:
     """The objects below a prefix.
 
     All methods raise BucketError where the store refuses or is not there.

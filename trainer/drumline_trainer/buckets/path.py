@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from drumline_trainer.buckets.failures import BucketError, StoreError
-from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.contract import BUCKET_SCHEMES, checked_bucket
 
 _READER: Final = "drumline_trainer.buckets.reader"
@@ -29,7 +29,7 @@ T = TypeVar("T")
 class BucketPath:
     """An object, or a prefix that is used like a folder. All methods raise StoreError."""
 
-    bucket: Bucket
+    bucket: ObjectBucket
     key: str
     """Behind the bucket's own prefix, if it has one."""
 
@@ -38,7 +38,7 @@ class BucketPath:
         """Of `s3://BUCKET/KEY`. Raises ValueError: it is none."""
         scheme, _, rest = checked_bucket(url).partition("://")
         name, _, key = rest.partition("/")
-        return cls(bucket=_asked(lambda: Bucket(f"{scheme}://{name}")), key=key)
+        return cls(bucket=_asked(lambda: ObjectBucket(f"{scheme}://{name}")), key=key)
 
     def __str__(self) -> str:
         return f"{self.bucket.url}/{self.key}".rstrip("/")

@@ -125,11 +125,11 @@ class _FileOfRanges:
         """See `OpenTensorFile`."""
         return list(self.tensors)
 
-    def get_slice(self, name: str) -> _Slice:
+    def get_slice(self, name: str) -> _StoredInRanges:
         """See `OpenTensorFile`."""
         if name not in self.tensors:
             raise SafetensorError(f"{self.path}: {name} is missing")
-        return _Slice(path=self.path, stored=self.tensors[name], readers=self.readers)
+        return _StoredInRanges(path=self.path, stored=self.tensors[name], readers=self.readers)
 
     def get_tensor(self, name: str) -> Tensor:
         """See `OpenTensorFile`."""
@@ -137,7 +137,7 @@ class _FileOfRanges:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Slice:
+class _StoredInRanges:
     """A `SliceOfFile` of a bucket."""
 
     path: BucketPath

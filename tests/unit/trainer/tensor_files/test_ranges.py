@@ -12,7 +12,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save
 
 from drumline_trainer.buckets.failures import StoreError
-from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.buckets.path import AnyPath, any_path
 from drumline_trainer.tensor_files import ranges
 from drumline_trainer.tensor_files.ranges import OpenTensorFile, open_tensor_file, read_header
@@ -94,7 +94,7 @@ def test_a_store_that_is_lost_is_no_fault_of_the_file(
     url: str, path: AnyPath, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert path
-    monkeypatch.setitem(Bucket.__init__.__kwdefaults__, "retries", 0)
+    monkeypatch.setitem(ObjectBucket.__init__.__kwdefaults__, "retries", 0)
     with open_tensor_file(any_path(f"{url}/model.safetensors")) as file:
         proxy.fate = lambda _: Fate.LOST
         with pytest.raises(StoreError, match=r"cannot read s3://.*/model\.safetensors") as lost:

@@ -19,7 +19,7 @@ from typing import Final
 from torch import Tensor
 
 from drumline_trainer.buckets.failures import BucketError
-from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.buckets.path import BucketPath
 from drumline_trainer.checkpoint.bucket.passing_tensors import PassingTensors
 from drumline_trainer.checkpoint.digests import hasher
@@ -43,7 +43,7 @@ _RANGES_AHEAD: Final = 4
 class BucketFiles:
     """A `StepFiles` of a bucket; what the index does not name is not committed."""
 
-    bucket: Bucket
+    bucket: ObjectBucket
     place: str
 
     @property

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from drumline_trainer.buckets.objects import Bucket, ConflictError, StoredObject
+from drumline_trainer.buckets.objects import ConflictError, ObjectBucket, StoredObject
 from drumline_trainer.checkpoint.bucket.files import BucketFiles
 from drumline_trainer.checkpoint.bucket.index import INDEX_FILE, MAX_INDEX_BYTES, PLACE, Index
 from drumline_trainer.checkpoint.errors import (
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 class BucketStorage:
     """A `CheckpointStorage`."""
 
-    def __init__(self, bucket: Bucket, *, owner: Owner, claim: str) -> None:
+    def __init__(self, bucket: ObjectBucket, *, owner: Owner, claim: str) -> None:
         self._bucket = bucket
         self._own = owner
         self._claim = claim
@@ -44,10 +44,10 @@ class BucketStorage:
         """Of this membership; `claim` is in the names of what it writes, and in no other's.
 
         Raises:
-            CheckpointError: see `Bucket`.
+            CheckpointError: see `ObjectBucket`.
         """
         try:
-            return cls(Bucket(url), owner=owner, claim=claim)
+            return cls(ObjectBucket(url), owner=owner, claim=claim)
         except OSError as error:
             raise CheckpointError(str(error)) from None
 

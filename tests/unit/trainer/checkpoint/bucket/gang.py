@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.bucket.storage import BucketStorage
 from drumline_trainer.checkpoint.commit import CommitOutcome, Committed, commit
 from drumline_trainer.checkpoint.folder import CheckpointFolder
@@ -40,7 +40,7 @@ def opened(
     own = Owner(name=owner, membership=(generation, attempt))
     if isinstance(place, Path):
         return CheckpointFolder(path=place, owner=owner, membership=own.membership)
-    return BucketStorage(Bucket(place, retries=retries), owner=own, claim=claim)
+    return BucketStorage(ObjectBucket(place, retries=retries), owner=own, claim=claim)
 
 
 def state(seed: int) -> dict[str, torch.Tensor]:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from drumline_trainer.buckets.failures import BucketError, bucket_error
-from drumline_trainer.buckets.objects import Bucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.bucket.index import MAX_STEPS, Index
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
@@ -196,7 +196,7 @@ def test_an_index_is_never_made_that_no_parse_takes() -> None:
 
 
 def test_a_name_that_the_library_refuses_is_an_error_of_the_bucket(url: str) -> None:
-    bucket = Bucket(url)
+    bucket = ObjectBucket(url)
     for ask in (
         lambda: bucket.get("../x", limit=9),
         lambda: bucket.size("../x"),
@@ -223,4 +223,4 @@ def test_a_name_that_the_library_refuses_is_an_error_of_the_bucket(url: str) -> 
 )
 def test_a_place_is_a_bucket_and_a_prefix(url: str) -> None:
     with pytest.raises((ValueError, CheckpointError), match=r"write a folder, s3://BUCKET/PREFIX"):
-        Bucket(url)
+        ObjectBucket(url)
