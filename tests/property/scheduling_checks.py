@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import combinations, takewhile
 
 from drumline.scheduling import (
     Admitted,
@@ -72,6 +72,8 @@ class Judge:
     ratios: list[float] = field(default_factory=list[float])
     """What was paid for each unit of the cheapest lawful victims."""
     started: list[Stay] = field(default_factory=list[Stay])
+    answered: set[str] = field(default_factory=set[str])
+    """Uids of the pending gangs whose turn has come."""
     quiet: bool = True
     """Nobody leaves and no place is kept: what is free is anybody's, and no more will be soon."""
 
@@ -105,6 +107,7 @@ class Judge:
         asking = {preemption.uid: preemption for preemption in decisions.preemptions}
         for uid in decisions.order:
             answer = answers[uid]
+            self.answered.add(uid)
             if isinstance(answer, Placed):
                 result += self._placed(gangs[uid], answer)
             elif uid in asking:
@@ -156,10 +159,15 @@ class Judge:
         if not self._may(gang, placed.pool, gang.gpus_at(size)):
             result.append(f"{gang.key} starts above its quota")
         best = next(self.starts(gang), None)
+        better = takewhile(lambda each: each != (size, placed.pool), self.starts(gang))
         if best is None:
             result.append(f"{gang.key} starts where nothing can")
-        elif best != (size, placed.pool) and self.quiet and not self._reserves():
-            result.append(f"{gang.key} starts as {(size, placed.pool)} though it could as {best}")
+        elif self.quiet and not self._reserves():
+            result += [
+                f"{gang.key} starts as {(size, placed.pool)} though it could as {each}"
+                for each in better
+                if len(self.pools(gang)) == 1 or not self._deprives(gang, each[1], size=each[0])
+            ]
         self._take(gang, placed.pool, placed.assignment)
         return result
 
@@ -284,6 +292,26 @@ class Judge:
         before = shares_of(queues=self.world.snapshot.queues, pool=pool, own=own)
         after = before.holding(gang.queue, gpus)
         return after.problem(gang.queue, before=before) is None
+
+    def _deprives(self, gang: Gang, pool: str, *, size: int) -> bool:
+        """Whether it would borrow what one of another queue is entitled to whose turn comes."""
+        shares = shares_of(
+            queues=self.world.snapshot.queues, pool=pool, own=self.held.get(pool, Counter())
+        )
+
+        def stays_within(each: Gang, gpus: int) -> bool:
+            after = shares.holding(each.queue, gpus)
+            return not any(after.borrowed(branch) for branch in after.way(each.queue)[:-1])
+
+        return not stays_within(gang, gang.gpus_at(size)) and any(
+            other.queue != gang.queue
+            and self._queue(other) is not None
+            and pool in self.pools(other)
+            and shares.way(other.queue)[-1] == shares.way(gang.queue)[-1]
+            and stays_within(other, other.gpus_at(other.legal_sizes[0]))
+            for other in self.world.pending
+            if other.uid not in self.answered
+        )
 
     def _charge(self, gang: Gang, pool: str, gpus: int) -> None:
         self.held.setdefault(pool, Counter())[gang.queue] += gpus

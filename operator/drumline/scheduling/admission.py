@@ -7,6 +7,7 @@ A gang is tried in this order (`Admission.admit`):
 2. An elastic gang gets the largest size that fits anywhere, any other gang its only size.
 3. In each pool, in the order of trying: the quota can ever suffice; no gang is ahead of it (strict
    rule); the quota suffices now; slots are free; no reservation is delayed (backfill rule).
+   Where another one is entitled to what it would borrow, that one is asked first (`turns`).
 4. If all pools reject it, preemption is tried.
 5. If that fails too, the rejection is cached for equivalent gangs, and under the backfill rule the
    gang gets a reservation.
@@ -14,7 +15,7 @@ A gang is tried in this order (`Admission.admit`):
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.cycle_session import CycleSession
@@ -22,14 +23,15 @@ from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preempti
 from drumline.scheduling.model import Gang, Queue
 from drumline.scheduling.placement.placer import placed
 from drumline.scheduling.placement.quota_remedies import QuotaRemedyChecker
+from drumline.scheduling.queueing.expected_ends import GangPlacement
 from drumline.scheduling.queueing.groups import GangGroup
 from drumline.scheduling.queueing.pending_gangs import is_individual
 from drumline.scheduling.queueing.reservation_plan import ReservationRequest
 from drumline.scheduling.queueing.reservations import RESERVED_FOR
 from drumline.scheduling.quota.entitlement import Entitlements
-from drumline.scheduling.quota.ordering import BorrowingLevels, scheduling_order
 from drumline.scheduling.quota.queue_access import QueueAccess
 from drumline.scheduling.rejections import Rejection, noting_spared
+from drumline.scheduling.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +40,15 @@ class RejectedByPools:
 
     rejections: Mapping[str, Rejection]
     """By pool, in the order of trying; at least one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Yields:
+    """A gang that could start, but borrows what another one is entitled to: that is asked first."""
+
+    to: Gang
+    room: GangPlacement
+    """Where the gang could start now."""
 
 
 class Admission:
@@ -52,18 +63,11 @@ class Admission:
             current=session.projection.current, placer=session.placer, explain=session.explain
         )
         self._released = False
-
-    def order(self) -> Iterator[Gang]:
-        """The pending gangs in scheduling order, without those whose rejection is known."""
-        session = self._session
-        quota = session.projection.current.quota
-        borrowing = BorrowingLevels(quota=quota, pools=session.pools, queues=session.queues)
-        return scheduling_order(
-            session.pending.chains,
-            quota=quota,
-            borrowing=borrowing.of,
+        self.turns = Turns(
+            session,
             passed=self._is_known,
             closed=self._is_class_known,
+            admits=lambda gang: self._not_admitted(gang) is None,
         )
 
     def is_nominated(self, gang: Gang) -> bool:
@@ -87,25 +91,27 @@ class Admission:
         nomination, queue = projection.nomination(gang), session.queues[gang.queue]
         if nomination is None:
             raise ValueError(f"no slots are nominated for {gang.key}")
+        self.turns.ask_early(gang)
         if gang.retry_at > session.now:
             return session.unmet_demand.back_off(gang=gang, pools=()).of(gang)
         projection.release(nomination)
         pool, nodes, sizes = nomination.pool, nomination.nodes, gang.legal_sizes
         larger = [size for size in sizes if size > nomination.size]
         entitled = self._entitlements() if larger else None
-        started = self._start_anywhere(gang=gang, queue=queue, sizes=larger, entitled=entitled)
+        room = self._room_anywhere(gang=gang, queue=queue, sizes=larger, entitled=entitled)
         has_quota = projection.has_quota(gang=gang, pool=pool, size=nomination.size)
         if (
-            started is None
+            room is None
             and has_quota
             and projection.current.fits(gang=gang, pool=pool, nodes=nodes)
         ):
-            return self._start(gang=gang, pool=pool, nodes=nodes)
+            return self._start(GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes)))
         asked = [size for size in sizes if size <= nomination.size]
-        started = started or self._start_anywhere(gang=gang, queue=queue, sizes=asked)
-        if started is None:
+        room = room or self._room_anywhere(gang=gang, queue=queue, sizes=asked)
+        if room is None:
             projection.nominate(nomination)
             return session.preemptor.waiting(nomination)
+        started = self._start(room)
         session.placer.forget()
         self._released = True
         return started
@@ -117,15 +123,18 @@ class Admission:
         self._released = repair.gave_back = False
         return released
 
-    def admit(self, gang: Gang) -> Placed | Preemption | Rejection:
-        """Start a pending gang, preempt for it, or reject it."""
+    def admit(self, gang: Gang) -> Placed | Preemption | Rejection | Yields:
+        """Start a pending gang, preempt for it, reject it, or say who is to be asked before it."""
         session = self._session
         is_ready = gang.retry_at <= session.now
         rejection = self._rejections.rejection(gang) if is_ready else None
         if rejection is None:
             session.candidates.take_spared()  # for whom else is another's answer
             outcome = self._try(gang)
-            if isinstance(outcome, Placed):
+            if isinstance(outcome, GangPlacement):
+                return self._start(outcome)
+            if isinstance(outcome, Yields):
+                self.turns.ask_early(outcome.to)
                 return outcome
             if isinstance(outcome, RejectedByPools):
                 preemption = self._preempt(gang=gang, rejected=outcome)
@@ -184,8 +193,8 @@ class Admission:
             return outcome
         return self._session.unmet_demand.reject(gang=gang, rejections=outcome.rejections)
 
-    def _try(self, gang: Gang) -> Placed | Rejection | RejectedByPools:
-        """Steps 1 to 3: start a gang if it can start now."""
+    def _try(self, gang: Gang) -> GangPlacement | Yields | Rejection | RejectedByPools:
+        """Steps 1 to 3: the slots in which a gang can start now; nothing is taken."""
         session = self._session
         rejection = self._not_admitted(gang)
         if rejection:
@@ -200,16 +209,23 @@ class Admission:
         if gang.retry_at > session.now:
             return session.unmet_demand.back_off(gang=gang, pools=pools)
         smallest, *larger = gang.legal_sizes
-        started = self._start_anywhere(gang=gang, queue=queue, sizes=larger) if larger else None
-        if started is not None:
-            return started
+        room = self._room_anywhere(gang=gang, queue=queue, sizes=larger, entitled=self.turns)
+        if room is not None:
+            return room
         rejections: dict[str, Rejection] = {}
+        yields: Yields | None = None
         for pool in pools:
             nodes = self._find(gang=gang, pool=pool, pods=smallest)
-            if not isinstance(nodes, Rejection):
-                return self._start(gang=gang, pool=pool, nodes=nodes)
-            rejections[pool] = nodes
-        return RejectedByPools(rejections=rejections)
+            if isinstance(nodes, Rejection):
+                rejections[pool] = nodes
+                continue
+            room = GangPlacement(gang=gang, pool=pool, nodes=tuple(nodes))
+            deprived = self.turns.first_deprived_by(gang, pool=pool, size=smallest)
+            if deprived is None:
+                return room
+            self._reservations.replan()  # the plan may count on the start already
+            yields = yields or Yields(to=deprived, room=room)
+        return yields or RejectedByPools(rejections=rejections)
 
     def _not_admitted(self, gang: Gang) -> Rejection | None:
         """The first part of step 1: a rejection that no eviction helps against."""
@@ -248,8 +264,10 @@ class Admission:
             rejected: dict[int, Rejection | RejectedByPools] = {}
             for gang in order:
                 outcome = self._try(gang)
-                if isinstance(outcome, Placed):
-                    starts.append(outcome)
+                if isinstance(outcome, Yields):
+                    outcome = outcome.room  # a group has a turn of its own
+                if isinstance(outcome, GangPlacement):
+                    starts.append(self._start(outcome))
                 else:
                     rejected[group.members.index(gang)] = outcome
             if not rejected:
@@ -300,15 +318,15 @@ class Admission:
                 requests.append(ReservationRequest(gang=gang, pools=pools))
         self._reservations.reserve(requests=requests, question=self._rejections.key(gangs))
 
-    def _start_anywhere(
+    def _room_anywhere(
         self,
         *,
         gang: Gang,
         queue: Queue,
         sizes: Sequence[int],
-        entitled: Entitlements | None = None,
-    ) -> Placed | None:
-        """Step 2: start with the largest of some sizes, in the first pool that has room for it.
+        entitled: Entitlements | Turns | None = None,
+    ) -> GangPlacement | None:
+        """Step 2: slots for the largest of some sizes, in the first pool that has room for it.
 
         It borrows nothing that gangs are `entitled` to.
         """
@@ -320,12 +338,12 @@ class Admission:
                     gang=gang, pool=pool
                 ) or not session.projection.has_quota(gang=gang, pool=pool, size=size):
                     continue
-                if entitled and entitled.are_borrowed_by(gang, pool=pool, size=size):
+                if entitled and entitled.first_deprived_by(gang, pool=pool, size=size):
                     continue
                 nodes = session.placer.glimpse(gang=gang, pool=pool, pods=size)
                 spare = nodes and self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
                 if spare and not isinstance(spare, Rejection):
-                    return self._start(gang=gang, pool=pool, nodes=spare)
+                    return GangPlacement(gang=gang, pool=pool, nodes=tuple(spare))
         return None
 
     def _find(self, *, gang: Gang, pool: str, pods: int) -> list[str] | Rejection:
@@ -347,10 +365,10 @@ class Admission:
             return nodes
         return self._reservations.spare(gang=gang, pool=pool, nodes=nodes)
 
-    def _start(self, *, gang: Gang, pool: str, nodes: Sequence[str]) -> Placed:
-        session = self._session
+    def _start(self, room: GangPlacement) -> Placed:
+        session, gang, pool, nodes = self._session, room.gang, room.pool, room.nodes
         session.projection.take(gang=gang, pool=pool, nodes=nodes)
-        session.projection.hold(gang=gang, pool=pool, size=len(nodes) - gang.extras)
+        session.projection.hold(gang=gang, pool=pool, size=room.size)
         self._reservations.start(gang=gang, pool=pool, nodes=nodes)
         session.sweeps.start(gang)
         view = session.projection.current.pools[pool]

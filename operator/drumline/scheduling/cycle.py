@@ -18,12 +18,12 @@ O(domains of the searched levels + its pods); equivalent gangs that do not fit c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress, count, repeat
 from operator import is_
 
-from drumline.scheduling.admission import Admission
+from drumline.scheduling.admission import Admission, Yields
 from drumline.scheduling.admitted_gangs import AdmittedGangs
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.cycle_session import CycleSession, open_session
@@ -266,16 +266,26 @@ def _admit(
     individual = sorted(session.pending.individual, key=order_key)
     unanswered = [gang for gang in individual if gang.uid not in answers]
     groups = GangGroups(waiting=unanswered, admitted=snapshot.admitted)
-    for gang in admission.order():
+    for gang in admission.turns:
         if gang.uid in answers:
             continue
         group = groups.of(gang)
         if group is None:
-            answers[gang.uid] = admission.admit(gang)
-            tried.append(gang)
+            for each, answer in _ask(gang, admission=admission):
+                answers[each.uid] = answer
+                tried.append(each)
         else:
             answers.update(admission.admit_together(group))
     return tried
+
+
+def _ask(
+    gang: Gang, *, admission: Admission
+) -> Iterator[tuple[Gang, Placed | Preemption | Rejection]]:
+    """The answers of all gangs that are asked before a gang, then its own."""
+    while isinstance(answer := admission.admit(gang), Yields):
+        yield from _ask(answer.to, admission=admission)
+    yield gang, answer
 
 
 def _grow(

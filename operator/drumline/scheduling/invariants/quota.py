@@ -260,7 +260,8 @@ def _denied(
     """I10: who starts by borrowing what keeps one waiting that was entitled to it.
 
     Not judged where places are kept for somebody, and groups have a turn of their own. Nobody
-    passes another one of his queue, so whoever stands behind one that waits is not judged either.
+    passes another one of his queue, so whoever stands behind one that waits is not judged either,
+    nor whoever stood behind one when the other started.
     """
     if any(gang.nominated or gang.group for gang in pending) or decisions.preemptions:
         return []
@@ -271,12 +272,22 @@ def _denied(
     reasons = {blocked.uid: blocked.reason for blocked in decisions.blocked}
     violations: list[str] = []
     behind: set[str] = set()
+    turn = {uid: turn for turn, uid in enumerate(decisions.order)}
     for gang in (gangs[uid] for uid in decisions.order if uid not in placed):
         waits = reasons.get(gang.uid) is BlockReason.QUOTA_EXHAUSTED
         if waits and gang.queue not in behind and _may_use(gang=gang, shares=after, pool=pool):
-            violations += _takers(gang=gang, after=after, starts=starts)
+            ahead = [turn.get(each.uid, -1) for each in pending if _is_ahead(each, of=gang)]
+            last = max(ahead, default=-1)
+            judged = [each for each in starts if turn.get(each.gang.uid, last) >= last]
+            violations += _takers(gang=gang, after=after, starts=judged)
         behind.add(gang.queue)
     return violations
+
+
+def _is_ahead(gang: Gang, *, of: Gang) -> bool:
+    """Whether a gang comes before another one in their queue."""
+    keys = [(-each.priority, each.queued_at, each.uid) for each in (gang, of)]
+    return gang.queue == of.queue and keys[0] < keys[1]
 
 
 def _may_use(*, gang: Gang, shares: QueueShares, pool: Pool) -> bool:

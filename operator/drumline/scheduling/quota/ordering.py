@@ -53,7 +53,7 @@ def order_key(gang: Gang) -> OrderKey:
 
 
 class BorrowingLevels:
-    """Whether a gang would borrow, in the pool where it would borrow least.
+    """Whether a gang would borrow, in each pool and in the one where it would borrow least.
 
     Equal gangs are looked at once until somebody starts. O(pools x depth).
     """
@@ -64,11 +64,20 @@ class BorrowingLevels:
         self._quota = quota
         self._pools = pools
         self._queues = queues
-        self._known: dict[tuple[object, ...], Above] = {}
+        self._known: dict[tuple[object, ...], Mapping[str, Above]] = {}
         self._version = quota.version
 
     def of(self, gang: Gang) -> Above:
         """By branch from the root to the gang's leaf: whether it would be above its quota."""
+        path = self._quota.tree.branches[self._quota.tree.leaf_of[gang.queue]].path
+        return min(self._by_pool(gang).values(), default=(0,) * len(path))
+
+    def is_higher_in(self, pool: str, *, gang: Gang) -> bool:
+        """Whether the gang would borrow more in this pool than where it borrows least."""
+        levels = self._by_pool(gang)
+        return pool in levels and levels[pool] > min(levels.values())
+
+    def _by_pool(self, gang: Gang) -> Mapping[str, Above]:
         if self._version != self._quota.version:
             self._known.clear()
             self._version = self._quota.version
@@ -79,18 +88,16 @@ class BorrowingLevels:
             self._known[key] = self._above(gang, least=least)
         return self._known[key]
 
-    def _above(self, gang: Gang, *, least: int) -> Above:
+    def _above(self, gang: Gang, *, least: int) -> Mapping[str, Above]:
         leaf, queue = self._quota.tree.leaf_of[gang.queue], self._queues.get(gang.queue)
-        nowhere = (0,) * len(self._quota.tree.branches[leaf].path)
         pools = () if queue is None else self._pools.of(gang=gang, queue=queue)
-        if isinstance(pools, Rejection):
-            return nowhere
-        above: list[Above] = []
-        for cohorts in map(self._quota.cohorts, pools):
+        above: dict[str, Above] = {}
+        for pool in () if isinstance(pools, Rejection) else pools:
+            cohorts = self._quota.cohorts(pool)
             wanted = cohorts.above_with(leaf=leaf, gpus=gang.gpus)
             needed = cohorts.above_with(leaf=leaf, gpus=least) if least < gang.gpus else wanted
-            above.append(tuple(map(add, wanted, needed)))
-        return min(above, default=nowhere)
+            above[pool] = tuple(map(add, wanted, needed))
+        return above
 
 
 class GangQueue:
@@ -135,14 +142,7 @@ class GangQueue:
             heapreplace(self._heads, (order_key(chain[position]), position, chain))
 
 
-def scheduling_order(
-    chains: Iterable[Sequence[Gang]],
-    *,
-    quota: QuotaLedger,
-    borrowing: Callable[[Gang], Above],
-    passed: Callable[[Gang], bool],
-    closed: Callable[[Gang], bool],
-) -> Iterator[Gang]:
+class SchedulingOrder:
     """The gangs in their order; gangs of unknown queues first.
 
     Args:
@@ -153,32 +153,50 @@ def scheduling_order(
         passed: whether a gang is skipped; asked when it is its turn.
         closed: whether the rest of a gang's chain is skipped.
     """
-    tree, shares = quota.tree, quota.shares
-    together = tree.is_flat and shares is None
-    unknown = GangQueue(passed=passed, closed=closed)
-    queues: dict[int, GangQueue] = {}
-    branches: dict[int, _Branch] = {_ROOT: _Branch()}
-    for chain in chains:
-        queue = chain[0].queue
-        if together or queue not in tree.leaf_of:
-            unknown.add(chain)
-        else:
-            leaf = tree.leaf_of[queue]
-            if leaf not in queues:
-                queues[leaf] = GangQueue(passed=passed, closed=closed)
-                branches[leaf] = _Branch(line=queues[leaf])
-            queues[leaf].add(chain)
-    while (gang := unknown.head()) is not None:
-        yield gang
-        unknown.pop()
-    _enter_in_parents(branches=branches, tree=tree)
-    share = shares.share if shares is not None else _equal_share
-    order = _FairOrder(branches=branches, share=share, borrowing=borrowing)
-    order.sort(_ROOT, depth=0)
-    while (following := order.next_leaf()) is not None:
-        leaf, gang = following
-        yield gang
-        queues[leaf].pop()
+
+    def __init__(
+        self,
+        chains: Iterable[Sequence[Gang]],
+        *,
+        quota: QuotaLedger,
+        borrowing: Callable[[Gang], Above],
+        passed: Callable[[Gang], bool],
+        closed: Callable[[Gang], bool],
+    ) -> None:
+        tree, shares = quota.tree, quota.shares
+        together = tree.is_flat and shares is None
+        self._unknown = GangQueue(passed=passed, closed=closed)
+        self._queues: dict[int, GangQueue] = {}
+        branches: dict[int, _Branch] = {_ROOT: _Branch()}
+        for chain in chains:
+            queue = chain[0].queue
+            if together or queue not in tree.leaf_of:
+                self._unknown.add(chain)
+            else:
+                leaf = tree.leaf_of[queue]
+                if leaf not in self._queues:
+                    self._queues[leaf] = GangQueue(passed=passed, closed=closed)
+                    branches[leaf] = _Branch(line=self._queues[leaf])
+                self._queues[leaf].add(chain)
+        _enter_in_parents(branches=branches, tree=tree)
+        share = shares.share if shares is not None else _equal_share
+        self._order = _FairOrder(branches=branches, share=share, borrowing=borrowing)
+
+    def __iter__(self) -> Iterator[Gang]:
+        """The gangs, one after the other; what starts in between decides who is next."""
+        while (gang := self._unknown.head()) is not None:
+            yield gang
+            self._unknown.pop()
+        self._order.sort(_ROOT, depth=0)
+        while (following := self._order.next_leaf()) is not None:
+            leaf, gang = following
+            yield gang
+            self._queues[leaf].pop()
+
+    def heads(self) -> list[Gang]:
+        """The next gang of each queue, in the order inside a queue; none if no queue can borrow."""
+        heads = (queue.head() for queue in self._queues.values())
+        return sorted((head for head in heads if head is not None), key=order_key)
 
 
 def _equal_share(_: int) -> float:

@@ -6,8 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Gang, Queue, Snapshot
+from drumline.scheduling import Gang, Policy, Queue, Snapshot
 from tests.unit.scheduling.builders import (
+    BEST_EFFORT,
+    STRICT,
     admitted,
     after,
     cluster,
@@ -88,3 +90,63 @@ def test_a_nominated_gang_that_starts_is_not_waited_for() -> None:
     """Both are nominated: what the first one starts with is its own, and not due to it again."""
     first = gang("f", queue="a", priority=9, nominated=("n0",), nominated_pool="h100")
     assert sizes(world(*WIDE, gpus=5), first, NOMINATED) == {"f": 1, "r": 4}
+
+
+SHARED = (
+    Queue(name="org", nominal={}),
+    Queue(name="x", nominal={"a": 2, "b": 0}, parent="org"),
+    Queue(name="y", nominal={"a": 0, "b": 2}, parent="org"),
+)
+BOTH = gang("both", gpus=2, queue="x", pools=("a", "b"))
+ENTITLED = gang("entitled", gpus=2, at=1.0, queue="y", pools=("b",))
+
+
+def two_pools(*, a: int, b: int = 2) -> Snapshot:
+    """Two pools with a node each; quota of both is shared."""
+    nodes = (node("a0", "r", gpus=a, pool="a"), node("b0", "r", gpus=b, pool="b"))
+    return cluster(*nodes, queues=SHARED, pools=("a", "b"))
+
+
+def starts(snapshot: Snapshot, *pending: Gang, policy: Policy = BEST_EFFORT) -> dict[str, str]:
+    """Pools of the gangs that start."""
+    placed = run(snapshot, *pending, policy=policy).placed
+    return {item.key.removeprefix("training/"): item.pool for item in placed}
+
+
+def test_who_would_borrow_in_its_second_pool_lets_those_start_that_have_quota_there() -> None:
+    assert starts(two_pools(a=1), BOTH, ENTITLED) == {"entitled": "b"}
+    assert starts(two_pools(a=1, b=1), BOTH, ENTITLED) == {}
+    assert starts(two_pools(a=1), BOTH) == {"both": "b"}
+    elsewhere = replace(ENTITLED, pools=("a",))
+    assert starts(two_pools(a=1), BOTH, elsewhere) == {"both": "b"}
+
+
+def test_where_it_borrows_nothing_it_keeps_its_turn() -> None:
+    assert starts(two_pools(a=2), BOTH, ENTITLED) == {"both": "a", "entitled": "b"}
+    first_b = replace(BOTH, pools=("b", "a"))
+    assert starts(two_pools(a=2), first_b, ENTITLED) == {"both": "a", "entitled": "b"}
+    assert starts(two_pools(a=2), first_b) == {"both": "b"}
+
+
+def test_what_the_entitled_leave_is_borrowed_in_the_same_cycle() -> None:
+    wide = replace(SHARED[2], nominal={"a": 0, "b": 4})
+    snapshot = replace(two_pools(a=1, b=4), queues=(*SHARED[:2], wide))
+    assert starts(snapshot, BOTH, ENTITLED) == {"entitled": "b", "both": "b"}
+    decisions = run(snapshot, BOTH, ENTITLED)
+    assert decisions.order == (ENTITLED.uid, BOTH.uid)
+
+
+def test_several_are_asked_first_in_the_order_of_their_queues() -> None:
+    wide = replace(SHARED[2], nominal={"a": 0, "b": 4})
+    snapshot = replace(two_pools(a=1, b=4), queues=(*SHARED[:2], wide))
+    more = [gang(f"e{i}", gpus=2, at=9.0 - i, queue="y", pools=("b",)) for i in range(3)]
+    assert starts(snapshot, BOTH, *more) == {"e2": "b", "e1": "b"}
+
+
+def test_nobody_is_passed_under_the_strict_rule() -> None:
+    assert starts(two_pools(a=1), BOTH, ENTITLED, policy=STRICT) == {"both": "b"}
+
+
+def test_a_group_has_one_turn_and_asks_nobody() -> None:
+    group = [replace(BOTH, group="g", group_gangs=1)]
+    assert starts(two_pools(a=1), *group, ENTITLED) == {"both": "b"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drumline.scheduling import Gang, Queue
 from drumline.scheduling.quota.cohorts import QueueTree
-from drumline.scheduling.quota.ordering import order_key, scheduling_order
+from drumline.scheduling.quota.ordering import SchedulingOrder, order_key
 from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from tests.unit.scheduling.builders import admitted, after, cluster, gang, queue, racks, run
 
@@ -26,7 +26,7 @@ def order(*gangs: Gang, queues: tuple[Queue, ...] = (), beyond: tuple[str, ...] 
         each_gang.uid: len(book.tree.branches[book.tree.leaf_of[each_gang.queue]].path)
         for each_gang in gangs
     }
-    result = scheduling_order(
+    result = SchedulingOrder(
         [[each_gang] for each_gang in sorted(gangs, key=order_key)],
         quota=book,
         borrowing=lambda each_gang: (

@@ -27,8 +27,8 @@ from drumline.scheduling.quota.ordering import (
     Above,
     BorrowingLevels,
     OrderKey,
+    SchedulingOrder,
     order_key,
-    scheduling_order,
 )
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
@@ -45,7 +45,7 @@ def never(_: Gang) -> bool:
 def line_by_line(gangs: Iterable[Gang], ledger: QuotaLedger) -> Iterator[Gang]:
     """The order in which gangs come forward of which nobody is passed over."""
     chains = [[each_gang] for each_gang in gangs]
-    return scheduling_order(
+    return SchedulingOrder(
         chains, quota=ledger, borrowing=borrowing(ledger).of, passed=never, closed=never
     )
 
