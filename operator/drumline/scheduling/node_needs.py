@@ -11,7 +11,8 @@ as they keep it from starting, and a gang over its quota asks for none.
 2. The cycle. A gang that was promised its places starts in these or in any others.
 3. Needs, after it. Other gangs that wait for capacity do the same, each after the one before it.
    So two gangs never count on the same place, and a gang that fits beside an earlier one on its
-   new nodes asks for none.
+   new nodes asks for none. It counts on free nodes as well, which no elastic gang may take in the
+   same cycle: a gang that is too big for the cluster as it is kept nobody from growing there.
 
 More empty nodes never keep a gang from starting, so the fewest are found by bisection, from the
 top: mostly each pod takes a new node.
@@ -35,7 +36,7 @@ it uses what is free, too.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
@@ -46,6 +47,7 @@ from drumline.scheduling.decisions import (
     Decisions,
     NeedsNodes,
     Placed,
+    Resized,
 )
 from drumline.scheduling.grown_cluster import (
     Decide,
@@ -196,10 +198,27 @@ def with_node_needs(
         limit = limits.get(blocked.uid)
         return _with_limit(blocked, limit) if limit else blocked
 
+    asked = {each.uid for each in snapshot.asked}
+    pools = {need.pool for need in needs.values() if need.uid not in asked}
     return replace(
         decisions,
+        resized=_without_growth(decisions.resized, in_pools=pools, snapshot=snapshot),
         needs_nodes=tuple(needs.values()),
         blocked=tuple(map(explained, decisions.blocked)),
+    )
+
+
+def _without_growth(
+    resized: tuple[Resized, ...], *, in_pools: Collection[str], snapshot: Snapshot
+) -> tuple[Resized, ...]:
+    """Without the growth of whole gangs; repairs stay."""
+    if not in_pools:
+        return resized
+    broken = {held.gang.uid for held in snapshot.admitted if held.lost}
+    return tuple(
+        each
+        for each in resized
+        if each.pool not in in_pools or each.uid in broken or not each.added
     )
 
 

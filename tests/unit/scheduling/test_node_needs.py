@@ -474,3 +474,40 @@ def test_why_a_pool_is_not_asked_for_more_is_said_with_the_reason() -> None:
     (blocked,) = run(growing(offers=(replace(lately, zone="a"), elsewhere)), four).blocked
     assert blocked.reason is BlockReason.WAITING_FOR_NODES
     assert "lately" not in blocked.message
+
+
+@pytest.mark.parametrize(
+    ("free", "is_asked", "grows"),
+    [
+        (1, False, 0),  # too big for the cluster: it counts on that node, and asks for two
+        (1, True, 0),
+        (2, False, 0),
+        (3, False, 0),  # starts
+        (4, False, 1),
+        (4, True, 1),
+    ],
+)
+def test_no_elastic_gang_grows_into_the_nodes_of_one_that_waits_for_more(
+    free: int, is_asked: bool, grows: int
+) -> None:
+    elastic = admitted(gang("elastic", nodes=4, gpus=8, sizes=(1, 2, 3, 4)), "n0")
+    waits = gang("waits", nodes=3, gpus=8, at=1.0)
+    asked = (AskedNodes(uid=waits.uid, pool="h100", zone="", nodes=2),) if is_asked else ()
+    nodes = [node(f"n{i}", "r", gpus=8) for i in range(1 + free)]
+    snapshot = replace(growing(*nodes, offers=(offer("r"),), running=[elastic]), asked=asked)
+    decisions = run(snapshot, waits)
+    assert sum(len(each.added) for each in decisions.resized) == grows
+    assert needs(decisions) == ({"waits": 3 - free} if free < 3 else {})
+
+
+def test_what_waits_for_no_nodes_keeps_nobody_from_growing_nor_from_repair() -> None:
+    elastic = gang("elastic", nodes=4, gpus=8, sizes=(1, 2, 3, 4))
+    nodes = [node(f"n{i}", "r", gpus=8) for i in range(2)]
+    too_big = gang("waits", nodes=9, gpus=8, at=1.0)
+    small = growing(*nodes, offers=(offer("r", limit=4),), running=[admitted(elastic, "n0")])
+    assert [each.added for each in run(small, too_big).resized] == [("n1",)]
+    broken = admitted(elastic, "n0", "gone", lost=frozenset({1}))
+    large = growing(nodes[0], offers=(offer("r"),), running=[broken])
+    decisions = run(large, too_big)
+    assert needs(decisions) == {"waits": 9}
+    assert [each.kept for each in decisions.resized] == [(0,)]
