@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 import yaml
@@ -254,10 +255,23 @@ def waiting(kind: str, *, name: str = "work", queue: str = "research") -> Json:
     return json.loads(json.dumps(workload_crds.suspended(kind, pod=pod, metadata=metadata)))
 
 
-def test_a_ray_cluster_that_a_let_go_ray_job_makes_may_have_its_mark(
-    helm: Helm, kubectl: Kubectl, namespace: str
-) -> None:
-    """KubeRay gives it the labels and annotations of the RayJob."""
+RAY_JOB = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "work", "uid": "u"}
+CONTROLS = RAY_JOB | {"controller": True}
+BY_HAND, MARKED = "gets a RayJob or RayService as its owner", "written by the operator"
+
+
+def made_cluster(owner: Json | None, *, mark: bool = False, name: str = "work-abcde") -> Json:
+    """A RayCluster that runs, as KubeRay makes it: with labels and annotations of its owner."""
+    made = waiting("RayCluster", name=name)
+    made["spec"]["suspend"] = False
+    made["metadata"]["annotations"] = {MARK: "{}"} if mark else {}
+    made["metadata"]["ownerReferences"] = [owner] if owner else []
+    return made
+
+
+@pytest.fixture
+def ray_job_policies(helm: Helm, kubectl: Kubectl, namespace: str) -> Iterator[None]:
+    """RayClusters and RayJobs wait; KubeRay is known."""
     for kind in ("RayCluster", "RayJob"):
         kubectl("apply", "-f", "-", stdin=json.dumps(workload_crds.crd(kind)))
     wait_until_established(kubectl)
@@ -270,19 +284,64 @@ def test_a_ray_cluster_that_a_let_go_ray_job_makes_may_have_its_mark(
         f"foreignPods.controllers={{{RAY}}}",
     )
     with in_force(helm, kubectl, namespace, *values, names=("operator-rayclusters",)):
-        user = Submitter(kubectl, namespace)
-        ray = Submitter(kubectl, namespace, f"--as={RAY}")
-        owner = {"apiVersion": "ray.io/v1", "kind": "RayJob", "name": "work", "uid": "u"}
-        made = waiting("RayCluster", name="work-abcde")
-        made["spec"]["suspend"] = False
-        made["metadata"]["annotations"] = {MARK: "{}"}
-        made["metadata"]["ownerReferences"] = [owner | {"controller": True}]
-        refusal = "written by the operator"
-        assert refusal in user.wait_for_refusal(json.dumps(made))
-        assert ray.refusal(json.dumps(made)) == ""
-        for owners in ([], [owner], [owner | {"controller": True, "kind": "Other"}]):
-            made["metadata"]["ownerReferences"] = owners
-            assert refusal in ray.refusal(json.dumps(made))
+        Submitter(kubectl, namespace).wait_for_refusal(
+            json.dumps(made_cluster(CONTROLS, mark=True))
+        )
+        yield
+
+
+@pytest.mark.usefixtures("ray_job_policies")
+def test_whose_a_ray_cluster_is_and_its_mark_are_the_controller_s_to_write(
+    kubectl: Kubectl, namespace: str
+) -> None:
+    """What a user could be charged less for, and what KubeRay does for a RayJob that was let go."""
+    service = CONTROLS | {"kind": "RayService"}
+    senders = {
+        "user": Submitter(kubectl, namespace),
+        "ray": Submitter(kubectl, namespace, f"--as={RAY}"),
+    }
+    for sender, owner, mark, refusal in (
+        ("user", None, False, ""),
+        ("user", RAY_JOB, False, ""),
+        ("user", CONTROLS, False, BY_HAND),
+        ("user", service, False, BY_HAND),
+        ("user", CONTROLS, True, MARKED),
+        ("ray", CONTROLS, False, ""),
+        ("ray", CONTROLS, True, ""),
+        ("ray", service, False, ""),
+        ("ray", service, True, MARKED),  # its author wrote the mark: no RayService waits
+        ("ray", None, True, MARKED),
+        ("ray", RAY_JOB, True, MARKED),
+        ("ray", CONTROLS | {"kind": "Other"}, True, MARKED),
+    ):
+        said = senders[sender].refusal(json.dumps(made_cluster(owner, mark=mark)))
+        assert refusal in said if refusal else said == "", (sender, owner, mark)
+
+
+@pytest.mark.usefixtures("ray_job_policies")
+def test_no_ray_cluster_changes_whose_it_is(kubectl: Kubectl, namespace: str) -> None:
+    """One that was let go would be charged no more; one that is charged would be let go."""
+    job = json.dumps(waiting("RayJob"))
+    kubectl("create", "-n", namespace, "-f", "-", stdin=job)
+    uid = kubectl("get", "rayjob", "work", "-n", namespace, "-o", "jsonpath={.metadata.uid}")
+    owner = CONTROLS | {"uid": uid}
+    creation = ("create", "-n", namespace, "-f", "-")
+    kubectl(*creation, stdin=json.dumps(made_cluster(None, name="own")))
+    child = json.dumps(made_cluster(owner, mark=True, name="child"))
+    kubectl(*creation, f"--as={RAY}", stdin=child)
+    for name, owners in (
+        ("own", [owner]),
+        ("child", None),
+        ("child", [owner | {"controller": False}]),
+    ):
+        patch = json.dumps({"metadata": {"ownerReferences": owners}})
+        with pytest.raises(AssertionError, match=BY_HAND):
+            kubectl("patch", "raycluster", name, "-n", namespace, "--type=merge", "-p", patch)
+    other = json.dumps({"metadata": {"labels": {"mine": "1"}}})
+    for name in ("own", "child"):
+        kubectl("patch", "raycluster", name, "-n", namespace, "--type=merge", "-p", other)
+        kubectl("delete", "raycluster", name, "-n", namespace, "--wait=false")
+    kubectl("delete", "rayjob", "work", "-n", namespace, "--wait=false")
 
 
 def with_pods(kind: str, pods: int, **fields: object) -> str:
