@@ -15,10 +15,9 @@ from drumline.scheduling import CycleCache, Gang, Queue, decide
 from tests.property.scale import many
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import Feature, World, some_gang, world
-from tests.seeds import seed_of_the_day
 
 WORLDS, AT_ONCE = many(600, 30_000), 100
-OTHERS = [
+BESIDE = [
     each
     for each in Feature
     if each not in {Feature.POOLS, Feature.BORROWING, Feature.RESERVATION, Feature.PREEMPTION}
@@ -29,8 +28,8 @@ POOLS = [("a", "b"), ("b", "a"), ("a",), ("b",), ()]
 def contested(seed: int) -> World:
     """Both pools are alike; their quotas are divided between queues of one cohort."""
     chance = Random(f"several pools {seed}")
-    others = chance.sample(OTHERS, chance.randint(0, 2))
-    given = world(seed, frozenset({Feature.BORROWING, *others}))
+    beside = chance.sample(BESIDE, chance.randint(0, 2))
+    given = world(seed, frozenset({Feature.BORROWING, *beside}))
     nodes = tuple(
         replace(node, pool=chance.choice("ab"), ready=True) for node in given.snapshot.nodes
     )
@@ -48,7 +47,7 @@ def contested(seed: int) -> World:
         return replace(gang, pool=None, pools=chance.choice(POOLS), excluded_nodes=frozenset())
 
     more = [
-        some_gang(chance, f"v{i}", features=frozenset(others), at=chance.choice([0.5, 1.5, 2.5]))
+        some_gang(chance, f"v{i}", features=frozenset(beside), at=chance.choice([0.5, 1.5, 2.5]))
         for i in range(chance.randint(1, 3))
     ]
     return replace(
@@ -65,7 +64,6 @@ def contested(seed: int) -> World:
 
 @pytest.mark.parametrize("first", range(0, WORLDS, AT_ONCE))
 def test_nobody_borrows_in_its_second_pool_what_another_queue_is_entitled_to(first: int) -> None:
-    first += seed_of_the_day("POOLS_SEED") * WORLDS
     for seed in range(first, first + AT_ONCE):
         item = contested(seed)
         assert judged(item, item.decide()) == [], seed

@@ -279,6 +279,10 @@ def _denied(
             ahead = [turn.get(each.uid, -1) for each in pending if _is_ahead(each, of=gang)]
             last = max(ahead, default=-1)
             judged = [each for each in starts if turn.get(each.gang.uid, last) >= last]
+            if gang.pool is None and len(gang.pools) != 1:
+                # Its reason may be of another pool; who was asked before a start had no room here.
+                mine = turn[gang.uid]
+                judged = [each for each in judged if turn.get(each.gang.uid, mine) < mine]
             violations += _takers(gang=gang, after=after, starts=judged)
         behind.add(gang.queue)
     return violations
