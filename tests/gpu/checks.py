@@ -1,4 +1,8 @@
-"""What is checked, in this order: the first ones say whether the later ones mean anything."""
+"""What is checked, in this order: the first ones say whether the later ones mean anything.
+
+What a short loan of a machine is for comes before what processors can stand in for: the check that
+runs when the time is over is cut, and those behind it do not run.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +31,14 @@ CHECKS: dict[str, Check[Bench]] = {
         summary="compiled layers give eager losses",
         run=exactness.compiled_blocks,
     ),
+    "speed": Check(
+        summary="tokens a second and MFU of published sizes",
+        run=speed.published_sizes,
+    ),
+    "memory": Check(
+        summary="the allocator's peak is the planner's bill",
+        run=speed.peak_beside_the_bill,
+    ),
     "price": Check(
         summary="what deterministic kernels cost",
         run=exactness.price_of_determinism,
@@ -47,10 +59,6 @@ CHECKS: dict[str, Check[Bench]] = {
         summary="every parallelism over NCCL gives one rank's losses",
         run=exactness.same_over_ranks,
     ),
-    "sanitizer": Check(
-        summary="compute-sanitizer finds no wrong access, where it is installed",
-        run=exactness.sanitized,
-    ),
     "kill": Check(
         summary="a rank is killed: the agent restarts it alone, and the losses are the same bits",
         run=recovery.killed_rank,
@@ -59,12 +67,8 @@ CHECKS: dict[str, Check[Bench]] = {
         summary="check-nodes finds products and memory right on each GPU",
         run=nodes.checked,
     ),
-    "memory": Check(
-        summary="the allocator's peak is the planner's bill",
-        run=speed.peak_beside_the_bill,
-    ),
-    "speed": Check(
-        summary="tokens a second and MFU of published sizes",
-        run=speed.published_sizes,
+    "sanitizer": Check(
+        summary="compute-sanitizer finds no wrong access, where it is installed",
+        run=exactness.sanitized,
     ),
 }
