@@ -42,10 +42,11 @@ class MemoryConfig:
     recompute: Recompute = Recompute.NONE
     recompute_every: Layers | None = None
     """With blocks: the layers of a run. None: the square root of a stage's layers."""
-    shard_gradients: bool = False
+    shard_gradients: bool | None = None
     """With fsdp: gradients are summed over the ranks after each micro-batch, so that a rank holds
     its slice alone. Otherwise whole ones, 4 bytes a parameter, wait for the last micro-batch, and
-    are sent once. Over replicas they are summed once in either case."""
+    are sent once. Over replicas they are summed once in either case. None: where whole ones would
+    be more than 8 GiB."""
     offload_optimizer: Offload = Offload.NONE
     """The optimizer's moments, and fp32 weights where the model computes with a copy of them."""
     offload_parameters: Offload = Offload.NONE

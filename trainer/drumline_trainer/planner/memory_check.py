@@ -133,7 +133,7 @@ def _settings(config: TrainerConfig, cluster: GpuCluster) -> Iterator[dict[str, 
         config.parallelism.data_parallel is DataParallel.FSDP and micro.layout.pipeline == 1
     )
     slices: dict[str, str] = {}
-    if accumulates and not config.memory.shard_gradients:
+    if accumulates and not micro.memory.shard_gradients:
         slices = {"memory.shard_gradients": "true"}
         yield slices
     if config.memory.recompute in (Recompute.NONE, Recompute.SELECTIVE):

@@ -24,6 +24,7 @@ from drumline_trainer.shapes.flops import (
     layer_weights,
     replicated_vectors,
 )
+from drumline_trainer.shapes.gradient_sums import shards_gradients
 from drumline_trainer.shapes.layer_kinds import kinds_among
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
 
@@ -149,7 +150,7 @@ class TrainingSetup:
             micro_batch=-(-share // count),
             micro_batches=count,
             recompute=config.memory.recompute,
-            memory=config.memory,
+            memory=replace(config.memory, shard_gradients=shards_gradients(config, layout)),
             precision=config.precision,
             fp8=config.fp8,
             optimizer=config.optimizer.kind,

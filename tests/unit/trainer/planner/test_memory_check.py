@@ -47,7 +47,12 @@ def test_what_fits_needs_no_change() -> None:
     [
         # the micro-batch alone
         (
-            replace(EIGHT_B, global_batch_size=512, micro_batch_size=8),
+            replace(
+                EIGHT_B,
+                global_batch_size=512,
+                micro_batch_size=8,
+                memory=MemoryConfig(recompute=Recompute.SELECTIVE, shard_gradients=False),
+            ),
             64,
             {"micro_batch_size": "1"},
             64,
@@ -61,14 +66,14 @@ def test_what_fits_needs_no_change() -> None:
         ),
         # whole gradients of a rank are 32 GB
         (
-            replace(EIGHT_B, memory=MemoryConfig(recompute=Recompute.FULL)),
+            replace(EIGHT_B, memory=MemoryConfig(recompute=Recompute.FULL, shard_gradients=False)),
             2,
             {"memory.shard_gradients": "true"},
             2,
         ),
         # both
         (
-            replace(EIGHT_B, micro_batch_size=None, memory=MemoryConfig()),
+            replace(EIGHT_B, micro_batch_size=None, memory=MemoryConfig(shard_gradients=False)),
             8,
             {"micro_batch_size": "1", "memory.recompute": "full"},
             8,
