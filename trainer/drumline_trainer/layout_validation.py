@@ -20,6 +20,9 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.config.nearest import nearest_multiples
 from drumline_trainer.layout import Layout
+from drumline_trainer.shapes.flops import weights
+
+_MOST_WHOLE_GRADIENT_BYTES = 8 * 2**30
 
 
 class ViolationReason(StrEnum):
@@ -112,6 +115,25 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
     enough = max(min_micro_batches(layout), 2 * layout.pipeline)
     possible = (parts for parts in divisors(share) if parts >= enough and _even(layout, parts))
     return next(possible, share)
+
+
+def shards_gradients(layout: Layout, config: TrainerConfig) -> bool:
+    """Whether FSDP sums gradients over the ranks after each micro-batch.
+
+    What the settings say, or else: where whole fp32 gradients would be more than 8 GiB. Summed
+    once they cost less sending, and 4 bytes a parameter on every rank from the second micro-batch
+    on. An elastic job that loses half of its ranks goes on with two micro-batches where it had
+    one: a model of 70 billion parameters would need 270 GiB more, at a recovery. The answer
+    follows from the model, so that it is the same at every size of the job.
+    """
+    chosen = config.memory.shard_gradients
+    if chosen is not None:
+        return chosen
+    if layout.data_parallel is not DataParallel.FSDP or layout.pipeline > 1:
+        return False
+    if config.lora is not None:
+        return False
+    return 4 * weights(config.model) // layout.tensor > _MOST_WHOLE_GRADIENT_BYTES
 
 
 def divisors(number: int) -> list[int]:

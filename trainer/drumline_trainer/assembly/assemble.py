@@ -31,7 +31,7 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.layout import Axis
-from drumline_trainer.layout_validation import micro_batch_count
+from drumline_trainer.layout_validation import micro_batch_count, shards_gradients
 from drumline_trainer.memory.offload_store import open_store
 from drumline_trainer.memory.offloaded_activations import OffloadedLayers
 from drumline_trainer.memory.recompute import recompute
@@ -56,7 +56,6 @@ from drumline_trainer.parallelism.pipeline_parallel.tied import (
 )
 from drumline_trainer.parallelism.tensor_parallel.apply import tensor_parallel
 from drumline_trainer.parallelism.tensor_parallel.vocabulary import vocabulary_parallel_loss
-from drumline_trainer.shapes.gradient_sums import shards_gradients
 from drumline_trainer.shapes.partition import model_costs, partition
 from drumline_trainer.sharding.slices import Cut
 from drumline_trainer.sharding.world import World
@@ -181,7 +180,7 @@ def _data_parallel(model: CutStages, config: TrainerConfig, world: World) -> Dat
         world=summing,
         precision=config.precision,
         backwards=micro_batch_count(world.layout, config),
-        memory=replace(config.memory, shard_gradients=shards_gradients(config, world.layout)),
+        memory=replace(config.memory, shard_gradients=shards_gradients(world.layout, config)),
     )
     return SynchronousServers(weights, server, whole=world, worker=summing) if servers else weights
 

@@ -17,14 +17,13 @@ from drumline_trainer.config import (
     TrainerConfig,
 )
 from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import micro_batch_count
+from drumline_trainer.layout_validation import micro_batch_count, shards_gradients
 from drumline_trainer.shapes.flops import (
     expert_vectors,
     latent_weights,
     layer_weights,
     replicated_vectors,
 )
-from drumline_trainer.shapes.gradient_sums import shards_gradients
 from drumline_trainer.shapes.layer_kinds import kinds_among
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
 
@@ -150,7 +149,7 @@ class TrainingSetup:
             micro_batch=-(-share // count),
             micro_batches=count,
             recompute=config.memory.recompute,
-            memory=replace(config.memory, shard_gradients=shards_gradients(config, layout)),
+            memory=replace(config.memory, shard_gradients=shards_gradients(layout, config)),
             precision=config.precision,
             fp8=config.fp8,
             optimizer=config.optimizer.kind,

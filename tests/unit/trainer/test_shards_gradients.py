@@ -18,10 +18,9 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.layout_validation import shards_gradients, validated_layout
 from drumline_trainer.planner.memory import memory_bill
 from drumline_trainer.planner.setup import TrainingSetup
-from drumline_trainer.shapes.gradient_sums import shards_gradients
 
 
 def config_of(preset: str, **changes: object) -> TrainerConfig:
@@ -64,4 +63,4 @@ def test_a_job_that_loses_half_of_its_ranks_needs_no_whole_gradients() -> None:
 def test_what_is_asked_for_or_else_what_the_model_needs(
     config: TrainerConfig, layout: Layout, *, expected: bool
 ) -> None:
-    assert shards_gradients(config, layout) is expected
+    assert shards_gradients(layout, config) is expected
