@@ -50,7 +50,7 @@ def read_documents(
     """
     for number in range(start.file, len(corpus.paths)):
         path = corpus.folder / corpus.paths[number]
-        if path.suffix in RECORD_SUFFIXES:
+        if path.name.endswith(RECORD_SUFFIXES):
             offset = start.offset if number == start.file else 0
             for stored in read_records(path, offset=offset):
                 for text in _rendered(stored, renderer):
@@ -67,7 +67,7 @@ def first_kind(corpus: Corpus, *, field: str) -> RecordKind:
         ConfigError: it is of no known kind.
     """
     paths = (corpus.folder / name for name in corpus.paths)
-    for path in (path for path in paths if path.suffix in RECORD_SUFFIXES):
+    for path in (path for path in paths if path.name.endswith(RECORD_SUFFIXES)):
         for stored in read_records(path, offset=0):
             kind = kind_of(stored.record, field=field)
             if kind is None:

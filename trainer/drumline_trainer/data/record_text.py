@@ -100,7 +100,7 @@ def records_of(corpus: Corpus) -> Corpus | None:
     other = [
         str(path)
         for path in paths
-        if path.suffix not in RECORD_SUFFIXES and path.name not in _BESIDE_RECORDS
+        if not path.name.endswith(RECORD_SUFFIXES) and path.name not in _BESIDE_RECORDS
     ]
     if other:
         raise ConfigError(
@@ -123,11 +123,12 @@ def open_records(corpus: Corpus, config: DataConfig, *, tokenizer_file: AnyPath)
     Raises:
         ConfigError: they are too many, of no known kind, or the tokenizer cannot be used.
     """
-    size = sum(uncompressed_bytes(corpus.folder / name) for name in corpus.paths)
+    files = [corpus.folder / name for name in corpus.paths]
+    size = sum(uncompressed_bytes(file, most=MOST_BYTES) for file in files)
     if size > MOST_BYTES:
         raise ConfigError(
-            f"data.source: {corpus.folder} has {size} bytes of records, and a run tokenizes"
-            f" {MOST_BYTES} at most when it starts; make token shards with python -m"
+            f"data.source: {corpus.folder} has {size} bytes of records or more, and a run"
+            f" tokenizes {MOST_BYTES} at most when it starts; make token shards with python -m"
             f" drumline_trainer.data.tokenize --source {corpus.folder} --pattern '{config.pattern}'"
             f" --tokenizer {tokenizer_file} --output FOLDER, then set data.source to FOLDER"
         )

@@ -75,7 +75,7 @@ def _open_mixture(
             text = _open_text(each, model_folder=model_folder)
             opened.callback(text.close)
             texts.append(text)
-        if any(isinstance(text, MemoryText) and text.paired for text in texts):
+        if any(_holds_pairs(text) for text in texts):
             raise ConfigError(
                 "data.mixture: pairs of answers are not mixed; put them into one folder"
             )
@@ -97,10 +97,13 @@ def _packing(config: DataConfig, texts: Sequence[TokenStream]) -> Packing:
     return Packing.WHOLE if whole else Packing.STREAM
 
 
+def _holds_pairs(text: TokenStream) -> bool:
+    return isinstance(text, MemoryText | ShardText) and text.paired
+
+
 def _windows(text: TokenStream, config: DataConfig, *, seed: int, packing: Packing) -> Dataset:
     if packing in (Packing.WHOLE, Packing.PADDED):
-        paired = isinstance(text, MemoryText) and text.paired
-        kind = PreferenceDataset if paired else DocumentDataset
+        kind = PreferenceDataset if _holds_pairs(text) else DocumentDataset
         return kind.of(
             text,
             sequence_length=config.sequence_length,

@@ -92,10 +92,6 @@ def tokenize(options: TokenizeOptions, *, print_line: Callable[[str], None]) -> 
     corpus = open_corpus(source)
     tokenizer = LoadedTokenizer.of(options.tokenizer)
     renderer = renderer_for(corpus, tokenizer, config=source, folder=options.tokenizer.parent)
-    if renderer.kind.paired:
-        raise ConfigError(
-            "source: shards hold no pairs of answers; name the records themselves in data.source"
-        )
     header = _header(options, corpus, tokenizer, renderer)
     encoder = _Encoder(corpus=corpus, tokenizer=tokenizer, renderer=renderer, header=header)
     options.output.mkdir(parents=True, exist_ok=True)
@@ -124,6 +120,7 @@ class _IndexHeader:
     tokenizer_sha256: str
     end_of_text: int | None
     made_from: str
+    paired: bool
 
     def filled(self, shards: tuple[ShardRecord, ...]) -> ShardIndex:
         return ShardIndex(**asdict(self), block_bytes=BLOCK_BYTES, shards=shards)
@@ -150,6 +147,7 @@ def _header(
         tokenizer_sha256=digest,
         end_of_text=end,
         made_from=hashlib.sha256(json.dumps(parts).encode()).hexdigest(),
+        paired=renderer.kind.paired,
     )
 
 
@@ -159,16 +157,17 @@ def _write_shards(
     header, corpus = encoder.header, encoder.corpus
     done = _resumed(options.output, header.made_from, print_line=print_line)
     progress = _ProgressPrinter(corpus, start=done.place, print_line=print_line)
-    stream = encoder.documents(start=done.place)
-    document = next(stream, None)
-    while document is not None:
+    stream = encoder.records(start=done.place)
+    record = next(stream, None)
+    while record is not None:
         with ShardWriter(options.output, len(done.shards), token_type=header.token_type) as shard:
-            while document is not None and shard.tokens < options.shard_tokens:
-                encoded, position = document
-                shard.add(encoded.tokens, learned=encoded.learned)
-                progress.add(len(encoded.tokens), position)
+            while record is not None and shard.tokens < options.shard_tokens:
+                documents, position = record
+                for document in documents:
+                    shard.add(document.tokens, learned=document.learned)
+                progress.add(sum(len(document.tokens) for document in documents), position)
                 done = replace(done, place=position)
-                document = next(stream, None)
+                record = next(stream, None)
             done = replace(done, shards=(*done.shards, shard.finish()))
         _save(options.output, header.made_from, done)
     if not done.shards:
@@ -185,17 +184,29 @@ class _Encoder:
     renderer: RecordRenderer
     header: _IndexHeader
 
-    def documents(
+    def records(
+        self, *, start: DocumentPosition
+    ) -> Iterator[tuple[tuple[EncodedDocument, ...], DocumentPosition]]:
+        """The document of each record, or both of a pair, and the position after it.
+
+        Records of which a document has no token are left out.
+        """
+        stream = self._documents(start=start)
+        for parts in zip(*[stream] * (2 if self.header.paired else 1), strict=True):
+            documents = tuple(document for document, _ in parts)
+            if all(document.tokens for document in documents):
+                yield documents, parts[-1][1]
+
+    def _documents(
         self, *, start: DocumentPosition
     ) -> Iterator[tuple[EncodedDocument, DocumentPosition]]:
-        """Each document that has any token, and the position after it."""
         end = [] if self.header.end_of_text is None else [self.header.end_of_text]
         for batch in _batches(read_documents(self.corpus, renderer=self.renderer, start=start)):
             encoded = self.tokenizer.encode([document.text for document in batch])
             for document, made in zip(batch, encoded, strict=True):
                 if made.tokens and made.learned is None:
                     yield replace(made, tokens=[*made.tokens, *end]), document.after
-                elif made.tokens:
+                else:
                     yield made, document.after
 
 
@@ -281,7 +292,10 @@ class _ProgressPrinter:
         )
 
     def _bytes_before(self, position: DocumentPosition) -> int:
-        return (self._corpus.ends[position.file - 1] if position.file else 0) + position.offset
+        ends = self._corpus.ends
+        before = ends[position.file - 1] if position.file else 0
+        # a packed file has more bytes than it takes
+        return min(before + position.offset, ends[min(position.file, len(ends) - 1)])
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,13 @@ from tokenizers import Tokenizer
 
 from drumline_trainer.config import ConfigError, DataConfig, TrainerConfig
 from drumline_trainer.config.data import Packing
+from drumline_trainer.data import tokenize as module
+from drumline_trainer.data.corpus import Corpus
 from drumline_trainer.data.dataset import IGNORED
+from drumline_trainer.data.document_reader import TextDocument
 from drumline_trainer.data.preference_dataset import PreferenceDataset
 from drumline_trainer.data.run_data import open_run_data
+from drumline_trainer.data.shards.index import INDEX_FILE, parse_index
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import TokenizeOptions, tokenize
 from drumline_trainer.layout_validation import ViolationReason, violations
@@ -119,20 +126,72 @@ def test_records_of_other_kinds_are_refused(model: Path, tmp_path: Path) -> None
         opened(tmp_path, model, [{"chosen": "yes", "rejected": "no"}])
 
 
-def test_shards_and_mixtures_hold_no_pairs(model: Path, tmp_path: Path) -> None:
+def test_mixtures_hold_no_pairs(model: Path, tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_lines(tmp_path / name / "pairs.jsonl", [pair(0)])
     config = DataConfig(source=str(tmp_path), pattern="*.jsonl", mixture="a=1,b=1")
     with pytest.raises(ConfigError, match="pairs of answers are not mixed"):
         open_dataset(config, seed=1, model_folder=model)
-    options = TokenizeOptions(
-        source=tmp_path / "a",
+
+
+def shards_of(records: list[dict[str, Any]], model: Path, folder: Path, **options: Any) -> Path:
+    """Write them, make shards of them, and return the folder of the shards."""
+    source, shards = write_lines(folder / "pairs" / "pairs.jsonl", records), folder / "shards"
+    asked = TokenizeOptions(
+        source=source.parent,
         pattern="*.jsonl",
         tokenizer=model / "tokenizer.json",
-        output=tmp_path / "shards",
+        output=shards,
+        **options,
     )
-    with pytest.raises(ConfigError, match="shards hold no pairs of answers"):
-        tokenize(options, print_line=lambda _: None)
+    tokenize(asked, print_line=lambda _: None)
+    return shards
+
+
+def test_shards_of_pairs_are_what_the_records_are(model: Path, tmp_path: Path) -> None:
+    records = [pair(number) for number in range(12)]
+    plain = opened(tmp_path / "plain", model, records)
+    shards = shards_of(records, model, tmp_path / "made", shard_tokens=40)
+    assert len(list(shards.glob("*.bin"))) > 2
+    dataset = open_dataset(DataConfig(source=str(shards), sequence_length=128), seed=1)
+    assert isinstance(dataset, PreferenceDataset)
+    assert dataset.notes() == plain.notes()
+    assert answers(dataset, model) == answers(plain, model)
+
+
+def test_shards_that_were_interrupted_part_no_pair(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [pair(number) for number in range(12)]
+    whole = shards_of(records, model, tmp_path / "whole", shard_tokens=1)  # one pair a shard
+    monkeypatch.setattr(module, "_BATCH_CHARACTERS", 1)  # one document at a time
+    read_documents = module.read_documents
+
+    def interrupted(corpus: Corpus, **arguments: Any) -> Iterator[TextDocument]:
+        yield from itertools.islice(read_documents(corpus, **arguments), 13)  # half of a pair
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "read_documents", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        shards_of(records, model, tmp_path / "again", shard_tokens=1)
+    monkeypatch.setattr(module, "read_documents", read_documents)
+    again = shards_of(records, model, tmp_path / "again", shard_tokens=1)
+    names = sorted(path.name for path in whole.glob("shard*"))
+    assert len(names) > 4 * 12
+    assert names == sorted(path.name for path in again.glob("shard*"))
+    for name in names:
+        if name != INDEX_FILE:  # which has the digest of the folder's path
+            assert (whole / name).read_bytes() == (again / name).read_bytes()
+
+
+def test_a_trainer_that_knows_no_pairs_refuses_their_shards(model: Path, tmp_path: Path) -> None:
+    index = json.loads((shards_of([pair(0)], model, tmp_path) / INDEX_FILE).read_bytes())
+    assert index["format"] == "drumline-token-shards/3"
+    assert "paired" not in index
+    [shard] = index["shards"]
+    half = {**shard, "ends": {**shard["ends"], "bytes": 4}}
+    with pytest.raises(ConfigError, match="a shard of pairs has half a pair"):
+        parse_index(json.dumps({**index, "shards": [half], "documents": 1}).encode(), where="x")
 
 
 def test_pairs_and_dpo_belong_together(model: Path, tmp_path: Path) -> None:

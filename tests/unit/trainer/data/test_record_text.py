@@ -208,7 +208,7 @@ def test_what_cannot_be_read_says_why(
     assert "cuts conversations anywhere" in refused(source, model, packing=Packing.STREAM)
     (source.parent / "b.txt").write_text("text")
     assert (
-        "has records (.jsonl, .ndjson, .parquet, .arrow, .tar) and other files (b.txt)"
+        ".jsonl.gz, .ndjson.gz, .parquet, .arrow, .tar) and other files (b.txt)"
         in refused(source.parent, model, pattern="*")
     )
     bare = write_chat_model(tmp_path / "bare", template=None)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import hashlib
 import itertools
 import json
@@ -93,6 +94,24 @@ def test_interrupted_and_begun_again_it_makes_the_same_files(
     tokenize(again, print_line=said.append)
     assert contents(again.output) == contents(asked.output)
     assert (after >= 12) == any("going on after" in line for line in said)
+
+
+def test_lines_in_gzip_are_lines(tmp_path: Path) -> None:
+    asked = order(tmp_path)
+    lines = b"".join(json.dumps({"text": text_of(n)}).encode() + b"\n" for n in range(40))
+    for name, content in (("plain.jsonl", lines), ("packed.jsonl.gz", gzip.compress(lines))):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_bytes(content)
+        whole = replace(asked, source=folder, pattern="*.jsonl*", output=tmp_path / f"{name}-out")
+        tokenize(whole, print_line=silent)
+    plain, packed = (contents(tmp_path / f"{n}-out") for n in ("plain.jsonl", "packed.jsonl.gz"))
+    assert plain.pop("shards.json") != packed.pop("shards.json")
+    assert plain == packed
+    (tmp_path / "packed.jsonl.gz" / "packed.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
+    assert "packed.jsonl.gz: Compressed file ended" in refused(
+        replace(asked, source=tmp_path / "packed.jsonl.gz", pattern="*.gz", output=tmp_path / "c")
+    )
 
 
 def test_what_is_complete_is_not_made_again(tmp_path: Path) -> None:

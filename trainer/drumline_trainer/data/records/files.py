@@ -1,4 +1,4 @@
-"""Files of records: lines of JSON, Parquet, the Arrow files of Hugging Face's datasets, and tars.
+"""Files of records: lines of JSON, plain or gzip, Parquet, Hugging Face's Arrow files, and tars.
 
 In a tar as WebDataset makes them a sample is a record: 0007.json is its fields, 0007.txt its field
 `text`; one of the two, or both. Other members are left alone.
@@ -6,8 +6,10 @@ In a tar as WebDataset makes them a sample is a record: 0007.json is its fields,
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import json
+import zlib
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +21,19 @@ from drumline_trainer.data.records.kinds import Record
 from drumline_trainer.data.tar_samples import TAR_SUFFIX, ending, tar_samples
 
 LINES_SUFFIXES: Final = (".jsonl", ".ndjson")
-RECORD_SUFFIXES: Final = (*LINES_SUFFIXES, ".parquet", ".arrow", TAR_SUFFIX)
+_PACKED_LINES_SUFFIXES: Final = tuple(f"{suffix}.gz" for suffix in LINES_SUFFIXES)
+RECORD_SUFFIXES: Final = (
+    *LINES_SUFFIXES,
+    *_PACKED_LINES_SUFFIXES,
+    ".parquet",
+    ".arrow",
+    TAR_SUFFIX,
+)
+"""What the names of such files end with."""
 _FIELDS, _TEXT = ".json", ".txt"
 _MOST_MEMBER_BYTES: Final = 64 << 20
 _BATCH_ROWS: Final = 1024
+_READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +44,7 @@ class StoredRecord:
     place: str
     """For messages: where in which file."""
     after: int
-    """Bytes of the file before the next; of Parquet and Arrow, rows."""
+    """Bytes of the file before the next, unpacked ones; of Parquet and Arrow, rows."""
 
 
 def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
@@ -42,15 +53,25 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     Raises:
         ConfigError: it cannot be read, or holds something else.
     """
-    if path.suffix in LINES_SUFFIXES:
+    if path.name.endswith((*LINES_SUFFIXES, *_PACKED_LINES_SUFFIXES)):
         return _lines(path, offset=offset)
     if path.suffix == TAR_SUFFIX:
         return _samples(path, offset=offset)
     return _rows(path, offset=offset)
 
 
-def uncompressed_bytes(path: Path) -> int:
-    """How large the records are in memory, about. Raises ConfigError."""
+def uncompressed_bytes(path: Path, *, most: int) -> int:
+    """How large the records are in memory, about; of gzip not more than a bit above `most`.
+
+    Raises:
+        ConfigError: it cannot be read.
+    """
+    if path.name.endswith(_PACKED_LINES_SUFFIXES):
+        with _named_errors(path), gzip.open(path) as file:
+            size = 0
+            while size <= most and (block := file.read(_READ_BYTES)):
+                size += len(block)
+            return size
     if path.suffix != ".parquet":
         return path.stat().st_size
     with _named_errors(path):
@@ -71,7 +92,8 @@ def decoded(content: bytes, path: Path, *, at: int) -> str:
 
 
 def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
-    with path.open("rb") as file:
+    packed = path.name.endswith(_PACKED_LINES_SUFFIXES)
+    with _named_errors(path), gzip.open(path) if packed else path.open("rb") as file:
         file.seek(offset)
         for line in file:
             at, offset = offset, offset + len(line)
@@ -154,7 +176,8 @@ def _named_errors(path: Path) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, OSError) or type(error).__module__.startswith("pyarrow"):
+        ours = isinstance(error, OSError | EOFError | zlib.error)
+        if ours or type(error).__module__.startswith("pyarrow"):
             raise ConfigError(f"data.source: {path}: {error}") from error
         raise
 

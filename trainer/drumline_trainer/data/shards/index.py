@@ -25,6 +25,9 @@ INDEX_LIMIT_BYTES = 256 * 1024**2
 FORMAT = "drumline-token-shards/1"
 FORMAT_WITH_SPANS = "drumline-token-shards/2"
 """Which a trainer that knows no spans refuses: it would learn what was asked too."""
+FORMAT_WITH_PAIRS = "drumline-token-shards/3"
+"""The same of pairs: it would learn what was rejected."""
+_FORMATS = (FORMAT, FORMAT_WITH_SPANS, FORMAT_WITH_PAIRS)
 TOKEN_TYPES = {"uint16": 2, "uint32": 4}
 END_BYTES = 4
 SUM_BYTES = 32
@@ -86,6 +89,8 @@ class ShardIndex:
     made_from: str
     """Digest of the text and of all options that decide the shards."""
     shards: tuple[ShardRecord, ...]
+    paired: bool = False
+    """Documents are pairs, of which the first is preferred; no shard parts one."""
 
     def __post_init__(self) -> None:
         """Raise ValueError for counts that contradict each other."""
@@ -99,6 +104,10 @@ class ShardIndex:
             raise ValueError("there are no shards")
         if len({shard.learned is None for shard in self.shards}) > 1:
             raise ValueError("some shards say what is learned, and some do not")
+        if self.paired and any(
+            shard.learned is None or shard.ends.bytes % (2 * END_BYTES) for shard in self.shards
+        ):
+            raise ValueError("a shard of pairs has half a pair, or does not say what is learned")
         for shard in self.shards:
             blocks = -(-shard.tokens.bytes // self.block_bytes)
             if shard.tokens.bytes % self.token_bytes or shard.ends.bytes % END_BYTES:
@@ -133,6 +142,8 @@ class ShardIndex:
             **asdict(self),
             "shards": [shard.encode() for shard in self.shards],
         }
+        if values.pop("paired"):  # the format says it
+            values["format"] = FORMAT_WITH_PAIRS
         return json.dumps(values, indent=1).encode() + b"\n"
 
 
@@ -144,7 +155,7 @@ def parse_index(encoded: bytes, *, where: str) -> ShardIndex:
     """
     try:
         raw = json.loads(encoded)
-        if raw["format"] not in (FORMAT, FORMAT_WITH_SPANS):
+        if raw["format"] not in _FORMATS:
             raise ValueError(f"the format is {raw['format']!r}, not {FORMAT!r}")  # noqa: TRY301 - reported as every other defect of the index
         return _index(raw)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
@@ -168,6 +179,7 @@ def _index(raw: Mapping[str, Any]) -> ShardIndex:
             ShardRecord(**{name: _file(shard[name]) for name in _names(raw["format"])})
             for shard in shards
         ),
+        paired=raw["format"] == FORMAT_WITH_PAIRS,
     )
     if (index.tokens, index.documents) != (raw["tokens"], raw["documents"]):
         raise ValueError("the totals are not those of the shards")

@@ -116,6 +116,11 @@ class ShardText:
         """As the index says."""
         return self.index.tokenizer_sha256
 
+    @property
+    def paired(self) -> bool:
+        """As the index says."""
+        return self.index.paired
+
     def tokens(self, start: int, length: int) -> npt.NDArray[np.int64]:
         """`length` tokens from `start`.
 
