@@ -76,6 +76,7 @@ def run_rank(
         Any error that ended the run; `exit_code_of` gives its exit code.
     """
     torch.set_num_threads(threads_per_rank(placement.local_world_size))
+    choose_kernels(deterministic=config.deterministic)
     device = _device(placement)
     if losses_file is None and placement.checkpoint_folder is not None:
         losses_file = placement.checkpoint_folder / LOSSES_FILE
@@ -93,7 +94,6 @@ def run_rank(
         peak_flops=_peak_flops(device),
         instruments=instruments,
     )
-    choose_kernels(deterministic=config.deterministic)
     if config.compile is not Compile.NONE:
         prepare_compiler(device=device.type)
     gc.freeze()  # 300,000 objects of imported modules: collecting takes longer than joining
