@@ -22,7 +22,6 @@ import torch._inductor.config
 from torch import nn
 
 from drumline_trainer.config import Precision, TrainerConfig
-from drumline_trainer.config.data import Packing
 from drumline_trainer.models.build import layer_modules
 from drumline_trainer.models.mixture import Experts
 from drumline_trainer.models.replaceable import CoreAttention
@@ -47,6 +46,9 @@ def compile_layers(
             _leave_out(module, "forward")
             if isinstance(module, RemoteDispatch):
                 _leave_out(module, "announced")
+        for module in layer.modules():
+            if isinstance(module, CoreAttention):
+                _leave_out(module, "within")
         layer.forward = torch.compile(layer.forward, backend=backend, dynamic=False)
 
 
@@ -60,6 +62,4 @@ def _left_out(layer: nn.Module, config: TrainerConfig) -> Iterator[nn.Module]:
     kinds: list[type[nn.Module]] = [RingAttention, SummedCounts, RemoteDispatch]
     if config.precision is not Precision.BF16:
         kinds.append(Experts)
-    if config.data.packing is Packing.SEPARATE:
-        kinds.append(CoreAttention)
     return (module for module in layer.modules() if isinstance(module, tuple(kinds)))

@@ -83,6 +83,17 @@ class CoreAttention(nn.Module):
         """
         if documents is None:
             return self._whole(q_BHSE, k_BGSE, v_BGSE, sinks_H)
+        return self.within(q_BHSE, k_BGSE, v_BGSE, documents, sinks_H)
+
+    def within(
+        self,
+        q_BHSE: Tensor,
+        k_BGSE: Tensor,
+        v_BGSE: Tensor,
+        documents: Documents,
+        sinks_H: Tensor | None,
+    ) -> Tensor:
+        """The same within documents, in other sizes each time."""
         fused = self.softcap is None and sinks_H is None
         if fused and _fits_varlen(q_BHSE):
             return self.varlen(q_BHSE, k_BGSE, v_BGSE, documents)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.compiled_layers import compile_layers
 from drumline_trainer.config import Family, ModelConfig, Recompute, TrainerConfig
-from drumline_trainer.config.data import Packing
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.memory.recompute import recompute
 from drumline_trainer.models.build import build_on_meta
@@ -76,13 +75,16 @@ BESIDE: dict[str, tuple[dict[str, Any], int]] = {
     # what is left out in the middle of a layer ends the piece of each module that it lies in
     "experts, fp32": ({"model": MIXTURE}, 6),
     "documents": ({"data": {"sequence_length": 16, "packing": "separate"}}, 4),
+    "whole documents": ({"data": {"sequence_length": 16, "packing": "whole"}}, 4),
+    # conversations have whole ones where nothing else is asked for
+    "documents as they come": ({"data": {"sequence_length": 16, "packing": None}}, 4),
     "offload": ({"memory": {"offload_activations": "cpu"}}, 1),
 }
 """Settings, and pieces that a layer is compiled in."""
 
 
-def losses_and_gradients(config: TrainerConfig, backend: Any) -> list[Tensor]:
-    """Of three steps, each with documents of other lengths."""
+def losses_and_gradients(config: TrainerConfig, backend: Any, *, apart: bool) -> list[Tensor]:
+    """Of three steps; with documents apart each has other lengths of them."""
     world = World(layout=validated_layout(config, world_size=1), rank=0, device=torch.device("cpu"))
     model = assemble(config, world)
     generator = torch.Generator().manual_seed(0)
@@ -101,10 +103,9 @@ def losses_and_gradients(config: TrainerConfig, backend: Any) -> list[Tensor]:
         tokens = torch.randint(0, 256, (2, 17), generator=generator)
         ids = (torch.arange(16) >= 4 + step).int().expand(2, -1)
         positions = torch.arange(16).int() - ids * (4 + step)
-        separate = config.data.packing is Packing.SEPARATE
-        documents = (Documents.of(ids.numpy(), positions.numpy()),) if separate else ()
+        given = (Documents.of(ids.numpy(), positions.numpy()),) if apart else ()
         model.begin_step(targets=32)
-        loss = model.micro_batch_loss(tokens[:, :-1], tokens[:, 1:], documents)
+        loss = model.micro_batch_loss(tokens[:, :-1], tokens[:, 1:], given)
         loss.backward()
         made += [loss.detach(), *(gradient.clone() for gradient in model.gradients())]
     return made
@@ -124,7 +125,10 @@ def test_a_layer_is_compiled_in_few_pieces_whatever_is_beside_it(name: str) -> N
     config = TrainerConfig.from_dict(
         {"model": SMALL, "global_batch_size": 2, "data": {"sequence_length": 16}} | change
     )
-    eager, compiled = (losses_and_gradients(config, backend) for backend in (None, counting))
+    apart = "documents" in name
+    eager, compiled = (
+        losses_and_gradients(config, backend, apart=apart) for backend in (None, counting)
+    )
     for left, right in zip(eager, compiled, strict=True):
         torch.testing.assert_close(left, right, rtol=1e-5, atol=1e-6)
     assert len(graphs) == pieces
