@@ -19,7 +19,7 @@ from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import min_micro_batches, violations
 
 MOST_RANKS = 8
-STEPS = 12
+STEPS = 20
 BATCH = 16
 BASE: dict[str, Any] = {
     "model": {

@@ -332,6 +332,7 @@ _DATA: Final = (
 )
 _MEMORY: Final = (
     Setting(name="gradients at once", apart={"memory": {"shard_gradients": True}}),
+    Setting(name="gradients once", apart={"memory": {"shard_gradients": False}}),
     Setting(
         name="away in memory",
         apart={
