@@ -69,7 +69,10 @@ def adapt(
 
     replace_projections(stage, config.projections, make)
     if not added:
-        raise ConfigError(f"lora.targets: the model has no layer called {config.targets}")
+        raise ConfigError(
+            f"lora.targets: the model has no layer called {config.targets} that adapters lie"
+            " beside; experts have none"
+        )
     return {**cuts, **added} if group is not None else dict(cuts)
 
 
