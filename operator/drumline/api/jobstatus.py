@@ -99,7 +99,8 @@ class TrainingJobStatus(ApiModel):
     """Name of the operator's signing key from which the token of its pods follows; replaced when it
     next gets GPUs. Absent for jobs whose pods share no token."""
     queued_at: Timestamp | None = None
-    """When the job began to wait for GPUs; kept over preemption."""
+    """When the job began to wait for GPUs; kept over preemption. Jobs of one second are told apart
+    by microseconds, in the order in which they came."""
     after: Annotated[
         list[AfterSpec] | None, Field(max_length=16, json_schema_extra=keyed_by("job"))
     ] = None

@@ -70,6 +70,10 @@ class JobCache:
         self._assumed: dict[str, Job] = {}
         self._in_doubt: dict[str, WriteInDoubt] = {}
         self._deleted: dict[str, set[str]] = defaultdict(set)
+        self._last_second = 0.0
+        """When the job that came last was created."""
+        self._last_arrival = 0
+        """Of that job."""
 
     def on_job(self, old: TrainingJobView | None, new: TrainingJobView | None) -> str | None:
         """Take in an event; returns why the job cannot be read, if that is news.
@@ -85,7 +89,7 @@ class JobCache:
         if shown is not None and shown.uid != new.uid:
             self._delete(key, shown.uid)
             shown = None
-        job = self._read(old, new, shown)
+        job = self._arrived(self._read(old, new, shown), shown)
         before = self.get(key)
         self._shown[key] = self._with_verdict(job, shown)
         assumed = self._assumed.get(new.uid)
@@ -194,6 +198,18 @@ class JobCache:
         if shown is not None and old is not None and _same_spec(old, new) and not shown.unreadable:
             return with_status_of(new, shown)
         return readable_job_of(new, known=shown, specs=self._specs)
+
+    def _arrived(self, job: Job, shown: Job | None) -> Job:
+        """The job with its place among those that were created in the same second."""
+        if shown is not None:
+            arrival = shown.arrival
+        elif job.created_at == self._last_second:
+            self._last_arrival += 1
+            arrival = self._last_arrival
+        else:
+            self._last_second, self._last_arrival = job.created_at, 0
+            arrival = 0
+        return replace(job, arrival=arrival) if arrival else job
 
     def _with_verdict(self, job: Job, shown: Job | None) -> Job:
         """The job with a verdict: that of its earlier version if nothing it depends on changed."""

@@ -172,7 +172,7 @@ def gang_of(
         queue=spec.queue,
         nodes=spec.nodes,
         per_pod=_per_pod(job, pool=pool) + added,
-        queued_at=max(job.queued_at, predecessors.ended_at),
+        queued_at=job.queued_after(predecessors.ended_at),
         priority=priority,
         pool=spec.gpu_pool,
         pools=tuple(spec.gpu_pools or ()),

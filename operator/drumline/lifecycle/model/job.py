@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from drumline.api.conditions import Reason
 from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
@@ -10,6 +11,9 @@ from drumline.lifecycle.model.roles import gang_gpus, role_pods
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.model.verdict import Refusal, Verdict
 from drumline_trainer.contract import Launch
+
+ARRIVAL_SECONDS: Final = 1e-6
+"""Between jobs that were created in the same second, in the order in which they were seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +33,8 @@ class Job:
     """metadata.deletionTimestamp is set and a finalizer still holds the object."""
     verdict: Verdict | None = None
     """Of this spec, where somebody keeps it; None: whoever asks judges."""
+    arrival: int = 0
+    """How many jobs of the same second of creation were seen before it; until it is queued."""
 
     @property
     def unreadable(self) -> bool:
@@ -97,9 +103,21 @@ class Job:
 
     @property
     def queued_at(self) -> float:
-        """Since when it waits for GPUs, or did before it had them (seconds since the epoch)."""
+        """Since when it waits for GPUs, or did before it had them (seconds since the epoch).
+
+        The API server counts seconds, so jobs of one second are told apart by microseconds, in the
+        order in which they were seen.
+        """
         queued_at = self.status.queued_at
-        return self.created_at if queued_at is None else parse_timestamp(queued_at)
+        if queued_at is None:
+            return self.created_at + self.arrival * ARRIVAL_SECONDS
+        return parse_timestamp(queued_at)
+
+    def queued_after(self, ended_at: float) -> float:
+        """The same for a job that waits for others, which ended then; they keep their order."""
+        if ended_at <= self.queued_at:
+            return self.queued_at
+        return ended_at + self.queued_at % 1.0
 
     @property
     def finished(self) -> bool:

@@ -16,6 +16,12 @@ def precise_timestamp(seconds: float) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
+def order_timestamp(seconds: float) -> str:
+    """The same with microseconds, where events of one second have an order; none at a second."""
+    moment = datetime.fromtimestamp(round(seconds, 6), tz=UTC)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
 def parse_timestamp(text: str) -> float:
     """Inverse of `timestamp`; accepts fractions of a second too.
 

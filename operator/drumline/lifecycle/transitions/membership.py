@@ -33,7 +33,7 @@ from drumline.lifecycle.model.members import (
     with_new_nodes,
     with_new_pods,
 )
-from drumline.lifecycle.model.timestamps import timestamp
+from drumline.lifecycle.model.timestamps import order_timestamp, timestamp
 from drumline.lifecycle.transitions.phases import MAX_INCIDENT_CHARACTERS
 
 
@@ -84,7 +84,7 @@ def admitted(
         code_digest=_code_digest(job),
         priority=priority,
         signing_key=signing_key,
-        queued_at=job.status.queued_at or timestamp(job.created_at),
+        queued_at=job.status.queued_at or order_timestamp(job.queued_at),
         after=job.spec.after,
         admitted_at=timestamp(now),
         generation_at=timestamp(now),

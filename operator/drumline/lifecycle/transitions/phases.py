@@ -21,7 +21,7 @@ from drumline.lifecycle.model.conditions import (
 )
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import members_of
-from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
+from drumline.lifecycle.model.timestamps import order_timestamp, parse_timestamp, timestamp
 from drumline.lifecycle.model.verdict import MemoryShortage, Refusal
 from drumline_trainer.contract import Progress, Remark, RemarkKind, rank_compute, step_series
 
@@ -44,7 +44,7 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
     status = changed(
         job.status,
         observed_generation=job.object_generation,
-        queued_at=job.status.queued_at or timestamp(job.created_at),
+        queued_at=job.status.queued_at or order_timestamp(job.queued_at),
         ready=job.status.ready if held else f"0/{job.wanted}",
     )
     status = with_condition(status, job, ConditionType.PLACED, "False", reason, message, now)
@@ -53,11 +53,11 @@ def waiting(job: Job, *, reason: str, message: str, now: float) -> TrainingJobSt
 
 def predecessors_met(job: Job, predecessors: Standing) -> TrainingJobStatus:
     """Jobs of spec.after have ended; its place in the queue counts from the last of them on."""
-    eligible_at = max(job.queued_at, predecessors.ended_at)
+    eligible_at = job.queued_after(predecessors.ended_at)
     return changed(
         job.status,
         after=[*_still_asked_for(job), *predecessors.met],
-        queued_at=timestamp(eligible_at),
+        queued_at=order_timestamp(eligible_at),
     )
 
 
@@ -155,7 +155,7 @@ def suspended(
 
 def resumed(job: Job, *, now: float) -> TrainingJobStatus:
     """Queued again with a new queue position, behind jobs that are waiting already."""
-    status = changed(job.status, queued_at=timestamp(now))
+    status = changed(job.status, queued_at=order_timestamp(now))
     status = with_condition(status, job, ConditionType.SUSPENDED, "False", Reason.RESUMED, "", now)
     return with_summary(status, Phase.PENDING, Reason.RESUMED, "")
 
