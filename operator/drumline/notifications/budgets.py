@@ -1,4 +1,7 @@
-"""A queue that has spent four fifths of its budget: once each time that it comes there. Pure."""
+"""A queue that has spent four fifths of its budget, or one of its users who has of theirs.
+
+Each is said once each time that it comes there. Pure.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +10,38 @@ from typing import Final, NamedTuple
 import msgspec
 
 from drumline.cost.money import amount, money_text
-from drumline.kube.codec import decoded
+from drumline.kube.codec import Undecodable, decoded
 from drumline.notifications.events import NewsKind, OutlookChange, change_id
+from drumline.overview.budgets import spent_by_user
+from drumline.overview.objects import QueueObject
 from drumline_trainer.contract import plain
 
 SHARE: Final = 0.8
+NO_USER: Final = "(none)"
+"""Jobs without a user, who count as one."""
 _THEN: Final = {
     "Refuse": "Once all is spent none of its waiting jobs starts; what runs goes on.",
     "Warn": "Once all is spent its jobs go on all the same.",
     "Expire": "Once all is spent none of its waiting jobs starts, and what runs is saved and"
     " waits.",
 }
+_THEN_OF_USER: Final = {
+    "Refuse": "Once all is spent none of theirs that waits starts; what runs goes on, and others'"
+    " jobs start.",
+    "Warn": _THEN["Warn"],
+    "Expire": "Once all is spent none of theirs that waits starts, and what runs is saved and"
+    " waits; others' jobs go on.",
+}
 _MOST_NAME_CHARACTERS: Final = 253
+_MOST_USERS: Final = 64
+"""Of a queue, as its status has them."""
+
+
+class UserSpent(NamedTuple):
+    """What a user has had who has spent most of what each may have."""
+
+    user: str
+    gpu_hours: float
 
 
 class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -27,6 +50,8 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     Attributes:
         gpu_hours: of its budget; 0: these have no bound.
         cost: of its budget, in millionths; 0: it has no bound.
+        user_gpu_hours: that each user may have; 0: these have no bound.
+        low_users: users who have had four fifths of that.
         until: up to when was counted (RFC 3339); empty: nothing was.
     """
 
@@ -41,6 +66,8 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     spent_gpu_hours: int = 0
     cost: int = 0
     spent_cost: int = 0
+    user_gpu_hours: int = 0
+    low_users: tuple[UserSpent, ...] = ()
     until: str = ""
 
     @property
@@ -48,6 +75,12 @@ class NotifiableQueue(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Whether its budget is nearly spent."""
         spent = _most_spent(self)
         return spent is not None and spent.share >= SHARE
+
+    @property
+    def low(self) -> dict[str, UserSpent | None]:
+        """What is nearly spent, by a key that stays: the queue's budget (None), users' budgets."""
+        own = {self.uid: None} if self.is_low else {}
+        return {**own, **{f"{self.uid}/{each.user}": each for each in self.low_users}}
 
 
 class _Spent(NamedTuple):
@@ -109,6 +142,7 @@ class _SeenQueue(_QueuePart, frozen=True, rename="camel"):
 
 
 _DECODER: Final = msgspec.json.Decoder(_SeenQueue)
+_OBJECT_DECODER: Final = msgspec.json.Decoder(QueueObject)
 
 
 def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
@@ -119,6 +153,7 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
     """
     queue = decoded(_DECODER, raw)
     budget, use = queue.spec.budget or _SeenBudget(), queue.status.budget or _SeenUse()
+    user_gpu_hours, low_users = _low_users(raw)
     return NotifiableQueue(
         name=plain(queue.metadata.name)[:_MOST_NAME_CHARACTERS],
         uid=queue.metadata.uid,
@@ -130,7 +165,40 @@ def notifiable_queue(raw: bytes | msgspec.Raw) -> NotifiableQueue:
         spent_gpu_hours=use.spent_gpu_hours,
         cost=_millionths(budget.cost),
         spent_cost=_millionths(use.spent_cost),
+        user_gpu_hours=user_gpu_hours,
+        low_users=low_users,
         until=use.until,
+    )
+
+
+def _low_users(raw: bytes | msgspec.Raw) -> tuple[int, tuple[UserSpent, ...]]:
+    """What each user may have, and who has spent most of it; nobody where that cannot be read."""
+    try:
+        queue = decoded(_OBJECT_DECODER, raw)
+    except Undecodable:
+        return 0, ()
+    bound = queue.spec.budget.user_gpu_hours if queue.spec.budget is not None else 0
+    spent = spent_by_user(queue)
+    low = [UserSpent(user[:_MOST_NAME_CHARACTERS], had) for user, had in spent.items()]
+    return bound, tuple(each for each in low if each.gpu_hours >= SHARE * bound)[:_MOST_USERS]
+
+
+def user_change(queue: NotifiableQueue, spent: UserSpent, *, now: float) -> OutlookChange:
+    """The message about a user who has spent most of what each may have; ids as of a queue's."""
+    share = spent.gpu_hours / max(1, queue.user_gpu_hours)
+    key = f"{queue.until[:10]}/{queue.user_gpu_hours}/{spent.user}"
+    then = _THEN_OF_USER.get(queue.when_spent, _THEN_OF_USER["Refuse"])
+    return OutlookChange(
+        id=change_id(queue.uid, NewsKind.BUDGET, key=key),
+        kind=NewsKind.BUDGET,
+        at=now,
+        namespace="",
+        name=queue.name,
+        uid=queue.uid,
+        queue=queue.name,
+        user=spent.user or NO_USER,
+        message=f"Their jobs have had {spent.gpu_hours:,.0f} of {queue.user_gpu_hours:,} GPU-hours"
+        f" {_time(queue)} ({share:.0%}). {then}",
     )
 
 

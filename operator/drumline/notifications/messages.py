@@ -29,8 +29,10 @@ def headline(change: OutlookChange) -> str:
 
 
 def _subject(change: OutlookChange) -> str:
-    is_job = bool(change.namespace)
-    return f"{change.namespace}/{change.name}" if is_job else f"queue {change.name}"
+    if change.namespace:
+        return f"{change.namespace}/{change.name}"
+    whose = f"user {change.user} of " if change.user else ""
+    return f"{whose}queue {change.name}"
 
 
 def _verb(change: OutlookChange) -> str:
@@ -47,7 +49,7 @@ def _verb(change: OutlookChange) -> str:
         case NewsKind.FINISHED:
             return "has finished"
         case NewsKind.BUDGET:
-            return "has spent most of its budget"
+            return f"has spent most of {'their' if change.user else 'its'} budget"
         case NewsKind.IDLE:
             return "was suspended: its GPUs were idle" if change.reason == "IdleGpus" else "is idle"
 
@@ -134,7 +136,7 @@ def cloud_event(change: OutlookChange, *, source: str) -> bytes:
         "id": change.id,
         "source": source,
         "type": f"dev.drumline.{_resource(change)}.{change.kind.lower()}",
-        "subject": _subject(change).replace(" ", "/"),
+        "subject": f"{change.namespace or 'queue'}/{change.name}",
         "time": rfc3339(change.at),
         "datacontenttype": "application/json",
         "data": {name: value for name, value in data.items() if value is not None and value != ""},

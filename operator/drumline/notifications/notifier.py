@@ -13,13 +13,15 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import chain
 from typing import Final, Protocol
 
 from drumline.kube.errors import KubeError
 from drumline.kube.store import Change, Event
-from drumline.notifications.budgets import NotifiableQueue, budget_change
+from drumline.notifications.budgets import NotifiableQueue, budget_change, user_change
 from drumline.notifications.channels import NotificationSettings, destinations, refused_choices
 from drumline.notifications.delivery import MOST_AGE_SECONDS, ChannelWorker
 from drumline.notifications.events import KnownOutlook, OutlookChange, advanced
@@ -90,8 +92,11 @@ class Notifier:
         """Of `_pending`: not handed to their workers yet."""
         self._jobs: dict[str, NotifiableJob] = {}
         self._queues: dict[str, NotifiableQueue] = {}
-        self._low_budgets = set(() if record is None else record.low_budgets)
-        """Of these it was said, by uid; of those that are not low any more it is forgotten."""
+        self._low_budgets: dict[str, set[str]] = defaultdict(set)
+        """By uid of the queue: of these it was said (`NotifiableQueue.low`); of those that are not
+        low any more it is forgotten."""
+        for key in () if record is None else record.low_budgets:
+            self._low_budgets[key.partition("/")[0]].add(key)
         self._is_settled = False
         self._is_dirty = True
         self._changed = asyncio.Event()
@@ -123,7 +128,7 @@ class Notifier:
         queue = event.view
         if event.change is Change.DELETED:
             self._queues.pop(queue.uid, None)
-            self._low_budgets.discard(queue.uid)
+            self._low_budgets.pop(queue.uid, None)
             return
         self._queues[queue.uid] = queue
         if self._is_settled:
@@ -195,7 +200,7 @@ class Notifier:
         return SentRecord(
             known=self._known,
             pending=list(self._pending.values()),
-            low_budgets=sorted(self._low_budgets),
+            low_budgets=sorted(chain.from_iterable(self._low_budgets.values())),
         )
 
     def _settle(self) -> None:
@@ -204,7 +209,8 @@ class Notifier:
             return
         for uid in self._known.keys() - self._jobs.keys():
             del self._known[uid]
-        self._low_budgets &= self._queues.keys()
+        for uid in self._low_budgets.keys() - self._queues.keys():
+            del self._low_budgets[uid]
         for message in tuple(self._unsaved):
             if message.channel not in self._workers:
                 self._unsaved.remove(message)
@@ -213,7 +219,7 @@ class Notifier:
             now = self._clock()
             for job in self._jobs.values():
                 self._remember(job.uid, advanced(None, job, now=now)[0])
-            self._low_budgets = {queue.uid for queue in self._queues.values() if queue.is_low}
+            self._low_budgets.update((uid, set(each.low)) for uid, each in self._queues.items())
         self._is_settled = True
         log.info("notifier_settled", known=len(self._known), pending=len(self._pending))
 
@@ -229,15 +235,18 @@ class Notifier:
             self._announce(job, change, now=now)
 
     def _evaluate_budget(self, queue: NotifiableQueue) -> None:
-        if queue.is_low is (queue.uid in self._low_budgets):
+        low, known = queue.low, self._low_budgets.get(queue.uid, set[str]())
+        if low.keys() == known:
             return
         self._touch()
-        if not queue.is_low:
-            self._low_budgets.discard(queue.uid)
-            return
-        self._low_budgets.add(queue.uid)
+        self._low_budgets[queue.uid] = set(low)
         now = self._clock()
-        self._send(budget_change(queue, now=now), choice="", now=now)
+        for key, user in low.items():
+            if key not in known:
+                change = (
+                    user_change(queue, user, now=now) if user else budget_change(queue, now=now)
+                )
+                self._send(change, choice="", now=now)
 
     def _remember(self, uid: str, known: KnownOutlook) -> bool:
         if uid not in self._known and len(self._known) >= MOST_JOBS:
@@ -284,7 +293,7 @@ class Notifier:
         neighbours = sum(each.namespace == change.namespace for each in pending)
         if change.namespace and neighbours >= MOST_PENDING_OF_A_NAMESPACE:
             return f"{MOST_PENDING_OF_A_NAMESPACE} messages of the same namespace are pending"
-        own = sum(each.uid == change.uid for each in pending)
+        own = sum((each.uid, each.user) == (change.uid, change.user) for each in pending)
         if own >= MOST_PENDING_OF_A_JOB:
             return f"{MOST_PENDING_OF_A_JOB} messages of the same job are pending"
         return None

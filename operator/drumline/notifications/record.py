@@ -53,7 +53,8 @@ class SentRecord(msgspec.Struct, frozen=True, kw_only=True):
         version: of this form.
         known: by uid.
         pending: messages that no destination has accepted yet.
-        low_budgets: uids of queues whose low budget was said.
+        low_budgets: keys of budgets of which it was said that they are low: a queue's uid, and for
+            one of its users' the uid, a slash and the user.
     """
 
     version: int = _VERSION

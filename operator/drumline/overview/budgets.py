@@ -83,6 +83,29 @@ def budget_row(queue: QueueObject | None, *, now: float) -> BudgetRow | None:
     )
 
 
+def spent_by_user(queue: QueueObject) -> dict[str, float]:
+    """GPU-hours that count of each user as of the operator's last look, where a budget limits them.
+
+    They are those of the row, without what was held since then.
+    """
+    budget, spent = queue.spec.budget, queue.status.budget
+    until = None if spent is None else seconds(spent.until)
+    if budget is None or spent is None or until is None or not budget.user_gpu_hours:
+        return {}
+    if not 1 <= _REFILL_DAYS.get(budget.refill, budget.window_days) <= _MOST_DAYS:
+        return {}
+    return {
+        plain(use.user): _Outlook(
+            _SpentDays.of(use.days, rate=0.0, until=spent.until),
+            budget=budget,
+            whole=budget.user_gpu_hours * _HOUR,
+            now=until,
+        ).had
+        / _HOUR
+        for use in spent.users or ()
+    }
+
+
 def _with_hours(
     row: BudgetRow, spent: SpentOfBudget, *, budget: BudgetOfQueue, now: float
 ) -> BudgetRow:

@@ -10,7 +10,12 @@ from msgspec import structs
 
 from drumline.kube.codec import Undecodable
 from drumline.kube.store import Change, Event
-from drumline.notifications.budgets import NotifiableQueue, budget_change, notifiable_queue
+from drumline.notifications.budgets import (
+    NotifiableQueue,
+    budget_change,
+    notifiable_queue,
+    user_change,
+)
 from drumline.notifications.events import NewsKind
 from drumline.notifications.messages import cloud_event, details, headline
 from tests.unit.notifications.jobs import at, time
@@ -144,3 +149,93 @@ async def test_a_queue_that_is_made_anew_is_another_one() -> None:
     office.notifier.on_queue_event(seen(a_queue(850, uid="q-2"), Change.ADDED))
     await office.settle()
     assert len(office.sent) == 2
+
+
+def with_users(
+    hours: dict[str, int], *, of: int = 50, when_spent: str = "Refuse", **budget: Any
+) -> NotifiableQueue:
+    """A queue whose budget bounds each user alone; users have had so many GPU-hours, today."""
+    today = time("10:00:00")[:10]
+    users = [
+        {"user": user, "days": [{"day": today, "gpuSeconds": 3600 * had}]}
+        for user, had in hours.items()
+    ]
+    bound = {"userGpuHours": of, "windowDays": 30, "whenSpent": when_spent, **budget}
+    use = {"spentGpuHours": 0, "until": time("10:00:00"), "users": users}
+    raw = {
+        "metadata": {"name": "nlp", "uid": "q-1", "resourceVersion": "7"},
+        "spec": {"quotas": [], "budget": bound},
+        "status": {"budget": use},
+    }
+    return notifiable_queue(json.dumps(raw).encode())
+
+
+def test_four_fifths_of_a_user_s_part_are_low_and_the_queue_is_not() -> None:
+    queue = with_users({"ann": 40, "bob": 39, "": 60})
+    assert (queue.is_low, [each.user for each in queue.low_users]) == (False, ["ann", ""])
+    assert set(queue.low) == {"q-1/ann", "q-1/"}
+    of_january = {"user": "ann", "days": [{"day": "2020-01-01", "gpuSeconds": 10**6}]}
+    old = json.dumps(
+        {
+            "metadata": {"name": "nlp", "uid": "q-1"},
+            "spec": {"budget": {"userGpuHours": 50, "windowDays": 30}},
+            "status": {"budget": {"until": time("10:00:00"), "users": [of_january]}},
+        }
+    )
+    assert notifiable_queue(old.encode()).low_users == ()
+    unread = old.replace('"2020-01-01"', "7")
+    assert notifiable_queue(unread.encode()).low_users == ()
+
+
+@pytest.mark.parametrize(
+    ("when_spent", "then"),
+    [
+        ("Refuse", "none of theirs that waits starts; what runs goes on"),
+        ("Warn", "its jobs go on all the same"),
+        ("Expire", "what runs is saved and waits"),
+    ],
+)
+def test_the_message_about_a_user_says_who_and_of_what(when_spent: str, then: str) -> None:
+    queue = with_users({"ann": 45, "": 60}, when_spent=when_spent)
+    ann, nobody = (user_change(queue, each, now=at("11:00:00")) for each in queue.low_users)
+    assert headline(ann) == "user ann of queue nlp has spent most of their budget"
+    said = details(ann)[0]
+    assert said.startswith("Their jobs have had 45 of 50 GPU-hours in 30 days (90%).")
+    assert then in said
+    event = json.loads(cloud_event(ann, source="/east"))
+    assert (event["type"], event["subject"]) == ("dev.drumline.trainingqueue.budget", "queue/nlp")
+    assert event["data"]["user"] == "ann"
+    assert headline(nobody).startswith("user (none) of queue nlp")
+    assert ann.id != nobody.id
+
+
+async def test_each_user_is_said_each_time_also_over_restarts() -> None:
+    office = Office()
+    office.open()
+    office.notifier.on_queue_event(seen(with_users({"ann": 10, "bob": 45}), Change.ADDED))
+    await office.settle()
+    assert office.sent == []
+    for hours in (39, 41, 46):
+        office.notifier.on_queue_event(seen(with_users({"ann": hours, "bob": 45})))
+        await office.settle()
+    said = ("all", "nlp", str(NewsKind.BUDGET))
+    assert office.sent == [said]
+    office.open()
+    office.notifier.on_queue_event(seen(with_users({"ann": 49, "bob": 45}), Change.ADDED))
+    await office.settle()
+    assert office.sent == [said]
+    for hours in (20, 44):
+        office.notifier.on_queue_event(seen(with_users({"ann": hours, "bob": 45})))
+        await office.settle()
+    assert office.sent == [said, said]
+
+
+async def test_many_users_of_a_queue_that_come_there_at_once_are_all_said() -> None:
+    office = Office()
+    office.open()
+    hours = {f"user-{i}": 45 for i in range(64)}
+    office.notifier.on_queue_event(seen(with_users(hours, of=1000), Change.ADDED))
+    await office.settle()
+    office.notifier.on_queue_event(seen(with_users(hours)))
+    await office.settle()
+    assert len(office.sent) == 64
