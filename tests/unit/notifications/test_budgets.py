@@ -197,7 +197,7 @@ def test_four_fifths_of_a_user_s_part_are_low_and_the_queue_is_not() -> None:
 )
 def test_the_message_about_a_user_says_who_and_of_what(when_spent: str, then: str) -> None:
     queue = with_users({"ann": 45, "": 60}, when_spent=when_spent)
-    ann, nobody = (user_change(queue, each, now=at("11:00:00")) for each in queue.low_users)
+    ann, without_user = (user_change(queue, each, now=at("11:00:00")) for each in queue.low_users)
     assert headline(ann) == "user ann of queue nlp has spent most of their budget"
     said = details(ann)[0]
     assert said.startswith("Their jobs have had 45 of 50 GPU-hours in 30 days (90%).")
@@ -205,8 +205,8 @@ def test_the_message_about_a_user_says_who_and_of_what(when_spent: str, then: st
     event = json.loads(cloud_event(ann, source="/east"))
     assert (event["type"], event["subject"]) == ("dev.drumline.trainingqueue.budget", "queue/nlp")
     assert event["data"]["user"] == "ann"
-    assert headline(nobody).startswith("user (none) of queue nlp")
-    assert ann.id != nobody.id
+    assert headline(without_user).startswith("user (none) of queue nlp")
+    assert ann.id != without_user.id
 
 
 async def test_each_user_is_said_each_time_also_over_restarts() -> None:
