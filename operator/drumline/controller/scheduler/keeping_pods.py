@@ -57,7 +57,7 @@ class KeepingPods:
         missing = [wanted[name] for name in sorted(wanted.keys() - there.keys())]
         for refusal in await self._pods.create(missing):
             # the gang waits for its victims all the same
-            log.warning("node_demands_not_kept", error=str(refusal))
+            log.warning("free_nodes_not_kept", error=str(refusal))
         self._pods.forget_all_but(wanted.keys())
         await self._pods.mark(sorted(wanted), "stands for a node that is kept for a TrainingJob")
         self._kept = tuple(kept)

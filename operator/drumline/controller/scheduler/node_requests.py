@@ -199,7 +199,7 @@ class NodeRequests:
         except NotLeader:
             raise
         except KubeError as error:  # as of placeholders
-            log.warning("node_demands_not_kept", error=str(error))
+            log.warning("free_nodes_not_kept", error=str(error))
 
     async def _withdraw(self, demand: NodeDemand) -> None:
         objects = self._modes.get(self._mode(demand))
