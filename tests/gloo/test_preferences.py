@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -80,3 +81,14 @@ def test_every_kind_of_data_parallelism_learns_the_same(
     asked = {"parallelism": {"data_parallel": kind}, "memory": {"recompute": "full"}}
     shared = train(gangs, folders, tmp_path / kind, ranks=2, **merge(short, asked))
     assert shared == pytest.approx(alone, rel=1e-4)
+    expected, rewards = (last_rewards(tmp_path / name) for name in ("alone", kind))
+    assert rewards == pytest.approx(expected, rel=1e-3)
+    margin = rewards["chosen"] - rewards["rejected"]
+    assert margin > 0
+    assert math.log1p(math.exp(-margin)) <= shared[-1] + 1e-6  # -log sigmoid is convex
+
+
+def last_rewards(folder: Path) -> dict[str, float]:
+    """Of the last step."""
+    lines = (folder / "metrics" / "steps.jsonl").read_text().splitlines()
+    return json.loads(lines[-1])["rewards"]

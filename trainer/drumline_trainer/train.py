@@ -27,6 +27,7 @@ from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.metrics.reporter import RunReporter
+from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
 from drumline_trainer.optimization.learning_rate import learning_rate
 from drumline_trainer.optimization.loss_scale import LossScale
@@ -172,6 +173,7 @@ class Updater:
             max_norm=self.workers.config.optimizer.max_gradient_norm,
             vote=checkpointer.vote,
             scale=scale.value,
+            counted=self.model.counted(),
         )
         checkpointer.check_membership()
         scale = scale.after(finite=totals.finite)
@@ -199,6 +201,7 @@ def report_step(
         learning_rate=update.rate,
         skipped_steps=update.scale.skipped,
         staleness=known and known.staleness,
+        rewards=Rewards.of(update.totals.counted) if update.totals.counted else None,
     )
 
 

@@ -92,6 +92,8 @@ class ParallelModel:
         """
         own_targets = targets / self.siblings
         self.weights.zero()
+        if self.preferences is not None:
+            self.preferences.rewards = None
         self.loss.divisor = own_targets / scale
         for stage in self.stages:
             set_loss_scale(stage, scale / own_targets)
@@ -106,6 +108,15 @@ class ParallelModel:
         (separate,) = documents
         losses = self.preferences.losses_sum(model, inputs, targets, separate)
         return losses / self.loss.divisor
+
+    def counted(self) -> Tensor | None:
+        """This rank's part of what is known of a step beside its loss: the mean rewards of pairs.
+
+        Multiplied by the scale, as the loss is.
+        """
+        if self.preferences is None or self.preferences.rewards is None:
+            return None
+        return self.preferences.rewards / self.loss.divisor
 
     @torch.no_grad()
     def held_out_loss(

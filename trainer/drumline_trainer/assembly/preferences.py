@@ -16,7 +16,11 @@ from torch import Tensor, nn
 
 from drumline_trainer.adapters.lora import without_adapters
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.preferences import answer_log_probabilities, preference_losses_sum
+from drumline_trainer.models.preferences import (
+    answer_log_probabilities,
+    preference_losses_sum,
+    reward_sums,
+)
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 
 
@@ -28,13 +32,15 @@ class FrozenCopy:
     weights: DataParallelModel
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Preferences:
-    """What a micro-batch of pairs costs."""
+    """What a micro-batch of pairs costs, and the rewards of a step's."""
 
     beta: float
     reference: FrozenCopy | None
     """None: the model without its adapters."""
+    rewards: Tensor | None = None
+    """`reward_sums` of this rank's pairs of the step so far."""
 
     def losses_sum(
         self, model: nn.Module, inputs_BS: Tensor, targets_BS: Tensor, separate: Documents
@@ -43,6 +49,8 @@ class Preferences:
         with torch.no_grad():
             reference_P2 = self._reference_answers(model, inputs_BS, targets_BS, separate)
         answers_P2 = answer_log_probabilities(model(inputs_BS, separate), targets_BS, separate)
+        rewards = reward_sums(answers_P2, reference_P2, beta=self.beta)
+        self.rewards = rewards if self.rewards is None else self.rewards + rewards
         return preference_losses_sum(answers_P2, reference_P2, beta=self.beta)
 
     def _reference_answers(

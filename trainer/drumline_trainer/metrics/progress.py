@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.metrics.staleness import Staleness
 
 
@@ -15,13 +16,15 @@ def progress_line(
     eta_seconds: float,
     mfu: float | None = None,
     staleness: Staleness | None = None,
+    rewards: Rewards | None = None,
 ) -> str:
     """A line for standard output; without MFU where it is not known."""
     efficiency = "" if mfu is None else f"  mfu {mfu:.1%}"
     eta = format_duration(eta_seconds)
     stale = f"  stale {staleness.mean:.1f}" if staleness and staleness.most else ""
+    ahead = f"  margin {rewards.margin:+.3f} ({rewards.accuracy:.0%} ahead)" if rewards else ""
     return (
-        f"step {step}/{total_steps}  loss {loss:.3f}  grad {gradient_norm:#.3g}"
+        f"step {step}/{total_steps}  loss {loss:.3f}{ahead}  grad {gradient_norm:#.3g}"
         f"  {short_count(tokens_per_second)} tok/s{efficiency}{stale}  eta {eta}"
     )
 

@@ -25,6 +25,7 @@ from drumline_trainer.metrics.losses import append_losses
 from drumline_trainer.metrics.memory import MemoryUsage
 from drumline_trainer.metrics.part_comparison import PartComparison
 from drumline_trainer.metrics.progress import progress_line, smoothed
+from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
 from drumline_trainer.rank_protocol.heartbeat import Heartbeat, Phase
@@ -71,6 +72,8 @@ class RunReporter:
     skipped_steps: int = 0
     staleness: Staleness | None = None
     """Since all ranks last synchronized; None where they do so in every step."""
+    rewards: Rewards | None = None
+    """Of the last step; None where the run does not learn from preferences."""
     checkpoint_step: int | None = None
     checkpoint_digest: str = ""
     checkpoint_seconds: float | None = None
@@ -184,6 +187,7 @@ class RunReporter:
         learning_rate: float | None = None,
         skipped_steps: int = 0,
         staleness: Staleness | None = None,
+        rewards: Rewards | None = None,
     ) -> None:
         """Count a finished step, and report every `log_every_steps`.
 
@@ -194,11 +198,12 @@ class RunReporter:
             learning_rate: of the step.
             skipped_steps: of the whole run.
             staleness: since all ranks last synchronized, where they do so rarely.
+            rewards: of the step's pairs, where there are any.
         """
         self._mark = self._mark or self.step == self.restored_step
         self.step, self.loss, self.gradient_norm = step, losses.get(step, self.loss), gradient_norm
         self.learning_rate, self.skipped_steps = learning_rate, skipped_steps
-        self.staleness = staleness or self.staleness
+        self.staleness, self.rewards = staleness or self.staleness, rewards
         self.micro_batch = 0
         self.unwritten.update(losses)
         self.instruments.finish_step(step)
@@ -278,6 +283,7 @@ class RunReporter:
             eta_seconds=(self.config.steps - self.step) * (self._usual_seconds or 0.0),
             mfu=self._mfu(),
             staleness=self.staleness,
+            rewards=self.rewards,
         )
 
     def _publish(self) -> None:
@@ -296,6 +302,7 @@ class RunReporter:
             mfu=self._mfu(),
             skipped_steps=self.skipped_steps,
             staleness=self.staleness,
+            rewards=self.rewards,
             parts=parts,
             memory=self.memory.by_category(),
             bound=diagnosis.bound,

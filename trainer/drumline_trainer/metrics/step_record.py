@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.metrics.staleness import Staleness
 
 MFU_FORMULA = (
@@ -35,6 +36,8 @@ class StepRecord:
     """Of the whole run: steps skipped as a gradient overflowed fp16."""
     staleness: Staleness | None = None
     """Since all ranks last synchronized; None where they do so in every step."""
+    rewards: Rewards | None = None
+    """Of the last step; None where the run does not learn from preferences."""
     parts: Mapping[str, float]
     """Mean seconds of a step by part (`step_timer`), with saving in between."""
     memory: Mapping[str, int]
@@ -60,6 +63,8 @@ class StepRecord:
             yield from _known(f"speed/{name}", getattr(self, name))
         for name in ("mean", "most", "steps_ahead") if self.staleness is not None else ():
             yield f"staleness/{name}", float(getattr(self.staleness, name))
+        if self.rewards is not None:
+            yield from self.rewards.scalars()
         for name, seconds in self.parts.items():
             yield f"step_seconds/{name}", seconds
         for name, size in self.memory.items():

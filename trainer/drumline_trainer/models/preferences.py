@@ -5,9 +5,10 @@ Of each pair the chosen answer shall gain on the rejected one, beside a referenc
     gained(answer) = log p(answer) - log r(answer)
     loss = -log sigmoid(beta · (gained(chosen) - gained(rejected)))
 
-p is the model, r the reference; the probability of an answer is the product of its tokens'. Both
-answers of a pair are neighbouring documents of a window (`models.documents`): so each is seen as if
-alone, and pairs of all lengths share windows. Only the answers' tokens are targets.
+p is the model, r the reference, beta · gained an answer's reward; the probability of an answer is
+the product of its tokens'. Both answers of a pair are neighbouring documents of a window
+(`models.documents`): so each is seen as if alone, and pairs of all lengths share windows. Only the
+answers' tokens are targets.
 
 Shapes: B batch, S sequence, V vocabulary, P pairs.
 """
@@ -39,3 +40,11 @@ def preference_losses_sum(model_P2: Tensor, reference_P2: Tensor, *, beta: float
     """Summed over the pairs."""
     gained_P2 = model_P2 - reference_P2
     return -F.logsigmoid(beta * (gained_P2[:, 0] - gained_P2[:, 1])).sum()
+
+
+@torch.no_grad()
+def reward_sums(model_P2: Tensor, reference_P2: Tensor, *, beta: float) -> Tensor:
+    """Of all pairs: rewards of the chosen answers, of the rejected ones, and how many gain more."""
+    rewards_P2 = beta * (model_P2 - reference_P2)
+    ahead_P = (rewards_P2[:, 0] > rewards_P2[:, 1]).to(rewards_P2.dtype)
+    return torch.stack((*rewards_P2.unbind(1), ahead_P)).sum(1)

@@ -28,6 +28,8 @@ class StepTotals:
     """The sum of all ranks' votes."""
     non_finite: int = 0
     """How many slices' gradients hold an infinity or what is not a number, over all ranks."""
+    counted: tuple[float, ...] = ()
+    """What ranks count beside the loss, summed over them."""
 
     @property
     def finite(self) -> bool:
@@ -45,12 +47,13 @@ def clip_gradients(
     max_norm: float | None,
     vote: int = 0,
     scale: float = 1.0,
+    counted: Tensor | None = None,
 ) -> StepTotals:
     """Scale the gradients, in place, to a global norm of at most `max_norm`; None: not down.
 
     What several ranks hold is counted once: squares are divided by the slice's copies before all
-    ranks sum them. The loss and the votes travel in the same all-reduce, four numbers a step. Waits
-    for the device: all ranks act on the totals before the next step.
+    ranks sum them. The loss and the votes travel in the same all-reduce, four numbers a step and
+    what is counted. Waits for the device: all ranks act on the totals before the next step.
 
     Args:
         slices: what the gradients are of.
@@ -62,6 +65,7 @@ def clip_gradients(
         vote: what this rank has to say to all, to be summed (`TieredCheckpointer.vote`).
         scale: what the loss was multiplied by before its backward pass, and gradients with it;
             they and the totals are rid of it.
+        counted: of this rank, to be summed as the loss is; as many numbers on each rank.
     """
     held = [(p.copies, g) for p, g in zip(slices, gradients, strict=True) if g.numel()]
     norms = _norms([gradient for _, gradient in held], like=loss).to(loss.device)
@@ -74,6 +78,8 @@ def clip_gradients(
         (~norms.isfinite()).sum().double(),
     ]
     sums = torch.stack(own)
+    if counted is not None:
+        sums = torch.cat((sums, counted.to(sums) / scale))
     if world.layout.world_size > 1:
         with step_part("all_reduce", "world"):  # where the slowest rank is waited for
             dist.all_reduce(sums, group=world.everyone)
@@ -83,12 +89,13 @@ def clip_gradients(
         factor = factor.to(held[0][1].device)  # host memory, where weights are offloaded
         torch._foreach_mul_([g for _, g in held], factor)  # pyright: ignore[reportPrivateImportUsage, reportPrivateUsage] - the fused kernel
     values: list[float] = sums.tolist()  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - torch says only list
-    squared_norm, total_loss, votes, non_finite = values
+    squared_norm, total_loss, votes, non_finite, *counts = values
     return StepTotals(
         loss=total_loss,
         gradient_norm=math.sqrt(squared_norm),
         votes=round(votes),
         non_finite=round(non_finite),
+        counted=tuple(counts),
     )
 
 

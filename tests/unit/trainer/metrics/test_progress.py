@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from drumline_trainer.metrics.progress import format_duration, progress_line, short_count, smoothed
+from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.metrics.staleness import Staleness
 
 
@@ -43,6 +44,20 @@ def test_the_line_of_workers_that_do_not_wait_for_each_other(most: int, shown: s
         staleness=Staleness(mean=most / 2, most=most, steps_ahead=1),
     )
     assert line == f"step 1/2  loss 1.000  grad 1.00  5 tok/s{shown}  eta 0:01"
+
+
+def test_the_line_of_a_run_that_learns_from_preferences() -> None:
+    line = progress_line(
+        step=1,
+        total_steps=2,
+        loss=0.5,
+        gradient_norm=1.0,
+        tokens_per_second=5.0,
+        eta_seconds=1.0,
+        rewards=Rewards.of((-0.25, -0.75, 0.875)),
+    )
+    ahead = "margin +0.500 (88% ahead)"
+    assert line == f"step 1/2  loss 0.500  {ahead}  grad 1.00  5 tok/s  eta 0:01"
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.metrics.rewards import Rewards
 from drumline_trainer.metrics.sinks import open_sinks
 from drumline_trainer.metrics.staleness import Staleness
 from drumline_trainer.metrics.step_record import StepRecord
@@ -48,6 +49,19 @@ def test_staleness_is_a_figure_where_there_is_any() -> None:
     figures = dict(stale.scalars())
     assert (figures["staleness/mean"], figures["staleness/most"]) == (2.5, 5.0)
     assert not any(name.startswith("staleness") for name, _ in record(10).scalars())
+
+
+def test_rewards_are_figures_by_the_names_of_trl() -> None:
+    rewarded = record(10, rewards=Rewards.of((-0.25, -0.75, 0.875)))
+    assert rewarded.to_dict()["rewards"] == {"chosen": -0.25, "rejected": -0.75, "accuracy": 0.875}
+    figures = {name: value for name, value in rewarded.scalars() if name.startswith("rewards/")}
+    assert figures == {
+        "rewards/chosen": -0.25,
+        "rewards/rejected": -0.75,
+        "rewards/margins": 0.5,
+        "rewards/accuracies": 0.875,
+    }
+    assert not any(name.startswith("rewards") for name, _ in record(10).scalars())
 
 
 def test_json_lines_say_everything_and_are_appended_to(tmp_path: Path) -> None:

@@ -11,7 +11,11 @@ import torch.nn.functional as F
 
 from drumline_trainer.data.dataset import IGNORED
 from drumline_trainer.models.documents import Documents
-from drumline_trainer.models.preferences import answer_log_probabilities, preference_losses_sum
+from drumline_trainer.models.preferences import (
+    answer_log_probabilities,
+    preference_losses_sum,
+    reward_sums,
+)
 
 LENGTHS = ((3, 2, 4, 1, 2), (5, 7))
 """Of the documents of two windows: two pairs and padding; one pair that fills its own."""
@@ -45,3 +49,10 @@ def test_the_loss_is_that_of_the_paper() -> None:
     (slopes,) = torch.autograd.grad(loss, model)
     first, second = 0.4 / (1 + math.exp(0.4 * 1.5)), 0.4 / 2
     torch.testing.assert_close(slopes, torch.tensor([[-first, first], [-second, second]]))
+
+
+def test_rewards_say_what_both_answers_gained_and_which_gained_more() -> None:
+    model = torch.tensor([[-1.0, -3.0], [-2.0, -1.0], [-4.0, -1.0]])
+    reference = torch.tensor([[-2.0, -2.5], [-2.0, -1.0], [-3.0, -2.0]])
+    # gained: 1 and -0.5, nothing on either side, -1 and 1
+    assert reward_sums(model, reference, beta=0.5).tolist() == pytest.approx([0.0, 0.25, 1.0])

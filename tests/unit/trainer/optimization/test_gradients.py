@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor
 
 from drumline_trainer.layout import Layout
 from drumline_trainer.optimization.gradients import StepTotals, clip_gradients
@@ -22,7 +23,7 @@ def held(size: int, *, copies: int = 1) -> TensorSlice:
 
 
 def clipped(
-    *gradients: list[float], loss: float = 2.5, copies: int = 1, **options: float | None
+    *gradients: list[float], loss: float = 2.5, copies: int = 1, **options: float | Tensor | None
 ) -> tuple[StepTotals, list]:
     tensors = [torch.tensor(gradient) for gradient in gradients]
     totals = clip_gradients(
@@ -68,6 +69,12 @@ def test_the_scale_of_the_loss_is_taken_out_before_clipping() -> None:
     assert totals.gradient_norm == 5.0
     assert totals.loss == 2.5
     assert gradients == [[3.0], [4.0]]
+
+
+def test_what_is_counted_beside_the_loss_is_summed_and_rid_of_the_scale() -> None:
+    counted = torch.tensor([2.0, 6.0]) * 1024
+    totals, _ = clipped([3.0 * 1024], loss=2.5 * 1024, scale=1024, counted=counted)
+    assert totals == StepTotals(loss=2.5, gradient_norm=3.0, votes=0, counted=(2.0, 6.0))
 
 
 def test_what_is_not_finite_is_counted() -> None:
