@@ -56,6 +56,7 @@ release: setup  ## chart, images, wheels, bills of materials and signatures, in 
 
 lock: setup  ## resolve the dependencies of pyproject.toml again
 	@bash tests/setup.sh lock
+	@$(PYTHON) -m tests.libraries.lock
 
 ## Try it harder (ARGS are handed on)
 test-all: setup  ## the whole of what CI takes a slice of: WHAT=layouts, matrix, ...; without WHAT a list

@@ -1,11 +1,13 @@
-"""Parquet, and data sets as the library datasets saves them: the samples of the same lines."""
+"""Data sets as the library datasets saves them: the samples of the same lines.
+
+The files themselves are read in `tests/unit/trainer/data/records/test_columns.py`.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 datasets = pytest.importorskip("datasets", reason="make test-all WHAT=libraries")
@@ -13,7 +15,6 @@ datasets = pytest.importorskip("datasets", reason="make test-all WHAT=libraries"
 from drumline_trainer.config import ConfigError, DataConfig  # noqa: E402
 from drumline_trainer.data.records.files import read_records  # noqa: E402
 from drumline_trainer.data.sources import open_dataset  # noqa: E402
-from drumline_trainer.data.tokenize import TokenizeOptions, tokenize  # noqa: E402
 from tests.unit.trainer.data.records.conversations import (  # noqa: E402
     conversation,
     write_chat_model,
@@ -47,48 +48,11 @@ def test_every_format_gives_the_tokens_of_the_lines(tmp_path: Path, model: Path)
         fingerprint(tmp_path / "splits", model)
 
 
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_reading_goes_on_at_any_row(tmp_path: Path, suffix: str) -> None:
+def test_reading_goes_on_at_any_row(tmp_path: Path) -> None:
     made = datasets.Dataset.from_list(RECORDS)
-    if suffix == "parquet":
-        file = tmp_path / "a.parquet"
-        made.to_parquet(file, batch_size=3)
-    else:
-        made.save_to_disk(tmp_path, max_shard_size="1GB")
-        [file] = tmp_path.glob("*.arrow")
+    made.save_to_disk(tmp_path, max_shard_size="1GB")
+    [file] = tmp_path.glob("*.arrow")
     whole = list(read_records(file, offset=0))
     assert [stored.record for stored in whole] == RECORDS
     for number in (1, 7, 20):
         assert list(read_records(file, offset=whole[number - 1].after)) == whole[number:]
-
-
-def test_shards_are_made_of_parquet_too(tmp_path: Path, model: Path) -> None:
-    (tmp_path / "data").mkdir()
-    datasets.Dataset.from_list(RECORDS).to_parquet(tmp_path / "data" / "a.parquet")
-    options = TokenizeOptions(
-        source=tmp_path / "data",
-        pattern="*.parquet",
-        tokenizer=model / "tokenizer.json",
-        output=tmp_path / "shards",
-        shard_tokens=200,
-    )
-    assert len(tokenize(options, print_line=lambda _: None).shards) > 1
-    direct, shards = (
-        open_dataset(
-            DataConfig(source=str(tmp_path / name), pattern="**/*", sequence_length=64),
-            seed=0,
-            model_folder=model,
-        )
-        for name in ("data", "shards")
-    )
-    samples = range(direct.windows)
-    assert np.array_equal(direct.batch(samples).targets, shards.batch(samples).targets)
-
-
-def test_a_broken_file_is_named(tmp_path: Path, model: Path) -> None:
-    (tmp_path / "data").mkdir()
-    for name in ("a.parquet", "a.arrow"):
-        file = tmp_path / "data" / name
-        file.write_bytes(b"no such thing")
-        with pytest.raises(ConfigError, match=name):
-            fingerprint(tmp_path / "data", model, pattern=name)

@@ -1,0 +1,141 @@
+"""Parquet and Arrow files: the samples of the same lines, from any row on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from drumline_trainer.config import ConfigError, DataConfig
+from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.data.records.files import read_records
+from drumline_trainer.data.sources import open_dataset
+from drumline_trainer.data.tokenize import TokenizeOptions, tokenize
+from tests.unit.trainer.data.records.conversations import (
+    conversation,
+    write_chat_model,
+    write_lines,
+)
+
+RECORDS = [conversation(number) for number in range(20)]
+ROWS = 3
+"""Of a group or a batch of the files, so that reading goes on within one and between two."""
+
+
+def write_parquet(file: Path, table: pa.Table) -> None:
+    pq.write_table(table, file, row_group_size=ROWS)
+
+
+def write_stream(file: Path, table: pa.Table) -> None:
+    """As the library datasets saves its own."""
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=ROWS)
+
+
+def write_file(file: Path, table: pa.Table) -> None:
+    """Arrow's other form, with a table of its batches at the end."""
+    with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table, max_chunksize=ROWS)
+
+
+WRITERS = {
+    "a.parquet": write_parquet,
+    "stream.arrow": write_stream,
+    "file.arrow": write_file,
+}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_chat_model(tmp_path_factory.mktemp("model"))
+
+
+def written(folder: Path, name: str, records: list[dict[str, Any]]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / name
+    write: Callable[[Path, pa.Table], None] = WRITERS[name]
+    write(file, pa.Table.from_pylist(records))
+    return file
+
+
+def opened(source: Path, model: Path) -> Dataset:
+    config = DataConfig(source=str(source), pattern="**/*", sequence_length=64)
+    return open_dataset(config, seed=0, model_folder=model)
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_the_samples_are_those_of_the_lines(tmp_path: Path, model: Path, name: str) -> None:
+    lines = write_lines(tmp_path / "lines" / "a.jsonl", RECORDS).parent
+    file = written(tmp_path / "columns", name, RECORDS)
+    assert opened(file.parent, model).fingerprint() == opened(lines, model).fingerprint()
+
+
+@pytest.mark.parametrize("name", WRITERS)
+def test_reading_goes_on_at_any_row(tmp_path: Path, name: str) -> None:
+    file = written(tmp_path, name, RECORDS)
+    whole = list(read_records(file, offset=0))
+    assert [stored.record for stored in whole] == RECORDS
+    for number in (1, ROWS, ROWS + 1, 20):
+        assert list(read_records(file, offset=whole[number - 1].after)) == whole[number:]
+
+
+def test_a_field_that_a_row_has_not_is_none_of_its_fields(tmp_path: Path) -> None:
+    records = [{"text": "a"}, {"prompt": "b", "completion": "c"}]
+    file = tmp_path / "a.parquet"
+    columns = ("text", "prompt", "completion")
+    rows = [{name: record.get(name) for name in columns} for record in records]
+    write_parquet(file, pa.Table.from_pylist(rows))
+    assert [stored.record for stored in read_records(file, offset=0)] == records
+
+
+def test_shards_are_made_of_parquet_too(tmp_path: Path, model: Path) -> None:
+    written(tmp_path / "data", "a.parquet", RECORDS)
+    options = TokenizeOptions(
+        source=tmp_path / "data",
+        pattern="*.parquet",
+        tokenizer=model / "tokenizer.json",
+        output=tmp_path / "shards",
+        shard_tokens=200,
+    )
+    assert len(tokenize(options, print_line=lambda _: None).shards) > 1
+    direct, shards = (opened(tmp_path / name, model) for name in ("data", "shards"))
+    samples = range(direct.windows)
+    assert np.array_equal(direct.batch(samples).targets, shards.batch(samples).targets)
+
+
+def test_a_saved_data_set_s_parts_are_read_in_their_order_and_splits_are_asked_for(
+    tmp_path: Path, model: Path
+) -> None:
+    lines = write_lines(tmp_path / "lines" / "a.jsonl", RECORDS).parent
+    whole = tmp_path / "saved"
+    for split, counts in (("train", (10, 10)), ("test", (2,))):
+        (whole / split).mkdir(parents=True)
+        (whole / split / "state.json").write_text("{}")
+        for part, count in enumerate(counts):
+            table = pa.Table.from_pylist(RECORDS[10 * part : 10 * part + count])
+            write_stream(whole / split / f"data-{part:05d}-of-{len(counts):05d}.arrow", table)
+    (whole / "dataset_dict.json").write_text(json.dumps({"splits": ["train", "test"]}))
+    assert opened(whole / "train", model).fingerprint() == opened(lines, model).fingerprint()
+    with pytest.raises(ConfigError, match="with the splits test, train; name the folder of one"):
+        opened(whole, model)
+
+
+@pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
+def test_a_broken_file_is_named(tmp_path: Path, model: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"no such thing")
+    with pytest.raises(ConfigError, match=name):
+        opened(tmp_path, model)
+
+
+def test_a_file_that_is_cut_off_is_named(tmp_path: Path) -> None:
+    for name in WRITERS:
+        file = written(tmp_path, name, RECORDS)
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+        with pytest.raises(ConfigError, match=name):
+            list(read_records(file, offset=0))
