@@ -1,103 +1,142 @@
-"""The same fine-tuning by TRL's SFTTrainer: the same samples in the same order, the same curve."""
+"""Fine-tuning beside TRL: a small Llama that has read a little, on real instructions."""
 
 from __future__ import annotations
 
-import json
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
-import torch
 
-trl = pytest.importorskip("trl", reason="make test-all WHAT=libraries")
-datasets = pytest.importorskip("datasets")
-transformers = pytest.importorskip("transformers")
+pytest.importorskip("trl", reason="make test-all WHAT=libraries")
 
-from drumline_trainer.config import TrainerConfig  # noqa: E402
-from drumline_trainer.data.run_data import open_run_data  # noqa: E402
-from drumline_trainer.metrics.losses import read_losses  # noqa: E402
-from tests.gloo.tuned import tuned, write_conversations, write_tiny_llama  # noqa: E402
-from tests.unit.trainer.data.records.conversations import MARKED, conversation  # noqa: E402
+from tokenizers import Tokenizer
 
-STEPS, BATCH, RATE = 16, 4, 0.005
+from drumline_trainer.config import TrainerConfig, merge
+from drumline_trainer.data.records.kinds import messages_of
+from tests.libraries.instructions import instructions, preferences
+from tests.libraries.small_llama import PROGRAM, write_small_llama
+from tests.libraries.tuning import Record, by_trl, by_us, in_our_order, run_of, show
+from tests.unit.trainer.data.records.conversations import write_lines
 
-
-def order(config: TrainerConfig) -> Iterator[dict[str, Any]]:
-    """The conversations as our run takes them."""
-    dataset = open_run_data(config).training
-    for sample in range(STEPS * BATCH):
-        yield {"messages": conversation(dataset.window_at(sample))["messages"]}
-
-
-class InOrder(trl.SFTTrainer):  # type: ignore[misc, name-defined]
-    """Without a shuffle of its own."""
-
-    def _get_train_sampler(self, *_: Any) -> torch.utils.data.Sampler[int]:
-        return torch.utils.data.SequentialSampler(self.train_dataset)
-
-
-def theirs(model_folder: Path, config: TrainerConfig, folder: Path) -> tuple[list[float], float]:
-    """Losses of the steps, and the one held out at the end."""
-    torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(model_folder)
-    tokenizer.pad_token = tokenizer.eos_token
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=RATE, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.0
-    )
-    trainer = InOrder(
-        model=model,
-        processing_class=tokenizer,
-        train_dataset=datasets.Dataset.from_list(list(order(config))),
-        eval_dataset=datasets.Dataset.from_list([conversation(n) for n in range(96, 108)]),
-        optimizers=(optimizer, torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: 1.0)),
-        args=trl.SFTConfig(
-            output_dir=str(folder),
-            assistant_only_loss=True,
-            max_length=None,
-            per_device_train_batch_size=BATCH,
-            per_device_eval_batch_size=12,
-            max_steps=STEPS,
-            logging_steps=1,
-            max_grad_norm=1.0,
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            report_to=[],
-            save_strategy="no",
-        ),
-    )
-    trainer.train()
-    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    return losses, trainer.evaluate()["eval_loss"]
+LENGTH, HELD_OUT = 192, 32
+TUNING: dict[str, Any] = {
+    "data": {"sequence_length": LENGTH},
+    "evaluation": {"pattern": "held.jsonl", "every_steps": 20},
+    "optimizer": {"learning_rate": 0.001},
+    "checkpoint": {"every_steps": 1000},
+    "steps": 80,
+    "global_batch_size": 4,
+}
+SEEDS = (1, 2, 3)
+PREFERRING: dict[str, Any] = {
+    "data": {"sequence_length": 512},
+    "checkpoint": {"every_steps": 1000},
+    "log_every_steps": 1,
+    "steps": 12,
+    "global_batch_size": 4,
+    "dpo": {"beta": 0.1},
+}
+LORA = {"rank": 8, "alpha": 16.0}
+Lines = tuple[Path, list[Record], list[Record]]
+"""A folder, what a run in it trains on, and what is held out."""
 
 
-def test_the_curve_is_that_of_trl(tmp_path: Path) -> None:
-    model = write_tiny_llama(tmp_path / "model", template=MARKED)
-    config = tuned(
-        model,
-        write_conversations(tmp_path / "data"),
-        data={"packing": "padded"},
-        optimizer={
-            "learning_rate": RATE,
-            "warmup_steps": 0,
-            "schedule": "constant",
-            "weight_decay": 0.0,
-        },
-        steps=STEPS,
-        global_batch_size=BATCH,
-        checkpoint={"every_steps": STEPS},
-        evaluation={"every_steps": STEPS},
-    )
-    (tmp_path / "run.json").write_text(json.dumps(config.to_dict()))
-    program = (sys.executable, "-m", "drumline_trainer", "--config", str(tmp_path / "run.json"))
-    subprocess.run((*program, "--checkpoint-folder", str(tmp_path / "ours")), check=True)
-    losses, held_out = theirs(model, config, tmp_path / "theirs")
-    ours = list(read_losses(tmp_path / "ours" / "metrics.jsonl").values())
-    assert ours == pytest.approx(losses, rel=2e-3)
-    lines = (tmp_path / "ours" / "metrics" / "evaluations.jsonl").read_text().splitlines()
-    assert json.loads(lines[-1])["loss"] == pytest.approx(held_out, rel=2e-3)
-    assert held_out < 0.8 * losses[0]
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_llama(tmp_path_factory.mktemp("llama"))
+
+
+def as_messages(records: list[Record]) -> list[Record]:
+    """As TRL reads them; ours reads the instruction's own fields."""
+    return [{"messages": messages_of(record)} for record in records]
+
+
+@pytest.fixture(scope="session")
+def tuning(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Lines:
+    """Those instructions that need not be cut."""
+    folder = tmp_path_factory.mktemp("instructions")
+    tokenizer = Tokenizer.from_file(str(llama / "tokenizer.json"))
+    short = [
+        record
+        for record in instructions()
+        if record["output"] and len(tokenizer.encode("\n\n".join(record.values())).ids) < LENGTH - 8
+    ]
+    held, train = short[:HELD_OUT], short[HELD_OUT:]
+    write_lines(folder / "train.jsonl", train)
+    write_lines(folder / "held.jsonl", held)
+    return folder, train, held
+
+
+def test_the_same_order_gives_the_same_curve(llama: Path, tuning: Lines, tmp_path: Path) -> None:
+    folder, train, held = tuning
+    config = run_of(llama, folder, **TUNING)
+    ours = by_us(config, tmp_path / "ours")
+    records = as_messages(in_our_order(config, train))
+    theirs = by_trl(config, tmp_path / "theirs", records, held_out=as_messages(held))
+    show("the same order", ours, theirs)
+    assert ours.losses == pytest.approx(theirs.losses, rel=1e-4)
+    assert ours.held_out == pytest.approx(theirs.held_out, rel=1e-4)
+    assert ours.held_out[config.steps] < 0.95 * ours.held_out[0]
+
+
+def test_orders_of_their_own_give_the_same_curve_within_noise(
+    llama: Path, tuning: Lines, tmp_path: Path
+) -> None:
+    folder, train, held = tuning
+    ours, theirs = [], []
+    for seed in SEEDS:
+        config = run_of(llama, folder, **TUNING, seed=seed)
+        ours.append(by_us(config, tmp_path / f"ours-{seed}"))
+        where, lines = tmp_path / f"theirs-{seed}", as_messages(train)
+        theirs.append(by_trl(config, where, lines, held_out=as_messages(held), in_order=False))
+        show(f"orders of their own, seed {seed}", ours[-1], theirs[-1])
+    for step in ours[0].held_out:
+        mine, other = ([curve.held_out[step] for curve in curves] for curves in (ours, theirs))
+        assert abs(fmean(mine) - fmean(other)) < 0.01 * fmean(other)
+
+
+@pytest.fixture(scope="session")
+def pairs(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Record]]:
+    """A folder of lines, and what is in them: pairs that fit into a window with both answers."""
+    folder = tmp_path_factory.mktemp("pairs")
+    tokenizer = Tokenizer.from_file(str(llama / "tokenizer.json"))
+
+    def tokens(record: Record) -> int:
+        asked, *answers = (
+            sum(len(tokenizer.encode(message["content"]).ids) + 3 for message in record[part])
+            for part in ("prompt", "chosen", "rejected")
+        )
+        return sum(asked + answer for answer in answers)
+
+    short = [record for record in preferences() if tokens(record) < 500]
+    write_lines(folder / "train.jsonl", short)
+    return folder, short
+
+
+@pytest.mark.parametrize("lora", [None, LORA], ids=["all learns", "lora"])
+def test_preferences_give_the_curves_of_trl(
+    llama: Path, pairs: tuple[Path, list[Record]], tmp_path: Path, lora: dict[str, Any] | None
+) -> None:
+    folder, records = pairs
+    rate = 0.005 if lora else 0.0005
+    config = run_of(llama, folder, **PREFERRING | {"optimizer": {"learning_rate": rate}}, lora=lora)
+    ours = by_us(config, tmp_path / "ours")
+    adapter = initial_adapter(config, tmp_path) if lora else None
+    ordered = in_our_order(config, records)
+    theirs = by_trl(config, tmp_path / "theirs", ordered, adapter=adapter)
+    show(f"preferences, {'LoRA' if lora else 'all weights'}", ours, theirs)
+    assert ours.losses == pytest.approx(theirs.losses, rel=1e-3)
+    for name, values in theirs.rewards.items():
+        assert ours.rewards[name] == pytest.approx(values, rel=1e-2, abs=2e-4), name
+    assert ours.losses[-1] < 0.9 * ours.losses[0]
+
+
+def initial_adapter(config: TrainerConfig, folder: Path) -> Path:
+    """The adapters that the run begins with, as peft reads them: after a step of no length."""
+    raw = merge(config.to_dict(), {"steps": 1, "optimizer": {"learning_rate": 1e-30}})
+    by_us(TrainerConfig.from_dict(raw), folder / "begin")
+    saved = folder / "begin" / "step-00000001"
+    subprocess.run([*PROGRAM, "export", "--adapter", saved, folder / "adapter"], check=True)
+    return folder / "adapter"
