@@ -8,6 +8,7 @@ the rounding of sums.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -56,11 +57,12 @@ def train(
     device: torch.device,
     reporter: RunReporter,
     checkpointer: TieredCheckpointer,
+    after_step: Callable[[], None] = lambda: None,
 ) -> None:
     """Train from the best saved state, or from the initial weights, to `config.steps`.
 
     The phases: join the world and assemble the model; restore; then for every step forward and
-    backward, update, synchronize the workers, report, and save where it is due.
+    backward, update, synchronize the workers, report, call `after_step`, save where it is due.
 
     Raises:
         ConfigError: the configuration cannot work here (data, ranks, model of a checkpoint).
@@ -103,6 +105,7 @@ def train(
             checkpointer.check_membership()  # an abort ends waits without an error
             report_step(step + 1, update, known, reporter=reporter)
             evaluation.after(step + 1, check_membership=checkpointer.check_membership)
+            after_step()
             if known and checkpointer.due(step + 1, votes=known.totals.votes):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
                 checkpointer.save(step + 1, trainer=state | plan.state())

@@ -16,7 +16,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from drumline_trainer.buckets.failures import BucketError, bucket_error
@@ -174,6 +174,15 @@ class ObjectBucket:
         """The first parts of the keys that have more than one."""
         answer = self._call("list", "", lambda: self._library.list_with_delimiter(self._store))
         return [str(place).rstrip("/") for place in answer["common_prefixes"]]
+
+    def times(self, place: str) -> dict[str, datetime]:
+        """When the objects below `place/` were written, by key."""
+
+        def listed() -> dict[str, datetime]:
+            chunks = self._library.list(self._store, prefix=place, chunk_size=1000)
+            return {str(each["path"]): each["last_modified"] for some in chunks for each in some}
+
+        return self._call("list", f"{place}/", listed)
 
     def delete_place(self, place: str) -> None:
         """Delete every object below `place/`."""

@@ -38,6 +38,7 @@ from drumline_trainer.contract.environment import (
     STORE_PORT,
     STORE_PORTS,
     TOKEN_FILE,
+    TOKEN_FILE_VARIABLE,
     Env,
 )
 from drumline_trainer.contract.exit_codes import ExitCode
@@ -154,6 +155,7 @@ __all__ = [
     "STORE_PORT",
     "STORE_PORTS",
     "TOKEN_FILE",
+    "TOKEN_FILE_VARIABLE",
     "AgentPhase",
     "AgentStatus",
     "ComputePoint",

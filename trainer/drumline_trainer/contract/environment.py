@@ -16,6 +16,8 @@ SIGNATURE_HEADER: Final = "X-Drumline-Signature"
 GANG_FOLDER: Final = "/var/run/drumline/gang"
 """Of a pod with a custom template: `hosts` (mounted over /etc/hosts), `hostfile` (for mpirun)."""
 TOKEN_FILE: Final = "/var/run/drumline/token/token"  # noqa: S105 - a path, not a secret
+TOKEN_FILE_VARIABLE: Final = "DRUMLINE_TOKEN_FILE"  # noqa: S105 - a variable's name, not a secret
+"""Names another file outside of pods."""
 
 
 class Env(StrEnum):

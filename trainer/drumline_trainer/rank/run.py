@@ -23,6 +23,8 @@ import torch.distributed as dist
 
 from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.compiled_kernels.kept_kernels import KeptKernels, NothingCompiled
+from drumline_trainer.compiled_kernels.machine_folder import machine_folder
 from drumline_trainer.config import Compile, LogRanks, TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
@@ -34,7 +36,6 @@ from drumline_trainer.metrics.losses import LOSSES_FILE
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.preflight import environment_facts, groups_of
 from drumline_trainer.profiling.nccl_progress import forget_collectives, nccl_progress
-from drumline_trainer.rank.compiler import prepare_compiler
 from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank.kernels import choose_kernels
 from drumline_trainer.rank.planned_run import planned_run
@@ -85,21 +86,18 @@ def run_rank(
     reporter = RunReporter(
         config=config,
         placement=placement,
-        heartbeats=None
-        if heartbeat is None
-        else HeartbeatSender(heartbeat, seconds=config.heartbeat_seconds),
+        heartbeats=_heartbeats(heartbeat, config),
         write=write or console.line,
         show=write or console.progress,
         losses_file=losses_file,
         peak_flops=_peak_flops(device),
         instruments=instruments,
     )
-    if config.compile is not Compile.NONE:
-        prepare_compiler(device=device.type)
+    compiled = None if config.compile is Compile.NONE else machine_folder(device=device.type)
     gc.freeze()  # 300,000 objects of imported modules: collecting takes longer than joining
     if control is None:
         try:
-            _train(config, reporter=reporter, device=device)
+            _train(config, reporter=reporter, device=device, compiled=compiled)
         finally:
             instruments.close()
             console.close()
@@ -107,12 +105,22 @@ def run_rank(
 
     _break_off_when_told(control, instruments=instruments)
     control.on_report = lambda: _report_collectives(reporter)
-    while parked := _train_until_parked(config, reporter=reporter, device=device, control=control):
+    while parked := _train_until_parked(
+        config, reporter=reporter, device=device, compiled=compiled, control=control
+    ):
         leave_membership(device)
         forget_collectives()
         reporter.send_event(parked)
         reporter.rejoin(control.wait_for_placement())
     instruments.close()
+
+
+def _heartbeats(
+    heartbeat: Callable[[RankMessage], None] | None, config: TrainerConfig
+) -> HeartbeatSender | None:
+    if heartbeat is None:
+        return None
+    return HeartbeatSender(heartbeat, seconds=config.heartbeat_seconds)
 
 
 def _device(placement: Placement) -> torch.device:
@@ -153,7 +161,12 @@ def _report_collectives(reporter: RunReporter) -> None:
 
 
 def _train_until_parked(
-    config: TrainerConfig, *, reporter: RunReporter, device: torch.device, control: Control
+    config: TrainerConfig,
+    *,
+    reporter: RunReporter,
+    device: torch.device,
+    compiled: Path | None,
+    control: Control,
 ) -> Quiesced | None:
     """Train to the end of the run (None) or of the gang. All other errors are raised.
 
@@ -162,7 +175,7 @@ def _train_until_parked(
     """
     placement = reporter.placement
     try:
-        _train(config, reporter=reporter, device=device, control=control)
+        _train(config, reporter=reporter, device=device, compiled=compiled, control=control)
     except Exception as error:
         if not _parks(error, control=control):
             raise
@@ -187,9 +200,18 @@ def _train(
     *,
     reporter: RunReporter,
     device: torch.device,
+    compiled: Path | None,
     control: Control | None = None,
 ) -> None:
-    """One membership from joining to the end of the run."""
+    """One membership from joining to the end of the run.
+
+    Args:
+        config: of the run.
+        reporter: of this rank.
+        device: of this rank.
+        compiled: where this machine's ranks compile; None: they do not.
+        control: orders of the agent, if there is one.
+    """
     placement = reporter.placement
     if control is not None:
         control.enter(placement.membership)
@@ -205,6 +227,16 @@ def _train(
         facts=environment_facts(config.to_dict(), layout, backend=backend_of(device)),
         groups=groups_of(layout, placement.rank),
     )
+    kernels = NothingCompiled()
+    if compiled is not None:
+        kernels = KeptKernels.open(
+            config,
+            layout,
+            placement=placement,
+            device=device,
+            report=reporter.print_line,
+            above=compiled,
+        )
     with TieredCheckpointer(
         config=config,
         placement=reporter.placement,
@@ -212,7 +244,14 @@ def _train(
         reporter=reporter,
         control=control,
     ) as checkpointer:
-        train(config, device=device, reporter=reporter, checkpointer=checkpointer)
+        train(
+            config,
+            device=device,
+            reporter=reporter,
+            checkpointer=checkpointer,
+            after_step=kernels.step_done,
+        )
+    kernels.finish()
     dist.destroy_process_group()
 
 

@@ -16,6 +16,7 @@ from drumline_trainer.contract import (
     GANG_FOLDER,
     STORE_PORT,
     TOKEN_FILE,
+    TOKEN_FILE_VARIABLE,
     ContractError,
     Env,
     Launch,
@@ -41,7 +42,7 @@ class AgentEnv(StrEnum):
     """First of the rendezvous store's ports."""
     STORE_IS_OPEN = "DRUMLINE_STORE_IS_OPEN"
     """Not empty: the store hears every address. For networks that rewrite the addresses of pods."""
-    TOKEN_FILE = "DRUMLINE_TOKEN_FILE"  # noqa: S105 - a variable's name, not a secret
+    TOKEN_FILE = TOKEN_FILE_VARIABLE
     GANG_FOLDER = "DRUMLINE_GANG_FOLDER"
     TERMINATION_LOG = "DRUMLINE_TERMINATION_LOG"
     PEER_LOST_SECONDS = "DRUMLINE_PEER_LOST_SECONDS"

@@ -6,7 +6,7 @@ import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -20,28 +20,28 @@ _COMPILERS: Final = {
 """Device -> language, variable that names another one, usual names."""
 
 
-def prepare_compiler(
+def machine_folder(
     *,
     device: str,
     temporary: Path | None = None,
-    environ: MutableMapping[str, str] | None = None,
+    environ: Mapping[str, str] = os.environ,
     which: Callable[[str], str | None] = shutil.which,
-) -> None:
-    """Name the folder, unless somebody has, and look for a compiler.
+) -> Path:
+    """Where the ranks of this machine compile; a look for a compiler comes first.
 
-    torch loads programs and pickles from that folder, so it is this user's alone: in a pod, the
-    pod's. Ranks that start again in place find there what they compiled.
+    torch loads programs and pickles from there, so it is this user's alone, or the one that
+    somebody has named: in a pod, the pod's. Ranks that start again in place find there what they
+    compiled.
 
     Args:
         device: type of the rank's device, cpu or cuda.
         temporary: where the folder lies; None: this machine's place for temporary files.
-        environ: the process's environment; None: as it is.
+        environ: the process's environment.
         which: finds a program.
 
     Raises:
         ConfigError: there is no such compiler.
     """
-    environ = os.environ if environ is None else environ
     language, variable, usual = _COMPILERS[device]
     names = (environ[variable],) if environ.get(variable) else usual
     if not any(which(name) for name in names):
@@ -50,8 +50,9 @@ def prepare_compiler(
             f" {' or '.join(names[:2])}; install one, or name it in {variable}, or leave compile"
             " out"
         )
-    if not environ.get(CACHE_VARIABLE):
-        environ[CACHE_VARIABLE] = str(_own_folder(temporary or Path(tempfile.gettempdir())))
+    if named := environ.get(CACHE_VARIABLE):
+        return Path(named)
+    return _own_folder(temporary or Path(tempfile.gettempdir()))
 
 
 def _own_folder(temporary: Path) -> Path:

@@ -5,36 +5,32 @@ from pathlib import Path
 
 import pytest
 
+from drumline_trainer.compiled_kernels.machine_folder import machine_folder
 from drumline_trainer.config import ConfigError
-from drumline_trainer.rank.compiler import prepare_compiler
+
+
+def of_processors(temporary: Path) -> Path:
+    return machine_folder(device="cpu", temporary=temporary, environ={}, which=str)
 
 
 def test_what_is_compiled_lies_where_nobody_else_writes(tmp_path: Path) -> None:
-    def folder() -> Path:
-        environ: dict[str, str] = {}
-        prepare_compiler(device="cpu", temporary=tmp_path, environ=environ, which=str)
-        return Path(environ["TORCHINDUCTOR_CACHE_DIR"])
-
-    first = folder()
+    first = of_processors(tmp_path)
     assert first.stat().st_mode & 0o777 == 0o700
-    assert folder() == first
+    assert of_processors(tmp_path) == first
     first.chmod(0o777)
-    second = folder()
+    second = of_processors(tmp_path)
     assert (second != first, second.stat().st_mode & 0o777) == (True, 0o700)
 
 
 def test_a_link_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / f"drumline-compiled-{os.getuid()}").symlink_to(tmp_path / "theirs")
-    environ: dict[str, str] = {}
-    prepare_compiler(device="cpu", temporary=tmp_path, environ=environ, which=str)
-    assert not Path(environ["TORCHINDUCTOR_CACHE_DIR"]).is_symlink()
+    assert not of_processors(tmp_path).is_symlink()
 
 
 def test_a_folder_that_somebody_names_is_taken() -> None:
     environ = {"TORCHINDUCTOR_CACHE_DIR": "/fast/disk"}
-    prepare_compiler(device="cuda", environ=environ, which=str)
-    assert environ == {"TORCHINDUCTOR_CACHE_DIR": "/fast/disk"}
+    assert machine_folder(device="cuda", environ=environ, which=str) == Path("/fast/disk")
 
 
 @pytest.mark.parametrize(
@@ -49,5 +45,5 @@ def test_an_image_without_a_compiler_is_told_so(
     device: str, variables: dict[str, str], named: str
 ) -> None:
     with pytest.raises(ConfigError, match=r"^compile: torch's compiler needs") as refused:
-        prepare_compiler(device=device, environ=dict(variables), which=lambda _: None)
+        machine_folder(device=device, environ=variables, which=lambda _: None)
     assert named in str(refused.value)

@@ -1,0 +1,93 @@
+"""Kernels beside checkpoints, in a folder and in a bucket."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.compiled_kernels.places import PROGRAMS, KernelPlace, kernel_place
+from drumline_trainer.rank_protocol.placement import Placement
+from tests.unit.trainer.checkpoint.bucket.conftest import prefix, proxy, store, url
+
+__all__ = ["prefix", "proxy", "store", "url"]  # fixtures
+
+NAME = "0" * 32 + "/0-0.kernels"
+
+
+@pytest.fixture(params=["folder", "bucket"])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> KernelPlace:
+    placement = Placement(rank=0, world_size=1)
+    beside = tmp_path if request.param == "folder" else request.getfixturevalue("url")
+    place = kernel_place(placement.saving_to(beside))
+    assert place is not None
+    return place
+
+
+def test_a_file_is_read_back_and_replaced(place: KernelPlace) -> None:
+    assert place.read(NAME, limit=100) is None
+    for body in (b"first", b"second"):
+        place.write(NAME, body)
+        assert place.read(NAME, limit=100) == body
+    assert NAME in place.where(NAME)
+
+
+def test_a_large_file_is_not_read(place: KernelPlace) -> None:
+    place.write(NAME, b"12345")
+    with pytest.raises((CheckpointError, OSError), match="larger than 4 bytes"):
+        place.read(NAME, limit=4)
+
+
+def test_programs_do_not_pile_up(place: KernelPlace) -> None:
+    names = [f"{number:032x}/{stage}-{stage}.kernels" for number in range(7) for stage in (0, 1)]
+    for name in names:
+        place.write(name, b"")
+    place.prune()
+    left = [name for name in names if place.read(name, limit=1) is not None]
+    assert len(left) == 2 * PROGRAMS
+
+
+def test_without_checkpoints_there_is_no_place() -> None:
+    assert kernel_place(Placement(rank=0, world_size=1)) is None
+
+
+def folder(tmp_path: Path) -> KernelPlace:
+    place = kernel_place(Placement(rank=0, world_size=1, checkpoint_folder=tmp_path))
+    assert place is not None
+    return place
+
+
+def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "kernels" / NAME
+    path.parent.mkdir(parents=True)
+    (tmp_path / "secret").write_bytes(b"theirs")
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(CheckpointError):
+        folder(tmp_path).read(NAME, limit=100)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(CheckpointError, match="not a regular file"):
+        folder(tmp_path).read(NAME, limit=100)
+
+
+def test_what_a_killed_rank_was_writing_is_removed_after_an_hour(tmp_path: Path) -> None:
+    left, fresh = (tmp_path / "kernels" / NAME).with_name(".a"), ".b"
+    left.parent.mkdir(parents=True)
+    left.touch()
+    os.utime(left, (0, 0))
+    left.with_name(fresh).touch()
+    folder(tmp_path).write(NAME, b"")
+    assert sorted(entry.name for entry in left.parent.iterdir()) == [fresh, "0-0.kernels"]
+
+
+def test_of_a_folder_the_oldest_programs_go(tmp_path: Path) -> None:
+    place = folder(tmp_path)
+    for number in range(PROGRAMS + 2):
+        place.write(f"{number:032x}/0-0.kernels", b"")
+        os.utime(tmp_path / "kernels" / f"{number:032x}", (number, number))
+    (tmp_path / "kernels" / "somebody's").mkdir()
+    place.prune()
+    kept = {entry.name for entry in (tmp_path / "kernels").iterdir()}
+    assert kept == {f"{number:032x}" for number in range(2, PROGRAMS + 2)} | {"somebody's"}

@@ -1,0 +1,94 @@
+"""A folder of compiled kernels as one signed file, and back.
+
+drumline compiled kernels 1
+<HMAC-SHA256 of the program's name and the rest, hex>
+<a zip of the folder>
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import tempfile
+import zipfile
+import zlib
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from drumline_trainer.contract import sign, verify
+
+MOST_BYTES: Final = 256 << 20
+"""Of a file; a layer's kernels are a few MB."""
+_MOST_UNPACKED: Final = 4 * MOST_BYTES
+_TITLE: Final = b"drumline compiled kernels 1\n"
+_SIGNATURE_CHARACTERS: Final = 64
+_LEFT_OUT: Final = frozenset({"locks"})
+"""Locks of processes that were there."""
+
+
+class RefusedError(Exception):
+    """A file is not taken, or not made; says why."""
+
+
+def seal(folder: Path, *, program: str, key: bytes) -> bytes:
+    """The files of a folder, signed. Files that come or go meanwhile may be missing.
+
+    Raises:
+        RefusedError: they are too many bytes.
+        OSError: one cannot be read.
+    """
+    packed = io.BytesIO()
+    total = 0
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+        for path in _files(folder):
+            with suppress(FileNotFoundError):
+                content = path.read_bytes()
+                total += len(content)
+                if max(total // 4, packed.tell()) > MOST_BYTES:
+                    raise RefusedError(f"they are more than {MOST_BYTES >> 20} MiB")
+                archive.writestr(str(path.relative_to(folder)), content)
+    body = packed.getvalue()
+    return b"".join((_TITLE, sign(key, program.encode(), body).encode(), b"\n", body))
+
+
+def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
+    """Make the folder with these files, whole or not at all; one that has files stays as it is.
+
+    Raises:
+        RefusedError: another key, another program or other bytes were signed.
+        OSError: the folder cannot be written.
+    """
+    rest = sealed.removeprefix(_TITLE)
+    signature, line_end, body = rest[:_SIGNATURE_CHARACTERS], rest[64:65], rest[65:]
+    if len(rest) == len(sealed) or line_end != b"\n" or not signature.isalnum():
+        raise RefusedError("it is no file of compiled kernels")
+    if not verify(key, signature.decode("ascii", "replace"), program.encode(), body):
+        raise RefusedError("its signature is not this job's")
+    unpacked = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        _unpack(body, unpacked)
+        with suppress(OSError):  # another process was first
+            unpacked.rename(folder)
+    finally:
+        shutil.rmtree(unpacked, ignore_errors=True)
+
+
+def _unpack(body: bytes, folder: Path) -> None:
+    try:
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > _MOST_UNPACKED:
+                raise RefusedError("it holds too much")
+            archive.extractall(folder)
+    except (zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise RefusedError(f"it cannot be unpacked: {error}") from None
+
+
+def _files(folder: Path) -> list[Path]:
+    """Of torch's cache; names that begin with a dot are being written."""
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        folders[:] = sorted(set(folders) - _LEFT_OUT)
+        files += [Path(parent) / name for name in sorted(names) if not name.startswith(".")]
+    return files

@@ -1,0 +1,205 @@
+"""The kernels of one rank: where torch keeps them, what is read at the start, what is kept after.
+
+A start compiles in the first step, and seldom later (an evaluation, a last batch of another size).
+Whatever torch has compiled since the last look is kept once the step is done: all ranks have
+compiled by then, as they meet in each step. Packing and writing go on in a thread.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from collections.abc import Callable, Generator, MutableMapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import torch
+
+from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.compiled_kernels.archive import MOST_BYTES, RefusedError, seal, unseal
+from drumline_trainer.compiled_kernels.machine_folder import CACHE_VARIABLE
+from drumline_trainer.compiled_kernels.places import KernelPlace, kernel_place
+from drumline_trainer.compiled_kernels.program import Program
+from drumline_trainer.compiled_kernels.signing_key import NoKeyError, signing_key
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.layout import Layout
+from drumline_trainer.rank_protocol.placement import Placement
+
+_TRITON_VARIABLE: Final = "TRITON_CACHE_DIR"
+_LAST_SECONDS: Final = 60.0
+"""At the end of a run a file that is being written is waited for so long."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignedPlace:
+    """A place for kept kernels, and the key that they are signed with there."""
+
+    place: KernelPlace
+    key: bytes
+
+    @classmethod
+    def of(cls, placement: Placement, environ: MutableMapping[str, str]) -> Self | None:
+        """Beside the checkpoints; None where there are none, or no key: then a warning says so."""
+        try:
+            place = kernel_place(placement)
+            if place is None:
+                return None
+            key = signing_key(in_job=bool(placement.owner), environ=environ)
+        except (NoKeyError, CheckpointError) as error:
+            logger.warning("compiled kernels are not kept for the next start: %s", error)
+            return None
+        return cls(place=place, key=key)
+
+    def fetch(self, program: Program, folder: Path) -> str:
+        """Make the folder with what was kept of the program; says what became of it."""
+        where = self.place.where(program.name)
+        try:
+            sealed = self.place.read(program.name, limit=MOST_BYTES + 128)
+            if sealed is None:
+                return f"none are kept in {where}"
+            unseal(sealed, folder, program=program.name, key=self.key)
+        except (RefusedError, CheckpointError, OSError) as error:
+            logger.warning("compiled kernels in %s are not used: %s", where, error)
+            return "compiled anew"
+        return f"read from {where}, {len(sealed) / 1e6:.1f} MB"
+
+    def keep(self, program: Program, folder: Path) -> str:
+        """Write the folder's files; says what became of them."""
+        where = self.place.where(program.name)
+        try:
+            sealed = seal(folder, program=program.name, key=self.key)
+            self.place.write(program.name, sealed)
+        except (RefusedError, OSError) as error:
+            return f"not kept in {where}: {error}"
+        with suppress(OSError):  # whoever writes next removes them
+            self.place.prune()
+        return f"kept in {where}, {len(sealed) / 1e6:.1f} MB"
+
+
+class NothingCompiled:
+    """A run that does not compile."""
+
+    def step_done(self) -> None:
+        """Nothing to keep."""
+
+    def finish(self) -> None:
+        """Nothing to wait for."""
+
+
+class KeptKernels:
+    """Of one rank in one membership."""
+
+    def __init__(
+        self,
+        *,
+        program: Program,
+        folder: Path,
+        kept: SignedPlace | None,
+        report: Callable[[str], None],
+    ) -> None:
+        """Look after what torch compiles into the folder; see `open`."""
+        self._program = program
+        self._folder = folder
+        self._kept = kept if program.writes else None
+        self._report = report
+        self._graphs, self._seconds = _work_of_compiler()
+        self._writer: threading.Thread | None = None
+        self._outcome = ""
+
+    @classmethod
+    def open(
+        cls,
+        config: TrainerConfig,
+        layout: Layout,
+        *,
+        placement: Placement,
+        device: torch.device,
+        report: Callable[[str], None],
+        above: Path,
+        environ: MutableMapping[str, str] = os.environ,
+    ) -> Self:
+        """Name torch its folder, with what was kept in it, before the first layer is compiled.
+
+        Args:
+            config: of the run.
+            layout: of this membership.
+            placement: of this rank.
+            device: of this rank.
+            report: prints a line, on the ranks that print.
+            above: the folder of this machine that nobody else writes to.
+            environ: the process's environment.
+
+        Raises:
+            OSError: nothing can be written there.
+        """
+        program = Program.of(config, layout, placement=placement, device=device)
+        folder, kept = above / program.folder, SignedPlace.of(placement, environ)
+        with _locked(above / f"{program.folder}.lock"):
+            if folder.exists():
+                report(f"compiled kernels: those in {folder}")
+            elif kept is not None:
+                report(f"compiled kernels: {kept.fetch(program, folder)}")
+            folder.mkdir(mode=0o700, exist_ok=True)
+        environ[CACHE_VARIABLE] = str(folder)
+        environ[_TRITON_VARIABLE] = str(folder / "triton")
+        return cls(program=program, folder=folder, kept=kept, report=report)
+
+    def step_done(self) -> None:
+        """After each step: keep what was compiled since the last look, in a thread."""
+        if self._writer is not None:
+            if self._writer.is_alive():
+                return
+            self._tell()
+        graphs, seconds = _work_of_compiler()
+        if graphs == self._graphs:
+            return
+        self._report(
+            f"compiled kernels: {graphs - self._graphs} graphs compiled in"
+            f" {seconds - self._seconds:.1f} s"
+        )
+        self._graphs, self._seconds = graphs, seconds
+        if self._kept is not None:
+            self._writer = threading.Thread(
+                target=self._keep, args=(self._kept,), name="kernels", daemon=True
+            )
+            self._writer.start()
+
+    def finish(self) -> None:
+        """At the end of the run: wait for what is being written, but not for long."""
+        if self._writer is not None:
+            self._writer.join(_LAST_SECONDS)
+            self._tell()
+
+    def _keep(self, kept: SignedPlace) -> None:
+        self._outcome = kept.keep(self._program, self._folder)
+
+    def _tell(self) -> None:
+        self._writer = None
+        self._report(f"compiled kernels: {self._outcome}")
+
+
+def _work_of_compiler() -> tuple[int, float]:
+    """Graphs that this process has compiled, not read, and seconds in torch's compiler."""
+    from torch._dynamo.utils import (  # noqa: PLC0415 - torch's compiler, 2 s that other runs do without
+        calculate_time_spent,
+        counters,
+    )
+
+    return counters["inductor"]["fxgraph_cache_miss"], calculate_time_spent()["total_wall_time"]
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    """One process of this machine at a time."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,118 @@
+"""Which kernels are kept in which file: what decides the program that torch's compiler makes.
+
+torch's own keys are exact, so a name that says too little costs a compilation and a name that says
+too much a file; neither is ever wrong. But torch asks a processor for what it can do only when it
+compiles: libraries that were compiled elsewhere have to be for a processor like this one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import platform
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import torch
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.layout import Layout
+from drumline_trainer.rank_protocol.placement import Placement
+
+_OF_CONFIG: Final = (
+    *("model", "precision", "fp8", "fp8_scaling", "lora", "dpo", "compile", "deterministic"),
+    *("memory", "parallelism", "global_batch_size", "micro_batch_size"),
+)
+_OF_DATA: Final = ("sequence_length", "packing")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What the ranks of a pod compile."""
+
+    digest: str
+    """Of the run: the same on all pods whose machines are alike."""
+    first_stage: int
+    last_stage: int
+    """Of the pipeline, on the ranks of this pod."""
+    writes: bool
+    """Whether this rank keeps it: the first one of the first pod with these stages."""
+
+    @classmethod
+    def of(
+        cls, config: TrainerConfig, layout: Layout, *, placement: Placement, device: torch.device
+    ) -> Self:
+        """Of this rank. Ranks of a pod are neighbours, and so are those of a stage."""
+        of_stage = layout.world_size // layout.pipeline
+        first = max(0, placement.rank - placement.local_rank)
+        last = min(layout.world_size, first + placement.local_world_size) - 1
+        stage = first // of_stage
+        return cls(
+            digest=_digest(
+                _settings(config),
+                repr(layout),
+                placement.local_world_size,
+                _software(),
+                _machine(device),
+            ),
+            first_stage=stage,
+            last_stage=last // of_stage,
+            writes=placement.local_rank == 0
+            and first - stage * of_stage < placement.local_world_size,
+        )
+
+    @property
+    def name(self) -> str:
+        """Of its file, below the kept ones."""
+        return f"{self.digest}/{self.first_stage}-{self.last_stage}.kernels"
+
+    @property
+    def folder(self) -> str:
+        """Of its folder on this machine."""
+        return f"{self.digest}-{self.first_stage}-{self.last_stage}"
+
+
+def _settings(config: TrainerConfig) -> dict[str, Any]:
+    whole = config.to_dict()
+    return {name: whole[name] for name in _OF_CONFIG} | {
+        name: whole["data"][name] for name in _OF_DATA
+    }
+
+
+def _software() -> list[str]:
+    """A library that was compiled with one C library need not load beside an older one."""
+    versions = [str(torch.__version__), str(torch.version.git_version), platform.python_version()]
+    versions += platform.libc_ver()
+    with suppress(OSError):  # where there is no os-release
+        system = platform.freedesktop_os_release()
+        versions += [system.get("ID", ""), system.get("VERSION_ID", "")]
+    with suppress(importlib.metadata.PackageNotFoundError):  # of processors' builds
+        versions.append(importlib.metadata.version("triton"))
+    return versions
+
+
+def _machine(device: torch.device) -> list[str]:
+    """A kind of GPU, and what this processor can do: both run what was compiled."""
+    kind = [platform.machine(), str(torch.get_num_threads()), _processor_flags()]
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        kind += [torch.cuda.get_device_name(device), f"{major}.{minor}", str(torch.version.cuda)]
+    return kind
+
+
+def _processor_flags(listing: Path = Path("/proc/cpuinfo")) -> str:
+    """x86 calls them flags, Arm features; of the first core."""
+    with suppress(OSError):
+        for line in listing.read_text().splitlines():
+            name, _, flags = line.partition(":")
+            if name.strip() in {"flags", "Features"}:
+                return " ".join(sorted(flags.split()))
+    return platform.processor()
+
+
+def _digest(*facts: object) -> str:
+    text = json.dumps(facts, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
