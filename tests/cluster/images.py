@@ -120,6 +120,7 @@ def _build(image: str, parts: dict[str, Path], target: Path) -> None:
         _buildah(
             *("build", "--isolation=chroot", "--layers", "--timestamp=0", "--pull-never"),
             *([f"--build-arg=BASE_IMAGE={_local(_BASES[image])}"] if image in _BASES else []),
+            *(["--build-arg=DEBIAN_PACKAGES="] if image == "trainer" else []),
             *("--tag", _local(image), "--file", str(_dockerfile(image)), str(context)),
         )
         _buildah("push", "--disable-compression", _local(image), f"dir:{made}")

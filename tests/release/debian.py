@@ -41,8 +41,13 @@ _FOR_SCRIPTS_ALONE = {
     *("debianutils", "libacl1", "libpcre2-8-0", "libselinux1", "libzstd1", "libmd0"),
 }
 """What other packages depend on for their maintainer scripts, and what only these depend on."""
+_COMPILER = "g++"
+_BESIDE_COMPILER = ("libpython3.11-dev", "libzstd1", "openssl")
+"""Python's headers; what is left out otherwise: a library of its own, and with the program openssl
+torch tells compiled headers apart."""
 _LEFT_OUT = re.compile(
     r"usr/share/(man|info|locale|lintian|bug|python3/runtime\.d|doc/[^/]+/(?!copyright$))|usr/lib/.*/gconv/."
+    r"|usr/lib/.*/libpython[^/]*\.a$"
 )
 _MERGED = ("bin", "sbin", "lib", "lib64")
 """Folders that are links into /usr, whatever older packages say."""
@@ -61,8 +66,12 @@ class Package:
     sha256: str
 
 
-def fetch(architecture: str) -> list[Package]:
+def fetch(architecture: str, *, more: Sequence[str] = ()) -> list[Package]:
     """The packages of an image, newest versions, in the order of their names.
+
+    Args:
+        architecture: of ARCHITECTURES.
+        more: packages beside those of a base with Python.
 
     Raises:
         ClusterError: apt failed, or this machine names no source of Debian 12's packages.
@@ -75,14 +84,20 @@ def fetch(architecture: str) -> list[Package]:
     install = ("install", "--yes", "--no-install-recommends")
     # it lists what it would fetch: all, where nothing is
     beside = ("-o", f"Dir::Cache::archives={folder / 'nothing'}")
-    listing = _apt(folder, architecture, *beside, *install, "--print-uris", *_WANTED)
+    beside_compiler = _BESIDE_COMPILER if _COMPILER in more else ()
+    wanted = (*_WANTED, *more, *beside_compiler)
+    listing = _apt(folder, architecture, *beside, *install, "--print-uris", *wanted)
     files = re.findall(r"^'\S+' (\S+\.deb) ", listing, flags=re.MULTILINE)
-    _apt(folder, architecture, *install, "--download-only", *_WANTED)
+    _apt(folder, architecture, *install, "--download-only", *wanted)
     packages = [read_package(folder / "archives" / file) for file in files]
     if not any(package.name == PYTHON for package in packages):
         raise ClusterError(f"no {PYTHON} here: images are made of packages of Debian {SUITE}")
     return sorted(
-        (package for package in packages if package.name not in _FOR_SCRIPTS_ALONE),
+        (
+            package
+            for package in packages
+            if package.name not in _FOR_SCRIPTS_ALONE.difference(beside_compiler)
+        ),
         key=lambda package: package.name,
     )
 

@@ -1,8 +1,8 @@
 """The images for each architecture, from the Dockerfiles, by nobody's daemon and without root.
 
-The Dockerfiles copy folders and set what a container starts with; nothing in them is executed. So
-this reads them itself: the base is Debian's packages (debian.py), each COPY is a layer, and the
-image for arm64 is made on amd64 without emulation.
+The Dockerfiles copy folders, name packages of Debian and set what a container starts with; nothing
+else in them is executed. So this reads them itself: the base is Debian's packages (debian.py), each
+COPY is a layer, and the image for arm64 is made on amd64 without emulation.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ from tests.release.oci import CONFIG, INDEX, Layer, Layout, manifest, plain_entr
 from tests.release.source import ROOT, Source
 
 STANDARD_LIBRARY = f"usr/lib/{debian.PYTHON}"
+_PACKAGES = "DEBIAN_PACKAGES"
+_INSTALL = (
+    f'if [ -n "${_PACKAGES}" ]; then apt-get update && apt-get install --yes'
+    f" --no-install-recommends ${_PACKAGES} && rm -rf /var/lib/apt/lists/*; fi"
+)
 _PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -44,10 +49,12 @@ class Recipe:
 
     Attributes:
         copies: folder of the build context -> where it is in the image, in order.
+        packages: of Debian, beside those of the base.
         start: Env, User, Entrypoint and Cmd as an image's configuration names them.
     """
 
     copies: Mapping[str, str]
+    packages: Sequence[str]
     start: dict[str, Any]
 
 
@@ -78,15 +85,21 @@ def read_recipe(dockerfile: Path) -> Recipe:
     """What a Dockerfile of this repository says after its base.
 
     Raises:
-        RecipeError: an instruction is none of COPY, ENV, USER, ENTRYPOINT and CMD.
+        RecipeError: an instruction is none of COPY, ENV, USER, ENTRYPOINT and CMD, nor installs
+            what the argument DEBIAN_PACKAGES names.
     """
     joined = re.sub(r"\\\n\s*", "", dockerfile.read_text())
     copies = dict[str, str]()
+    packages: list[str] = []
     start: dict[str, Any] = {"Env": [_PATH]}
     for line in joined.splitlines():
         word, _, rest = line.strip().partition(" ")
         match word:
+            case "ARG" if rest.startswith(f"{_PACKAGES}="):
+                packages += shlex.split(rest.partition("=")[2])[0].split()
             case "" | "#" | "ARG" | "FROM":
+                pass
+            case "RUN" if rest == _INSTALL and packages:
                 pass
             case "COPY":
                 source, target = rest.split()
@@ -99,7 +112,7 @@ def read_recipe(dockerfile: Path) -> Recipe:
                 start[word.capitalize()] = json.loads(rest)
             case _:
                 raise RecipeError(f"{dockerfile.name}: {word} is executed, or not known here")
-    return Recipe(copies=copies, start=start)
+    return Recipe(copies=copies, packages=packages, start=start)
 
 
 def write_image(folder: Path, name: str, *, architectures: Sequence[str], source: Source) -> Image:
@@ -126,7 +139,7 @@ def write_image(folder: Path, name: str, *, architectures: Sequence[str], source
 def _write_variant(
     layout: Layout, name: str, recipe: Recipe, architecture: str, *, source: Source
 ) -> tuple[Variant, dict[str, Any]]:
-    packages = debian.fetch(architecture)
+    packages = debian.fetch(architecture, more=recipe.packages)
     with image_cache():  # others on this machine make images, too: gigabytes are read without it
         folders = _folders(name, packages, architecture=architecture)
     layers = {
@@ -160,12 +173,12 @@ def _folders(
 ) -> dict[str, Path]:
     """The build context, and the root file system of the base."""
     machine = debian.ARCHITECTURES[architecture]
-    root = _ensure_root(packages)
+    root = ensure_root(packages)
     folders = {"root": root, "site": ensure_site(name, machine=machine), "app": ensure_app(name)}
     return {**folders, "bundle": ensure_bundle(root)} if name == "operator" else folders
 
 
-def _ensure_root(packages: Sequence[debian.Package]) -> Path:
+def ensure_root(packages: Sequence[debian.Package]) -> Path:
     """The packages unpacked, with the bytecode of their Python."""
 
     def unpack(folder: Path) -> None:

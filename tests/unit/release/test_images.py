@@ -28,19 +28,22 @@ def test_the_operators_dockerfile_is_read_whole() -> None:
     assert recipe.start["Entrypoint"] == ["python3", "-m", "drumline"]
     assert "PYTHONPATH=/opt/drumline:/opt/site-packages" in recipe.start["Env"]
     assert "PYTHONUNBUFFERED=1" in recipe.start["Env"]
+    assert recipe.packages == []
 
 
 def test_the_trainers_dockerfile_is_read_whole() -> None:
     recipe = read_recipe(ROOT / "docker" / "trainer.Dockerfile")
     assert recipe.copies == {"site": "opt/site-packages", "app": "opt/drumline"}
     assert recipe.start["Entrypoint"] == ["python3", "-m", "drumline_trainer.agent"]
+    assert recipe.packages == ["g++"]
 
 
 def test_what_would_have_to_be_executed_is_refused(tmp_path: Path) -> None:
     dockerfile = tmp_path / "Dockerfile"
-    dockerfile.write_text("FROM scratch\nRUN apt-get install something\n")
-    with pytest.raises(RecipeError, match="RUN"):
-        read_recipe(dockerfile)
+    for run in ("apt-get install something", "true"):
+        dockerfile.write_text(f'FROM scratch\nARG DEBIAN_PACKAGES="g++"\nRUN {run}\n')
+        with pytest.raises(RecipeError, match="RUN"):
+            read_recipe(dockerfile)
 
 
 def folder_of(place: Path, *, written: float) -> Path:
