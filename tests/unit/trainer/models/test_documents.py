@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -117,6 +118,60 @@ def test_a_gpu_s_attention_takes_all_documents_at_once() -> None:
     )
     out = CoreAttention(causal=True).varlen(q, k, v, DOCUMENTS.to(torch.device("meta")))
     assert (out.shape, out.dtype) == (q.shape, q.dtype)
+
+
+class KernelByDefinition(TorchDispatchMode):
+    """What torch documents of its kernel for runs of different lengths, for each run by itself."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func.name() != "torch_attn::_varlen_attn":
+            return func(*args, **(kwargs or {}))
+        q_THE, k_THE, v_THE, ends, ends_of_keys, longest, longest_of_keys, causal, scale, window = (
+            args[:10]
+        )
+        assert torch.equal(ends, ends_of_keys)
+        # a kernel is launched for so many queries of each run, and no more
+        assert longest == longest_of_keys == int(ends.diff().max())
+        left, right = window
+        outs: list[Tensor] = []
+        for begin, end in pairwise(ends.tolist()):
+            q_HSE, k_HSE, v_HSE = (x[begin:end].transpose(0, 1) for x in (q_THE, k_THE, v_THE))
+            ahead_QK = torch.arange(end - begin) - torch.arange(end - begin).unsqueeze(1)
+            seen_QK = (ahead_QK <= 0) if causal or right == 0 else torch.ones_like(ahead_QK) > 0
+            if left >= 0:
+                seen_QK = seen_QK & (ahead_QK >= -left)
+            scores_HQK = q_HSE @ k_HSE.mT * (scale or q_HSE.shape[-1] ** -0.5)
+            shares_HQK = scores_HQK.masked_fill(~seen_QK, float("-inf")).softmax(-1)
+            outs.append((shares_HQK @ v_HSE).transpose(0, 1))
+        out_THE = torch.cat(outs)
+        return out_THE, out_THE.new_zeros(q_THE.shape[1], len(q_THE)), torch.zeros(2)
+
+
+@pytest.mark.parametrize("scale", [None, 0.3])
+@pytest.mark.parametrize(
+    ("causal", "window"), [(True, None), (True, 1), (True, 4), (True, 100), (False, None)]
+)
+def test_what_a_gpu_s_kernel_is_told_gives_attention_under_a_mask_of_documents(
+    causal: bool, window: int | None, scale: float | None
+) -> None:
+    generator = torch.Generator().manual_seed(5)
+    q, k, v = (
+        torch.randn(3, heads, 12, 8, generator=generator, dtype=torch.float64)
+        for heads in (4, 2, 2)
+    )
+    attention = CoreAttention(causal=causal, window=window, scale=scale)
+    with torch.no_grad(), KernelByDefinition():
+        by_kernel = attention.varlen(q, k, v, DOCUMENTS)
+    ids, places = torch.from_numpy(IDS), torch.arange(12)
+    before_QK = places.unsqueeze(1) - places
+    seen_BQK = ids.unsqueeze(2) == ids.unsqueeze(1)
+    if causal:
+        seen_BQK = seen_BQK & (before_QK >= 0) & (before_QK < (window or 12))
+    masked = nn.functional.scaled_dot_product_attention(
+        q, k, v, attn_mask=seen_BQK.unsqueeze(1), scale=scale, enable_gqa=True
+    )
+    torch.testing.assert_close(by_kernel, masked)
+    torch.testing.assert_close(attention(q, k, v, DOCUMENTS), masked)
 
 
 def test_a_gpu_s_attention_is_flash_whose_gradients_are_the_same_bits_again() -> None:
