@@ -51,7 +51,7 @@ class SignedPlace:
             if place is None:
                 return None
             key = signing_key(in_job=bool(placement.owner), environ=environ)
-        except (NoKeyError, CheckpointError) as error:
+        except (NoKeyError, OSError, ValueError) as error:
             logger.warning("compiled kernels are not kept for the next start: %s", error)
             return None
         return cls(place=place, key=key)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
-from drumline_trainer.checkpoint.bucket.objects import CheckpointBucket
+from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.folder_files import sync_folder, write_durably
 from drumline_trainer.checkpoint.shard_file import read_bounded
 from drumline_trainer.rank_protocol.placement import Placement
@@ -53,10 +53,10 @@ def kernel_place(placement: Placement) -> KernelPlace | None:
     """Beside this rank's checkpoints; None where there are none.
 
     Raises:
-        CheckpointError: a bucket that cannot be opened.
+        OSError, ValueError: a bucket that cannot be opened.
     """
     if placement.checkpoint_bucket is not None:
-        return KernelBucket(bucket=CheckpointBucket(placement.checkpoint_bucket))
+        return KernelBucket(bucket=ObjectBucket(placement.checkpoint_bucket))
     if placement.checkpoint_folder is not None:
         return KernelFolder(path=placement.checkpoint_folder / NAME)
     return None
@@ -109,7 +109,7 @@ class KernelFolder:
 class KernelBucket:
     """A `KernelPlace` below the prefix of the checkpoints."""
 
-    bucket: CheckpointBucket
+    bucket: ObjectBucket
 
     def where(self, name: str) -> str:
         """The URL."""

@@ -10,9 +10,6 @@ import pytest
 from drumline_trainer.checkpoint.errors import CheckpointError
 from drumline_trainer.compiled_kernels.places import PROGRAMS, KernelPlace, kernel_place
 from drumline_trainer.rank_protocol.placement import Placement
-from tests.unit.trainer.checkpoint.bucket.conftest import prefix, proxy, store, url
-
-__all__ = ["prefix", "proxy", "store", "url"]  # fixtures
 
 NAME = "0" * 32 + "/0-0.kernels"
 
