@@ -45,6 +45,12 @@ WHOLES = {
         summary="the client's adapters in the libraries themselves; two minutes",
         command=(*MODULE, "tests.libraries"),
     ),
+    "buckets": Whole(
+        summary="savers to a bucket are killed, or a request or a reply is lost, at every request; "
+        "and a job on real kubelets that goes on from its bucket; 30 min",
+        command=(*PYTEST, "-rP", "tests/gloo/test_bucket_kills.py", "tests/e2e/test_bucket.py"),
+        environment={"DRUMLINE_BUCKET_KILLS": "1000"},
+    ),
     "matrix": Whole(
         summary="every fault at every moment in every role; writes docs/kill-matrix.md; 20 min",
         command=(*MODULE, "tests.matrix"),

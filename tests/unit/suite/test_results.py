@@ -103,6 +103,7 @@ def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
     ignored = {option.removeprefix("--ignore=") for option in options}
     assert ignored - set(named) == {
         "tests/e2e/test_assigned_users.py",
+        "tests/e2e/test_bucket.py",
         "tests/e2e/test_elastic_scripts.py",
         "tests/e2e/test_hostile_users.py",
         "tests/e2e/test_mutants.py",

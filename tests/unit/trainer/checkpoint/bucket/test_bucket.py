@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 
 import pytest
 
 from drumline_trainer.buckets.failures import BucketError, bucket_error
 from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.checkpoint.bucket.index import MAX_STEPS, Index
+from drumline_trainer.checkpoint.commit import StorageFailed
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
     CorruptCheckpointError,
     StorageError,
     is_storage_fault,
 )
+from drumline_trainer.checkpoint.manifest import FileRecord, Manifest
 from drumline_trainer.checkpoint.ownership import Owner
 from tests.object_store import BUCKET, ObjectStore
 from tests.store_proxy import Fate, Proxy
@@ -224,3 +227,52 @@ def test_a_name_that_the_library_refuses_is_an_error_of_the_bucket(url: str) -> 
 def test_a_place_is_a_bucket_and_a_prefix(url: str) -> None:
     with pytest.raises((ValueError, CheckpointError), match=r"write a folder, s3://BUCKET/PREFIX"):
         ObjectBucket(url)
+
+
+def test_a_save_and_a_restore_make_so_many_requests(
+    url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bill of a store counts them: none for each tensor, one for so many bytes."""
+    saving = gang(url)
+    proxy.seen.clear()
+    saving.save(1)
+    asked = Counter(request.method for request in proxy.seen)
+    # of each of two files an upload's begin and end, and its parts, here one; two small ones; the
+    # index, read and put
+    assert asked == {"POST": 2 * RANKS, "PUT": RANKS + 2 + 1, "GET": 1}
+    monkeypatch.setattr("drumline_trainer.checkpoint.bucket.files._RANGE_BYTES", 100)
+    proxy.seen.clear()
+    restored(opened(url))
+    asked = Counter(request.method for request in proxy.seen)
+    sizes = [file.size_bytes for file in saved_files(url)]
+    ranges = sum(-(-size // 100) for size in sizes)
+    # the steps, the place of one, its manifest and that one's digest
+    assert asked == {"HEAD": RANKS, "GET": 4 + ranges}
+
+
+def saved_files(url: str) -> list[FileRecord]:
+    body = opened(url).committed(1).read_small("manifest.json", limit=1 << 20)
+    return list(Manifest.parse(body).files.values())
+
+
+def test_a_store_that_stays_too_busy_fails_the_save_and_says_so(url: str, proxy: Proxy) -> None:
+    saving = gang(url)
+    saving.save(1)
+    proxy.fate = lambda request: Fate.BUSY if request.writes else Fate.DONE
+    outcome = saving.try_to_save(2)
+    assert isinstance(outcome, StorageFailed)
+    assert "SlowDown (503)" in outcome.reason
+    proxy.fate = lambda _: Fate.DONE
+    assert restored(opened(url)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("a redirect: an incorrectly configured region", "set AWS_REGION to the bucket's own"),
+        ("PUT http://169.254.169.254/latest/api/token", "no credentials: set AWS_ACCESS_KEY_ID"),
+        ("GET http://metadata.google.internal/x", "set GOOGLE_SERVICE_ACCOUNT_KEY"),
+    ],
+)
+def test_what_the_library_says_without_a_code_says_what_to_do(text: str, advice: str) -> None:
+    assert advice in str(bucket_error(RuntimeError(text), what="cannot read s3://b/k"))
