@@ -39,7 +39,11 @@ def chart_values(*, progress_seconds: int) -> Json:
         "trainerPod": {
             "volumes": [{"name": "site-packages", "persistentVolumeClaim": claim}],
             "volumeMounts": [mount],
-            "env": [{"name": "DRUMLINE_DEVICE", "value": "cpu"}],  # the GPUs do not exist
+            "env": [
+                {"name": "DRUMLINE_DEVICE", "value": "cpu"},  # the GPUs do not exist
+                # the images of throwaway clusters have no certificates; the stock ones do
+                {"name": "SSL_CERT_FILE", "value": "/opt/site-packages/certifi/cacert.pem"},
+            ],
         },
     }
 

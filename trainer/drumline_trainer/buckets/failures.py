@@ -32,6 +32,9 @@ _ADVICE: Final = {
     "IllegalLocationConstraintException": _REGION,
 }
 _ADVICE_BY_WORDS: Final = {
+    "No CA certificates were loaded": (  # whatever the endpoint is
+        "install the package ca-certificates in the image, or name a bundle in SSL_CERT_FILE"
+    ),
     "incorrectly configured region": _REGION,  # a redirect, of which the library keeps no code
     "//169.254.169.254/": (  # where a node of AWS says what role it has
         "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (a job names a Secret), or"

@@ -269,6 +269,7 @@ def test_a_store_that_stays_too_busy_fails_the_save_and_says_so(url: str, proxy:
 @pytest.mark.parametrize(
     ("text", "advice"),
     [
+        ("builder error\nDebug: No CA certificates were loaded", "the package ca-certificates"),
         ("a redirect: an incorrectly configured region", "set AWS_REGION to the bucket's own"),
         ("PUT http://169.254.169.254/latest/api/token", "no credentials: set AWS_ACCESS_KEY_ID"),
         ("GET http://metadata.google.internal/x", "set GOOGLE_SERVICE_ACCOUNT_KEY"),
