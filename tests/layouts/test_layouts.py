@@ -20,7 +20,7 @@ from tests.seeds import seed_of_the_day
 SEED = seed_of_the_day("LAYOUT_SEED")
 ALL_PAIRS = all_pairs(every_case(), seed=SEED // 2, at_least=40)
 CASES = ALL_PAIRS if os.environ.get("LAYOUTS") == "all" else ALL_PAIRS[SEED % 2 :: 2]
-CHANGES = 3 * len(CASES) // 4
+CHANGES = 3 * len(CASES) // 5
 RESTARTS = CASES[: len(CASES) // 10]
 LOW_PRECISION = CASES[len(CASES) // 10 : len(CASES) // 5]
 BF16_TOLERANCE = 2e-2

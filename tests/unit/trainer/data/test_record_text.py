@@ -207,9 +207,8 @@ def test_what_cannot_be_read_says_why(
     assert "no tokenizer.json is known" in refused(source, None)
     assert "cuts conversations anywhere" in refused(source, model, packing=Packing.STREAM)
     (source.parent / "b.txt").write_text("text")
-    assert (
-        ".jsonl.gz, .ndjson.gz, .parquet, .arrow, .tar) and other files (b.txt)"
-        in refused(source.parent, model, pattern="*")
+    assert ".jsonl.gz, .ndjson.gz, .parquet, .arrow, .tar) and other files (b.txt)" in refused(
+        source.parent, model, pattern="*"
     )
     bare = write_chat_model(tmp_path / "bare", template=None)
     assert "has no chat template, as base models have none" in refused(source, bare)
