@@ -512,7 +512,7 @@ def test_an_expired_booking_is_made_anew_and_a_failed_request_is_given_up_at_onc
     growing = grow(available=4, mode="ProvisioningRequest")
     site, autoscaler = growing.site, growing.autoscaler
     autoscaler.startup_taint = "startup-taint.cluster-autoscaler.kubernetes.io/driver"
-    # of the same second and priority, the one whose uid is smaller would come first in line
+    # it comes first, whatever the watch shows first
     site.kube.ensure(HIGH_CLASS)
     site.submit("gang", nodes=4, gpusPerNode=8, priorityClassName=HIGH)
     booked = wait_request(site, "gang")
