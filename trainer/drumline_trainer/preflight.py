@@ -75,13 +75,14 @@ def environment_facts(
     configuration: Mapping[str, Any], layout: Layout, *, backend: str
 ) -> dict[str, str]:
     """What must not differ between ranks of one run, by name."""
-    whole = json.dumps(configuration, sort_keys=True, default=str).encode()
+    folder = configuration.get("model_from")
     facts = {
         "torch": str(torch.__version__),
         "cuda": str(torch.version.cuda),
         "backend": backend,
         "layout": str(layout),
-        "configuration": hashlib.sha256(whole).hexdigest()[:12],
+        "model" if folder is None else f"model of {folder}": _digest(configuration.get("model")),
+        "configuration": _digest(configuration),
     }
     if backend == "nccl":
         facts["nccl"] = ".".join(map(str, torch.cuda.nccl.version()))
@@ -211,6 +212,11 @@ def _difference(
             f"rank {reports[odd].rank} has {_shown(name, values[odd])} and rank"
             f" {reports[values.index(usual)].rank} has {_shown(name, usual)}; {_SAMENESS}"
         )
+
+
+def _digest(values: object) -> str:
+    whole = json.dumps(values, sort_keys=True, default=str).encode()
+    return hashlib.sha256(whole).hexdigest()[:12]
 
 
 def _shown(name: str, value: str | None) -> str:

@@ -77,6 +77,8 @@ OverridesText = Annotated[
         }
     ),
 ]
+MODEL_OF_FOLDER: Final = "FromFolder"
+"""The model that is described beside the weights that a job begins from."""
 _KEY_PATTERN: Final = f"^({KEY_PATTERN})?$"
 RelativePath = Annotated[str, Field(max_length=512, pattern=r"^[^\x00-\x1f\x7f]*$")]
 
@@ -98,9 +100,17 @@ class TrainerSpec(ApiModel):
     """The bundled trainer: what a user must know is typed, everything else goes to `overrides`."""
 
     model: Annotated[
-        str, Field(min_length=1, max_length=63, json_schema_extra={"enum": list(MODEL_PRESETS)})
+        str,
+        Field(
+            min_length=1,
+            max_length=63,
+            json_schema_extra={"enum": [*MODEL_PRESETS, MODEL_OF_FOLDER]},
+        ),
     ] = "tiny"
-    """Built-in model. Default: tiny, which learns on two CPU cores. Never changes."""
+    """Built-in model, or FromFolder: the model that config.json describes in the folder or bucket
+    of overrides.model_from. That is read when the ranks start; until then neither the model's
+    memory nor whether it divides by parallelism is judged. Default: tiny, which learns on two CPU
+    cores. Never changes."""
     steps: Annotated[int, Field(ge=1, le=1_000_000_000)] = 100
     """Optimizer steps to train for. Default: 100."""
     global_batch_size: Annotated[int, Field(ge=1, le=1_000_000)] = 16
@@ -129,6 +139,12 @@ class TrainerSpec(ApiModel):
     before the job asks for a GPU: condition InvalidConfig names what is wrong."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
+        Rule(
+            rule=f"self.model != '{MODEL_OF_FOLDER}'"
+            " || (has(self.overrides) && 'model_from' in self.overrides)",
+            message=f"model: {MODEL_OF_FOLDER} needs the folder; name it in overrides.model_from",
+            field_path=".model",
+        ),
         never("model", instead="a checkpoint fits one model only, so create a new job"),
     )
 

@@ -21,6 +21,7 @@ examples:
   drumline plan config.json --gpu H200 --gpus 64 --batch 512 -o html > plan.html
   drumline plan --dimensions layers=48,hidden=6144,heads=48 --gpu A100 --gpus 256 --batch 1024
   drumline plan job.yaml --gpu H100
+  drumline plan tuned.yaml --like llama-8b
   drumline plan llama-70b --gpus 64 --batch 512 --compare tensor=8,recompute=full,micro_batch=2
   drumline plan llama-8b --gpus 8..1024 --batch 1024
   drumline plan job.yaml --rehearse
@@ -70,6 +71,12 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
 
 
 def _add_work(group: _Group) -> None:
+    group.add_argument(
+        "--like",
+        metavar="MODEL",
+        help="of a TrainingJob with model FromFolder: that folder's config.json, or a preset of its"
+        " size",
+    )
     group.add_argument("--batch", type=int, metavar="N", help="sequences of a step; default: 256")
     group.add_argument("--sequence", type=int, metavar="N", help="tokens of one; default: 4096")
     group.add_argument("--precision", choices=("bf16", "fp16", "fp32"), help="default: bf16")

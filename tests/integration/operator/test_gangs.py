@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from drumline_trainer.contract import ExitCode
 from tests.cluster.kwok import fake_node
 from tests.cluster.rest import ApiStatusError
 from tests.integration.operator.conftest import OperatorProcess, Site
@@ -317,3 +318,25 @@ def test_a_job_that_cannot_fit_in_memory_hears_it_and_may_be_refused(site: Site)
 def condition_of(job: Json | None, kind: str) -> Json | None:
     conditions = (job or {}).get("status", {}).get("conditions", [])
     return next((condition for condition in conditions if condition["type"] == kind), None)
+
+
+def test_the_model_of_a_folder_is_left_to_the_ranks_which_may_refuse_it(site: Site) -> None:
+    hardware = {"gpu": "H100", "networkGbps": 400, "whenMemoryExceeded": "Refuse"}
+    site.kube.patch("gpupools", site.pool, {"spec": {"hardware": hardware}})
+    site.kube.wait("gpupools", site.pool, None, ready("True", "Accepted"))
+    trainer = {
+        "model": "FromFolder",
+        "parallelism": {"tensor": 2, "pipeline": 2},
+        "overrides": {"model_from": "/data/mistral", "model": {"dropout": 0.1}},
+    }
+    site.submit("tuned", nodes=2, gpusPerNode=8, trainer=trainer)
+    site.wait("tuned", phase_is("Running"))
+    (pod, _) = site.pods("tuned")
+    environment = {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
+    told = json.loads(environment["DRUMLINE_CONFIG"]["value"])
+    assert (told["model_from"], told["model"]) == ("/data/mistral", {"dropout": 0.1})
+
+    site.end_pods("tuned", exit_code=ExitCode.CONFIG)
+    job = site.wait("tuned", phase_is("Failed"))
+    assert job["status"]["reason"] == "ConfigRefused"
+    assert job["status"].get("restarts", 0) == 0

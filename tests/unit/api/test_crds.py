@@ -12,7 +12,7 @@ import yaml
 from drumline.api import crds
 from drumline.api.base import GROUP, VERSION
 from drumline.api.manifest_yaml import HEADER
-from drumline.api.trainingjob import TrainingJobSpec, TrainingJobStatus
+from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainingJobSpec, TrainingJobStatus
 from drumline.api.variables import RESERVED_ENV
 from drumline.kube import kinds as resources
 from drumline.lifecycle.manifests.environment import launcher_variables
@@ -62,7 +62,7 @@ def test_every_field_is_described(definition: crds.Definition) -> None:
 def test_models_offered_are_the_presets_of_the_trainer() -> None:
     job = crds.DEFINITIONS[0].manifest()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     trainer = job["properties"]["spec"]["properties"]["trainer"]["properties"]
-    assert trainer["model"]["enum"] == list(MODEL_PRESETS)
+    assert trainer["model"]["enum"] == [*MODEL_PRESETS, MODEL_OF_FOLDER]
 
 
 def test_the_client_names_the_kinds_as_the_crds_do() -> None:

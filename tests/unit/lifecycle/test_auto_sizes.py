@@ -92,3 +92,18 @@ def test_a_gang_keeps_its_size_while_its_verdict_is_not_known() -> None:
     assert sizes_of(held) == (2, 8)
     below = replace(admitted(a_job(**spec(minNodes=3)), nodes=("a", "b")), verdict=Unjudged())
     assert not holds_assignment(below)
+
+
+def of_folder(**more: Any) -> dict[str, Any]:
+    asked = spec(model="FromFolder", **more)
+    asked["trainer"]["overrides"] = {"model_from": "/data/mistral"}
+    return asked
+
+
+def test_of_a_model_that_nobody_has_read_sizes_need_neither_heads_nor_layers() -> None:
+    verdict = judge(a_job(**of_folder(batch=96)).spec, H100)
+    assert verdict == Schedulable(hardware=H100, sizes=(1, 2, 3, 4, 6, 8))
+    few = judge(a_job(**of_folder(batch=8)).spec, H100)  # only model parallelism would take more
+    assert few == Schedulable(hardware=H100, sizes=(1, 8))
+    together = judge(a_job(**of_folder(degrees={"tensor": 8, "pipeline": 2})).spec, H100)
+    assert together == Schedulable(hardware=H100, sizes=(2, 4, 8))

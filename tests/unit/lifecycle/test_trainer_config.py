@@ -7,13 +7,32 @@ from typing import Any
 import pytest
 
 from drumline.lifecycle.manifests.trainer_config import checkpoint_folder, trainer_config
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, HardwareConfig, TrainerConfig
+from drumline_trainer.config import (
+    MODEL_PRESETS,
+    ConfigError,
+    FolderConfig,
+    HardwareConfig,
+    TrainerConfig,
+)
 from drumline_trainer.contract import checked_bucket
 from tests.builders import a_job
 
 
 def config_of(**spec: Any) -> TrainerConfig:
-    return trainer_config(a_job(**spec).spec)
+    config = trainer_config(a_job(**spec).spec)
+    assert isinstance(config, TrainerConfig)
+    return config
+
+
+def of_folder(*, overrides: dict[str, Any] | None = None, **spec: Any) -> FolderConfig:
+    """Of a job whose model is that of /data/mistral, where nothing else is said."""
+    trainer = spec.pop("trainer", {})
+    overrides = {"model_from": "/data/mistral", **(overrides or {})}
+    config = trainer_config(
+        a_job(trainer={"model": "FromFolder", **trainer, "overrides": overrides}, **spec).spec
+    )
+    assert isinstance(config, FolderConfig)
+    return config
 
 
 def test_typed_fields_arrive() -> None:
@@ -145,3 +164,46 @@ def test_overrides_win_over_what_a_pool_says() -> None:
     spec = a_job(trainer={"overrides": {"hardware": {"network_gbps": 100}}}).spec
     config = trainer_config(spec, HardwareConfig(gpu="H100", network_gbps=400))
     assert (config.hardware.gpu, config.hardware.network_gbps) == ("H100", 100)
+
+
+def test_of_a_folders_model_the_ranks_are_told_what_stands_above_it_and_no_more() -> None:
+    written = of_folder(
+        trainer={"steps": 7, "precision": "bf16"},
+        overrides={"model": {"dropout": 0.1}, "lora": {"rank": 4}},
+    ).written()
+    assert (written["model"], written["model_from"]) == ({"dropout": 0.1}, "/data/mistral")
+    assert (written["steps"], written["precision"], written["lora"]["rank"]) == (7, "bf16", 4)
+
+
+def test_a_layout_is_refused_where_no_folder_could_help() -> None:
+    of_folder(nodes=2, trainer={"parallelism": {"tensor": 2}, "sequenceLength": 33})
+    of_folder(nodes=2, trainer={"parallelism": {"pipeline": 2}})
+    of_folder(nodes=3, trainer={"globalBatchSize": 18, "parallelism": {"tensor": 3}})
+    with pytest.raises(ConfigError, match="33 does not split evenly over 4 ranks"):
+        of_folder(nodes=2, overrides={"global_batch_size": 33})
+    with pytest.raises(ConfigError, match="1f1b has exactly 1, not 2"):
+        of_folder(
+            nodes=2,
+            trainer={"parallelism": {"pipeline": 2}},
+            overrides={"parallelism": {"stages_per_rank": 2}},
+        )
+
+
+@pytest.mark.parametrize(
+    ("overrides", "said"),
+    [
+        ({"model_from": None}, "model_from: missing"),
+        ({"model": {"hidden_size": 64}}, "model.hidden_size: the folder in model_from"),
+        ({"model": {"layerz": 3}}, "did you mean 'layers'"),
+    ],
+)
+def test_a_folders_model_has_a_folder_and_no_second_description(
+    overrides: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        of_folder(overrides=overrides)
+
+
+def test_a_built_in_model_stays_one_where_weights_begin_from_a_folder() -> None:
+    config = config_of(trainer={"overrides": {"model_from": "/data/tiny"}})
+    assert config.written()["model"] == {"hidden_size": MODEL_PRESETS["tiny"].hidden_size}

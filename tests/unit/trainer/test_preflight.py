@@ -110,3 +110,14 @@ def test_facts_are_settings_that_ranks_must_share(monkeypatch: pytest.MonkeyPatc
 def test_a_setting_of_what_nccl_is_not_used_for_does_not_hide_its_version() -> None:
     assert "nccl" not in environment_facts({}, Layout(), backend="gloo")
     assert "." in environment_facts({}, Layout(), backend="nccl")["nccl"]
+
+
+def test_a_folders_model_is_compared_by_the_folders_name() -> None:
+    there = {"model_from": "/data/mistral", "model": {"layers": 2}}
+    reports = [
+        said(rank, of=2, **environment_facts(there | {"model": model}, Layout(), backend="gloo"))
+        for rank, model in enumerate([{"layers": 2}, {"layers": 3}])
+    ]
+    sentence = first_problem(reports)
+    assert sentence is not None
+    assert sentence.startswith("rank 1 has model of /data/mistral=")

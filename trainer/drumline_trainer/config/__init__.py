@@ -13,6 +13,7 @@ from drumline_trainer.config.decoding import merge
 from drumline_trainer.config.dpo import DpoConfig
 from drumline_trainer.config.errors import ConfigError
 from drumline_trainer.config.evaluation import EvaluationConfig
+from drumline_trainer.config.from_folder import FolderConfig, has_model_of_folder
 from drumline_trainer.config.hardware import HardwareConfig
 from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.lora import LoraConfig
@@ -41,6 +42,7 @@ __all__ = [
     "DpoConfig",
     "EvaluationConfig",
     "Family",
+    "FolderConfig",
     "Fp8Scaling",
     "HardwareConfig",
     "LayoutMode",
@@ -63,5 +65,6 @@ __all__ = [
     "ServerMode",
     "StageBalance",
     "TrainerConfig",
+    "has_model_of_folder",
     "merge",
 ]

@@ -35,6 +35,16 @@ class FieldKind:
 
 def decode(cls: type[T], raw: object, *, path: str) -> T:
     """Decoded JSON as this dataclass; `path` locates it in errors. Raises ConfigError."""
+    arguments = decode_fields(cls, raw, path=path)
+    for field in fields(cls):  # pyright: ignore[reportArgumentType] - a dataclass
+        optional = field.default is not MISSING or field.default_factory is not MISSING
+        if field.name not in arguments and not optional:
+            raise ConfigError(f"{path}{field.name}: required")
+    return cls(**arguments)
+
+
+def decode_fields(cls: type[Any], raw: object, *, path: str) -> dict[str, Any]:
+    """The fields of this dataclass that decoded JSON has, each by itself. Raises ConfigError."""
     if not isinstance(raw, dict):
         raise ConfigError(f"{path.rstrip('.') or 'config'}: must be an object")
     values = typing.cast("dict[str, Any]", raw)
@@ -42,14 +52,11 @@ def decode(cls: type[T], raw: object, *, path: str) -> T:
     for key in values:
         if key not in kinds:
             raise ConfigError(f"{path}{_shown(key)}: unknown field{_hint(key, list(kinds))}")
-    arguments: dict[str, Any] = {}
-    for field in fields(cls):  # pyright: ignore[reportArgumentType] - a dataclass
-        name = field.name
-        if name in values:
-            arguments[name] = _value(kinds[name], values[name], path=f"{path}{name}")
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise ConfigError(f"{path}{name}: required")
-    return cls(**arguments)
+    return {
+        name: _value(kind, values[name], path=f"{path}{name}")
+        for name, kind in kinds.items()
+        if name in values
+    }
 
 
 def differing(section: Any) -> dict[str, Any]:

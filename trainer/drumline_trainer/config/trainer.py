@@ -212,9 +212,13 @@ class TrainerConfig:
         """What differs from its default, as plain JSON values; `from_dict(written(c)) == c`.
 
         A pod gets this: a trainer image of an earlier version does not know fields that came
-        later, and refuses a configuration only where it uses them.
+        later, and refuses a configuration only where it uses them. Beside `model_from` the width
+        of the model is written too: without it the model is the folder's (`config.from_folder`).
         """
-        return differing(self)
+        values = differing(self)
+        if self.model_from is not None:
+            values["model"] = {**values.get("model", {}), "hidden_size": self.model.hidden_size}
+        return values
 
     @classmethod
     def from_dict(cls, raw: dict[str, Any]) -> TrainerConfig:

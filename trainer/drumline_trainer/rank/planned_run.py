@@ -8,6 +8,7 @@ Every rank works it out for itself, from the same configuration and devices of o
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -17,10 +18,14 @@ from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.planner.auto import choose, is_auto
+from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.machine import PROCESSOR, SeenDevice, machine
+from drumline_trainer.planner.memory_check import check_memory
 from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.planner.step_time import step_time
 from drumline_trainer.rank_protocol.placement import Placement
+
+_GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +42,7 @@ class PlannedRun:
     parts: dict[StepPart, float] | None = None
     """These seconds by part."""
     reasons: tuple[str, ...] = ()
-    """Why it was chosen; empty where it is as written."""
+    """Why it was chosen; of a written one, that it may not fit in memory."""
 
 
 def planned_run(config: TrainerConfig, *, placement: Placement, device: torch.device) -> PlannedRun:
@@ -89,4 +94,23 @@ def _planned(
         summary=str(layout),
         seconds=None if time is None else time.seconds,
         parts=None if time is None else time.by_part,
+        reasons=() if cluster.gpu is PROCESSOR else tuple(_shortage(config, cluster)),
+    )
+
+
+def _shortage(config: TrainerConfig, cluster: GpuCluster) -> Iterator[str]:
+    """What a job is told before it waits for its GPUs, unless its model was not known then."""
+    check = check_memory(config, cluster=cluster)
+    if check is None or check.fits:
+        return
+    change = "no small change helps"
+    if check.change is not None:
+        fields = [f"{name}={value}" for name, value in check.change.fields]
+        if check.change.ranks != cluster.gpus:
+            fields.append(f"{check.change.ranks} ranks")
+        change = f"{' with '.join(fields)} needs {check.change.needed_bytes / _GIB:.1f}"
+    yield (
+        f"memory: a rank needs {check.needed_bytes / _GIB:.1f} GiB of the"
+        f" {check.capacity_bytes / _GIB:.1f} GiB of an {cluster.gpu.name}, by the planner's bill,"
+        f" and may run out of it; {change}"
     )

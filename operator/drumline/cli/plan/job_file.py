@@ -20,8 +20,10 @@ from drumline.lifecycle.model.hardware import PoolHardware, largest_hardware
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.plan.acceptance import judge
 from drumline.scheduling.model import Gang
-from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.config import ConfigError, FolderConfig, ModelConfig, TrainerConfig
 from drumline_trainer.contract import StepPart
+from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.planner.auto import is_auto
 from drumline_trainer.planner.calibration import calibrated, rescaled
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.hardware import named_gpu
@@ -60,8 +62,12 @@ class JobFile:
         return self.spec.nodes * self.spec.gpus_per_node
 
 
-def read_job(name: str) -> JobFile:
+def read_job(name: str, *, like: ModelConfig | None = None) -> JobFile:
     """The one TrainingJob of a file, with the GpuPools beside it.
+
+    Args:
+        name: of the file.
+        like: what a model that a folder describes is taken for.
 
     Raises:
         BadInput: there is none, there are several, or a field cannot be used; names file and line.
@@ -72,7 +78,7 @@ def read_job(name: str) -> JobFile:
         raise BadInput(f"{name}: one TrainingJob is wanted, {len(jobs)} are in it")
     try:
         spec = _parsed(TrainingJobSpec, jobs[0])
-        config = _config(spec)
+        config = _with_model(_config(spec), spec, like=like)
     except ApiError as error:
         raise jobs[0].blame(error.path, str(error)) from None
     except ConfigError as error:
@@ -109,7 +115,30 @@ def gang_asked(job: JobFile) -> Gang:
     return gang_of(asking, priority=0)
 
 
-def _config(spec: TrainingJobSpec) -> TrainerConfig:
+def _with_model(
+    config: TrainerConfig | FolderConfig, spec: TrainingJobSpec, *, like: ModelConfig | None
+) -> TrainerConfig:
+    """With the model, which is never read from the folder: that is in a claim of the cluster.
+
+    Raises:
+        ConfigError: nobody says what it is, somebody says it twice, or it cannot be trained so.
+    """
+    if isinstance(config, TrainerConfig):
+        if like is not None:
+            raise ConfigError("--like: the job names a built-in model; leave --like out")
+        return config
+    if like is None:
+        raise ConfigError(
+            f"trainer.model: is that of {config.settings.model_from}, which is not read from here;"
+            " give its config.json, or a built-in model of its size, as --like"
+        )
+    whole = config.with_model(like)
+    if not is_auto(whole):
+        validated_layout(whole, world_size=spec.nodes * spec.gpus_per_node)
+    return whole
+
+
+def _config(spec: TrainingJobSpec) -> TrainerConfig | FolderConfig:
     """What its ranks are told.
 
     Raises:

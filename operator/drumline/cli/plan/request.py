@@ -134,15 +134,22 @@ def _config(chosen: argparse.Namespace) -> tuple[str, TrainerConfig, JobFile | N
     """A name, the configuration, and the job that it is of."""
     if (chosen.model is None) == (chosen.dimensions is None):
         raise ConfigError("give a MODEL or --dimensions, and not both")
+    if chosen.like is not None and not str(chosen.model).endswith((".yaml", ".yml")):
+        raise ConfigError("--like: is for a TrainingJob whose model is that of a folder")
     if chosen.dimensions is not None:
         return "a model", _adjusted(chosen, model_source.from_sizes(chosen.dimensions)), None
     name: str = chosen.model
     if name.endswith((".yaml", ".yml")):
-        job = read_job(name)
+        job = read_job(name, like=None if chosen.like is None else _model(chosen.like))
         return name, _overridden(chosen, job.config), job
+    return name, _adjusted(chosen, _model(name)), None
+
+
+def _model(name: str) -> ModelConfig:
+    """Of a config.json, or a built-in one. Raises ConfigError or BadInput."""
     if name.endswith(".json"):
-        return name, _adjusted(chosen, model_source.from_hugging_face(_json(name))), None
-    return name, _adjusted(chosen, model_source.preset(name)), None
+        return model_source.from_hugging_face(_json(name))
+    return model_source.preset(name)
 
 
 def _adjusted(chosen: argparse.Namespace, model: ModelConfig) -> TrainerConfig:

@@ -41,7 +41,7 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.roles import RolePod, role_pod
-from drumline_trainer.config import TrainerConfig
+from drumline_trainer.config import FolderConfig, TrainerConfig
 from drumline_trainer.contract import BUCKET_VARIABLES, Env
 
 Json = dict[str, Any]
@@ -117,7 +117,7 @@ def _trainer_containers(
     job: Job,
     member: GangMember,
     *,
-    config: TrainerConfig,
+    config: TrainerConfig | FolderConfig,
     resources: Json,
     settings: PodSettings,
 ) -> Json:

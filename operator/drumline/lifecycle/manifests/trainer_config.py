@@ -6,24 +6,27 @@ from dataclasses import asdict
 from typing import Any
 
 from drumline.api.overrides import OverridesError
-from drumline.api.trainingjob import TrainerSpec, TrainingJobSpec
+from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import (
     MODEL_PRESETS,
     ConfigError,
+    FolderConfig,
     HardwareConfig,
     TrainerConfig,
     merge,
 )
-from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.layout_validation import check_for_any_model, validated_layout
 from drumline_trainer.planner.auto import check_choosable, is_auto
 
 DATA_FOLDER = "/data"
 CHECKPOINT_FOLDER = "/checkpoints"
 
 
-def trainer_config(spec: TrainingJobSpec, hardware: HardwareConfig | None = None) -> TrainerConfig:
-    """The configuration of every rank of this job.
+def trainer_config(
+    spec: TrainingJobSpec, hardware: HardwareConfig | None = None
+) -> TrainerConfig | FolderConfig:
+    """The configuration of every rank of this job; without its model where a folder describes it.
 
     Args:
         spec: of the job.
@@ -38,7 +41,14 @@ def trainer_config(spec: TrainingJobSpec, hardware: HardwareConfig | None = None
     base = _base(spec, spec.trainer)
     if hardware is not None:
         base["hardware"] = asdict(hardware)
-    config = TrainerConfig.from_dict(merge(base, _overrides(spec.trainer)))
+    raw = merge(base, _overrides(spec.trainer))
+    if spec.trainer.model == MODEL_OF_FOLDER:
+        described = FolderConfig.from_dict(raw)
+        if not is_auto(described.settings):
+            for size in allowed_sizes(spec):
+                check_for_any_model(described.settings, world_size=size * spec.gpus_per_node)
+        return described
+    config = TrainerConfig.from_dict(raw)
     if is_auto(config):
         check_choosable(config, world_size=spec.nodes * spec.gpus_per_node)
         return config
@@ -55,17 +65,12 @@ def _overrides(trainer: TrainerSpec) -> dict[str, Any]:
 
 
 def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
-    preset = MODEL_PRESETS.get(trainer.model)
-    if preset is None:
-        raise ConfigError(
-            f"trainer.model: {trainer.model!r} is unknown; use one of {', '.join(MODEL_PRESETS)}"
-        )
     data: dict[str, Any] = {"sequence_length": trainer.sequence_length}
     if trainer.data is not None:
         data["source"] = f"{DATA_FOLDER}/{trainer.data.path}".rstrip("/")
         data["pattern"] = trainer.data.pattern
     base: dict[str, Any] = {
-        "model": asdict(preset),
+        "model": _model(trainer.model),
         "steps": trainer.steps,
         "global_batch_size": trainer.global_batch_size,
         "precision": trainer.precision,
@@ -86,6 +91,17 @@ def _base(spec: TrainingJobSpec, trainer: TrainerSpec) -> dict[str, Any]:
             "keep": spec.checkpoint.keep,
         }
     return base
+
+
+def _model(name: str) -> dict[str, Any]:
+    """Of a built-in model its shape; of a folder's nothing."""
+    if name == MODEL_OF_FOLDER:
+        return {}
+    preset = MODEL_PRESETS.get(name)
+    if preset is None:
+        known = ", ".join((*MODEL_PRESETS, MODEL_OF_FOLDER))
+        raise ConfigError(f"trainer.model: {name!r} is unknown; use one of {known}")
+    return asdict(preset)
 
 
 def _is_auto(trainer: TrainerSpec) -> bool:

@@ -26,7 +26,12 @@ def allowed_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
     Where the ranks choose their layout its verdict has them (`plan.auto_sizes`), and only `nodes`
     is certain here.
     """
-    if spec.min_nodes is None or chooses_layout(spec):
+    return (spec.nodes,) if chooses_layout(spec) else even_sizes(spec)
+
+
+def even_sizes(spec: TrainingJobSpec) -> tuple[int, ...]:
+    """Those at which the ranks beside the degrees that are written divide the global batch."""
+    if spec.min_nodes is None:
         return (spec.nodes,)
     slices = (spec.topology.slices if spec.topology else None) or []
     slice_nodes = max((request.nodes for request in slices), default=1)

@@ -12,12 +12,12 @@ from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.hardware import PoolHardware
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.verdict import Refusal, Schedulable, Verdict
+from drumline.lifecycle.model.sizes import chooses_layout, even_sizes
+from drumline.lifecycle.model.verdict import MemoryShortage, Refusal, Schedulable, Verdict
 from drumline.lifecycle.plan.auto_sizes import auto_sizes
 from drumline.lifecycle.plan.memory_fit import memory_shortage
-from drumline_trainer.config import ConfigError
+from drumline_trainer.config import ConfigError, FolderConfig, TrainerConfig
 from drumline_trainer.contract import plain
-from drumline_trainer.planner.auto import is_auto
 
 MANAGER = "drumline.dev/operator"
 MAX_ERROR_CHARS = 500
@@ -58,9 +58,8 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
         return Schedulable()
     try:
         config = trainer_config(spec)
-        shortage = None if hardware is None else memory_shortage(spec, config, hardware)
-        elastic = is_auto(config) and spec.min_nodes is not None
-        sizes = auto_sizes(spec, config, hardware) if elastic else ()
+        shortage = _shortage(spec, config, hardware)
+        sizes = _sizes(spec, config, hardware)
     except ConfigError as error:
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(str(error)), hardware=hardware)
     except Exception as error:  # noqa: BLE001 - what a tenant wrote must not reach the other jobs
@@ -68,6 +67,29 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
     if shortage is not None and hardware is not None and hardware.refuses:
         return Refusal(reason=Reason.MEMORY_EXCEEDED, message=shortage.message, hardware=hardware)
     return Schedulable(shortage=shortage, hardware=hardware, sizes=sizes)
+
+
+def _shortage(
+    spec: TrainingJobSpec, config: TrainerConfig | FolderConfig, hardware: PoolHardware | None
+) -> MemoryShortage | None:
+    if hardware is None or isinstance(config, FolderConfig):
+        return None
+    return memory_shortage(spec, config, hardware)
+
+
+def _sizes(
+    spec: TrainingJobSpec, config: TrainerConfig | FolderConfig, hardware: PoolHardware | None
+) -> tuple[int, ...]:
+    """Of an elastic gang whose ranks choose their layout; else they follow from the spec alone.
+
+    Of a folder's model only those are sure at which ranks that do not share a sample divide the
+    batch: that needs neither heads nor layers of the model.
+    """
+    if not chooses_layout(spec) or spec.min_nodes is None:
+        return ()
+    if isinstance(config, FolderConfig):
+        return even_sizes(spec)
+    return auto_sizes(spec, config, hardware)
 
 
 def is_judged_alike(before: TrainingJobSpec, after: TrainingJobSpec) -> bool:

@@ -18,6 +18,7 @@ from drumline_trainer.layout_validation import violations
 from drumline_trainer.planner.correction import is_state
 from drumline_trainer.planner.memory import rank_lines
 from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.shapes.hugging_face import to_theirs
 
 SMALL = ["--gpus", "8", "--batch", "32", "--sequence", "2048"]
 JOB = """\
@@ -165,6 +166,20 @@ def test_a_job_is_judged_as_it_is_written(
     assert shown.startswith(f"{file} on 16 x H100")
     assert re.search(r"As written \(DDP16\) it needs [\d.]+ GiB and does NOT fit in 79.2", shown)
     assert "trainer.parallelism.dataParallel: fsdp" in shown.partition("does NOT fit")[2]
+
+
+def test_a_model_that_a_folder_describes_is_planned_like_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, described = tmp_path / "job.yaml", tmp_path / "config.json"
+    file.write_text(JOB)
+    known = plan(capsys, str(file))
+    folder = "model: FromFolder\n    overrides: {model_from: /data/mistral}"
+    file.write_text(JOB.replace("model: llama-8b", folder))
+    assert "which is not read from here; give its config.json" in plan(capsys, str(file), code=2)
+    assert plan(capsys, str(file), "--like", "llama-8b") == known
+    described.write_text(json.dumps(to_theirs(MODEL_PRESETS["llama-8b"], dtype="bfloat16")))
+    assert plan(capsys, str(file), "--like", str(described)) == known
 
 
 POOL = """\

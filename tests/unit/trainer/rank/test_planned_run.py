@@ -8,7 +8,10 @@ import pytest
 import torch
 
 from drumline_trainer.config import (
+    MODEL_PRESETS,
     ConfigError,
+    DataConfig,
+    DataParallel,
     HardwareConfig,
     LayoutMode,
     ParallelismConfig,
@@ -57,3 +60,18 @@ def test_steps_of_known_devices_are_predicted() -> None:
 def test_a_layout_that_cannot_be_trained_is_refused() -> None:
     with pytest.raises(ConfigError, match="global_batch_size"):
         planned_run(TrainerConfig(), placement=placement(0, of=3), device=CPU)
+
+
+def test_a_written_layout_that_may_not_fit_is_said_with_what_would_help() -> None:
+    config = TrainerConfig(
+        model=MODEL_PRESETS["llama-8b"],
+        data=DataConfig(sequence_length=4096),
+        parallelism=ParallelismConfig(data_parallel=DataParallel.DDP),
+        hardware=HardwareConfig(gpu="H100"),
+    )
+    [said] = planned_run(config, placement=placement(0, of=4), device=CPU).reasons
+    assert said.startswith("memory: a rank needs ")
+    assert " of an H100, by the planner's bill, and may run out of it; " in said
+    assert "parallelism.data_parallel=fsdp" in said
+    small = replace(config, model=MODEL_PRESETS["tiny"])
+    assert planned_run(small, placement=placement(0, of=4), device=CPU).reasons == ()

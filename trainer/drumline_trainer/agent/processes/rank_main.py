@@ -26,6 +26,7 @@ from drumline_trainer.host import prctl
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.messages import RankError, RankMessage, RankReturned
 from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.shapes.hugging_face import with_model_of_folder
 
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that the zygote blocks and its children unblock."""
@@ -44,11 +45,14 @@ def rank_request(placement: Placement) -> dict[str, Any]:
 
 
 def preload(module: ModuleType) -> None:
-    """Import in the parent of the ranks what this job's configuration has each of them import."""
+    """Import in the parent of the ranks what this job's configuration has each of them import.
+
+    No model has any of that imported, so the folder of one is left to the ranks.
+    """
     imports = getattr(module, "preload", None)  # optional in another trainer's module
     with suppress(ConfigError):  # reported by the ranks
         if imports is not None:
-            imports(_config())
+            imports(TrainerConfig.from_dict({**_written(), "model": {}}))
 
 
 def serve_store(module: ModuleType, order: dict[str, Any]) -> None:
@@ -128,10 +132,22 @@ def one_line(error: BaseException) -> str:
 
 
 def _config() -> TrainerConfig:
+    """What the operator wrote, with the model of the folder `model_from` where it names none."""
+    raw = with_model_of_folder(_written())
     try:
-        return TrainerConfig.from_dict(json.loads(os.environ.get(Env.CONFIG) or "{}"))
+        return TrainerConfig.from_dict(raw)
+    except ConfigError as error:
+        raise ConfigError(f"{Env.CONFIG}: {error}") from None
+
+
+def _written() -> dict[str, Any]:
+    try:
+        raw: object = json.loads(os.environ.get(Env.CONFIG) or "{}")
     except ValueError as error:
         raise ConfigError(f"{Env.CONFIG}: {error}") from None
+    if not isinstance(raw, dict):
+        raise ConfigError(f"{Env.CONFIG}: must be an object")
+    return cast("dict[str, Any]", raw)
 
 
 def _environment(placement: Placement) -> dict[str, str]:

@@ -46,6 +46,10 @@ from drumline_trainer.sharding.slices import TensorSlice
 
 logger = logging.getLogger(__name__)
 
+_LEAVE_THE_MODEL = (
+    "name no model: in a TrainingJob trainer.model is FromFolder then, on a command line there is"
+    " neither --preset nor model.hidden_size"
+)
 _BEGUN_FILE = "export-begun.json"
 """What an export that has not finished is of."""
 
@@ -161,7 +165,10 @@ class _CheckedFolder:
         """
         differing = differences(fitted(self.config, config), config)
         if differing:
-            raise HuggingFaceError(f"{self.folder} holds another model: {'; '.join(differing)}")
+            raise HuggingFaceError(
+                f"{self.folder} holds another model: {'; '.join(differing)}; to train the folder's"
+                f" own, {_LEAVE_THE_MODEL}"
+            )
         if config.family is not Family.VIT:
             return frozenset()
         there = {name for _, entry in self.entries for name in entry.ours}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 from drumline_trainer.buckets.path import AnyPath, any_path, read_apart, read_file
-from drumline_trainer.config import ConfigError, merge
+from drumline_trainer.config import ConfigError, has_model_of_folder, merge
 from drumline_trainer.contract import BUCKET_SCHEMES
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError
 from drumline_trainer.shapes.hugging_face.language_part import language_part
@@ -35,9 +35,9 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
         HuggingFaceError: config.json is missing, or describes what ours cannot be; or it is an
             encoder of images alone, and nothing says how many classes it is to name.
     """
-    folder, model = raw.get("model_from"), raw.get("model", {})
-    if not isinstance(folder, str) or not isinstance(model, dict) or "hidden_size" in model:
+    if not has_model_of_folder(raw):
         return dict(raw)
+    folder, model = raw["model_from"], raw.get("model", {})
     described = language_part(_described(folder))
     if has_no_classifier(described) and "classes" not in model:
         raise HuggingFaceError(
