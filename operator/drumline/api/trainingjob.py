@@ -139,12 +139,6 @@ class TrainerSpec(ApiModel):
     before the job asks for a GPU: condition InvalidConfig names what is wrong."""
 
     rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            rule=f"self.model != '{MODEL_OF_FOLDER}'"
-            " || (has(self.overrides) && 'model_from' in self.overrides)",
-            message=f"model: {MODEL_OF_FOLDER} needs the folder; name it in overrides.model_from",
-            field_path=".model",
-        ),
         never("model", instead="a checkpoint fits one model only, so create a new job"),
     )
 

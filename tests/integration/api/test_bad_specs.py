@@ -284,12 +284,6 @@ JOBS = [
         trainer={"parallelism": {"schedule": "fastest"}},
     ),
     job("unknown model", "spec.trainer.model", '"llama-8b"', trainer={"model": "lama-8b"}),
-    job(
-        "the model of no folder",
-        "spec.trainer.model",
-        "name it in overrides.model_from",
-        trainer={"model": "FromFolder", "overrides": {"steps": 3}},
-    ),
     job("no steps", "spec.trainer.steps", "greater than or equal to 1", trainer={"steps": 0}),
     job("unknown precision", "spec.trainer.precision", '"bf16"', trainer={"precision": "fp8"}),
     job(
