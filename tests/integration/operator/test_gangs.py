@@ -330,7 +330,7 @@ def test_the_model_of_a_folder_is_left_to_the_ranks_which_may_refuse_it(site: Si
         "overrides": {"model_from": "/data/mistral", "model": {"dropout": 0.1}},
     }
     site.submit("tuned", nodes=2, gpusPerNode=8, trainer=trainer)
-    site.wait("tuned", phase_is("Running"))
+    site.kube.wait_all("pods", site.namespace, lambda pods: len(pods) == 2)
     (pod, _) = site.pods("tuned")
     environment = {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
     told = json.loads(environment["DRUMLINE_CONFIG"]["value"])

@@ -47,7 +47,9 @@ class FolderConfig:
         decode_fields(ModelConfig, changes, path="model.")
         settings = TrainerConfig.from_dict({**raw, "model": {}})
         if settings.model_from is None:
-            raise ConfigError("model_from: missing; name the folder or bucket whose model is trained")
+            raise ConfigError(
+                "model_from: missing; name the folder or bucket whose model is trained"
+            )
         if not has_model_of_folder(raw):
             raise ConfigError(
                 f"model.{_WIDTH}: the folder in model_from says what its model is; leave it out, or"
