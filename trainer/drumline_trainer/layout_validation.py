@@ -55,25 +55,6 @@ class ViolationReason(StrEnum):
     PREFERENCES = "PreferencesNeedWholeLogits"
 
 
-_OF_THE_MODEL = frozenset(
-    {
-        ViolationReason.HEADS,
-        ViolationReason.EXPERT_BIASES,
-        ViolationReason.HEAD_NORMS,
-        ViolationReason.FFN,
-        ViolationReason.SEQUENCE,  # which of a model of images is not read
-        ViolationReason.POSITIONS,
-        ViolationReason.IMAGES,
-        ViolationReason.SCORES,
-        ViolationReason.WINDOWS,
-        ViolationReason.LAYERS,
-        ViolationReason.NO_EXPERTS,
-        ViolationReason.EXPERTS,
-    }
-)
-"""Another model might not have them."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
     """A reason why a layout cannot train a configuration, with the sentence for people."""
@@ -118,13 +99,6 @@ def validated_layout(config: TrainerConfig, *, world_size: int) -> Layout:
     if against:
         raise ConfigError(against[0].text)
     return Layout.of(config.parallelism, world_size=world_size)
-
-
-def check_for_any_model(config: TrainerConfig, *, world_size: int) -> None:
-    """Raise ConfigError where a layout is illegal whatever the model is."""
-    for violation in violations(config, world_size=world_size):
-        if violation.reason not in _OF_THE_MODEL:
-            raise ConfigError(violation.text)
 
 
 def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:

@@ -333,8 +333,8 @@ def test_the_model_of_a_folder_is_left_to_the_ranks_which_may_refuse_it(site: Si
     site.kube.wait_all("pods", site.namespace, lambda pods: len(pods) == 2)
     (pod, _) = site.pods("tuned")
     environment = {entry["name"]: entry for entry in pod["spec"]["containers"][0]["env"]}
-    told = json.loads(environment["DRUMLINE_CONFIG"]["value"])
-    assert (told["model_from"], told["model"]) == ("/data/mistral", {"dropout": 0.1})
+    written = json.loads(environment["DRUMLINE_CONFIG"]["value"])
+    assert (written["model_from"], written["model"]) == ("/data/mistral", {"dropout": 0.1})
 
     site.end_pods("tuned", exit_code=ExitCode.CONFIG)
     job = site.wait("tuned", phase_is("Failed"))

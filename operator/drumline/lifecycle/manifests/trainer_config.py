@@ -7,6 +7,7 @@ from typing import Any
 
 from drumline.api.overrides import OverridesError
 from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
+from drumline.lifecycle.manifests.any_model import check_for_any_model
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import (
     MODEL_PRESETS,
@@ -16,7 +17,7 @@ from drumline_trainer.config import (
     TrainerConfig,
     merge,
 )
-from drumline_trainer.layout_validation import check_for_any_model, validated_layout
+from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.planner.auto import check_choosable, is_auto
 
 DATA_FOLDER = "/data"

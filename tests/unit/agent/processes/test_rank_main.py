@@ -1,0 +1,95 @@
+"""What a rank is told to train: by its pod's variable, and by the folder that its model is of."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from drumline_trainer.agent.processes.rank_main import preload, rank_request, run_child
+from drumline_trainer.config import MODEL_PRESETS, TrainerConfig
+from drumline_trainer.contract import Env, ExitCode
+from drumline_trainer.rank_protocol.placement import Placement
+from drumline_trainer.shapes.hugging_face import to_theirs
+
+LLAMA = MODEL_PRESETS["llama-8b"]
+
+
+class Trainer(ModuleType):
+    """A trainer whose ranks print what they are to train, past pytest's own output."""
+
+    @staticmethod
+    def run_rank(*, config: TrainerConfig, **_: Any) -> None:
+        model = config.model
+        os.write(1, json.dumps([model.layers, model.dropout, config.seed]).encode())
+
+    @staticmethod
+    def exit_code_of(_: BaseException) -> int:
+        return ExitCode.CONFIG
+
+    @staticmethod
+    def preload(config: TrainerConfig) -> None:
+        print(f"preloads for seed {config.seed}")
+
+
+def outcome(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[int, str, str]:
+    """Exit code, output and messages of a rank with this configuration."""
+    monkeypatch.setenv(Env.CONFIG, json.dumps(config))
+    (output, to_output), (messages, to_messages), (orders, end) = os.pipe(), os.pipe(), os.pipe()
+    parent, pid = os.getpid(), os.fork()
+    if pid == 0:
+        run_child(
+            module=Trainer("trainer"),
+            order=rank_request(Placement(rank=0, world_size=1)),
+            descriptors=[to_output, to_messages, orders],
+            parent_pid=parent,
+        )
+    for descriptor in (to_output, to_messages, orders):
+        os.close(descriptor)
+    with os.fdopen(output) as printed, os.fdopen(messages) as sent:
+        text, said = printed.read(), sent.read()
+    os.close(end)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), text, said
+
+
+def described(folder: Path) -> str:
+    """A folder that says that it holds llama-8b."""
+    (folder / "config.json").write_text(json.dumps(to_theirs(LLAMA, dtype="bfloat16")))
+    return str(folder)
+
+
+def test_a_rank_reads_the_model_of_the_folder_and_what_stands_above_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    raw = {"model_from": described(tmp_path), "model": {"dropout": 0.25}, "seed": 3}
+    code, text, _ = outcome(monkeypatch, **raw)
+    assert (code, json.loads(text)) == (ExitCode.OK, [LLAMA.layers, 0.25, 3])
+
+
+def test_a_built_in_model_is_not_looked_up_in_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    config = TrainerConfig(model=MODEL_PRESETS["tiny"], model_from=described(tmp_path))
+    code, text, _ = outcome(monkeypatch, **config.written())
+    assert (code, json.loads(text)[0]) == (ExitCode.OK, MODEL_PRESETS["tiny"].layers)
+
+
+def test_a_folder_that_cannot_be_read_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    code, _, said = outcome(monkeypatch, model_from=str(tmp_path / "absent"))
+    assert code == ExitCode.CONFIG
+    assert "absent/config.json: No such file" in said
+
+
+def test_what_ranks_import_is_known_without_the_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raw = {"model_from": str(tmp_path / "absent"), "model": {"classes": 3}, "seed": 5}
+    monkeypatch.setenv(Env.CONFIG, json.dumps(raw))
+    preload(Trainer("trainer"))
+    assert capsys.readouterr().out == "preloads for seed 5\n"
