@@ -31,7 +31,7 @@ RANKS = 2
 STEPS, KEEP = (1, 2, 3), 2
 REQUESTS = 32
 """That change anything: a claim of three, three saves of nine, and what retention removes."""
-EVERY_DAY = 2
+EVERY_DAY = 1
 _LAST_SECONDS = 120.0
 """That a rank whose peer was killed may live on."""
 
