@@ -51,7 +51,7 @@ MODELS: dict[str, dict[str, Any]] = {
         # epsilon rounding comes back 300 times as large, and Adam makes steps of it
         "norm_epsilon": 1e-3,
     },
-    "untied": {"tied_embeddings": False},
+    "untied": {"tied_embeddings": False, "kv_heads": 1},  # tensor ranks share the one
     "gpt2": {"family": "gpt2", "kv_heads": 4},
     "mixture": {
         "experts": 4,

@@ -143,6 +143,15 @@ def divisors(number: int) -> list[int]:
     return small + large
 
 
+def shares_heads(model: ModelConfig, degree: int) -> bool:
+    """Whether so many tensor ranks have as many heads each, and key-value heads that serve them.
+
+    Each has some of these, or with fewer of them than ranks the one that its queries need.
+    """
+    own, fewer = model.kv_heads % degree == 0, degree % model.kv_heads == 0
+    return model.heads % degree == 0 and (own or fewer)
+
+
 def _even(layout: Layout, parts: int) -> bool:
     """Whether the micro-batches fill the rounds of the schedule."""
     if layout.schedule not in (Schedule.INTERLEAVED, Schedule.ZERO_BUBBLE):
@@ -229,13 +238,18 @@ def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
             text=f"parallelism.tensor: {degree} ranks add up what parts of an expert give, and with"
             " model.expert_bias each would add its bias; use expert parallelism",
         )
-    for field, size in (("heads", model.heads), ("kv_heads", model.kv_heads)):
-        if size % degree:
-            yield Violation(
-                reason=ViolationReason.HEADS,
-                text=f"parallelism.tensor: model.{field} {size} do not divide by {degree};"
-                f" use a divisor of {size}",
-            )
+    if model.heads % degree:
+        yield Violation(
+            reason=ViolationReason.HEADS,
+            text=f"parallelism.tensor: model.heads {model.heads} do not divide by {degree};"
+            f" use a divisor of {model.heads}",
+        )
+    elif not shares_heads(model, degree):
+        yield Violation(
+            reason=ViolationReason.HEADS,
+            text=f"parallelism.tensor: of model.kv_heads {model.kv_heads} neither as many nor one"
+            f" fall to each of {degree} ranks; use a divisor or a multiple of {model.kv_heads}",
+        )
     ffn = ("expert_ffn_size", model.features_per_expert) if model.experts else ("ffn_size", 0)
     for field, size in (ffn, ("ffn_size", model.ffn_size)):
         if size % degree:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from itertools import product
 
 import pytest
 import torch
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.sharding.boxes import tiles
+from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.sharding.boxes import Box, tiles
 from tests.gloo.gang import GangStarter
 from tests.gloo.parallelism.tensor_ranks import Case, Held, Outcome, compare, go_back
 
@@ -50,6 +52,7 @@ def on_two_ranks() -> list[Case]:
                 stages=2,
             ),
             Case(model=LLAMA, sequence_parallel=sequence_parallel, dtype=torch.bfloat16),
+            Case(model=changed(LLAMA, kv_heads=1), sequence_parallel=sequence_parallel),
             Case(
                 model=changed(LLAMA, layers=1),
                 sequence_parallel=sequence_parallel,
@@ -67,12 +70,14 @@ def on_any_ranks(sequence_parallel: bool) -> list[Case]:
 
 def on_four_ranks() -> list[Case]:
     wide = changed(LLAMA, kv_heads=4, vocab_size=257, **MIXTURE)
+    shared = changed(LLAMA, heads=8, query_key_norm=True, attention_bias=AttentionBias.ALL)
     return [
         case
         for sequence_parallel in (False, True)
         for case in (
             *on_any_ranks(sequence_parallel),
             Case(model=wide, sequence_parallel=sequence_parallel),
+            Case(model=shared, sequence_parallel=sequence_parallel),
         )
     ]
 
@@ -95,15 +100,15 @@ def test_it_trains_as_the_plain_model_does(
 
 
 def check_shared_out(held: list[Held]) -> None:
-    """Each element is on one rank, or all are on all ranks with the very same gradient."""
-    if held[0].cut.copies == 1:
-        assert tiles(held[0].cut.shape, [each.cut.box for each in held])
-        return
-    assert [(each.cut.copies, each.cut.copy) for each in held] == [
-        (len(held), rank) for rank in range(len(held))
-    ]
-    assert {each.cut.box.shape for each in held} == {held[0].cut.shape}
-    assert len({each.gradient_digest for each in held}) == 1
+    """Each element is on one rank, or on several with the very same gradient."""
+    holders = defaultdict[Box, list[Held]](list)
+    for each in held:
+        holders[each.cut.box].append(each)
+    assert tiles(held[0].cut.shape, list(holders))
+    for same in holders.values():
+        assert [each.cut.copy for each in same] == list(range(len(same)))
+        assert {each.cut.copies for each in same} == {len(same)}
+        assert len({each.gradient_digest for each in same}) == 1
 
 
 def test_what_goes_back_is_the_adjoint_of_what_went_forward(gangs: GangStarter) -> None:

@@ -40,7 +40,13 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             4,
             {"parallelism": {"data_parallel": "ddp", "replicate": 2}},
         ),
-        (ViolationReason.HEADS, "model.kv_heads 2", 4, {"parallelism": {"tensor": 4}}),
+        (ViolationReason.HEADS, "model.heads 4 do not", 8, {"parallelism": {"tensor": 8}}),
+        (
+            ViolationReason.HEADS,
+            "of model.kv_heads 6 neither as many nor one fall to each of 4 ranks",
+            4,
+            {"model": {"heads": 12, "kv_heads": 6, "head_size": 16}, "parallelism": {"tensor": 4}},
+        ),
         (
             ViolationReason.FFN,
             "model.ffn_size 63",

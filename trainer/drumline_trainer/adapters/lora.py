@@ -30,6 +30,7 @@ from drumline_trainer.config import ConfigError, LoraConfig
 from drumline_trainer.layout import Axis
 from drumline_trainer.numerics.replaced_linear import ReplacedLinear, replace_projections
 from drumline_trainer.parallelism.tensor_parallel.collectives import copy_to_region
+from drumline_trainer.parallelism.tensor_parallel.layers import ColumnLinear, RowLinear
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import Cut, TensorSlice
 from drumline_trainer.sharding.world import World
@@ -62,7 +63,7 @@ def adapt(
     def make(name: str, linear: nn.Linear) -> LoraLinear:
         cut = cuts.get(f"{name}.weight") or _whole(linear.weight)
         kind = LoraLinear if config.base_bits == 16 else PackedLoraLinear
-        cutting = group if cut.copies == 1 else None
+        cutting = group if isinstance(linear, ColumnLinear | RowLinear) else None
         layer = kind(linear, name=name, cut=cut, config=config, group=cutting)
         added.update(layer.adapter_cuts())
         return layer
@@ -101,7 +102,7 @@ class LoraLinear(ReplacedLinear):
         """With the base's weight, and with the adapter's two while it is applied."""
         if not self.applied:
             return self.of_base(x_BSI)
-        a_RI, b_OR = self.lora_a, self.lora_b
+        a_RI, b_OR = self.lora_a, self.used(self.lora_b)
         if self.group is not None and self.row:
             b_OR = copy_to_region(b_OR, self.group)
         elif self.group is not None:
@@ -117,9 +118,9 @@ class LoraLinear(ReplacedLinear):
         """Where this rank's parts of A and B lie, along the dimension that the layer is cut."""
         rows, columns = self.cut.shape
         (top, left), (rank, _) = self.cut.box.offsets, self.lora_a.shape
-        copies, copy = self.cut.copies, self.cut.copy
+        own = whole = (self.cut.copies, self.cut.copy)
         if self.group is not None:
-            copies, copy = self.group.size(), self.group.rank()
+            whole = (self.group.size(), self.group.rank())
         for name, shape, offsets, tensor, is_cut in (
             (A, (rank, columns), (0, left), self.lora_a, self.row),
             (B, (rows, rank), (top, 0), self.lora_b, not self.row),
@@ -129,8 +130,8 @@ class LoraLinear(ReplacedLinear):
                 Cut(
                     shape=shape,
                     box=Box(offsets=offsets, shape=tuple(tensor.shape)),
-                    copies=1 if is_cut and self.group else copies,
-                    copy=0 if is_cut and self.group else copy,
+                    copies=own[0] if is_cut else whole[0],
+                    copy=own[1] if is_cut else whole[1],
                 ),
             )
 

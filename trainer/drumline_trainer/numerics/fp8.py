@@ -61,7 +61,8 @@ class Fp8Linear(ReplacedLinear):
         """Shape B S O, in the type of x."""
         rowwise = self.scaling is Fp8Scaling.ROWWISE
         function = _RowwiseProduct if rowwise else _TensorwiseProduct
-        return cast("Tensor", function.apply(x_BSI, self.weight))
+        assert self.weight is not None  # noqa: S101 - only packed layers are without
+        return cast("Tensor", function.apply(x_BSI, self.used(self.weight)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection
 
 from torch import Tensor, nn
 
-from drumline_trainer.parallelism.tensor_parallel.layers import RowLinear
+from drumline_trainer.parallelism.tensor_parallel.layers import ColumnLinear, RowLinear
 
 
 class ReplacedLinear(nn.Module):
@@ -26,6 +26,7 @@ class ReplacedLinear(nn.Module):
         self.row = isinstance(linear, RowLinear)
         self.region = linear.region if isinstance(linear, RowLinear) else None
         self.leaves = isinstance(linear, RowLinear) and linear.leaves
+        self.shared = linear.shared if isinstance(linear, ColumnLinear) else None
 
     def product(self, x_BSI: Tensor) -> Tensor:
         """Shape B S O, without bias; of a row-cut layer this rank's part of the sum."""
@@ -35,10 +36,14 @@ class ReplacedLinear(nn.Module):
         """Shape B S O."""
         x_BSO = self.product(x_BSI)
         if self.region is None:
-            return x_BSO if self.bias is None else x_BSO + self.bias
+            return x_BSO if self.bias is None else x_BSO + self.used(self.bias)
         if self.leaves:
             x_BSO = self.region.leave(x_BSO)
         return x_BSO if self.bias is None else x_BSO + self.region.outside(self.bias)
+
+    def used(self, parameter: Tensor) -> Tensor:
+        """One of its own as it enters a product; see `ColumnLinear.used`."""
+        return parameter if self.shared is None else self.shared.whole_gradient(parameter)
 
 
 def replace_projections(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from drumline_trainer.config import Family, LoraConfig, ModelConfig
 from drumline_trainer.planner.setup import TrainingSetup
+from drumline_trainer.shapes.attention import computed_by_ranks
 from drumline_trainer.shapes.layer_kinds import kinds_among, layer_kinds
 
 PACKED_BYTES, DOUBLY_PACKED_BYTES = 4.5 / 8, 4.127 / 8
@@ -63,7 +64,7 @@ def _adapted(
     model: ModelConfig, lora: LoraConfig, *, tensor: int
 ) -> Iterator[tuple[float, float, float]]:
     """Of a rank: weights of each that gets one, and its inputs and outputs, as they are cut."""
-    for name, (inputs, outputs) in projections(model).items():
+    for name, (inputs, outputs) in projections(computed_by_ranks(model, tensor=tensor)).items():
         if name not in lora.projections:
             continue
         rows = outputs if name in _ROW_CUT or name in _WHOLE else outputs / tensor

@@ -23,7 +23,7 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import divisors, violations
+from drumline_trainer.layout_validation import divisors, shares_heads, violations
 from drumline_trainer.planner.hardware import LINKS, GpuCluster
 from drumline_trainer.planner.machine import PROCESSOR
 from drumline_trainer.planner.network import cluster_of
@@ -171,7 +171,7 @@ def _written(degree: int) -> int | None:
 def _saving(goal: Goal) -> Iterator[Choice]:
     """Choices that take little memory: all recomputed, single samples, everything sharded."""
     kept, gpus, model = goal.kept, goal.cluster.gpus, goal.config.model
-    heads = [n for n in divisors(model.heads) if model.kv_heads % n == 0]
+    heads = [n for n in divisors(model.heads) if shares_heads(model, n)]
     tensors = [kept.tensor] if kept.tensor else [n for n in heads if n <= goal.cluster.domain]
     pipelines = [kept.pipeline] if kept.pipeline else [1, 2, 4, 8]
     experts = [kept.expert] if kept.expert else [1, min(8, model.experts) or 1]

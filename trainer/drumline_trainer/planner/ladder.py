@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, Schedule
+from drumline_trainer.layout_validation import shares_heads
 from drumline_trainer.planner.decision_sequences import (
     DecisionSequence,
     batch_too_small,
@@ -135,9 +136,7 @@ def _tensor(goal: Goal) -> int:
     """The largest degree that stays in a domain and divides the heads."""
     model, domain = goal.config.model, min(goal.cluster.domain, 8)
     legal = [
-        n
-        for n in range(1, domain + 1)
-        if model.heads % n == 0 and model.kv_heads % n == 0 and goal.cluster.gpus % n == 0
+        n for n in range(1, domain + 1) if shares_heads(model, n) and goal.cluster.gpus % n == 0
     ]
     return legal[-1]
 

@@ -7,7 +7,8 @@ import functools
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.planner.adapter_weights import layer_packed
 from drumline_trainer.planner.setup import TrainingSetup, layer_parameters, parameters
-from drumline_trainer.shapes.layer_kinds import kinds_among, layer_kinds
+from drumline_trainer.shapes.attention import computed_by_ranks
+from drumline_trainer.shapes.layer_kinds import kinds_among
 
 
 def rank_parameters(setup: TrainingSetup, place: int) -> tuple[float, float]:
@@ -41,7 +42,8 @@ def _weights_of(
     dense = experts = 0.0
     for stage in layers:
         for kind, count in kinds_among(model, stage):
-            each = layer_parameters(kind).on_rank(tensor=tensor, expert=expert)
+            held = layer_parameters(computed_by_ranks(kind, tensor=tensor))
+            each = held.on_rank(tensor=tensor, expert=expert)
             dense, experts = dense + count * each[0], experts + count * each[1]
     if embeds:
         dense += parts.embedding / tensor
@@ -60,7 +62,7 @@ def largest_layer(setup: TrainingSetup) -> float:
     """Weights of a rank's largest layer before they are sharded, but for packed ones."""
     layout = setup.layout
     return max(
-        sum(layer_parameters(kind).on_rank(tensor=layout.tensor, expert=layout.expert))
-        - layer_packed(setup, kind)
-        for kind, _ in layer_kinds(setup.model)
+        sum(layer_parameters(kind.model).on_rank(tensor=layout.tensor, expert=layout.expert))
+        - layer_packed(setup, kind.model)
+        for kind, _ in setup.kinds()
     )

@@ -18,6 +18,7 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.layout import Layout
 from drumline_trainer.layout_validation import micro_batch_count, shards_gradients
+from drumline_trainer.shapes.attention import computed_by_ranks
 from drumline_trainer.shapes.flops import (
     expert_vectors,
     latent_weights,
@@ -203,9 +204,15 @@ class TrainingSetup:
                 return 1
 
     def kinds(self, layers: range | None = None) -> tuple[tuple[TrainingSetup, int], ...]:
-        """As if all layers were of one kind, and how many of these layers are; None: of all."""
+        """As if all layers were of one kind, and how many of these layers are; None: of all.
+
+        As the ranks compute them, which may do some work alike.
+        """
         among = kinds_among(self.model, range(self.model.layers) if layers is None else layers)
-        return tuple((self.of_kind(model), count) for model, count in among)
+        tensor = self.layout.tensor
+        return tuple(
+            (self.of_kind(computed_by_ranks(model, tensor=tensor)), count) for model, count in among
+        )
 
     def of_kind(self, model: ModelConfig) -> TrainingSetup:
         """As if all layers were of this kind."""

@@ -24,6 +24,7 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
+from drumline_trainer.layout_validation import shares_heads
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.correction import UNCORRECTED, MemoryCorrection
 from drumline_trainer.planner.hardware import GpuCluster
@@ -164,7 +165,7 @@ def outer_choices(goal: Goal) -> Iterator[Outer]:
     ]
     model = config.model
     experts = _only(kept.expert, _divisors(model.experts) if model.experts else [1])
-    tensors = _divisors(math.gcd(math.gcd(model.heads, model.kv_heads), world))
+    tensors = [n for n in _divisors(math.gcd(model.heads, world)) if shares_heads(model, n)]
     for tensor in _only(kept.tensor, tensors):
         for context in _only_context(kept.context, config, world // tensor):
             for pipeline in _only(kept.pipeline, _divisors(world // tensor // context)):

@@ -35,7 +35,6 @@ from drumline_trainer.planner.work import (
     with_host_copies,
 )
 from drumline_trainer.shapes.flops import flops_per_token
-from drumline_trainer.shapes.layer_kinds import kinds_among
 
 
 class StepBottleneck(StrEnum):
@@ -172,7 +171,7 @@ def _passes_of(
     made: dict[tuple[tuple[int, ...], bool, bool], Passes] = {}
     result: list[Passes] = []
     for stage in stages:
-        own = dict(kinds_among(setup.model, layers[stage]))
+        own = {kind.model: count for kind, count in setup.kinds(layers[stage])}
         counts = tuple(own.get(model, 0) for model, _ in passes)
         key = (counts, stage == 0, stage == last)
         if key not in made:

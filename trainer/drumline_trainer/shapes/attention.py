@@ -1,8 +1,12 @@
-"""Which keys attention with a window or a soft cap computes for which queries. No torch."""
+"""What attention computes: which keys for which queries, what tensor ranks do twice. No torch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
+from dataclasses import replace
+
+from drumline_trainer.config import ModelConfig
 
 _LEAST_RUN = 512
 """Queries that are computed at once where a window is narrower: small products waste a device."""
@@ -24,3 +28,12 @@ def scores_computed(length: int, window: int | None) -> int:
     """Pairs of a query and a key of one head and sequence, masked ones included."""
     seen = length if window is None else min(window, length)
     return sum((end - begin) * (end - first) for begin, end, first in attention_runs(length, seen))
+
+
+@functools.lru_cache(maxsize=1024)
+def computed_by_ranks(model: ModelConfig, *, tensor: int) -> ModelConfig:
+    """What so many tensor ranks hold and compute together: divided by their number, one's share.
+
+    With fewer key-value heads than ranks, each has one.
+    """
+    return model if model.kv_heads >= tensor else replace(model, kv_heads=tensor)

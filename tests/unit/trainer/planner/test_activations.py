@@ -37,7 +37,7 @@ CPU = Software(name="torch on CPU", fused_norms=False)
 BASE: dict[str, Any] = {"layers": 4, "hidden_size": 128, "vocab_size": 512}
 MODELS = {
     "llama": ModelConfig(**BASE, ffn_size=384, heads=8, kv_heads=8, tied_embeddings=False),
-    "llama-grouped": ModelConfig(**BASE, ffn_size=256, heads=8, kv_heads=4),
+    "llama-grouped": ModelConfig(**BASE, ffn_size=256, heads=8, kv_heads=2),
     "latent": ModelConfig(
         **BASE,
         ffn_size=256,

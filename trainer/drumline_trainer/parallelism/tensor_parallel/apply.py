@@ -5,9 +5,11 @@ counterparts (`tensor_layers`, `vocabulary`), chosen by a layer's type and by wh
 its block, so a new kind of block needs a line in a table here. Names of parameters stay; what a
 rank then holds of each global tensor is its `Cut`. The model's code knows nothing of it.
 
-Attention is cut by heads, feed-forward layers and experts by their inner features, embedding and
-head by words. Norms, biases of row-cut layers, latents of attention, routers and learned positions
-are held by all ranks, and after backward all have the same, whole gradient of them.
+Attention is cut by heads, of which each rank has some; with fewer key-value heads than ranks each
+has one, and so do neighbours whose queries it serves too. Feed-forward layers and experts are cut
+by their inner features, embedding and head by words. Norms, biases of row-cut layers, latents of
+attention, routers and learned positions are held by all ranks. After backward all that hold the
+same have the same, whole gradient of it.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from drumline_trainer.models.mixture import Experts, MixtureOfExperts
 from drumline_trainer.models.replaceable import AttentionSinks, Positions
 from drumline_trainer.parallelism.tensor_parallel.layers import (
     ColumnLinear,
+    HeadShare,
     Region,
     RowLinear,
     SplitLayerNorm,
@@ -42,6 +45,7 @@ _COLUMNS = (
     *("feed_forward.gate", "feed_forward.up", "shared.gate", "shared.up"),
     ".output",
 )
+_KEY_VALUE_HEADS = ("attention.key", "attention.value")
 _ROWS = ("attention.output", "feed_forward.down")
 _PARTIAL_ROWS = ("shared.down",)
 """What a mixture adds to its experts' output before the sum over the ranks."""
@@ -82,7 +86,9 @@ def tensor_parallel(model: nn.Module, world: World, *, sequence_parallel: bool) 
     for parent_name, parent in list(_named_modules(model)):
         block = parent_name.rpartition(".")[2]
         for name, module in list(parent.named_children()):
-            setattr(parent, name, _replacement(f"{block}.{name}", module, region))
+            called = f"{block}.{name}"
+            share = _head_share(called, module, parent, region)
+            setattr(parent, name, _replacement(called, module, region, share))
     _mark_borders(model, region)
     if sequence_parallel and hasattr(model, "positions"):
         model.positions = GatheredPositions(region)
@@ -105,11 +111,24 @@ class GatheredPositions(Positions):
         return x_BSD.shape[1] * self.ranks
 
 
-def _replacement(name: str, module: nn.Module, region: Region) -> nn.Module:
+def _head_share(
+    name: str, module: nn.Module, attention: nn.Module, region: Region
+) -> HeadShare | None:
+    """Of the layers that make keys and values."""
+    if name not in _KEY_VALUE_HEADS or not isinstance(module, nn.Linear):
+        return None
+    size = attention.head_size
+    assert isinstance(size, int)  # noqa: S101 - every attention says its own
+    return HeadShare(group=region.group, heads=module.out_features // size)
+
+
+def _replacement(
+    name: str, module: nn.Module, region: Region, share: HeadShare | None
+) -> nn.Module:
     """What takes the place of a module, itself often; `name` is the block's and its own."""
     match module:
         case nn.Linear() if name in _COLUMNS:
-            return ColumnLinear(module, region)
+            return ColumnLinear(module, region, shared=share)
         case nn.Linear() if name in _ROWS or name in _PARTIAL_ROWS:
             return RowLinear(module, region, leaves=name in _ROWS)
         case nn.Embedding() if name == ".embedding":
@@ -196,13 +215,18 @@ def _cuts(
     ranks, rank = region.group.size(), region.group.rank()
     for path, module in _named_modules(model):
         cut = _CUT.get(type(module), {})
+        column = module if isinstance(module, ColumnLinear) else None
+        share = None if column is None else column.shared
         for name, parameter in module.named_parameters(prefix=path, recurse=False):
             dimension = cut.get(name.rpartition(".")[2])
             offsets = [0] * parameter.dim()
             if dimension is not None:
-                offsets[dimension] = region.piece(whole[name][dimension]).start
+                piece = region.piece(whole[name][dimension]) if column is None else column.piece
+                offsets[dimension] = piece.start
             box = Box(offsets=tuple(offsets), shape=tuple(parameter.shape))
             if dimension is None:
                 yield name, Cut(shape=whole[name], box=box, copies=ranks, copy=rank)
-            else:
+            elif share is None:
                 yield name, Cut(shape=whole[name], box=box)
+            else:
+                yield name, Cut(shape=whole[name], box=box, copies=share.copies, copy=share.copy)

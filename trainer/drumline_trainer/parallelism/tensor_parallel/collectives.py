@@ -10,9 +10,11 @@ Each is linear; its backward is its adjoint, so a gradient is right whatever lie
 | `scattered_total`  | own positions of the sum    | all positions of all ranks  |
 | `own_positions`    | own positions               | all positions of all ranks  |
 | `shared_gradient`  | nothing                     | divide by the ranks         |
+| `sum_neighbours`   | nothing                     | sum over some neighbours    |
 
-The first four follow Megatron-LM (Shoeybi et al. 2019, Korthikanti et al. 2022). The last two are
-for what every rank does on its own and alike: its gradient is whole on every rank already.
+The first four follow Megatron-LM (Shoeybi et al. 2019, Korthikanti et al. 2022). The next two are
+for what every rank does on its own and alike: its gradient is whole on every rank already. The last
+is for weights that some of the ranks have in common.
 
 Sequences are cut into equal parts by rank, along the dimension before the last.
 Shapes: B batch, S sequence, D hidden.
@@ -67,6 +69,29 @@ def divide_gradient(x: Tensor, group: ProcessGroup) -> Tensor:
     Beside work that differs by rank, so that one sum is right for both.
     """
     return cast("Tensor", _SharedGradient.apply(x, group))
+
+
+def sum_neighbours(weight: Tensor, group: ProcessGroup, *, count: int) -> Tensor:
+    """The same tensor, of which each `count` ranks in a row hold a copy for work that differs.
+
+    Its gradient is the sum of what theirs contributes. It travels with the gradients of all other
+    ranks, in one sum over the group: no ranks need a group of their own.
+    """
+    return weight if count == 1 else cast("Tensor", _SumOfNeighbours.apply(weight, group, count))
+
+
+class _SumOfNeighbours(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, group: ProcessGroup, count: int) -> Tensor:
+        ctx.group, ctx.count = group, count
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+        place = ctx.group.rank() // ctx.count
+        every = gradients[0].new_zeros((ctx.group.size() // ctx.count, *gradients[0].shape))
+        every[place] = gradients[0]
+        return summed(every, ctx.group)[place], None, None
 
 
 class _Replicated(Function):

@@ -26,6 +26,7 @@ from drumline_trainer.parallelism.tensor_parallel.collectives import (
     reduce_from_region,
     reduce_scatter_positions,
     scatter_positions,
+    sum_neighbours,
 )
 from drumline_trainer.parallelism.tensor_parallel.overlap import (
     enter_with_carriers,
@@ -77,9 +78,41 @@ class Region:
         return range(size * rank // ranks, size * (rank + 1) // ranks)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeadShare:
+    """Which key-value heads are this rank's: its part of them, or one that neighbours have too."""
+
+    group: ProcessGroup
+    heads: int
+    """Of all ranks."""
+
+    @property
+    def copies(self) -> int:
+        """How many ranks in a row have the same."""
+        return max(1, self.group.size() // self.heads)
+
+    @property
+    def copy(self) -> int:
+        """Which of them this is."""
+        return self.group.rank() % self.copies
+
+    def piece(self, size: int) -> range:
+        """Which of so many features are this rank's."""
+        parts = self.group.size() // self.copies
+        part, each = self.group.rank() // self.copies, size // parts
+        return range(part * each, (part + 1) * each)
+
+    def whole_gradient(self, weight: Tensor) -> Tensor:
+        """The weight of these features, or of adapters beside them, for this rank's queries."""
+        return sum_neighbours(weight, self.group, count=self.copies)
+
+
 def own_piece(parameter: Tensor, dimension: int, region: Region) -> nn.Parameter:
     """This rank's part of a weight; without storage where the weight is."""
-    piece = region.piece(parameter.shape[dimension])
+    return _part(parameter, dimension, region.piece(parameter.shape[dimension]))
+
+
+def _part(parameter: Tensor, dimension: int, piece: range) -> nn.Parameter:
     part = parameter.detach().narrow(dimension, piece.start, len(piece))
     # of the memory format that is kept by default the meta device asks sympy: 0.5 s to import
     own = part.clone(memory_format=torch.contiguous_format)
@@ -89,12 +122,17 @@ def own_piece(parameter: Tensor, dimension: int, region: Region) -> nn.Parameter
 class ColumnLinear(nn.Linear):
     """A linear layer with this rank's output features, inside of a region."""
 
-    def __init__(self, linear: nn.Linear, region: Region) -> None:
-        features = len(region.piece(linear.out_features))
-        super().__init__(linear.in_features, features, bias=False, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
-        self.weight = own_piece(linear.weight, 0, region)
+    def __init__(
+        self, linear: nn.Linear, region: Region, *, shared: HeadShare | None = None
+    ) -> None:
+        """Take this rank's part of a layer; `shared`: neighbours may have the same one."""
+        size = linear.out_features
+        piece = region.piece(size) if shared is None else shared.piece(size)
+        super().__init__(linear.in_features, len(piece), bias=False, device="meta")  # pyright: ignore[reportUnknownMemberType] - torch leaves device and dtype without types
+        self.piece, self.shared = piece, shared
+        self.weight = _part(linear.weight, 0, piece)
         if linear.bias is not None:  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
-            self.bias = own_piece(linear.bias, 0, region)
+            self.bias = _part(linear.bias, 0, piece)
         self.enters = True
         """Whether its input is its block's."""
         self.carrier: Tensor | None = None
@@ -102,10 +140,15 @@ class ColumnLinear(nn.Linear):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name is nn.Linear's
         """Shape B S O, of this rank's O."""
+        bias = None if self.bias is None else self.used(self.bias)  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
         if self.carrier is None:
-            return F.linear(input, self.weight, self.bias)
+            return F.linear(input, self.used(self.weight), bias)
         x_BSO = linear_with_carrier(input, self.weight, self.carrier)
-        return x_BSO if self.bias is None else x_BSO + self.bias  # pyright: ignore[reportUnnecessaryComparison] - torch's types leave out that it may be None
+        return x_BSO if bias is None else x_BSO + bias
+
+    def used(self, parameter: Tensor) -> Tensor:
+        """One of its own as it enters a product: its gradient is what all holders' work gives."""
+        return parameter if self.shared is None else self.shared.whole_gradient(parameter)
 
 
 def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
@@ -119,7 +162,7 @@ def enter_block(block: nn.Module, x_BSD: Tensor, region: Region) -> Tensor:
         return region.enter(x_BSD)
     entered, carriers = enter_with_carriers(
         x_BSD,
-        [layer.weight for layer in learning],
+        [layer.used(layer.weight) for layer in learning],
         group=region.group,
         by_position=region.sequence_parallel,
     )
