@@ -181,6 +181,14 @@ _ADAPTERS: Final = (
         tolerance=ANSWERS,
     ),
 )
+_FROZEN: Final = (
+    Setting(name="frozen", changes={"freeze": "embedding.*, layers.0.*"}),
+    Setting(
+        name="few that learn",
+        changes={"trainable": "layers.1.attention.*, layers.?.*_norm.*", "precision": "bf16"},
+        tolerance=BF16,
+    ),
+)
 _MODELS: Final = (
     Setting(
         name="qwen 2",
@@ -407,7 +415,7 @@ _LAYOUTS: Final = (
 SETTINGS: Final = {
     setting.name: setting
     for setting in (
-        *(*_OPTIMIZERS, *_NUMBERS, *_ADAPTERS, *_MODELS),
+        *(*_OPTIMIZERS, *_NUMBERS, *_ADAPTERS, *_FROZEN, *_MODELS),
         *(*_DATA, *_MEMORY, *_LAYOUTS),
     )
 }

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from drumline_trainer.adapters.base import check_base
+from drumline_trainer.adapters.base import check_base, initialize_base
 from drumline_trainer.adapters.lora import merge_adapters
 from drumline_trainer.adapters.peft import write_peft
 from drumline_trainer.buckets.path import AnyPath
@@ -35,7 +35,7 @@ from drumline_trainer.models.initialize import initialize
 from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import named_weights
+from drumline_trainer.sharding.slices import named_weights, slices_of
 
 _PREFIX = "model."
 """Of the names of weights among a checkpoint's tensors; see `optimization`."""
@@ -175,6 +175,9 @@ def whole_weights(
     """
     stored = CheckpointWeights(files, average=average)
     refuse_other_model(stored.trainer, config.model)
+    if config.freezes:
+        check_base(stored.trainer, config=config)
+        return {**_beginning(config), **stored}
     if config.lora is None:
         return stored
     check_base(stored.trainer, config=config)
@@ -227,6 +230,13 @@ def _manifest(files: StepFiles) -> Manifest:
     if files.read_small(MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: is not what {MANIFEST_DIGEST_FILE} says")
     return Manifest.parse(body)
+
+
+def _beginning(config: TrainerConfig) -> dict[str, Tensor]:
+    """All weights as the run began with them."""
+    model = build_on_meta(config.model).to_empty(device="cpu")
+    initialize_base(slices_of(model), [], config=config, progress=lambda: None)
+    return {name: weight.detach() for name, weight in named_weights(model)}
 
 
 def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:

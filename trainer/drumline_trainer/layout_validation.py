@@ -53,6 +53,7 @@ class ViolationReason(StrEnum):
     SERVERS = "TooManyServers"
     COMPILED = "CompiledLayersAreWhole"
     PREFERENCES = "PreferencesNeedWholeLogits"
+    FROZEN = "FrozenStagesGoNotBackward"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +172,13 @@ def _violations(layout: Layout, config: TrainerConfig) -> Iterator[Violation]:
         yield from _compiled(layout)
     if config.dpo is not None:
         yield from _preferences(layout)
+    if layout.pipeline > 1 and config.freezes:
+        field = "freeze" if config.trainable is None else "trainable"
+        yield Violation(
+            reason=ViolationReason.FROZEN,
+            text=f"{field}: every stage of a pipeline goes backward, and one that is frozen cannot;"
+            " set parallelism.pipeline to 1, and share out the weights with fsdp",
+        )
     if layout.pipeline > 1:
         yield from _pipeline(layout, config)
         if config.global_batch_size >= layout.batch_ranks:  # else `_batch` has said what is wrong

@@ -40,6 +40,12 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
             4,
             {"parallelism": {"data_parallel": "ddp", "replicate": 2}},
         ),
+        (
+            ViolationReason.FROZEN,
+            "freeze: every stage of a pipeline goes backward",
+            2,
+            {"parallelism": {"pipeline": 2}, "freeze": "embedding.*"},
+        ),
         (ViolationReason.HEADS, "model.heads 4 do not", 8, {"parallelism": {"tensor": 8}}),
         (
             ViolationReason.HEADS,

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from drumline_trainer.__main__ import main
+from drumline_trainer.adapters.base import base_description
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
     MANIFEST_FILE,
@@ -19,8 +20,10 @@ from drumline_trainer.checkpoint.manifest import (
 from drumline_trainer.checkpoint.shard_file import write_shard_file
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
+from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import import_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
+from drumline_trainer.models.initialize import initialize
 from drumline_trainer.sharding.boxes import Box
 
 CONFIG = TrainerConfig.from_dict(
@@ -42,6 +45,7 @@ def stored(
     weights = {
         name: torch.rand(shape, generator=random)
         for name, shape in our_shapes(config.model).items()
+        if config.learns(name)
     }
     tensors = {f"model.{name}": weight for name, weight in weights.items()}
     tensors["optimizer.exp_avg.norm.weight"] = torch.zeros(8)
@@ -113,6 +117,25 @@ def test_classes_have_the_names_of_the_data(tmp_path: Path) -> None:
     described = json.loads((tmp_path / "out" / "config.json").read_text())
     assert described["id2label"] == {"0": "ape", "1": "bat", "2": "cow"}
     assert described["label2id"] == {"ape": 0, "bat": 1, "cow": 2}
+
+
+def test_what_was_frozen_is_exported_as_the_run_began(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    frozen = replace(CONFIG, freeze="embedding.*, layers.0.attention.*")
+    base = base_description(frozen)
+    stored(tmp_path / "step-3", config=frozen, base=base)
+    assert main(["export", str(tmp_path / "step-3"), str(tmp_path / "out")]) == ExitCode.OK
+    result = dict(import_hugging_face(tmp_path / "out")[1])
+    begun = build_on_meta(CONFIG.model).to_empty(device="cpu")
+    initialize(begun, seed=CONFIG.seed)
+    learned = stored(tmp_path / "again", config=frozen)
+    for name, weight in begun.named_parameters():
+        expected = learned[name] if frozen.learns(name) else weight
+        assert torch.equal(result[name], expected), name
+    asked = ["export", str(tmp_path / "step-3"), str(tmp_path / "none"), "--set", "freeze=norm.*"]
+    assert main(asked) == ExitCode.CONFIG
+    assert "trainable: the checkpoint's run left other weights" in capsys.readouterr().err
 
 
 def test_another_model_on_the_command_line_is_refused(

@@ -123,6 +123,11 @@ def initialize_base(
     absent = load_hugging_face(
         model_folder(config.model_from), filled, config=config.model, progress=progress
     )
+    if any(not config.learns(name) for name in absent):
+        raise ConfigError(
+            f"trainable: the classifier of {config.model_from} has not {config.model.classes}"
+            " classes; it begins at random, and frozen it would stay so; let 'output.*' learn"
+        )
     if absent and config.lora is not None:
         raise ConfigError(
             f"lora: the classifier of {config.model_from} has not {config.model.classes} classes;"
@@ -150,6 +155,8 @@ def base_description(config: TrainerConfig) -> dict[str, Any]:
     if config.model_from is not None:
         weights = f"content {weights_digest(model_folder(config.model_from))}"
     base = {"weights": weights, "model": model_digest(config.model)}
+    if config.freezes:
+        return base | {"trainable": config.trainable, "freeze": config.freeze}
     if config.lora is None:
         return base
     return base | {
@@ -163,7 +170,10 @@ def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
     there, here = saved.get("base"), base_description(config)
     unknown = "lora: the checkpoint does not say which base its adapters belong on"
     another = "lora: the checkpoint's adapters belong on another base"
-    if config.lora is None:
+    if config.freezes:
+        unknown = "trainable: the checkpoint does not say which weights its run left as they began"
+        another = "trainable: the checkpoint's run left other weights as they began"
+    elif config.lora is None:
         unknown = "dpo: the checkpoint does not say which reference its run was compared with"
         another = "dpo: the checkpoint's run was compared with another reference"
     if not isinstance(there, dict):

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from drumline_trainer.adapters.lora import adapt
+from drumline_trainer.assembly.frozen_weights import freeze_weights
 from drumline_trainer.assembly.parallel_model import MeanLoss, ParallelModel
 from drumline_trainer.assembly.preferences import FrozenCopy, Preferences
 from drumline_trainer.assembly.stage_plan import StagePlan
@@ -134,6 +135,7 @@ def _cut_by_all_axes(stages: Sequence[nn.Module], config: TrainerConfig, world: 
         by_tensor = tensor_parallel(stage, world, sequence_parallel=sequence_parallel)
         context_parallel(stage, world)
         cuts |= _adapted(stage, config, world, expert_parallel(stage, world, by_tensor))
+        freeze_weights(stage, config)
         experts |= expert_names(stage)
         recompute(stage, mode=config.memory.recompute, every=config.memory.recompute_every)
         if config.compile is Compile.BLOCKS:

@@ -15,6 +15,7 @@ from drumline_trainer.config.dpo import DpoConfig
 from drumline_trainer.config.errors import ConfigError, require_positive
 from drumline_trainer.config.evaluation import EvaluationConfig
 from drumline_trainer.config.hardware import HardwareConfig
+from drumline_trainer.config.learning import check_patterns, learns
 from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
@@ -74,6 +75,11 @@ class TrainerConfig:
     """With fp8: what shares a scale."""
     lora: LoraConfig | None = None
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
+    trainable: str | None = None
+    """Names of the weights that learn, as patterns separated by commas, such as
+    `output.*, layers.1?.*`; all others stay as they begin. None: all learn."""
+    freeze: str | None = None
+    """The same of those that stay as they begin, where all others learn. None: none does."""
     dpo: DpoConfig | None = None
     """Learn which of two answers is preferred. None: learn what the samples say."""
     model_from: str | None = None
@@ -98,6 +104,9 @@ class TrainerConfig:
             }
         )
 
+        check_patterns(self.trainable, self.freeze)
+        if self.freezes:
+            self._check_frozen()
         self.memory.check_beside(self.parallelism, self.optimizer, adapters=self.lora is not None)
         if self.fp8 and self.precision is not Precision.BF16:
             raise ConfigError(f"fp8: works beside precision bf16, not {self.precision}")
@@ -128,9 +137,18 @@ class TrainerConfig:
             raise ConfigError("model_from: must not be empty; leave it out, or null")
 
     @property
+    def freezes(self) -> bool:
+        """Whether some of the model's own weights may not learn."""
+        return self.trainable is not None or self.freeze is not None
+
+    def learns(self, name: str) -> bool:
+        """Whether the model's weight of this name does."""
+        return learns(name, trainable=self.trainable, freeze=self.freeze)
+
+    @property
     def has_base(self) -> bool:
         """Whether frozen weights are there, that every start fills: a base's or a reference's."""
-        return self.lora is not None or self.dpo is not None
+        return self.lora is not None or self.dpo is not None or self.freezes
 
     @property
     def has_frozen_copy(self) -> bool:
@@ -143,6 +161,24 @@ class TrainerConfig:
         if self.parallelism.local_sgd is not None:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1
+
+    def _check_frozen(self) -> None:
+        """What reaches a stage that does not learn, or freezes all but its own."""
+        field = "freeze" if self.trainable is None else "trainable"
+        lacking = {
+            "lora, which freezes all but its adapters": self.lora is not None,
+            "dpo, whose reference every start fills": self.dpo is not None,
+            "memory.offload_parameters, which keeps what learns": (
+                self.memory.offload_parameters is not Offload.NONE
+            ),
+            "local_sgd or parameter servers": (
+                self.parallelism.local_sgd is not None
+                or self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
+            ),
+        }
+        named = next((name for name, used in lacking.items() if used), None)
+        if named is not None:
+            raise ConfigError(f"{field}: not with {named}; leave one of the two out")
 
     def _check_preferences(self) -> None:
         """What the reference, the model as the run begins, or the loss of pairs lacks."""

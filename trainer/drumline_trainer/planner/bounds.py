@@ -23,6 +23,7 @@ from drumline_trainer.planner.setup import TrainingSetup, stage_layers
 from drumline_trainer.planner.space import Choice, Goal, Outer, Scheduled, chosen_memory
 from drumline_trainer.planner.work import Spans, Speeds, head_passes, layer_passes, with_host_copies
 from drumline_trainer.shapes.flops import weights
+from drumline_trainer.shapes.weight_sizes import learning_shares
 
 
 @dataclass(slots=True, kw_only=True)
@@ -134,6 +135,7 @@ def outline(goal: Goal, outer: Outer) -> TrainingSetup:
         optimizer=config.optimizer.kind,
         averages=config.optimizer.average_decay > 0,
         lora=config.lora,
+        learning=learning_shares(config.model, trainable=config.trainable, freeze=config.freeze),
         frozen_copy=config.has_frozen_copy,
         software=goal.software,
     )
@@ -157,7 +159,8 @@ def least_state(setup: TrainingSetup, *, ranks: int) -> float:
     host = setup.memory
     on_device = host.offload_parameters == "none" and host.offload_optimizer == "none"
     copy = setup.width * weights(setup.model) / ranks if setup.frozen_copy else 0.0
-    state = 8.0 * weights(setup.model) / ranks if on_device and setup.lora is None else 0.0
+    learns_all = setup.lora is None and setup.learning == (1.0, 1.0)
+    state = 8.0 * weights(setup.model) / ranks if on_device and learns_all else 0.0
     return copy + state
 
 

@@ -211,21 +211,25 @@ def _state(setup: TrainingSetup, dense: float, experts: float) -> list[Line]:
     dense_ranks = setup.shard_ranks
     expert_ranks = max(1, dense_ranks // setup.layout.expert)
     whole, shared = dense + experts, dense / dense_ranks + experts / expert_ranks
+    dense, experts = dense * setup.learning[0], experts * setup.learning[1]
+    learning, own = dense + experts, dense / dense_ranks + experts / expert_ranks
     low = setup.width == 2
     kind, pipeline = setup.layout.data_parallel, setup.layout.pipeline
     copy, note = 0.0, ""
     if kind is DataParallel.FSDP:
-        weights, gradients, state = 4 * shared, 4 * shared, moments * shared
+        weights = 4 * own + setup.width * (shared - own)
+        gradients, state = 4 * own, moments * own
         if dense_ranks > 1 and setup.micro_batches > 1 and not setup.memory.shard_gradients:
-            gradients, note = 4 * whole, ", whole until the last micro-batch"
+            gradients, note = 4 * learning, ", whole until the last micro-batch"
         copy = _gathered(setup, whole)
     elif kind in (DataParallel.ZERO1, DataParallel.ZERO2):
-        weights = 4 * shared if low else 4 * whole
+        weights = 4 * own if low else 4 * whole
         copy = 2 * whole if low else 0.0
         first = kind is DataParallel.ZERO1 or pipeline > 1
-        gradients, state = 4 * (whole if first else shared), moments * shared
+        gradients, state = 4 * (learning if first else own), moments * own
     else:
-        weights, gradients, state = 4 * whole, 4 * whole, moments * whole
+        weights = 4 * learning if low else 4 * whole
+        gradients, state = 4 * learning, moments * learning
         copy = 2 * whole if low else 0.0
     on_host = setup.memory
     if on_host.offload_parameters is not Offload.NONE:

@@ -58,6 +58,12 @@ def largest_rank(setup: TrainingSetup) -> tuple[float, float]:
     return max((rank_parameters(setup, place) for place in ends), key=sum)
 
 
+def largest_learning(setup: TrainingSetup) -> tuple[float, float]:
+    """Of the weights of the rank with most of them, those that learn."""
+    dense, experts = largest_rank(setup)
+    return dense * setup.learning[0], experts * setup.learning[1]
+
+
 def largest_layer(setup: TrainingSetup) -> float:
     """Weights of a rank's largest layer before they are sharded, but for packed ones."""
     layout = setup.layout

@@ -27,6 +27,7 @@ from drumline_trainer.shapes.flops import (
 )
 from drumline_trainer.shapes.layer_kinds import kinds_among
 from drumline_trainer.shapes.partition import Partition, model_costs, partition
+from drumline_trainer.shapes.weight_sizes import learning_shares
 
 _FLASH_2 = 0.50
 """Speed of FlashAttention-2's kernels, which were written for A100, beside that of large products
@@ -132,6 +133,8 @@ class TrainingSetup:
     averages: bool = False
     """An average of the weights is kept beside the optimizer's state."""
     lora: LoraConfig | None = None
+    learning: tuple[float, float] = (1.0, 1.0)
+    """Which share of the weights learns: of those outside of experts, and of experts."""
     frozen_copy: bool = False
     """A copy of the weights that does not learn is beside them: the reference of preferences."""
     software: Software = DRUMLINE
@@ -156,6 +159,9 @@ class TrainingSetup:
             optimizer=config.optimizer.kind,
             averages=config.optimizer.average_decay > 0,
             lora=config.lora,
+            learning=learning_shares(
+                config.model, trainable=config.trainable, freeze=config.freeze
+            ),
             frozen_copy=config.has_frozen_copy,
             software=software,
         )

@@ -20,7 +20,7 @@ from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.fabric import Fabric, fabric
 from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.network import Span
-from drumline_trainer.planner.rank_weights import largest_rank
+from drumline_trainer.planner.rank_weights import largest_learning
 from drumline_trainer.planner.replay import StageSeconds, pipeline_seconds
 from drumline_trainer.planner.schedules import Pass
 from drumline_trainer.planner.setup import TrainingSetup, layer_parameters
@@ -326,7 +326,7 @@ def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottle
 def _data_parallel(setup: TrainingSetup, axes: Fabric, backward: float) -> float:
     """What the last backward pass does not hide of summing gradients, and of sharing weights."""
     layout, software = setup.layout, setup.software
-    dense, experts = largest_rank(setup)
+    dense, experts = largest_learning(setup)
     if setup.lora is not None:
         dense, experts = trained_by_lora(setup), 0.0
     if setup.data_ranks == 1:
@@ -366,7 +366,7 @@ def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:
 
 def _optimizer(setup: TrainingSetup, cluster: GpuCluster) -> float:
     """Reading and writing the weights' whole state, and the gradients once more for their norm."""
-    dense, experts = largest_rank(setup)
+    dense, experts = largest_learning(setup)
     if setup.lora is not None:
         dense, experts = trained_by_lora(setup), 0.0
     moments = 16.0 if setup.optimizer is OptimizerKind.ADAMW else 8.0

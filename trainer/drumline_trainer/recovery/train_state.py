@@ -27,7 +27,7 @@ def trainer_state(
     cursor: int, totals: StepTotals, scale: LossScale, *, config: TrainerConfig, dataset: Dataset
 ) -> dict[str, Any]:
     """JSON values, the same on every rank."""
-    state = {
+    state: dict[str, Any] = {
         "cursor": cursor,
         "seed": config.seed,
         "loss": totals.loss if math.isfinite(totals.loss) else None,
