@@ -20,6 +20,7 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.config.nearest import nearest_multiples
 from drumline_trainer.layout import Layout
+from drumline_trainer.shapes.attention import shares_heads
 from drumline_trainer.shapes.flops import weights
 
 _MOST_WHOLE_GRADIENT_BYTES = 8 * 2**30
@@ -142,15 +143,6 @@ def divisors(number: int) -> list[int]:
     small = [part for part in range(1, math.isqrt(number) + 1) if number % part == 0]
     large = [number // part for part in reversed(small) if part * part != number]
     return small + large
-
-
-def shares_heads(model: ModelConfig, degree: int) -> bool:
-    """Whether so many tensor ranks have as many heads each, and key-value heads that serve them.
-
-    Each has some of these, or with fewer of them than ranks the one that its queries need.
-    """
-    own, fewer = model.kv_heads % degree == 0, degree % model.kv_heads == 0
-    return model.heads % degree == 0 and (own or fewer)
 
 
 def _even(layout: Layout, parts: int) -> bool:

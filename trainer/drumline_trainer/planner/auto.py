@@ -23,12 +23,13 @@ from drumline_trainer.config import (
 )
 from drumline_trainer.contract import StepPart
 from drumline_trainer.layout import Layout
-from drumline_trainer.layout_validation import divisors, shares_heads, violations
+from drumline_trainer.layout_validation import divisors, violations
 from drumline_trainer.planner.hardware import LINKS, GpuCluster
 from drumline_trainer.planner.machine import PROCESSOR
 from drumline_trainer.planner.network import cluster_of
 from drumline_trainer.planner.search import Planned, SearchResult, evaluate, search
 from drumline_trainer.planner.space import Choice, Goal, KeptChoices, Outer, configured
+from drumline_trainer.shapes.attention import shares_heads
 
 UNLIMITED = 1 << 62
 _BEST = 4

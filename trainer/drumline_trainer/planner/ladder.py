@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from drumline_trainer.config import DataParallel, MemoryConfig, Offload, Recompute, Schedule
-from drumline_trainer.layout_validation import shares_heads
 from drumline_trainer.planner.decision_sequences import (
     DecisionSequence,
     batch_too_small,
@@ -26,6 +25,7 @@ from drumline_trainer.planner.decision_sequences import (
 from drumline_trainer.planner.search import Planned, evaluate
 from drumline_trainer.planner.space import Choice, Goal, Outer
 from drumline_trainer.planner.step_time import StepBottleneck
+from drumline_trainer.shapes.attention import shares_heads
 from drumline_trainer.shapes.flops import weights
 
 _UNLIMITED = 1 << 62

@@ -24,11 +24,11 @@ from drumline_trainer.config import (
     Schedule,
     TrainerConfig,
 )
-from drumline_trainer.layout_validation import shares_heads
 from drumline_trainer.planner.constants import CALIBRATED, Constants
 from drumline_trainer.planner.correction import UNCORRECTED, MemoryCorrection
 from drumline_trainer.planner.hardware import GpuCluster
 from drumline_trainer.planner.setup import DRUMLINE, Software
+from drumline_trainer.shapes.attention import shares_heads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -37,3 +37,12 @@ def computed_by_ranks(model: ModelConfig, *, tensor: int) -> ModelConfig:
     With fewer key-value heads than ranks, each has one.
     """
     return model if model.kv_heads >= tensor else replace(model, kv_heads=tensor)
+
+
+def shares_heads(model: ModelConfig, degree: int) -> bool:
+    """Whether so many tensor ranks have as many heads each, and key-value heads that serve them.
+
+    Each has some of these, or with fewer of them than ranks the one that its queries need.
+    """
+    own, fewer = model.kv_heads % degree == 0, degree % model.kv_heads == 0
+    return model.heads % degree == 0 and (own or fewer)
