@@ -34,7 +34,7 @@ from drumline_trainer.planner import activations
 from drumline_trainer.planner.correction import UNCORRECTED, MemoryCorrection, is_moving, is_state
 from drumline_trainer.planner.memory import Line, memory_bill, rank_lines, ranks_in_flight
 from drumline_trainer.planner.setup import DRUMLINE, TORCH_ON_CPU, TrainingSetup
-from drumline_trainer.shapes.flops import flops_per_token
+from drumline_trainer.shapes.flops import flops_of_run
 
 STEPS = 3
 """Of a rehearsal: the first allocates, the second settles, the third is measured."""
@@ -280,7 +280,7 @@ def _affordable(config: TrainerConfig, *, ranks: int, host: RehearsalHost) -> bo
     allowed = host.memory_bytes if host.gpu else min(host.memory_bytes, _MOST_BYTES)
     if sum(line.size for line in lines) > 0.8 * allowed:
         return False
-    flops = flops_per_token(config.model, sequence_length=config.tokens_per_sample)
+    flops = flops_of_run(config)
     return bool(host.gpu) or flops * setup.global_tokens <= _MOST_FLOPS
 
 

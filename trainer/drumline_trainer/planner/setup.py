@@ -137,6 +137,8 @@ class TrainingSetup:
     """Which share of the weights learns: of those outside of experts, and of experts."""
     frozen_copy: bool = False
     """A copy of the weights that does not learn is beside them: the reference of preferences."""
+    reference_pass: bool = False
+    """Each micro-batch goes forward once more, through that reference or past the adapters."""
     software: Software = DRUMLINE
 
     @classmethod
@@ -163,6 +165,7 @@ class TrainingSetup:
                 config.model, trainable=config.trainable, freeze=config.freeze
             ),
             frozen_copy=config.has_frozen_copy,
+            reference_pass=config.dpo is not None,
             software=software,
         )
 

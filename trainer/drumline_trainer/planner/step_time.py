@@ -120,19 +120,17 @@ def step_time(
     axes = fabric(setup, cluster, constants)
     stages = stage_passes(setup, axes, speeds)
     parts = _pipeline(setup, stages)
-    backward = _backward(_of_rank(setup, stages, 0))
-    parts[StepBottleneck.DATA] += _data_parallel(setup, axes, backward)
+    parts[StepBottleneck.DATA] += _data_parallel(setup, axes, _of_rank(setup, stages, 0))
     parts[StepBottleneck.OPTIMIZER] = _optimizer(setup, cluster)
     parts[StepBottleneck.REST] = constants.step
     for part in parts.keys() - {StepBottleneck.BUBBLE}:  # which follows from the others
         parts[part] *= constants.exposed(_MEASURED_AS[part])
-    length = setup.sequence_length
+    flops = flops_per_token(setup.model, sequence_length=setup.sequence_length)
     return StepTime(
         seconds=sum(parts.values()),
         parts=parts,
         tokens=setup.global_tokens,
-        model_flops=float(flops_per_token(setup.model, sequence_length=length))
-        * setup.global_tokens,
+        model_flops=(flops + (flops // 3 if setup.reference_pass else 0)) * setup.global_tokens,
         gpus=setup.layout.world_size,
         peak=cluster.gpu.bf16_flops,
     )
@@ -183,6 +181,8 @@ def _passes_of(
             if stage == last:
                 forward, back = forward.plus(head.forward), back.plus(head.input)
                 weight = weight.plus(head.weight)
+            if setup.reference_pass:
+                forward = forward.plus(forward)
             if stage > 0:
                 forward = forward.plus(received)
             if stage < last:
@@ -194,6 +194,10 @@ def _passes_of(
 
 def _of_rank(setup: TrainingSetup, stages: Sequence[Passes], rank: int) -> list[Passes]:
     return [stages[stage] for stage in setup.layout.stages_of(rank)]
+
+
+def _forward(passes: Iterable[Passes]) -> float:
+    return sum(each.forward.total for each in passes)
 
 
 def _backward(passes: Iterable[Passes]) -> float:
@@ -282,10 +286,10 @@ class PipelineOrder:
         cluster, constants = self.cluster, self.constants
         axes, first = fabric(setup, cluster, constants), setup.layout.stages_of(0)
         if setup.sharded:
-            backward = _backward(_passes_of(setup, axes, self.parts, first))
+            passes = _passes_of(setup, axes, self.parts, first)
         else:
-            backward = _backward(self.stages[stage] for stage in first)
-        summing = constants.exposed(StepPart.DATA) * _data_parallel(setup, axes, backward)
+            passes = [self.stages[stage] for stage in first]
+        summing = constants.exposed(StepPart.DATA) * _data_parallel(setup, axes, passes)
         return summing + constants.exposed(StepPart.OPTIMIZER) * _optimizer(setup, cluster)
 
 
@@ -323,15 +327,25 @@ def _pipeline(setup: TrainingSetup, stages: Sequence[Passes]) -> dict[StepBottle
     }
 
 
-def _data_parallel(setup: TrainingSetup, axes: Fabric, backward: float) -> float:
-    """What the last backward pass does not hide of summing gradients, and of sharing weights."""
+def _data_parallel(setup: TrainingSetup, axes: Fabric, passes: Sequence[Passes]) -> float:
+    """What is not hidden of summing gradients, by the last backward pass, and of sharing weights.
+
+    With ZeRO the updated weights travel beside the next step's first forward pass.
+
+    Args:
+        setup: of the run.
+        axes: its links.
+        passes: of a micro-batch, on the stages of the first rank.
+    """
     layout, software = setup.layout, setup.software
     dense, experts = largest_learning(setup)
     if setup.lora is not None:
         dense, experts = trained_by_lora(setup), 0.0
+    tied = _tied(setup, axes, dense)
     if setup.data_ranks == 1:
-        return _tied(setup, axes, dense)
-    hidden = 0.8 * backward if software.overlaps_data else 0.0
+        return tied
+    overlap = 0.8 if software.overlaps_data else 0.0
+    hidden, hidden_ahead = overlap * _backward(passes), overlap * _forward(passes)
     size = software.gradient_bytes * (dense + experts)
     whole = setup.width * (dense + experts)
     match layout.data_parallel:
@@ -340,18 +354,23 @@ def _data_parallel(setup: TrainingSetup, axes: Fabric, backward: float) -> float
             if layout.replicate > 1:
                 summing += axes.replicate.all_reduce(size / setup.shard_ranks)
             before = setup.micro_batches - 1 if setup.memory.shard_gradients else 0
-            exposed = before * max(0.02 * each, each - hidden)
-            return exposed + max(0.02 * summing, summing - hidden) + _tied(setup, axes, dense)
+            return before * _exposed(each, hidden) + _exposed(summing, hidden) + tied
         case DataParallel.ZERO1:
-            summing, sharing = axes.data.all_gather(size), axes.data.all_gather(whole)
+            summing = axes.data.all_gather(size)
+            sharing = _exposed(axes.data.all_gather(whole), hidden_ahead)
         case DataParallel.ZERO2:
             rounds = setup.micro_batches if layout.pipeline == 1 else 1
             each = axes.data.all_gather(size)
-            exposed = rounds * max(0.02 * each, each - hidden)
-            return exposed + axes.data.all_gather(whole) + _tied(setup, axes, dense)
+            exposed = rounds * _exposed(each, hidden)
+            return exposed + _exposed(axes.data.all_gather(whole), hidden_ahead) + tied
         case _:
             summing, sharing = axes.data.all_reduce(size), 0.0
-    return max(0.02 * summing, summing - hidden) + sharing + _tied(setup, axes, dense)
+    return _exposed(summing, hidden) + sharing + tied
+
+
+def _exposed(seconds: float, hidden: float) -> float:
+    """Of messages beside a pass that hides so much; their first or last bucket it never does."""
+    return max(0.02 * seconds, seconds - hidden)
 
 
 def _tied(setup: TrainingSetup, axes: Fabric, dense: float) -> float:

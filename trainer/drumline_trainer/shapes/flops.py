@@ -11,7 +11,7 @@ not; of a mixture the router, the chosen and the shared experts count. L layers,
 a head (with latent attention the mean of a key's and a value's), S sequence length; in layers with
 a window of W positions S becomes 2 · W - W² / S. A token of a vision transformer is a patch; its
 embedding is a product, and its classifier, one product per image, is left out. A class token counts
-as one more patch.
+as one more patch. Preferences cost a third more: their reference's forward pass.
 
 MFU divides the achieved FLOP/s of a device by its dense bf16 peak, whatever the precision of the
 run; a device without a known peak has no MFU.
@@ -183,6 +183,12 @@ def flops_per_token(model: ModelConfig, *, sequence_length: int) -> int:
     return 6 * matmul_weights(model) + round(attention)
 
 
+def flops_of_run(config: TrainerConfig) -> int:
+    """Of a token: forward and backward, and of preferences the reference's forward pass."""
+    flops = flops_per_token(config.model, sequence_length=config.tokens_per_sample)
+    return flops if config.dpo is None else flops + flops // 3
+
+
 def peak_flops(device_name: str) -> float | None:
     """Dense bf16 peak of the device with this marketing name; the longest known name wins."""
     words = f" {device_name.replace('-', ' ')} "
@@ -196,8 +202,7 @@ def mfu_of_run(
     """MFU at a speed over all devices; None where the speed or the peak is not known."""
     if tokens_per_second is None:
         return None
-    flops = flops_per_token(config.model, sequence_length=config.tokens_per_sample)
-    return mfu(tokens_per_second, flops=flops, devices=devices, peak=peak)
+    return mfu(tokens_per_second, flops=flops_of_run(config), devices=devices, peak=peak)
 
 
 def mfu(tokens_per_second: float, *, flops: int, devices: int, peak: float | None) -> float | None:

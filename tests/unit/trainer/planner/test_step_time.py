@@ -86,6 +86,39 @@ def test_parts_add_up_and_the_largest_is_named() -> None:
     assert step_time(over_nodes, slow).bottleneck is StepBottleneck.DATA
 
 
+@pytest.mark.parametrize("kind", [DataParallel.ZERO1, DataParallel.ZERO2])
+def test_updated_weights_travel_beside_the_next_forward_pass(kind: DataParallel) -> None:
+    """What it does not hide of slow links is seen; where nothing overlaps all of it is."""
+    layout = Layout(data_parallel=kind, replicate=8)
+    of = setup(layout=layout, micro_batches=1)
+
+    def data(of: TrainingSetup, *, speed: float = 1.0) -> float:
+        on = faster(cluster(8), speed, links_only=True)
+        return step_time(of, on).parts[StepBottleneck.DATA]
+
+    waits = replace(of, software=replace(of.software, overlaps_data=False))
+    assert data(of) < 0.05 * data(waits)
+    summed = replace(of, layout=replace(layout, data_parallel=DataParallel.DDP))
+    # an all-reduce is a reduce-scatter and a gather, here of fp32 and of bf16
+    assert data(waits) == pytest.approx(0.75 * data(replace(waits, layout=summed.layout)), rel=0.05)
+    forward_and_backward = data(waits, speed=0.001) - data(of, speed=0.001)
+    backward_alone = data(replace(waits, layout=summed.layout), speed=0.001) - data(
+        summed, speed=0.001
+    )
+    assert forward_and_backward == pytest.approx(1.5 * backward_alone, rel=0.1)
+
+
+def test_a_reference_costs_its_forward_pass() -> None:
+    of = setup(layout=Layout(), micro_batch=8)
+    alone, beside = (
+        step_time(replace(of, reference_pass=each), cluster(1)) for each in (False, True)
+    )
+    assert beside.parts[StepBottleneck.PRODUCTS] == pytest.approx(
+        alone.parts[StepBottleneck.PRODUCTS] * 4 / 3, rel=0.02
+    )
+    assert beside.model_flops == pytest.approx(alone.model_flops * 4 / 3)
+
+
 def test_activations_on_the_host_cost_what_products_do_not_hide() -> None:
     """All that a layer keeps takes longer than computing it; its input alone is hidden."""
     of = setup(micro_batches=2)

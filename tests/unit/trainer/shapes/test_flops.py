@@ -7,6 +7,7 @@ import pytest
 from drumline_trainer.config import MODEL_PRESETS, ModelConfig, TrainerConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.shapes.flops import (
+    flops_of_run,
     flops_per_token,
     matmul_weights,
     mfu,
@@ -102,3 +103,13 @@ def test_a_token_of_an_image_is_a_patch() -> None:
     assert config.tokens_per_sample == config.model.patches == 16
     flops = flops_per_token(config.model, sequence_length=config.model.patches)
     assert mfu_of_run(config, 10.0, devices=1, peak=100.0 * flops) == pytest.approx(0.1)
+
+
+def test_preferences_cost_their_references_forward_pass_as_well() -> None:
+    plain = TrainerConfig()
+    preferences = TrainerConfig.from_dict({"dpo": {}})
+    assert flops_of_run(preferences) == flops_of_run(plain) * 4 // 3
+    speeds = [
+        mfu_of_run(config, 10.0, devices=1, peak=1e12) or 0.0 for config in (plain, preferences)
+    ]
+    assert speeds[1] == pytest.approx(speeds[0] * 4 / 3)
