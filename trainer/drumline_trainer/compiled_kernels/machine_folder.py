@@ -40,7 +40,7 @@ def machine_folder(
         which: finds a program.
 
     Raises:
-        ConfigError: there is no such compiler.
+        ConfigError: there is no such compiler, or what it is run with is missing.
     """
     language, variable, usual = _COMPILERS[device]
     names = (environ[variable],) if environ.get(variable) else usual
@@ -49,6 +49,11 @@ def machine_folder(
             f"compile: torch's compiler needs a {language} compiler, and this image has no"
             f" {' or '.join(names[:2])}; install one, or name it in {variable}, or leave compile"
             " out"
+        )
+    if device == "cpu" and not which("openssl"):  # which tells compiled headers apart
+        raise ConfigError(
+            "compile: for processors torch's compiler runs the program openssl, and this image has"
+            " none; install it, or leave compile out"
         )
     if named := environ.get(CACHE_VARIABLE):
         return Path(named)

@@ -47,3 +47,13 @@ def test_an_image_without_a_compiler_is_told_so(
     with pytest.raises(ConfigError, match=r"^compile: torch's compiler needs") as refused:
         machine_folder(device=device, environ=variables, which=lambda _: None)
     assert named in str(refused.value)
+
+
+def test_a_processor_s_compiler_needs_openssl() -> None:
+    def no_openssl(program: str) -> str | None:
+        return None if program == "openssl" else program
+
+    with pytest.raises(ConfigError, match="runs the program openssl"):
+        machine_folder(device="cpu", environ={}, which=no_openssl)
+    environ = {"TORCHINDUCTOR_CACHE_DIR": "/fast/disk"}
+    assert machine_folder(device="cuda", environ=environ, which=no_openssl) == Path("/fast/disk")
