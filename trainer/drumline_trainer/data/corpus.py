@@ -13,9 +13,10 @@ import hashlib
 import os
 import sysconfig
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from drumline_trainer.data.learned_spans import LearnedSpans
 
 PYTHON_STDLIB = "python-stdlib"
 _MOST_LOOKED_AT = 1000
+_MOST_NAMES_LOOKED_AT = 10_000
 _SKIPPED_FOLDERS = frozenset({"site-packages", "dist-packages", "test", "tests", "__pycache__"})
 """Folders in the standard library with installed packages, tests or generated files."""
 
@@ -168,8 +170,20 @@ def open_corpus(config: DataConfig) -> Corpus:
     )
     files = [(path, status) for path, status in listed if status.st_size]
     if not files:
-        raise ConfigError(f"data.pattern: no text under {folder} matches {pattern!r}")
+        raise ConfigError(
+            f"data.pattern: no text under {folder} matches {pattern!r}{_instead_of(folder)}"
+        )
     return _corpus(folder, files)
+
+
+def _instead_of(folder: Path) -> str:
+    """Advice from the names of files that are there."""
+    there = (path for path in islice(folder.rglob("*"), _MOST_NAMES_LOOKED_AT) if path.is_file())
+    suffixes = Counter(path.suffix for path in there if path.suffix)
+    if not suffixes:
+        return ""
+    suffix, count = min(suffixes.items(), key=lambda counted: (-counted[1], counted[0]))
+    return f"; of the files there {count} would by '**/*{suffix}'"
 
 
 def corpus_of_files(folder: Path, paths: Iterable[Path]) -> Corpus:

@@ -35,6 +35,19 @@ def test_files_lie_end_to_end_in_order_of_their_paths(folder: Path) -> None:
             assert corpus.read(start, stop - start) == whole[start:stop]
 
 
+def test_a_pattern_that_fits_no_file_is_answered_with_one_that_does(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    for name in ("a.jsonl", "deep/b.jsonl", "README.md"):
+        (tmp_path / name).write_bytes(b"{}")
+    with pytest.raises(ConfigError, match=r"of the files there 2 would by '\*\*/\*\.jsonl'$"):
+        open_corpus(folder_config(tmp_path))
+
+
+def test_a_folder_without_files_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"matches '\*\*/\*\.py'$"):
+        open_corpus(folder_config(tmp_path))
+
+
 def test_a_shrunk_file_is_an_error_and_not_another_sample(folder: Path) -> None:
     corpus = open_corpus(folder_config(folder))
     (folder / "b.py").write_bytes(b"b")
