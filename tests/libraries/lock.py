@@ -1,6 +1,7 @@
 """`make lock`, second half: requirements.in resolved to requirements.txt, beside requirements.lock.
 
-What the project's own lock has keeps its version and is left out: `.venv` brings it along.
+What the project's own lock has keeps its version and, where it is installed on this platform, is
+left out: `.venv` brings it along.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+
+from packaging.markers import Marker
 
 HERE = Path(__file__).parent
 LOCK = HERE.parents[1] / "requirements.lock"
@@ -19,6 +22,7 @@ RESOLVE = (
 )
 _BEGIN = re.compile(r"^(?=[A-Za-z0-9])", re.MULTILINE)
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
+_MARKER = re.compile(r" ; ([^\\\n]+)")
 
 
 def requirements(text: str) -> Iterator[tuple[str, str]]:
@@ -29,11 +33,17 @@ def requirements(text: str) -> Iterator[tuple[str, str]]:
             yield re.sub(r"[._-]+", "-", name[0]).lower(), lines
 
 
+def brought(text: str) -> set[str]:
+    """The names of those that are installed here."""
+    marked = ((name, _MARKER.search(lines)) for name, lines in requirements(text))
+    return {name for name, marker in marked if marker is None or Marker(marker[1]).evaluate()}
+
+
 def main() -> None:
     """Resolve again."""
     resolved = subprocess.run(RESOLVE, cwd=HERE, check=True, capture_output=True, text=True).stdout
-    brought = {name for name, _ in requirements(LOCK.read_text())}
-    kept = [lines for name, lines in requirements(resolved) if name not in brought]
+    there = brought(LOCK.read_text())
+    kept = [lines for name, lines in requirements(resolved) if name not in there]
     (HERE / "requirements.txt").write_text("".join(kept))
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.libraries.lock import HERE, LOCK, requirements
+from tests.libraries.lock import HERE, LOCK, brought, requirements
 
 
 def names(text: str) -> set[str]:
@@ -11,7 +11,7 @@ def names(text: str) -> set[str]:
 
 def test_what_is_asked_for_is_resolved_and_nothing_twice() -> None:
     resolved = (HERE / "requirements.txt").read_text()
-    locked = names(LOCK.read_text())
+    locked = brought(LOCK.read_text())
     assert names((HERE / "requirements.in").read_text()) <= names(resolved) | locked
     assert not names(resolved) & locked, "make lock"
     assert all("--hash=sha256:" in lines for _, lines in requirements(resolved))
@@ -23,3 +23,10 @@ def test_a_requirement_is_its_name_and_all_of_its_lines() -> None:
         ("a-b-c", "A.b_c==1 ; x \\\n    --hash=sha256:1\n# via a\n"),
         ("d", "d==2\n"),
     ]
+
+
+def test_what_another_platform_alone_installs_is_not_brought_along() -> None:
+    text = (
+        "a==1 ; sys_platform == 'nowhere' \\\n    --hash=sha256:1\nb==2 \\\n    --hash=sha256:2\n"
+    )
+    assert brought(text) == {"b"}
