@@ -63,7 +63,7 @@ def test_quota_in_a_pool_that_the_queue_does_not_have_yet_counts_too() -> None:
     pool["spec"] = {"nodeSelector": {"gpu": "other"}}
     node = a_node("o1")
     node["metadata"]["labels"]["gpu"] = "other"
-    waits = a_job("elsewhere", gpuPool="other")
+    waits = a_job("elsewhere", gpuPool="other", priorityClassName="urgent")
     answer = asked(MoreQuota(queue="q", pool="other", gpus=8), pool, node, waits)
     then = of(answer, "team/elsewhere").then
     assert then is not None
