@@ -1,17 +1,18 @@
 """A step of our trainer beside one of the plain script: the same processes, in turns.
 
-Ours is `drumline_trainer.train.train` itself: at every step boundary it asks whether its membership
-still holds, and there the plain script takes its turn. Both start from the same weights and see the
+Ours is `drumline_trainer.train.train` itself: at every step boundary it asks whether anything is to
+be saved, and there the plain script takes its turn. Both start from the same weights and see the
 same samples, so their losses say whether they do the same work.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
@@ -90,22 +91,37 @@ def config_of(layout: str, *, source: Path, steps: int) -> TrainerConfig:
     return TrainerConfig.from_dict(merge(raw, {"parallelism": PARALLELISM[layout]}))
 
 
+class OtherSide(Protocol):
+    """What our steps are measured beside."""
+
+    losses: list[float]
+
+    def turn(self, step: int) -> float:
+        """Seconds of one step."""
+        ...
+
+
 def beside(placement: Placement, layout: str, config: TrainerConfig) -> Beside:
-    """Train both, in turns. On every rank; the job of a pool."""
+    """Train ours and the plain script, in turns. On every rank; the job of a pool."""
+    return in_turns(placement, config, lambda: PlainRun(layout, config, placement))
+
+
+def in_turns(placement: Placement, config: TrainerConfig, other: Callable[[], OtherSide]) -> Beside:
+    """Train ours and the other side, which is made once the ranks have met."""
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
     join(placement, device=CPU)
     turns = Turns(
         config=config, placement=placement, device=CPU, reporter=_reporter(config, placement)
     )
-    turns.plain = PlainRun(layout, config, placement)
+    turns.other = other()
     with turns:
         train(config, device=CPU, reporter=turns.reporter, checkpointer=turns)
     dist.destroy_process_group()
     return Beside(
         ours=turns.ours[WARM_UP:],
         theirs=turns.theirs[WARM_UP:],
-        losses=list(zip(turns.losses, turns.plain.losses, strict=False)),
+        losses=list(zip(turns.losses, turns.other.losses, strict=False)),
     )
 
 
@@ -149,24 +165,26 @@ class PlainRun:
 
 @dataclass(kw_only=True)
 class Turns(TieredCheckpointer):
-    """Our run's save points, none of which is due; between two steps it is the script's turn."""
+    """Our run's save points, none of which is due; between two steps it is the other's turn."""
 
-    plain: Any = None
+    other: Any = None
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     _began: float | None = None
 
-    def check_membership(self) -> None:
-        """Called at the beginning of every step."""
+    def due(self, step: int, *, votes: int) -> bool:
+        """Called at the end of every step, whose loss is known; of the first the begin is not."""
+        del votes
         if self._began is not None:
             dist.barrier()
             self.ours.append(time.perf_counter() - self._began)
-            assert self.reporter.loss is not None
-            self.losses.append(self.reporter.loss)
-        self.theirs.append(self.plain.turn(len(self.theirs)))
+        assert self.reporter.loss is not None
+        self.losses.append(self.reporter.loss)
+        self.theirs.append(self.other.turn(step - 1))
         dist.barrier()
         self._began = time.perf_counter()
+        return False
 
 
 def _reporter(config: TrainerConfig, placement: Placement) -> RunReporter:

@@ -42,7 +42,8 @@ WHOLES = {
         environment={"LAYOUTS": "all"},
     ),
     "libraries": Whole(
-        summary="the client's adapters in the libraries themselves; two minutes",
+        summary="the client's adapters in the libraries themselves, and fine-tuning beside TRL; "
+        "5 min, ARGS=steps for a step beside their trainers",
         command=(*MODULE, "tests.libraries"),
     ),
     "buckets": Whole(
