@@ -1,8 +1,8 @@
 """`make bench WHAT=trainer`: the trainer's speed beside a plain script with torch's own wrappers.
 
 Steps, starts and saves, each in turns with what it is compared to, so that the machine's mood is in
-both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves buckets`. GPUs
-have `make gpu`.
+both. Parts can be named: `python -m tests.bench.trainer steps starts layouts saves buckets
+restores`. GPUs have `make gpu`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,14 @@ from statistics import median
 from typing import Any
 
 from drumline_trainer.config import TrainerConfig, merge
-from tests.bench import trainer_buckets, trainer_jobs, trainer_saves, trainer_start, trainer_steps
+from tests.bench import (
+    trainer_buckets,
+    trainer_jobs,
+    trainer_restores,
+    trainer_saves,
+    trainer_start,
+    trainer_steps,
+)
 from tests.bench.report import Row, publish
 from tests.layouts.pool import Pool
 
@@ -135,12 +142,19 @@ def buckets(pool: Pool, text: Path) -> Iterator[Row]:
     yield from trainer_buckets.rows(pool, config)
 
 
+def restores(pool: Pool, text: Path) -> Iterator[Row]:
+    """The same state in copies, from a folder and from a bucket."""
+    config = _config(text, parallelism={"data_parallel": "ddp"}, model=SAVED)
+    yield from trainer_restores.rows(pool, config)
+
+
 PARTS: dict[str, Callable[[Pool, Path], Iterator[Row]]] = {
     "steps": steps,
     "starts": starts,
     "layouts": layouts,
     "saves": saves,
     "buckets": buckets,
+    "restores": restores,
 }
 
 

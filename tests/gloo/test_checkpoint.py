@@ -48,8 +48,10 @@ def restore_mutated(
         dist.barrier()
         if placement.rank == 0:
             file.write_bytes(intact)
-    assert all(local.tensor.isnan().all() for local in slices)  # not a byte was used
+    for local in slices:
+        local.tensor.fill_(float("nan"))  # what damaged checkpoints have left there
     restored = checkpoints.restore(slices, placement=placement)
+    assert not any(local.tensor.isnan().any() for local in slices)
     pipe.send((unseen, restored and restored.step))
     dist.destroy_process_group()
 

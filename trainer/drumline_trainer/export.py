@@ -26,6 +26,7 @@ from drumline_trainer.checkpoint.manifest import (
     Manifest,
     digest_line,
 )
+from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.config import ConfigError, Family, ModelConfig, TrainerConfig
 from drumline_trainer.config.saved import refuse_other_model, saved_configuration
@@ -59,7 +60,7 @@ class CheckpointWeights(Mapping[str, Tensor]):
         self._prefix = f"{AVERAGE}." if average else _PREFIX
         self._manifest = _manifest(files)
         for name, record in self._manifest.files.items():
-            files.verified(name, record, wanted=(), longest_header=0, check=lambda: None)
+            verify_chunks(files.chunks(name, record), record, name=name)
         if average:
             self._check_average()
 

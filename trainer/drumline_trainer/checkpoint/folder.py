@@ -49,6 +49,11 @@ class CheckpointFolder:
         """The path."""
         return str(self.path)
 
+    @property
+    def is_cached_by_nodes(self) -> bool:
+        """Its page cache holds what was just read."""
+        return True
+
     def claim(self) -> None:
         """Become the folder's owner and remove what earlier owners left unfinished.
 

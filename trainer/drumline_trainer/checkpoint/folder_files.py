@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +11,11 @@ from pathlib import Path
 from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.shard_file import (
     read_bounded,
     shard_record,
+    stored_chunks,
     verify_file,
     write_shard_file,
 )
@@ -71,37 +71,9 @@ class FolderFiles:
         """See `StepFiles`."""
         return open_tensor_file(self.path / name)
 
-    def verified(
-        self,
-        name: str,
-        record: FileRecord,
-        *,
-        wanted: Sequence[Interval],
-        longest_header: int,  # noqa: ARG002 - the library safetensors bounds it
-        check: Callable[[], None],
-    ) -> VerifiedInFolder:
-        """Read it once for its digest; what is wanted is read again, out of the page cache."""
-        verify_file(self.path / name, record, check=check)
-        return VerifiedInFolder(path=self.path / name, wanted=wanted)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedInFolder:
-    """A `VerifiedFile` of a folder."""
-
-    path: Path
-    wanted: Sequence[Interval]
-
-    def tensors(self) -> Iterator[tuple[Interval, Tensor]]:
-        """See `VerifiedFile`."""
-        with open_tensor_file(self.path) as file:
-            for interval in self.wanted:
-                stored = file.get_slice(interval.name)
-                if tuple(stored.get_shape()) != interval.piece.box.shape:
-                    raise CorruptCheckpointError(
-                        f"{self.path.name}: {interval.name} has another shape"
-                    )
-                yield interval, stored[interval.common.slices_within(interval.piece.box)]
+    def chunks(self, name: str, record: FileRecord) -> Iterator[memoryview]:
+        """See `StepFiles`."""
+        return stored_chunks(self.path / name, record)
 
 
 def write_durably(path: Path, body: bytes) -> None:

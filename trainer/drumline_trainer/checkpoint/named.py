@@ -26,6 +26,7 @@ from drumline_trainer.checkpoint.folder_files import FolderFiles
 from drumline_trainer.checkpoint.manifest import MANIFEST_FILE, Manifest
 from drumline_trainer.checkpoint.ownership import Owner
 from drumline_trainer.checkpoint.restore import read_manifest
+from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
 from drumline_trainer.contract import BUCKET_SCHEMES
 
@@ -102,7 +103,7 @@ def list_checkpoints(place: str, *, verify: bool, write: Callable[[str], None]) 
         try:
             manifest = Manifest.parse(read_manifest(files, step=step))
             for name, record in manifest.files.items() if verify else ():
-                files.verified(name, record, wanted=(), longest_header=0, check=lambda: None)
+                verify_chunks(files.chunks(name, record), record, name=name)
         except CorruptCheckpointError as error:
             damaged.append(f"step {step}")
             write(f"step {step}  damaged: {error}")

@@ -4,20 +4,21 @@ Collective over all ranks, in phases for each checkpoint, newest first:
 
 1. Rank 0 reads the manifest, verifies its digest and broadcasts its bytes.
 2. All ranks compare the manifest with the model they hold.
-3. Each rank verifies the files it reads and its share of the rest, so that no file is unchecked.
-4. Each rank fills the intervals of its own shards.
+3. Every file is read and verified by one rank, and all ranks fill their slices with what passes
+   (`shared_reading`).
 
 No rank goes on to the next phase before all have accepted the last one. Where a rank rejects, the
-checkpoint is skipped on all ranks, named in the log and left in place. If checkpoints exist and
-none verifies that is an error, never a silent start from scratch.
+checkpoint is skipped on all ranks, named in the log and left in place: of what it had filled
+nothing stays, as an older checkpoint fills every slice again. If checkpoints exist and none
+verifies that is an error, never a silent start from scratch.
 
 The acknowledged step, which the operator knows of, is a lower bound: a newer checkpoint wins, and
 retention may have removed the acknowledged checkpoint itself, but nothing older is ever used, and a
 checkpoint of that very step needs the acknowledged digest.
 
 Example: two ranks wrote rows 0-3 and 4-7 of a tensor; four ranks restore two rows each. Rank 2
-holds rows 4-5, so it reads them out of the second file (`intervals`). It verifies that file, and,
-of the sorted list of all files, every fourth from its own index on.
+holds rows 4-5, so it needs half of the second file (`intervals`), as rank 3 does. One of them reads
+it for both.
 """
 
 from __future__ import annotations
@@ -30,10 +31,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors import SafetensorError
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
-from drumline_trainer.checkpoint.intervals import Interval, reading_plan
+from drumline_trainer.checkpoint.intervals import reading_plan
 from drumline_trainer.checkpoint.manifest import (
     MANIFEST_DIGEST_FILE,
     MANIFEST_FILE,
@@ -42,8 +42,9 @@ from drumline_trainer.checkpoint.manifest import (
     digest_line,
     digest_of,
 )
-from drumline_trainer.checkpoint.shard_file import longest_header
-from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles, VerifiedFile
+from drumline_trainer.checkpoint.shard_file import verify_chunks
+from drumline_trainer.checkpoint.shared_reading import fill_slices
+from drumline_trainer.checkpoint.storage import CheckpointStorage, StepFiles
 from drumline_trainer.config import ConfigError
 from drumline_trainer.sharding.byte_collectives import (
     Accepted,
@@ -77,6 +78,7 @@ def restore(
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
     check: Callable[[Mapping[str, Any]], None] = lambda _: None,
+    node: str = "",
     progress: Callable[[], None] = lambda: None,
 ) -> RestoredCheckpoint | None:
     """Fill the slices from the newest checkpoint that verifies and is not too old.
@@ -90,6 +92,7 @@ def restore(
         acknowledged_digest: digest the manifest of that very step must have; empty for any.
         check: called with the trainer's own state before any tensor is read, and decides alike on
             all ranks. CorruptCheckpointError has the next older checkpoint tried.
+        node: the name of this rank's; ranks of one share its cache of files.
         progress: called between pieces of files: hundreds of gigabytes take minutes to read.
 
     Returns:
@@ -100,8 +103,15 @@ def restore(
         ConfigError: the checkpoint holds another model.
         Any other error of `check`.
     """
+    # on GPUs the way to a rank of the same node is quicker than the cache
+    caches = storage.is_cached_by_nodes and device.type == "cpu"
     reader = _SliceReader(
-        storage=storage, slices=slices, device=device, check=check, progress=progress
+        storage=storage,
+        slices=slices,
+        place=node if caches else None,
+        device=device,
+        check=check,
+        progress=progress,
     )
     steps = _committed_steps(storage, device=device)
     for step in steps:
@@ -141,8 +151,8 @@ def read_back(
         case Rejected() as rejected:
             return rejected
         case files, body:
-            verified = _verified_files(files, Manifest.parse(body), {}, progress=progress)
-            return agree(_vote(verified), device=device)
+            vote = _verify_share(files, Manifest.parse(body), progress=progress)
+            return agree(vote, device=device)
 
 
 def read_manifest(files: StepFiles, *, step: int, digest: str = "") -> bytes:
@@ -176,12 +186,13 @@ class _SliceReader:
 
     storage: CheckpointStorage
     slices: Sequence[TensorSlice]
+    place: str | None
     device: torch.device
     check: Callable[[Mapping[str, Any]], None]
     progress: Callable[[], None]
 
     def restore_step(self, step: int, *, digest: str) -> RestoredCheckpoint | Rejected:
-        """Phases 1 to 4 for one checkpoint. Raises ConfigError."""
+        """Phases 1 to 3 for one checkpoint. Raises ConfigError."""
         received = _receive_manifest(self.storage, step, digest=digest, device=self.device)
         if isinstance(received, Rejected):
             return received
@@ -192,13 +203,14 @@ class _SliceReader:
         except CorruptCheckpointError as error:
             return Rejected(str(error))
         _refuse_other_model(manifest, self.slices, device=self.device)
-        plan = reading_plan(manifest, self.slices)
-        verified = _verified_files(files, manifest, plan, progress=self.progress)
-        intact = agree(_vote(verified), device=self.device)
-        if isinstance(intact, Rejected):
-            return intact
-        assert not isinstance(verified, Rejected)  # noqa: S101 - then ours was among the votes
-        filled = agree(_fill(verified, progress=self.progress), device=self.device)
+        filled = fill_slices(
+            files,
+            manifest,
+            reading_plan(manifest, self.slices),
+            place=self.place,
+            device=self.device,
+            progress=self.progress,
+        )
         if isinstance(filled, Rejected):
             return filled
         return RestoredCheckpoint(
@@ -223,10 +235,6 @@ def _receive_manifest(
         return Rejected(message[1:].decode())
     place, _, body = message[1:].partition(b"\n")
     return storage.at(place.decode()), body
-
-
-def _vote(verified: Sequence[VerifiedFile] | Rejected) -> Vote:
-    return verified if isinstance(verified, Rejected) else Accepted()
 
 
 def _refuse_other_model(
@@ -261,47 +269,12 @@ def _refuse_other_model(
         )
 
 
-def _verified_files(
-    files: StepFiles,
-    manifest: Manifest,
-    plan: Mapping[str, Sequence[Interval]],
-    *,
-    progress: Callable[[], None],
-) -> list[VerifiedFile] | Rejected:
-    """Verify the files of this rank's plan and its share of all files; those of its plan."""
-    own_share = sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]
-    longest = longest_header(manifest.tensors)
-    verified: list[VerifiedFile] = []
+def _verify_share(files: StepFiles, manifest: Manifest, *, progress: Callable[[], None]) -> Vote:
+    """Verify every so many-th file."""
     try:
-        for name in sorted({*plan, *own_share}):
-            wanted = plan.get(name, ())
-            file = files.verified(
-                name, manifest.files[name], wanted=wanted, longest_header=longest, check=progress
-            )
-            if wanted:
-                verified.append(file)
+        for name in sorted(manifest.files)[dist.get_rank() :: dist.get_world_size()]:
+            record = manifest.files[name]
+            verify_chunks(files.chunks(name, record), record, name=name, check=progress)
     except CorruptCheckpointError as error:
         return Rejected(f"rank {dist.get_rank()}: {error}")
-    return verified
-
-
-def _fill(files: Sequence[VerifiedFile], *, progress: Callable[[], None]) -> Vote:
-    """Fill this rank's shards from files that have been verified."""
-    try:
-        for file in files:
-            for interval, values in file.tensors():
-                progress()
-                _fill_interval(interval, values)
-    except (CorruptCheckpointError, SafetensorError, OSError) as error:
-        return Rejected(f"rank {dist.get_rank()}: {error}")
     return Accepted()
-
-
-def _fill_interval(interval: Interval, values: torch.Tensor) -> None:
-    named = f"{interval.piece.file}: {interval.name}"
-    if values.dtype != interval.target.dtype:
-        raise CorruptCheckpointError(f"{named} has another type")
-    if values.is_floating_point() and not values.isfinite().all():
-        raise CorruptCheckpointError(f"{named} holds values that are infinite or no numbers")
-    target = interval.target[interval.common.slices_within(interval.target_box)]
-    target.copy_(values)

@@ -8,10 +8,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import BinaryIO
 
 from torch import Tensor
 
@@ -75,18 +75,53 @@ def verify_file(
     Raises:
         CorruptCheckpointError: missing, not a regular file, of another size or digest.
     """
+    verify_chunks(stored_chunks(path, expected), expected, name=path.name, check=check)
+
+
+def verify_chunks(
+    chunks: Iterable[memoryview],
+    expected: FileRecord,
+    *,
+    name: str,
+    check: Callable[[], None] = lambda: None,
+) -> None:
+    """Raise CorruptCheckpointError unless these are the bytes of that file."""
+    for _ in verified(chunks, expected, name=name):
+        check()
+
+
+def verified(
+    chunks: Iterable[memoryview], expected: FileRecord, *, name: str
+) -> Iterator[memoryview]:
+    """The chunks of a whole file, digested as they pass.
+
+    Raises:
+        CorruptCheckpointError: after the last one, where the digest is another.
+    """
     digest = hasher(expected.algorithm)
+    for chunk in chunks:
+        digest.update(chunk)
+        yield chunk
+    if digest.hexdigest() != expected.digest:
+        raise CorruptCheckpointError(f"{name}: digest differs from the manifest's")
+
+
+def stored_chunks(path: Path, expected: FileRecord) -> Iterator[memoryview]:
+    """The bytes of a file in order; a view is good until the next.
+
+    Raises:
+        CorruptCheckpointError: missing, not a regular file, not readable or of another size.
+    """
+    buffer = memoryview(bytearray(CHUNK_BYTES))
     with _opened(path) as file:
         size = os.fstat(file.fileno()).st_size
         if size != expected.size_bytes:
             raise CorruptCheckpointError(
                 f"{path.name}: {size} bytes, the manifest says {expected.size_bytes}"
             )
-        while chunk := file.read(CHUNK_BYTES):
-            check()
-            digest.update(chunk)
-    if digest.hexdigest() != expected.digest:
-        raise CorruptCheckpointError(f"{path.name}: digest differs from the manifest's")
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_SEQUENTIAL)
+        while count := file.readinto(buffer):
+            yield buffer[:count]
 
 
 def read_bounded(path: Path, *, limit: int) -> bytes:
@@ -103,7 +138,7 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[BinaryIO]:
+def _opened(path: Path) -> Generator[BufferedReader]:
     """A regular file and nothing else: no link out of the folder, no pipe that never ends."""
     try:
         # O_NONBLOCK: opening a pipe must not hang before fstat unmasks it

@@ -19,7 +19,6 @@ from typing import Protocol
 from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import StaleMembershipError
-from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.ownership import Membership
 from drumline_trainer.tensor_files.ranges import OpenTensorFile
@@ -32,14 +31,6 @@ class Unchanged:
     place: str
     """Of that checkpoint, once it is committed."""
     record: FileRecord
-
-
-class VerifiedFile(Protocol):
-    """A file whose digest was found right."""
-
-    def tensors(self) -> Iterator[tuple[Interval, Tensor]]:
-        """What was wanted of it. Raises CorruptCheckpointError, SafetensorError, OSError."""
-        ...
 
 
 class StepFiles(Protocol):
@@ -84,21 +75,12 @@ class StepFiles(Protocol):
         """A shard file of which tensors are read one by one, for who has verified it."""
         ...
 
-    def verified(
-        self,
-        name: str,
-        record: FileRecord,
-        *,
-        wanted: Sequence[Interval],
-        longest_header: int,
-        check: Callable[[], None],
-    ) -> VerifiedFile:
-        """Read a whole shard file and compare it with its record.
-
-        `longest_header`: of bytes, that are read as one before the digest is known.
+    def chunks(self, name: str, record: FileRecord) -> Iterator[memoryview]:
+        """The bytes of a shard file in order, each once; a view is good until the next.
 
         Raises:
-            CorruptCheckpointError: it is missing, of another size or digest.
+            CorruptCheckpointError: it is missing, cannot be read or is of another size.
+            CheckpointError: the storage is lost.
         """
         ...
 
@@ -119,6 +101,11 @@ class CheckpointStorage(Protocol):
     @property
     def membership(self) -> Membership:
         """Of the job, that writes here."""
+        ...
+
+    @property
+    def is_cached_by_nodes(self) -> bool:
+        """Whether what one process of a node has read costs the next one no reading."""
         ...
 
     def claim(self) -> None:

@@ -42,6 +42,13 @@ class Box:
             return None
         return Box(offsets=starts, shape=tuple(e - s for s, e in zip(starts, ends, strict=True)))
 
+    def rows(self, start: int, stop: int) -> Box:
+        """Some of its rows, counted from its first; it has a dimension."""
+        return Box(
+            offsets=(self.offsets[0] + start, *self.offsets[1:]),
+            shape=(stop - start, *self.shape[1:]),
+        )
+
     def slices_within(self, outer: Box) -> tuple[slice, ...]:
         """Index of this box in a tensor that holds `outer`."""
         return tuple(

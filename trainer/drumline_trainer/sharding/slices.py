@@ -55,11 +55,7 @@ class TensorSlice:
             start, stop = (0, rows) if self.copy == 0 else (0, 0)
         else:
             start, stop = (rows * part // self.copies for part in (self.copy, self.copy + 1))
-        box = Box(
-            offsets=(self.box.offsets[0] + start, *self.box.offsets[1:]),
-            shape=(stop - start, *self.box.shape[1:]),
-        )
-        return replace(self, box=box, tensor=self.tensor[start:stop])
+        return replace(self, box=self.box.rows(start, stop), tensor=self.tensor[start:stop])
 
 
 def slices_of(module: nn.Module) -> list[TensorSlice]:

@@ -1,16 +1,15 @@
 """The files of one checkpoint in a bucket: uploaded in parts, read once.
 
 A file is written by one upload in parts, several at once, and seen when the last one has arrived.
-It is read by ranges, several ahead, while its digest is worked out in their order; what this rank
-wants of it is kept as it passes by. So no byte is fetched twice, and beside what is kept there is
-never more in memory than the ranges ahead and one tensor.
+It is read by ranges in their order, several ahead; no byte is fetched twice, and there is never
+more in memory than the ranges ahead.
 """
 
 from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -21,7 +20,6 @@ from torch import Tensor
 from drumline_trainer.buckets.failures import BucketError
 from drumline_trainer.buckets.objects import ObjectBucket
 from drumline_trainer.buckets.path import BucketPath
-from drumline_trainer.checkpoint.bucket.passing_tensors import PassingTensors
 from drumline_trainer.checkpoint.digests import hasher
 from drumline_trainer.checkpoint.errors import (
     CheckpointError,
@@ -29,7 +27,6 @@ from drumline_trainer.checkpoint.errors import (
     StorageError,
     is_storage_fault,
 )
-from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import FileRecord
 from drumline_trainer.checkpoint.storage import Unchanged
 from drumline_trainer.tensor_files.layout import file_chunks, file_size
@@ -97,18 +94,8 @@ class BucketFiles:
         """See `StepFiles`."""
         return open_tensor_file(BucketPath(bucket=self.bucket, key=f"{self.place}/{name}"))
 
-    def verified(
-        self,
-        name: str,
-        record: FileRecord,
-        *,
-        wanted: Sequence[Interval],
-        longest_header: int,
-        check: Callable[[], None],
-    ) -> VerifiedInBucket:
+    def chunks(self, name: str, record: FileRecord) -> Iterator[memoryview]:
         """See `StepFiles`. Raises StorageError where the store is lost."""
-        digest = hasher(record.algorithm)
-        passing = PassingTensors(wanted, file=name, longest_header=longest_header)
         try:
             size = self.bucket.size(f"{self.place}/{name}")
             if size is None or size != record.size_bytes:
@@ -116,15 +103,9 @@ class BucketFiles:
                 raise CorruptCheckpointError(
                     f"{name}: {there}, the manifest says {record.size_bytes}"
                 )
-            for part in self._parts(name, size=size):
-                check()
-                digest.update(part)
-                passing.feed(part)
+            yield from self._parts(name, size=size)
         except BucketError as error:
             raise _unreadable(error) from None
-        if digest.hexdigest() != record.digest:
-            raise CorruptCheckpointError(f"{name}: digest differs from the manifest's")
-        return VerifiedInBucket(kept=passing.kept())
 
     def _parts(self, name: str, *, size: int) -> Iterator[memoryview]:
         """The file's bytes in order; ranges are read ahead."""
@@ -141,17 +122,6 @@ class BucketFiles:
                 yield ahead.popleft().result()
         finally:
             readers.shutdown(wait=False, cancel_futures=True)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifiedInBucket:
-    """A `VerifiedFile` of a bucket."""
-
-    kept: Sequence[tuple[Interval, Tensor]]
-
-    def tensors(self) -> Iterator[tuple[Interval, Tensor]]:
-        """See `VerifiedFile`."""
-        yield from self.kept
 
 
 def _unreadable(error: BucketError) -> CheckpointError:

@@ -66,6 +66,11 @@ class BucketStorage:
         """See `CheckpointStorage`."""
         return self._own.membership
 
+    @property
+    def is_cached_by_nodes(self) -> bool:
+        """Every range is a request."""
+        return False
+
     def claim(self) -> None:
         """Become the owner, and delete every place that the index does not name.
 

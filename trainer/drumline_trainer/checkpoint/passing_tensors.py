@@ -1,0 +1,185 @@
+"""Tensors taken out of a safetensors file while its bytes pass by, in any pieces.
+
+They come a block of rows at a time, so that no tensor is in memory whole. The bytes are not
+verified yet, so nothing of the header is trusted, and what is taken out must not be used before the
+digest of the whole file is known to be right.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.tensor_files.layout import DTYPES
+
+_LENGTH_BYTES: Final = 8
+_BLOCK_BYTES: Final = 4 << 20
+"""Of a block; one row, where that is longer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedTensor:
+    """A tensor of the file as its manifest has it."""
+
+    dtype: torch.dtype
+    box: Box
+    """Which part of the global tensor it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some rows of a tensor of the file."""
+
+    name: str
+    box: Box
+    """Which part of the global tensor they are."""
+    values: Tensor
+    """Nothing else refers to them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stored:
+    """A tensor of the file of which something is wanted."""
+
+    name: str
+    start: int
+    stop: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """A block that has not passed yet."""
+
+    name: str
+    box: Box
+    start: int
+    stop: int
+
+
+class PassingTensors:
+    """Takes what is wanted out of one file.
+
+    Args:
+        wanted: tensors, by name.
+        file: its name, for errors.
+        longest_header: in bytes; a longer one is not read.
+    """
+
+    def __init__(
+        self, wanted: Mapping[str, WantedTensor], *, file: str, longest_header: int
+    ) -> None:
+        self._longest_header = longest_header
+        self._file = file
+        self._wanted = dict(wanted)
+        self._head = bytearray()
+        self._ahead: Iterator[_Rows] | None = None
+        """By place; None until the header has passed."""
+        self._next: _Rows | None = None
+        self._at = 0
+        """Where the next byte lies, counted from the end of the header."""
+        self._bytes = torch.empty(0, dtype=torch.uint8)
+        """Of the next block, as far as they have passed."""
+
+    def feed(self, part: memoryview) -> Iterator[Block]:
+        """The blocks that end within the next bytes of the file.
+
+        Raises:
+            CorruptCheckpointError: the header is none, or of other tensors.
+        """
+        if not self._wanted:
+            return
+        if self._ahead is None:
+            part = self._feed_header(part)
+        while self._next is not None and part:
+            rows = self._next
+            part = self._feed_rows(rows, part)
+            if self._at == rows.stop:
+                yield self._block(rows)
+
+    def finish(self) -> None:
+        """Raise CorruptCheckpointError where the file did not hold all that is wanted."""
+        missing = next(iter(self._wanted)) if self._ahead is None and self._wanted else ""
+        missing = missing if self._next is None else self._next.name
+        if missing:
+            raise CorruptCheckpointError(f"{self._file}: {missing} is missing")
+
+    def _feed_header(self, part: memoryview) -> memoryview:
+        """Read the header once it is whole; what follows it."""
+        self._head += part
+        if len(self._head) < _LENGTH_BYTES:
+            return part[:0]
+        length = int.from_bytes(self._head[:_LENGTH_BYTES], "little")
+        if length > self._longest_header:
+            raise CorruptCheckpointError(f"{self._file}: a header of {length} bytes")
+        end = _LENGTH_BYTES + length
+        if len(self._head) < end:
+            return part[:0]
+        try:
+            header: dict[str, Any] = json.loads(self._head[_LENGTH_BYTES:end])
+            stored = [self._checked(name, header[name]) for name in self._wanted]
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise CorruptCheckpointError(f"{self._file}: no header: {error!r}") from None
+        stored.sort(key=lambda tensor: tensor.start)
+        for earlier, later in pairwise(stored):
+            if later.start < earlier.stop:
+                raise CorruptCheckpointError(f"{self._file}: {later.name} overlaps another tensor")
+        self._ahead = (rows for tensor in stored for rows in self._in_rows(tensor))
+        self._next = next(self._ahead, None)
+        rest = memoryview(bytes(self._head[end:]))
+        self._head.clear()
+        return rest
+
+    def _checked(self, name: str, raw: Any) -> _Stored:
+        wanted = self._wanted[name]
+        start, stop = (int(place) for place in raw["data_offsets"])
+        if DTYPES[raw["dtype"]] != wanted.dtype:
+            raise CorruptCheckpointError(f"{self._file}: {name} has another type")
+        size = wanted.box.elements * wanted.dtype.itemsize
+        if tuple(raw["shape"]) != wanted.box.shape or start < 0 or stop - start != size:
+            raise CorruptCheckpointError(f"{self._file}: {name} has another shape")
+        return _Stored(name=name, start=start, stop=stop)
+
+    def _in_rows(self, tensor: _Stored) -> Iterator[_Rows]:
+        box = self._wanted[tensor.name].box
+        size = tensor.stop - tensor.start
+        if size <= _BLOCK_BYTES or not box.shape:
+            yield _Rows(name=tensor.name, box=box, start=tensor.start, stop=tensor.stop)
+            return
+        row_bytes = size // box.shape[0]
+        step = max(1, _BLOCK_BYTES // row_bytes)
+        for row in range(0, box.shape[0], step):
+            rows = box.rows(row, min(row + step, box.shape[0]))
+            start = tensor.start + row * row_bytes
+            yield _Rows(
+                name=tensor.name, box=rows, start=start, stop=start + rows.shape[0] * row_bytes
+            )
+
+    def _feed_rows(self, rows: _Rows, part: memoryview) -> memoryview:
+        """Go on to these rows, or with them; what is left of the part behind them."""
+        before = min(max(rows.start - self._at, 0), len(part))
+        self._at += before
+        part = part[before:]
+        if self._at < rows.start:
+            return part
+        if self._at == rows.start:
+            self._bytes = torch.empty(rows.stop - rows.start, dtype=torch.uint8)
+        taken = min(rows.stop - self._at, len(part))
+        offset = self._at - rows.start
+        self._bytes.numpy().data[offset : offset + taken] = part[:taken]
+        self._at += taken
+        return part[taken:]
+
+    def _block(self, rows: _Rows) -> Block:
+        assert self._ahead is not None  # noqa: S101 - the rows came of it
+        dtype = self._wanted[rows.name].dtype
+        values, self._bytes = self._bytes.view(dtype), torch.empty(0, dtype=torch.uint8)
+        self._next = next(self._ahead, None)
+        return Block(name=rows.name, box=rows.box, values=values.view(rows.box.shape))

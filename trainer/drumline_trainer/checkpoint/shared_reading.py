@@ -1,0 +1,270 @@
+"""Filling all ranks' slices from files of which each is read once, by one rank for all.
+
+Collective, in three exchanges:
+
+1. All ranks say how many bytes they need of which file, and agree on its reader (`readers`).
+2. Every rank tells each reader what it needs of its files: boxes, and the tensors they are of.
+   Copies of a model send equal requests, and are one from there on.
+3. Readers pass through their files, digest them, and send every block of rows to the ranks that
+   need some of it (`delivery`); these fill their slices as it comes.
+
+Nothing is known to be right before the last byte: where a digest differs, or a value is no number,
+all ranks refuse what they have filled, which is then undefined.
+
+Example: four copies of a tensor were written in four files of one row each. Each rank reads one
+file, sends the row to the other three, and keeps it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drumline_trainer.checkpoint.digests import hasher
+from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.checkpoint.intervals import Interval
+from drumline_trainer.checkpoint.manifest import Manifest
+from drumline_trainer.checkpoint.passing_tensors import Block, PassingTensors, WantedTensor
+from drumline_trainer.checkpoint.readers import Readers, readers_of
+from drumline_trainer.checkpoint.shard_file import DTYPES, as_bytes, longest_header
+from drumline_trainer.checkpoint.storage import StepFiles
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.byte_collectives import Rejected, Vote, gather_bytes
+from drumline_trainer.sharding.delivery import Parcel, Tag, deliver
+from drumline_trainer.tensor_files.layout import DTYPES, as_bytes
+
+_FASTEST = 1
+_Plan = Mapping[str, Sequence[Interval]]
+
+
+def fill_slices(
+    files: StepFiles,
+    manifest: Manifest,
+    plan: _Plan,
+    *,
+    place: str | None,
+    device: torch.device,
+    progress: Callable[[], None] = lambda: None,
+) -> Vote:
+    """Verify every file of a checkpoint, and fill the targets of this rank's plan. Collective.
+
+    Args:
+        files: of the checkpoint.
+        manifest: of the checkpoint.
+        plan: `reading_plan`.
+        place: the node of this rank, where ranks of a node read the same file at the cost of one;
+            None: every reading costs.
+        device: of the tensors that travel.
+        progress: called between chunks of what is read and parts of what is filled.
+
+    Returns:
+        Rejected on all ranks alike where a file is missing or damaged; the targets are undefined.
+    """
+    names = sorted(manifest.files)
+    readers = _agreed_readers(manifest, names, plan, place=place, device=device)
+    needs = _Needs.of(plan, names, sorted(manifest.tensors), progress=progress)
+    requests: dict[int, dict[bytes, list[int]]] = {
+        file: {} for file, of in enumerate(readers) if dist.get_rank() in of.values()
+    }
+
+    def receive_request(tag: Tag, data: Tensor) -> None:
+        file, rank, _, _ = tag
+        requests[file].setdefault(data.cpu().numpy().tobytes(), []).append(rank)
+
+    told = deliver(needs.requests(readers), receive=receive_request, refusals=(), device=device)
+    if isinstance(told, Rejected):
+        return told
+    reading = _Reading(files=files, manifest=manifest, progress=progress)
+    return deliver(
+        (parcel for file in sorted(requests) for parcel in reading.parcels(file, requests[file])),
+        receive=needs.fill,
+        refusals=(CorruptCheckpointError,),
+        device=device,
+        progress=progress,
+    )
+
+
+def _agreed_readers(
+    manifest: Manifest,
+    names: Sequence[str],
+    plan: _Plan,
+    *,
+    place: str | None,
+    device: torch.device,
+) -> Readers:
+    needed = [
+        sum(i.common.elements * i.target.element_size() for i in plan.get(name, ()))
+        for name in names
+    ]
+    counts = {file: count for file, count in enumerate(needed) if count}
+    mine = zlib.compress(json.dumps([place, [*counts.items()]]).encode(), _FASTEST)
+    rows = gather_bytes(mine, device=device)
+    told: list[Any] = [json.loads(zlib.decompress(row)) for row in rows]
+    return readers_of(
+        [manifest.files[name].size_bytes for name in names],
+        [dict(counts) for _, counts in told],
+        places=None if place is None else [str(other) for other, _ in told],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Group:
+    """Tensors of which this rank needs the same box out of the same file."""
+
+    common: Box
+    intervals: dict[int, list[Interval]] = field(default_factory=dict[int, list[Interval]])
+    """By the tensor's place among all names; several where this rank holds it twice."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Needs:
+    """What this rank needs of each file, and fills."""
+
+    groups: Mapping[int, Sequence[_Group]]
+    """By file."""
+    progress: Callable[[], None]
+
+    @classmethod
+    def of(
+        cls,
+        plan: _Plan,
+        files: Sequence[str],
+        tensors: Sequence[str],
+        *,
+        progress: Callable[[], None],
+    ) -> _Needs:
+        number_of = {name: number for number, name in enumerate(tensors)}
+        groups: dict[int, list[_Group]] = {}
+        for file, name in enumerate(files):
+            by_box: dict[Box, _Group] = {}
+            for interval in plan.get(name, ()):
+                group = by_box.setdefault(interval.common, _Group(common=interval.common))
+                group.intervals.setdefault(number_of[interval.name], []).append(interval)
+            groups[file] = [*by_box.values()]
+        return cls(groups=groups, progress=progress)
+
+    def requests(self, readers: Readers) -> Iterator[Parcel]:
+        """To the reader of each file; one of nothing is not made."""
+        own_rank = dist.get_rank()
+        for file, groups in self.groups.items():
+            if not groups:
+                continue
+            raw = [(g.common.offsets, g.common.shape, [*g.intervals]) for g in groups]
+            body = zlib.compress(json.dumps(raw).encode(), _FASTEST)
+            yield Parcel(
+                tag=(file, own_rank, 0, 0),
+                ranks=(readers[file][own_rank],),
+                data=torch.frombuffer(bytearray(body), dtype=torch.uint8),
+            )
+
+    def fill(self, tag: Tag, data: Tensor) -> None:
+        """Take a part of a group's box of one tensor."""
+        self.progress()
+        file, number, tensor, row = tag
+        group = self.groups[file][number]
+        for interval in group.intervals[tensor]:
+            values, part = data.view(interval.target.dtype), group.common
+            if part.shape:
+                rows = values.numel() // math.prod(part.shape[1:])
+                part = part.rows(row, row + rows)
+            target = interval.target[part.slices_within(interval.target_box)]
+            target.copy_(values.view(part.shape))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wish:
+    """A part of a tensor, for all ranks that need just this."""
+
+    group: int
+    tensor: int
+    common: Box
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    """Reads files for all."""
+
+    files: StepFiles
+    manifest: Manifest
+    progress: Callable[[], None]
+
+    def parcels(self, file: int, requests: Mapping[bytes, Sequence[int]]) -> Iterator[Parcel]:
+        """What was asked for of one file, as it passes.
+
+        Raises:
+            CorruptCheckpointError: the file is missing or damaged, or holds values that are no
+                numbers; at its end, where only then that is known.
+        """
+        name = sorted(self.manifest.files)[file]
+        wishes = self._wishes(requests)
+        record, unusable = self.manifest.files[name], ""
+        digest = hasher(record.algorithm)
+        passing = PassingTensors(
+            self._wanted(name, wishes),
+            file=name,
+            longest_header=longest_header(self.manifest.tensors),
+        )
+        for chunk in self.files.chunks(name, record):
+            self.progress()
+            digest.update(chunk)
+            for block in passing.feed(chunk):
+                unusable = unusable or ("" if _is_finite(block.values) else block.name)
+                for wish in wishes[block.name]:
+                    yield from _cut(block, wish, file=file)
+        if digest.hexdigest() != record.digest:
+            raise CorruptCheckpointError(f"{name}: digest differs from the manifest's")
+        passing.finish()
+        if unusable:
+            raise CorruptCheckpointError(
+                f"{name}: {unusable} holds values that are infinite or no numbers"
+            )
+
+    def _wishes(self, requests: Mapping[bytes, Sequence[int]]) -> dict[str, list[_Wish]]:
+        """By tensor."""
+        names = sorted(self.manifest.tensors)
+        wishes: dict[str, list[_Wish]] = {}
+        for body, ranks in requests.items():
+            groups: list[tuple[list[int], list[int], list[int]]] = json.loads(zlib.decompress(body))
+            for number, (offsets, shape, tensors) in enumerate(groups):
+                common = Box(offsets=tuple(offsets), shape=tuple(shape))
+                for tensor in tensors:
+                    wish = _Wish(group=number, tensor=tensor, common=common, ranks=tuple(ranks))
+                    wishes.setdefault(names[tensor], []).append(wish)
+        return wishes
+
+    def _wanted(self, file: str, tensors: Mapping[str, object]) -> dict[str, WantedTensor]:
+        boxes: dict[int, Box] = {}  # thousands of tensors share their pieces
+        wanted: dict[str, WantedTensor] = {}
+        for name in tensors:
+            record = self.manifest.tensors[name]
+            key = id(record.pieces)
+            if key not in boxes:
+                boxes[key] = next(piece.box for piece in record.pieces if piece.file == file)
+            wanted[name] = WantedTensor(dtype=DTYPES[record.dtype], box=boxes[key])
+        return wanted
+
+
+def _cut(block: Block, wish: _Wish, *, file: int) -> Iterator[Parcel]:
+    part = wish.common.intersection(block.box)
+    if part is not None:
+        row = part.offsets[0] - wish.common.offsets[0] if part.offsets else 0
+        values = block.values[part.slices_within(block.box)]
+        tag = (file, wish.group, wish.tensor, row)
+        yield Parcel(tag=tag, ranks=wish.ranks, data=as_bytes(values))
+
+
+def _is_finite(values: Tensor) -> bool:
+    """In one pass, ten times as fast as `isfinite`: a value that is no number is both extremes."""
+    if not values.is_floating_point():
+        return True
+    low, high = values.aminmax()
+    return math.isfinite(low) and math.isfinite(high)
