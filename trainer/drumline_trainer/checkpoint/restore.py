@@ -103,12 +103,10 @@ def restore(
         ConfigError: the checkpoint holds another model.
         Any other error of `check`.
     """
-    # on GPUs the way to a rank of the same node is quicker than the cache
-    caches = storage.is_cached_by_nodes and device.type == "cpu"
     reader = _SliceReader(
         storage=storage,
         slices=slices,
-        place=node if caches else None,
+        place=_cache_place(storage, node, device=device),
         device=device,
         check=check,
         progress=progress,
@@ -124,18 +122,30 @@ def restore(
             case Rejected(reason):
                 if dist.get_rank() == 0:
                     logger.warning("checkpoint step-%08d does not verify: %s", step, reason)
+    if steps or acknowledged_step is not None:
+        raise _none_usable(storage, steps, acknowledged_step=acknowledged_step)
+    return None
+
+
+def _none_usable(
+    storage: CheckpointStorage, steps: Sequence[int], *, acknowledged_step: int | None
+) -> CorruptCheckpointError:
     listing = ", ".join(f"step {step}" for step in steps) or "none"
-    if acknowledged_step is not None:
-        raise CorruptCheckpointError(
-            f"{storage.where} holds no intact checkpoint of the acknowledged step"
-            f" {acknowledged_step} or a newer one, and an older one would silently lose it; found:"
-            f" {listing}"
-        )
-    if steps:
-        raise CorruptCheckpointError(
+    if acknowledged_step is None:
+        return CorruptCheckpointError(
             f"none of the checkpoints in {storage.where} verifies: {listing}"
         )
-    return None
+    return CorruptCheckpointError(
+        f"{storage.where} holds no intact checkpoint of the acknowledged step"
+        f" {acknowledged_step} or a newer one, and an older one would silently lose it; found:"
+        f" {listing}"
+    )
+
+
+def _cache_place(storage: CheckpointStorage, node: str, *, device: torch.device) -> str | None:
+    """Where this rank reads what others of the node have read, if it does so itself."""
+    # on GPUs the way from one rank to another is quicker than that out of a cache
+    return node if storage.is_cached_by_nodes and device.type == "cpu" else None
 
 
 def read_back(

@@ -34,7 +34,7 @@ from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.passing_tensors import Block, PassingTensors, WantedTensor
 from drumline_trainer.checkpoint.readers import Readers, readers_of
-from drumline_trainer.checkpoint.shard_file import DTYPES, as_bytes, longest_header
+from drumline_trainer.checkpoint.shard_file import DTYPES, longest_header
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote, gather_bytes
@@ -70,7 +70,7 @@ def fill_slices(
     """
     names = sorted(manifest.files)
     readers = _agreed_readers(manifest, names, plan, place=place, device=device)
-    needs = _Needs.of(plan, names, sorted(manifest.tensors), progress=progress)
+    targets = _Targets.of(plan, names, sorted(manifest.tensors), progress=progress)
     requests: dict[int, dict[bytes, list[int]]] = {
         file: {} for file, of in enumerate(readers) if dist.get_rank() in of.values()
     }
@@ -79,13 +79,13 @@ def fill_slices(
         file, rank, _, _ = tag
         requests[file].setdefault(data.cpu().numpy().tobytes(), []).append(rank)
 
-    told = deliver(needs.requests(readers), receive=receive_request, refusals=(), device=device)
-    if isinstance(told, Rejected):
-        return told
-    reading = _Reading(files=files, manifest=manifest, progress=progress)
+    asked = deliver(targets.requests(readers), receive=receive_request, refusals=(), device=device)
+    if isinstance(asked, Rejected):
+        return asked
+    reader = _FileReader(files=files, manifest=manifest, progress=progress)
     return deliver(
-        (parcel for file in sorted(requests) for parcel in reading.parcels(file, requests[file])),
-        receive=needs.fill,
+        (parcel for file in sorted(requests) for parcel in reader.parcels(file, requests[file])),
+        receive=targets.fill,
         refusals=(CorruptCheckpointError,),
         device=device,
         progress=progress,
@@ -107,16 +107,16 @@ def _agreed_readers(
     counts = {file: count for file, count in enumerate(needed) if count}
     mine = zlib.compress(json.dumps([place, [*counts.items()]]).encode(), _FASTEST)
     rows = gather_bytes(mine, device=device)
-    told: list[Any] = [json.loads(zlib.decompress(row)) for row in rows]
+    answers: list[Any] = [json.loads(zlib.decompress(row)) for row in rows]
     return readers_of(
         [manifest.files[name].size_bytes for name in names],
-        [dict(counts) for _, counts in told],
-        places=None if place is None else [str(other) for other, _ in told],
+        [dict(counts) for _, counts in answers],
+        places=None if place is None else [str(other) for other, _ in answers],
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
+class _BoxTargets:
     """Tensors of which this rank needs the same box out of the same file."""
 
     common: Box
@@ -125,10 +125,10 @@ class _Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Needs:
+class _Targets:
     """What this rank needs of each file, and fills."""
 
-    groups: Mapping[int, Sequence[_Group]]
+    groups: Mapping[int, Sequence[_BoxTargets]]
     """By file."""
     progress: Callable[[], None]
 
@@ -140,13 +140,13 @@ class _Needs:
         tensors: Sequence[str],
         *,
         progress: Callable[[], None],
-    ) -> _Needs:
+    ) -> _Targets:
         number_of = {name: number for number, name in enumerate(tensors)}
-        groups: dict[int, list[_Group]] = {}
+        groups: dict[int, list[_BoxTargets]] = {}
         for file, name in enumerate(files):
-            by_box: dict[Box, _Group] = {}
+            by_box: dict[Box, _BoxTargets] = {}
             for interval in plan.get(name, ()):
-                group = by_box.setdefault(interval.common, _Group(common=interval.common))
+                group = by_box.setdefault(interval.common, _BoxTargets(common=interval.common))
                 group.intervals.setdefault(number_of[interval.name], []).append(interval)
             groups[file] = [*by_box.values()]
         return cls(groups=groups, progress=progress)
@@ -190,7 +190,7 @@ class _Wish:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Reading:
+class _FileReader:
     """Reads files for all."""
 
     files: StepFiles
@@ -259,7 +259,7 @@ def _cut(block: Block, wish: _Wish, *, file: int) -> Iterator[Parcel]:
         row = part.offsets[0] - wish.common.offsets[0] if part.offsets else 0
         values = block.values[part.slices_within(block.box)]
         tag = (file, wish.group, wish.tensor, row)
-        yield Parcel(tag=tag, ranks=wish.ranks, data=as_bytes(values))
+        yield Parcel.of(values, tag=tag, ranks=wish.ranks)
 
 
 def _is_finite(values: Tensor) -> bool:

@@ -44,7 +44,13 @@ class Parcel:
     ranks: tuple[int, ...]
     """Whom it is for; this rank may be among them."""
     data: Tensor
-    """One dimension of bytes in host memory, which are not changed any more."""
+    """One dimension of bytes, which are not changed any more."""
+
+    @classmethod
+    def of(cls, values: Tensor, *, tag: Tag, ranks: tuple[int, ...]) -> Parcel:
+        """Of values of any type; copied where they do not lie in order."""
+        data = values.contiguous().view(-1).view(torch.uint8)
+        return cls(tag=tag, ranks=ranks, data=data)
 
 
 class _State(IntEnum):
@@ -68,8 +74,7 @@ def deliver(
     Args:
         parcels: of this rank, made as they are asked for.
         receive: called with the tag and the bytes of each parcel for this rank; they lie on the
-            device, or in host memory where this rank has read them, and are its own until it
-            returns.
+            device, or where the parcel's do if it is this rank's own.
         refusals: errors of `parcels` and `receive` that end the delivery on all ranks alike.
         device: of the tensors that travel.
         progress: called in every round.
@@ -118,15 +123,10 @@ class _Load:
     def packed(self, device: torch.device) -> Tensor:
         """The bytes in order; what is for several ranks passes to the device once."""
         there = {
-            id(parcel.data): parcel.data for group in self.parcels.values() for parcel in group
+            id(parcel.data): parcel.data.to(device)
+            for group in self.parcels.values()
+            for parcel in group
         }
-        if device.type != "cpu" and there:
-            whole = torch.cat(list(there.values())).to(device)
-            starts = accumulate((data.numel() for data in there.values()), initial=0)
-            there = {
-                key: whole[start : start + data.numel()]
-                for (key, data), start in zip(there.items(), starts, strict=False)
-            }
         buffer = torch.empty(
             sum(size for _, size in self.sizes().values()), dtype=torch.uint8, device=device
         )
@@ -173,12 +173,12 @@ class _Courier:
                 if parcel is None:
                     self._state = _State.DONE
                     break
-                others = [rank for rank in parcel.ranks if rank != own_rank]
-                for rank in others:
+                receivers = [rank for rank in parcel.ranks if rank != own_rank]
+                for rank in receivers:
                     load.add(parcel, rank)
-                if len(others) < len(parcel.ranks):
+                if len(receivers) < len(parcel.ranks):
                     self.receive(parcel.tag, parcel.data)
-                filled += parcel.data.numel() * len(others)
+                filled += parcel.data.numel() * len(receivers)
         except self.refusals as error:
             self._refuse(error)
             return _Load()
