@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
+
 from drumline_trainer.adapters.base import each_with, initialize_frozen_and_adapters
 from drumline_trainer.assembly.parallel_model import ParallelModel
 from drumline_trainer.config import TrainerConfig
@@ -22,14 +24,16 @@ def initialize_weights(
     start: StartingPoint,
     *,
     config: TrainerConfig,
+    device: torch.device,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fill what `start` did not restore; `weights.refresh_copies()` has to follow.
+    """Fill what `start` did not restore; `weights.refresh_copies()` has to follow. Collective.
 
     Args:
         parallel_model: assembled; what `start` restored is filled.
         start: where training begins.
         config: of the run.
+        device: of the tensors that travel between ranks.
         progress: called between two weights.
 
     Raises:
@@ -48,5 +52,6 @@ def initialize_weights(
         parallel_model.stages,
         config=config,
         restored=None if fresh else start.trainer,
+        device=device,
         progress=progress,
     )

@@ -139,7 +139,13 @@ class Updater:
         """What was saved, or the weights that a run begins with. Raises as `train`."""
         config = self.workers.config
         start = checkpointer.restore(kept)
-        initialize_weights(self.model, start, config=config, progress=checkpointer.progressed)
+        initialize_weights(
+            self.model,
+            start,
+            config=config,
+            device=checkpointer.device,
+            progress=checkpointer.progressed,
+        )
         self.optimizer.set_finished_steps(start.step - loss_scale_of(start, config=config).skipped)
         self.model.weights.refresh_copies()
         return start

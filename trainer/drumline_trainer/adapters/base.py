@@ -12,13 +12,14 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
+import torch
 from torch import nn
 
 from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
 from drumline_trainer.adapters.peft import read_peft
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.config.saved import model_digest
-from drumline_trainer.models.hugging_face import load_hugging_face, weights_digest
+from drumline_trainer.models.hugging_face import load_for_copies, load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
 from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
@@ -32,16 +33,20 @@ def initialize_frozen_and_adapters(
     *,
     config: TrainerConfig,
     restored: Mapping[str, Any] | None,
+    device: torch.device | None = None,
     progress: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fill what is not restored; see `initial_weights.initialize_weights`."""
+    """Fill what is not restored; see `initial_weights.initialize_weights`.
+
+    Collective where there is a device, which is that of the tensors that travel.
+    """
     if restored is not None and config.has_base:
         check_base(restored, config=config)
     empty: Sequence[TensorSlice] = [] if restored is not None else slices
     _begin_adapters([part for part in empty if is_adapter(part)], config=config)
     rest = [part for part in empty if not is_adapter(part)]
-    if rest or config.has_base:
-        initialize_base([*rest, *frozen], stages, config=config, progress=progress)
+    if restored is None or config.has_base:
+        initialize_base([*rest, *frozen], stages, config=config, device=device, progress=progress)
 
 
 def _begin_adapters(slices: Sequence[TensorSlice], *, config: TrainerConfig) -> None:
@@ -98,6 +103,7 @@ def initialize_base(
     stages: Sequence[nn.Module],
     *,
     config: TrainerConfig,
+    device: torch.device | None,
     progress: Callable[[], None],
 ) -> None:
     """Fill weights that are no adapters, also those that stages keep packed.
@@ -120,9 +126,11 @@ def initialize_base(
         return
     rooms = [layer.unpacked() for layer in packed]
     filled = [*slices, *rooms]
-    absent = load_hugging_face(
-        model_folder(config.model_from), filled, config=config.model, progress=progress
-    )
+    folder, model = model_folder(config.model_from), config.model
+    if device is None:
+        absent = load_hugging_face(folder, filled, config=model, progress=progress)
+    else:
+        absent = load_for_copies(folder, filled, config=model, device=device, progress=progress)
     if any(not config.learns(name) for name in absent):
         raise ConfigError(
             f"trainable: the classifier of {config.model_from} has not {config.model.classes}"

@@ -39,7 +39,7 @@ from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote, gather_bytes
 from drumline_trainer.sharding.delivery import Parcel, Tag, deliver
-from drumline_trainer.tensor_files.layout import DTYPES, as_bytes
+from drumline_trainer.tensor_files.layout import DTYPES
 
 _FASTEST = 1
 _Plan = Mapping[str, Sequence[Interval]]

@@ -346,7 +346,7 @@ def test_adapters_lie_on_no_new_classifier(folder: Path) -> None:
     raw = {"model_from": str(folder), "model": {"classes": 3}, "lora": {}}
     config = TrainerConfig.from_dict(with_model_of_folder(raw))
     with pytest.raises(ConfigError, match=r"lora: the classifier of .* has not 3 classes; it"):
-        initialize_base([], [], config=config, progress=lambda: None)
+        initialize_base([], [], config=config, device=None, progress=lambda: None)
 
 
 def test_what_was_trained_otherwise_goes_out_so(folder: Path, tmp_path: Path) -> None:

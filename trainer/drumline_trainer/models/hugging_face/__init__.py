@@ -5,6 +5,7 @@ translates configurations, `names` says which of their tensors is made of which 
 knows the format, `exchange` does both directions. Never pickle.
 """
 
+from drumline_trainer.models.hugging_face.copies import load_for_copies
 from drumline_trainer.models.hugging_face.exchange import (
     check_hugging_face,
     export_hugging_face,
@@ -20,6 +21,7 @@ __all__ = [
     "check_hugging_face",
     "export_hugging_face",
     "import_hugging_face",
+    "load_for_copies",
     "load_hugging_face",
     "projection_names",
     "weights_digest",

@@ -1,0 +1,145 @@
+"""Weights of a folder in all ranks: of ranks that hold the same slices one reads each, for all.
+
+Collective over all ranks of the default group. Ranks that hold the same are known by the digest of
+what they hold: copies of the model, or of a part of it. They share the reading by bytes. What has
+been read is sent in rounds (`sharding.delivery`), out of the weights themselves.
+
+Ranks of one node read a folder each for themselves, but for GPUs: see `checkpoint.readers`.
+
+Example: two copies, each cut over two ranks. Ranks 0 and 2 hold the same, and each reads half of it
+for both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from drumline_trainer.buckets.path import AnyPath
+from drumline_trainer.config import ModelConfig
+from drumline_trainer.models.hugging_face.exchange import load_hugging_face
+from drumline_trainer.shapes.hugging_face import HuggingFaceError
+from drumline_trainer.sharding.byte_collectives import Rejected, gather_bytes
+from drumline_trainer.sharding.delivery import Parcel, Tag, deliver
+from drumline_trainer.sharding.slices import TensorSlice
+
+_BLOCK_BYTES = 4 << 20
+
+
+def load_for_copies(
+    folder: AnyPath,
+    slices: Sequence[TensorSlice],
+    *,
+    config: ModelConfig,
+    device: torch.device,
+    node: str = "",
+    progress: Callable[[], None] = lambda: None,
+) -> frozenset[str]:
+    """`load_hugging_face` on all ranks, where what several hold is read once.
+
+    Args:
+        folder: of the weights.
+        slices: what this rank holds.
+        config: of the model.
+        device: of the tensors that travel.
+        node: the name of this rank's; empty: the host's.
+        progress: called between two weights.
+
+    Returns:
+        As `load_hugging_face`.
+
+    Raises:
+        HuggingFaceError: on all ranks, as `load_hugging_face`.
+    """
+    copies = _Copies.of(slices, place=_cache_place(folder, node, device=device), device=device)
+    absent = frozenset[str]()
+    refusal: HuggingFaceError | None = None
+
+    def parcels() -> Iterator[Parcel]:
+        nonlocal absent, refusal
+        own = [part for part, read in zip(slices, copies.read_here, strict=True) if read]
+        try:
+            absent = load_hugging_face(folder, own, config=config, progress=progress)
+        except HuggingFaceError as error:
+            refusal = error
+            raise
+        for number, part in enumerate(slices):
+            if copies.receivers[number] and part.name not in absent:
+                yield from _blocks(part.tensor.detach(), number, ranks=copies.receivers[number])
+
+    def receive(tag: Tag, data: Tensor) -> None:
+        progress()
+        number, row, _, _ = tag
+        tensor = slices[number].tensor.detach()
+        values = data.view(tensor.dtype)
+        if not tensor.dim():
+            tensor.copy_(values.view(()))
+            return
+        values = values.view(-1, *tensor.shape[1:])
+        tensor[row : row + len(values)].copy_(values)
+
+    outcome = deliver(
+        parcels(), receive=receive, refusals=(HuggingFaceError,), device=device, progress=progress
+    )
+    if isinstance(outcome, Rejected):
+        raise refusal or HuggingFaceError(outcome.reason)
+    return absent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Copies:
+    """Who reads what of a rank's slices."""
+
+    read_here: Sequence[bool]
+    """Whether this rank reads the slice."""
+    receivers: Sequence[tuple[int, ...]]
+    """Whom this rank sends the slice to."""
+
+    @classmethod
+    def of(
+        cls, slices: Sequence[TensorSlice], *, place: str | None, device: torch.device
+    ) -> _Copies:
+        """Collective."""
+        held = [(part.name, part.box.offsets, part.box.shape) for part in slices]
+        digest = hashlib.sha256(json.dumps(held).encode()).hexdigest()
+        rows = gather_bytes(json.dumps([digest, place]).encode(), device=device)
+        answers: list[tuple[str, str | None]] = [json.loads(row) for row in rows]
+        own = dist.get_rank()
+        alike = [rank for rank, (other, _) in enumerate(answers) if other == digest]
+        loads = dict.fromkeys(alike, 0)
+        read_here: list[bool] = []
+        receivers: list[tuple[int, ...]] = []
+        for part in slices:
+            reader = min(alike, key=lambda rank: (loads[rank], rank))
+            near = [rank for rank in alike if place and answers[rank][1] == answers[reader][1]]
+            reading = {reader, *near}
+            for rank in reading:
+                loads[rank] += part.box.elements
+            read_here.append(own in reading)
+            far = tuple(rank for rank in alike if rank not in reading)
+            receivers.append(far if own == reader else ())
+        return cls(read_here=read_here, receivers=receivers)
+
+
+def _cache_place(folder: AnyPath, node: str, *, device: torch.device) -> str | None:
+    if isinstance(folder, Path) and device.type == "cpu":
+        return node or socket.gethostname()
+    return None
+
+
+def _blocks(tensor: Tensor, number: int, *, ranks: tuple[int, ...]) -> Iterator[Parcel]:
+    if not tensor.dim():
+        yield Parcel.of(tensor, tag=(number, 0, 0, 0), ranks=ranks)
+        return
+    row_bytes = max(1, tensor.nbytes // max(1, len(tensor)))
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    for row in range(0, len(tensor), step):
+        yield Parcel.of(tensor[row : row + step], tag=(number, row, 0, 0), ranks=ranks)
