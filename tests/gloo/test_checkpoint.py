@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import random
 import resource
+import shutil
 import signal
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -15,6 +17,11 @@ import torch.distributed as dist
 
 from drumline_trainer.checkpoint.checkpointer import Checkpointer
 from drumline_trainer.checkpoint.errors import CheckpointError, CorruptCheckpointError, SaveError
+from drumline_trainer.checkpoint.manifest import (
+    MANIFEST_DIGEST_FILE,
+    MANIFEST_FILE,
+    digest_line,
+)
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.rank_protocol.placement import Placement
@@ -232,6 +239,26 @@ def test_what_verifies_and_cannot_be_trained_from_is_skipped(
     asked = {"world_size": 1, "checkpoint_folder": folder}
     gangs.run(save_and_spoil, config, value, cursor, **asked)
     assert gangs.run(restore_checked, config, **asked) == [1]
+
+
+@pytest.mark.parametrize("damage", ["a tensor is gone", "the cursor is no number", "a file"])
+def test_a_manifest_that_was_digested_again_is_skipped(
+    gangs: GangStarter, config: TrainerConfig, folder: Path, damage: str
+) -> None:
+    gangs.run(save_steps, config, [1, 2], 3, world_size=2, checkpoint_folder=folder)
+    newest = folder / "step-00000002"
+    raw = json.loads((newest / MANIFEST_FILE).read_bytes())
+    if damage == "a tensor is gone":
+        raw["tensors"].popitem()
+    raw["trainer"]["cursor"] = True if damage == "the cursor is no number" else 2
+    body = json.dumps(raw).encode()
+    (newest / MANIFEST_FILE).write_bytes(body)
+    (newest / MANIFEST_DIGEST_FILE).write_bytes(digest_line(body))
+    if damage == "a file":
+        shutil.rmtree(newest)
+        newest.write_bytes(b"")
+    results = gangs.run(restore_checked, config, world_size=2, checkpoint_folder=folder)
+    assert results == [1, 1]
 
 
 def test_every_long_read_and_write_says_that_it_moves(

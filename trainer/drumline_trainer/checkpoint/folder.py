@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import re
 import shutil
 from collections.abc import Generator, Sequence
@@ -75,8 +76,11 @@ class CheckpointFolder:
         return sorted((int(name[1]) for name in names if name), reverse=True)
 
     def committed(self, step: int) -> FolderFiles:
-        """See `CheckpointStorage`."""
-        return self.at(self.step_folder(step).name)
+        """See `CheckpointStorage`; neither a file nor a link to another place is a checkpoint."""
+        folder = self.step_folder(step)
+        if folder.is_symlink() or not folder.is_dir():
+            raise CorruptCheckpointError(f"{folder.name}: not a folder")
+        return self.at(folder.name)
 
     def at(self, place: str) -> FolderFiles:
         """See `CheckpointStorage`."""
@@ -108,12 +112,11 @@ class CheckpointFolder:
         aside = target.with_name(f"{target.name}.old-{self._tag}")
         with self._locked():
             self._refuse_if_replaced()
-            if target.exists():
+            if os.path.lexists(target):  # whatever lies there, a broken link too
                 target.rename(aside)
             unfinished.rename(target)
             sync_folder(self.path)
-        if aside.exists():
-            shutil.rmtree(aside)
+        _remove(aside)
 
     def ownership_error(self) -> StaleMembershipError | None:
         """Why this membership may no longer commit; None where it may, or that cannot be read."""
@@ -128,7 +131,7 @@ class CheckpointFolder:
 
     def discard(self, files: StepFiles) -> None:
         """Remove the temporary folder of a failed save."""
-        shutil.rmtree(self.path / files.place, ignore_errors=True)
+        _remove(self.path / files.place)
 
     def prune(self, *, keep: int, verified: Sequence[int]) -> None:
         """Remove what `ownership.outdated` says.
@@ -167,7 +170,7 @@ class CheckpointFolder:
         if (unfinished and self._replaces(*unfinished.groups())) or (
             replaced and (self.path / replaced[1]).exists()
         ):
-            shutil.rmtree(entry, ignore_errors=True)
+            _remove(entry)
         elif replaced:
             entry.rename(self.path / replaced[1])
 
@@ -203,3 +206,12 @@ class CheckpointFolder:
         with (self.path / "lock").open("ab") as file:
             fcntl.flock(file, fcntl.LOCK_EX)  # released when the file closes, or its holder dies
             yield
+
+
+def _remove(path: Path) -> None:
+    """A folder with all in it, or what lies in a folder's place; what cannot be removed stays."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    with suppress(OSError):
+        path.unlink()

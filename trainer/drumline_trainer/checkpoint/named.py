@@ -99,8 +99,8 @@ def list_checkpoints(place: str, *, verify: bool, write: Callable[[str], None]) 
     storage = named_storage(place)
     damaged: list[str] = []
     for step in _steps(storage):
-        files = storage.committed(step)
         try:
+            files = storage.committed(step)
             manifest = Manifest.parse(read_manifest(files, step=step))
             for name, record in manifest.files.items() if verify else ():
                 verify_chunks(files.chunks(name, record), record, name=name)

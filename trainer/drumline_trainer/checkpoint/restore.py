@@ -100,7 +100,7 @@ def restore(
 
     Raises:
         CorruptCheckpointError: checkpoints exist, or one was acknowledged, and none may be used.
-        ConfigError: the checkpoint holds another model.
+        ConfigError: none may be used, and one holds another model.
         Any other error of `check`.
     """
     reader = _SliceReader(
@@ -112,6 +112,7 @@ def restore(
         progress=progress,
     )
     steps = _committed_steps(storage, device=device)
+    refusals: list[Rejected] = []
     for step in steps:
         if acknowledged_step is not None and step < acknowledged_step:
             break  # newest first: the rest is older still
@@ -119,17 +120,30 @@ def restore(
         match reader.restore_step(step, digest=digest):
             case RestoredCheckpoint() as restored:
                 return restored
-            case Rejected(reason):
+            case Rejected(reason) as refusal:
+                refusals.append(refusal)
                 if dist.get_rank() == 0:
                     logger.warning("checkpoint step-%08d does not verify: %s", step, reason)
     if steps or acknowledged_step is not None:
-        raise _none_usable(storage, steps, acknowledged_step=acknowledged_step)
+        raise _none_usable(storage, steps, refusals, acknowledged_step=acknowledged_step)
     return None
 
 
+@dataclass(frozen=True, slots=True)
+class _OtherModel(Rejected):
+    """The tensors are of another model than this run's, or some were lost: an older may do."""
+
+
 def _none_usable(
-    storage: CheckpointStorage, steps: Sequence[int], *, acknowledged_step: int | None
-) -> CorruptCheckpointError:
+    storage: CheckpointStorage,
+    steps: Sequence[int],
+    refusals: Sequence[Rejected],
+    *,
+    acknowledged_step: int | None,
+) -> CorruptCheckpointError | ConfigError:
+    other = next((refusal for refusal in refusals if isinstance(refusal, _OtherModel)), None)
+    if other is not None:
+        return ConfigError(f"model: {other.reason}")
     listing = ", ".join(f"step {step}" for step in steps) or "none"
     if acknowledged_step is None:
         return CorruptCheckpointError(
@@ -202,7 +216,7 @@ class _SliceReader:
     progress: Callable[[], None]
 
     def restore_step(self, step: int, *, digest: str) -> RestoredCheckpoint | Rejected:
-        """Phases 1 to 3 for one checkpoint. Raises ConfigError."""
+        """Phases 1 to 3 for one checkpoint. Raises ConfigError where `check` does."""
         received = _receive_manifest(self.storage, step, digest=digest, device=self.device)
         if isinstance(received, Rejected):
             return received
@@ -212,7 +226,9 @@ class _SliceReader:
             self.check(manifest.trainer)
         except CorruptCheckpointError as error:
             return Rejected(str(error))
-        _refuse_other_model(manifest, self.slices, device=self.device)
+        fits = _compared(manifest, self.slices, device=self.device)
+        if isinstance(fits, Rejected):
+            return fits
         filled = fill_slices(
             files,
             manifest,
@@ -247,12 +263,12 @@ def _receive_manifest(
     return storage.at(place.decode()), body
 
 
-def _refuse_other_model(
+def _compared(
     manifest: Manifest, slices: Sequence[TensorSlice], *, device: torch.device
-) -> None:
+) -> Accepted | _OtherModel:
     """Every slice must be of a stored tensor, and of every stored tensor a rank must hold a slice.
 
-    Collective. Raises ConfigError on all ranks alike.
+    Collective, with the same result on all ranks.
     """
     names = sorted(manifest.tensors)
     index = {name: number for number, name in enumerate(names)}
@@ -274,9 +290,10 @@ def _refuse_other_model(
         record = manifest.tensors[missing]
         outcome = Rejected(f"{missing} is {(record.dtype, record.shape)} there and absent here")
     if isinstance(outcome, Rejected):
-        raise ConfigError(
-            f"model: the checkpoint of step {manifest.step} holds another model: {outcome.reason}"
+        return _OtherModel(
+            f"the checkpoint of step {manifest.step} holds another model: {outcome.reason}"
         )
+    return outcome
 
 
 def _verify_share(files: StepFiles, manifest: Manifest, *, progress: Callable[[], None]) -> Vote:

@@ -34,7 +34,7 @@ from drumline_trainer.checkpoint.intervals import Interval
 from drumline_trainer.checkpoint.manifest import Manifest
 from drumline_trainer.checkpoint.passing_tensors import Block, PassingTensors, WantedTensor
 from drumline_trainer.checkpoint.readers import Readers, readers_of
-from drumline_trainer.checkpoint.shard_file import DTYPES, longest_header
+from drumline_trainer.checkpoint.shard_file import longest_header
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote, gather_bytes

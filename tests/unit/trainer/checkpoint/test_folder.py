@@ -168,3 +168,28 @@ def test_a_damaged_owner_record_is_not_taken_for_none(tmp_path: Path) -> None:
     (tmp_path / "membership.json").write_bytes(b'{"generation"')
     with pytest.raises(CorruptCheckpointError, match=r"membership\.json is damaged"):
         folder(tmp_path, 1).claim()
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "broken link"])
+def test_what_lies_in_a_steps_place_and_is_no_folder_is_no_checkpoint_and_in_nobodys_way(
+    tmp_path: Path, kind: str
+) -> None:
+    opened = folder(tmp_path / "checkpoints")
+    opened.claim()
+    commit(opened, 7, "elsewhere")
+    elsewhere = tmp_path / "elsewhere"
+    opened.step_folder(7).rename(elsewhere)
+    for place in (opened.step_folder(7), opened.step_folder(8), opened.unfinished_folder(9)):
+        if kind == "file":
+            place.write_text("no folder")
+        else:
+            place.symlink_to(elsewhere if kind == "link" else tmp_path / "nowhere")
+    with pytest.raises(CorruptCheckpointError, match="step-00000007: not a folder"):
+        opened.committed(7)
+    opened.claim()
+    for step in (7, 9, 10):
+        commit(opened, step, "ours")
+    opened.prune(keep=2, verified=[9, 10])
+    assert steps_in(opened.path) == ["step-00000009", "step-00000010"]
+    assert (opened.committed(9).path / "manifest.json").read_text() == "ours"
+    assert (elsewhere / "manifest.json").read_text() == "elsewhere"
