@@ -426,3 +426,24 @@ def test_a_weight_that_is_missing_or_of_another_shape_is_named(tmp_path: Path) -
 def test_a_model_without_a_layout_there_is_refused(odd: ModelConfig, tmp_path: Path) -> None:
     with pytest.raises(HuggingFaceError, match="there"):
         export_hugging_face({}, odd, tmp_path)
+
+
+def test_weights_in_a_pickle_are_refused_with_what_to_do(tmp_path: Path) -> None:
+    export_hugging_face(dict(built(LLAMA).named_parameters()), LLAMA, tmp_path)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(HuggingFaceError, match=r"pytorch_model\.bin .* pickle .* save_pretrained"):
+        import_hugging_face(tmp_path)
+
+
+def test_of_two_tensors_of_one_name_the_index_says_which_is_read(tmp_path: Path) -> None:
+    model = built(LLAMA)
+    weights = dict(model.named_parameters())
+    export_hugging_face(weights, LLAMA, tmp_path, max_file_bytes=20_000)
+    index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
+    name = min(index)
+    for file in {*index.values()} - {index[name]}:
+        others = load_file(tmp_path / file)
+        wrong = torch.zeros_like(load_file(tmp_path / index[name])[name])
+        save_file({**others, name: wrong}, tmp_path / file)
+    again = dict(imported(tmp_path).named_parameters())
+    assert all(torch.equal(weights[key], again[key]) for key in weights)

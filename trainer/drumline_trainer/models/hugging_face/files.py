@@ -26,6 +26,7 @@ from drumline_trainer.tensor_files.ranges import open_tensor_file
 
 _WEIGHTS_FILE = "model.safetensors"
 _INDEX_FILE = "model.safetensors.index.json"
+_PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json")
 _COMPANIONS = (
     *("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "special_tokens_map.json"),
     *("added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja", "chat_template.json"),
@@ -70,10 +71,20 @@ def copy_companions(source: AnyPath, target: AnyPath) -> None:
 
 
 class TensorFiles:
-    """The tensors of a folder, opened and not yet read."""
+    """The tensors of a folder, opened and not yet read.
 
-    def __init__(self, files: Mapping[str, Any]) -> None:
-        self._file_of = {name: file for file in files.values() for name in file.keys()}  # noqa: SIM118 - no dict
+    Args:
+        files: by name.
+        index: which file a tensor is read from, where several have one of its name.
+    """
+
+    def __init__(self, files: Mapping[str, Any], *, index: Mapping[str, str]) -> None:
+        self._file_of = {
+            name: file
+            for file_name, file in files.items()
+            for name in file.keys()  # noqa: SIM118 - no dict
+            if index.get(name, file_name) == file_name
+        }
         self._packed: dict[str, Mxfp4Tensor | Fp8Tensor] = {
             **packed_tensors(self._file_of),
             **fp8_tensors(self._file_of),
@@ -114,21 +125,41 @@ def opened(folder: AnyPath) -> Generator[TensorFiles]:
                 files[name] = stack.enter_context(open_tensor_file(folder / name))
             except (SafetensorError, OSError) as error:
                 raise HuggingFaceError(f"{folder / name}: {error}") from error
-        yield TensorFiles(files)
+        yield TensorFiles(files, index=_index(folder))
 
 
 def weight_files(folder: AnyPath) -> list[str]:
     """Of the folder's index, or the only one. Raises HuggingFaceError."""
-    if not (folder / _INDEX_FILE).exists():
+    names = sorted({*_index(folder).values()})
+    if not names:
+        _refuse_pickles(folder)
         return [_WEIGHTS_FILE]
-    weight_map = read_json(folder / _INDEX_FILE).get("weight_map")
-    if not isinstance(weight_map, dict) or not weight_map:
-        raise HuggingFaceError(f"{folder / _INDEX_FILE}: weight_map is missing")
-    names = sorted({str(name) for name in cast("dict[str, Any]", weight_map).values()})
     for name in names:
         if Path(name).name != name or not name.endswith(".safetensors"):
             raise HuggingFaceError(f"{folder / _INDEX_FILE}: {name!r} is no file of the folder")
     return names
+
+
+def _index(folder: AnyPath) -> dict[str, str]:
+    """The file of each tensor; empty: there is no index. Raises HuggingFaceError."""
+    if not (folder / _INDEX_FILE).exists():
+        return {}
+    weight_map = read_json(folder / _INDEX_FILE).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise HuggingFaceError(f"{folder / _INDEX_FILE}: weight_map is missing")
+    return {name: str(file) for name, file in cast("dict[str, Any]", weight_map).items()}
+
+
+def _refuse_pickles(folder: AnyPath) -> None:
+    if (folder / _WEIGHTS_FILE).exists():
+        return
+    for name in _PICKLED_FILES:
+        if (folder / name).exists():
+            raise HuggingFaceError(
+                f"{folder} holds {name} and no {_WEIGHTS_FILE}: a pickle can run any program when"
+                " it is read; load it where you trust it with transformers, and write it again"
+                " with save_pretrained"
+            )
 
 
 def write_tensors(
