@@ -442,8 +442,8 @@ def test_of_two_tensors_of_one_name_the_index_says_which_is_read(tmp_path: Path)
     index = json.loads((tmp_path / "model.safetensors.index.json").read_text())["weight_map"]
     name = min(index)
     for file in {*index.values()} - {index[name]}:
-        others = load_file(tmp_path / file)
+        kept = load_file(tmp_path / file)
         wrong = torch.zeros_like(load_file(tmp_path / index[name])[name])
-        save_file({**others, name: wrong}, tmp_path / file)
+        save_file({**kept, name: wrong}, tmp_path / file)
     again = dict(imported(tmp_path).named_parameters())
     assert all(torch.equal(weights[key], again[key]) for key in weights)

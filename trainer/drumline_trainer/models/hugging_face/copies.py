@@ -59,21 +59,23 @@ def load_for_copies(
     Raises:
         HuggingFaceError: on all ranks, as `load_hugging_face`.
     """
-    copies = _Copies.of(slices, place=_cache_place(folder, node, device=device), device=device)
+    shared = _SharedReading.of(
+        slices, place=_cache_place(folder, node, device=device), device=device
+    )
     absent = frozenset[str]()
     refusal: HuggingFaceError | None = None
 
     def parcels() -> Iterator[Parcel]:
         nonlocal absent, refusal
-        own = [part for part, read in zip(slices, copies.read_here, strict=True) if read]
+        own = [part for part, read in zip(slices, shared.read_here, strict=True) if read]
         try:
             absent = load_hugging_face(folder, own, config=config, progress=progress)
         except HuggingFaceError as error:
             refusal = error
             raise
         for number, part in enumerate(slices):
-            if copies.receivers[number] and part.name not in absent:
-                yield from _blocks(part.tensor.detach(), number, ranks=copies.receivers[number])
+            if shared.receivers[number] and part.name not in absent:
+                yield from _blocks(part.tensor.detach(), number, ranks=shared.receivers[number])
 
     def receive(tag: Tag, data: Tensor) -> None:
         progress()
@@ -95,7 +97,7 @@ def load_for_copies(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Copies:
+class _SharedReading:
     """Who reads what of a rank's slices."""
 
     read_here: Sequence[bool]
@@ -106,7 +108,7 @@ class _Copies:
     @classmethod
     def of(
         cls, slices: Sequence[TensorSlice], *, place: str | None, device: torch.device
-    ) -> _Copies:
+    ) -> _SharedReading:
         """Collective."""
         held = [(part.name, part.box.offsets, part.box.shape) for part in slices]
         digest = hashlib.sha256(json.dumps(held).encode()).hexdigest()
