@@ -103,7 +103,7 @@ def initialize_base(
     stages: Sequence[nn.Module],
     *,
     config: TrainerConfig,
-    device: torch.device | None,
+    device: torch.device | None = None,
     progress: Callable[[], None],
 ) -> None:
     """Fill weights that are no adapters, also those that stages keep packed.
