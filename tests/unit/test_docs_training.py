@@ -17,7 +17,13 @@ from drumline.api.load import parse
 from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline_trainer.__main__ import configured
-from drumline_trainer.config import MODEL_PRESETS, ConfigError, Schedule, TrainerConfig
+from drumline_trainer.config import (
+    MODEL_PRESETS,
+    ConfigError,
+    FolderConfig,
+    Schedule,
+    TrainerConfig,
+)
 from drumline_trainer.layout_validation import ViolationReason, validated_layout, violations
 from drumline_trainer.models.build import build_on_meta
 from tests.unit.trainer.parallelism.pipeline_parallel.schedule_orders import (
@@ -49,13 +55,14 @@ def of_command(words: str, *, preset: str | None = None) -> TrainerConfig:
 
 
 def of_trainer(fragment: str) -> TrainerConfig:
-    """The configuration of a job of one node with this `trainer`."""
+    """The configuration of a job of one node with this `trainer`; a folder's model is tiny."""
     raw: dict[str, Any] = yaml.safe_load(fragment)
     spec = {"queue": "research", "nodes": 1, "gpusPerNode": RANKS, **raw}
     parsed = parse(TrainingJobSpec, spec)
     given = parsed.model_dump(by_alias=True, exclude_unset=True)
     assert given["trainer"] == raw["trainer"]  # no field was ignored
-    return trainer_config(parsed)
+    config = trainer_config(parsed)
+    return config.with_model(MODEL_PRESETS["tiny"]) if isinstance(config, FolderConfig) else config
 
 
 def test_there_is_something_to_check() -> None:
