@@ -115,13 +115,7 @@ PARTS = (
         seeds=("BUCKET_SEED",),
         needs_binaries=True,  # a store for checkpoints in buckets
     ),
-    Part(
-        name="layouts",
-        budget_minutes=10,
-        paths=("tests/layouts",),
-        seeds=("LAYOUT_SEED",),
-        needs_binaries=True,  # likewise
-    ),
+    Part(name="layouts", budget_minutes=10, paths=("tests/layouts",), seeds=("LAYOUT_SEED",)),
     Part(name="matrix", budget_minutes=7, paths=("tests/matrix",), seeds=("MATRIX_SEED",)),
     # every point and distortion, outages and clocks: `make test-all WHAT=crash` and `loss`
     Part(
