@@ -23,12 +23,12 @@ from tests.unit.trainer.data.records.conversations import (
 STEPS = 30
 
 
-def write_tiny_llama(folder: Path, *, template: str = TEMPLATE, **variant: Any) -> Path:
-    """Random weights, a tokenizer and a chat template; with `sliding_window` it is a Mistral."""
+def write_tiny_llama(folder: Path, *, template: str = TEMPLATE) -> Path:
+    """Random weights, a tokenizer and a chat template."""
     write_chat_model(folder, template=template)
     tokens = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
     config = ModelConfig(
-        layers=2, hidden_size=32, ffn_size=64, heads=4, kv_heads=2, vocab_size=tokens, **variant
+        layers=2, hidden_size=32, ffn_size=64, heads=4, kv_heads=2, vocab_size=tokens
     )
     module = build_on_meta(config).to_empty(device="cpu")
     initialize(module, seed=3)

@@ -70,8 +70,6 @@ class Gang:
         """Variables of a small real training with checkpoints; `changes` of its configuration."""
         self.folder.mkdir(exist_ok=True)
         config = merge(merge(SMALL, {"steps": steps}), changes)
-        if "model_from" in changes:  # which says what its model is
-            config["model"] = changes.get("model", {})
         return {
             "DRUMLINE_CONFIG": json.dumps(config),
             "DRUMLINE_CHECKPOINT_FOLDER": str(self.folder),
