@@ -254,6 +254,9 @@ def test_gpt2_without_its_head_is_read_as_it_was_first_published(tmp_path: Path)
     assert (ours_BSV - theirs(TOKENS_BS).logits).abs().max() <= 1e-5
 
 
+INT8 = {"quant_method": "bitsandbytes", "load_in_8bit": True, "llm_int8_threshold": 6.0}
+
+
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     export_hugging_face(dict(built(LLAMA).named_parameters()), LLAMA, tmp_path)
@@ -274,6 +277,9 @@ def changed(folder: Path, **values: Any) -> None:
         ({"residual_multiplier": 0.2}, "'residual_multiplier' is 0.2, which llama is not known to"),
         ({"quantization_config": {"bits": 4}}, "quantization_config says that the weights are"),
         ({"quantization_config": {"quant_method": "mxfp4"}}, "weights are packed ('mxfp4')"),
+        ({"quantization_config": INT8}, "packed ('bitsandbytes'); import the model in bf16 or"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, "packed ('gptq'); import"),
+        ({"quantization_config": {"quant_method": "awq", "bits": 4}}, "packed ('awq'); import"),
         ({"rope_parameters": [1]}, "rope_parameters must be an object or null"),
         ({"rope_parameters": {"full_attention": {}}}, "rope_parameters differs between layers"),
         ({"rope_scaling": {"rope_type": "default", "beta": 2}}, "beta of rope_scaling is 2"),

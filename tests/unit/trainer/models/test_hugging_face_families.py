@@ -27,6 +27,7 @@ from drumline_trainer.models.hugging_face import (
     import_hugging_face,
     load_hugging_face,
 )
+from drumline_trainer.models.initialize import initialize
 from drumline_trainer.shapes.flops import weights
 from drumline_trainer.shapes.hugging_face import HuggingFaceError, kind_of, read_json, to_ours
 from drumline_trainer.sharding.boxes import Box
@@ -456,6 +457,16 @@ def test_without_a_folder_to_follow_the_first_type_that_computes_the_same_is_wri
     assert kind_of(to_ours(phi)).model_type == "phi3"
     with pytest.raises(HuggingFaceError, match="which llama does not heed in transformers"):
         to_ours({**phi, "model_type": "llama"})
+
+
+def test_phi_of_a_small_vocabulary_is_loaded_without_a_folder_to_follow(tmp_path: Path) -> None:
+    config = to_ours({"model_type": "phi3", **SIZES, "partial_rotary_factor": 0.5})
+    ours = build_on_meta(config).to_empty(device="cpu")
+    initialize(ours, seed=0)
+    export_hugging_face(dict(ours.named_parameters()), config, tmp_path)
+    theirs = AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    assert theirs.config.model_type == "phi3"
+    assert (ours(TOKENS_BS) - theirs(TOKENS_BS).logits).abs().max() <= 1e-4
 
 
 def test_phi_trained_on_longer_sequences_keeps_its_magnitude(tmp_path: Path) -> None:

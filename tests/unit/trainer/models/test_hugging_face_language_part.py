@@ -161,6 +161,15 @@ def test_one_without_a_language_model_is_refused(tmp_path: Path) -> None:
         import_hugging_face(tmp_path)
 
 
+def test_packed_weights_are_refused_though_it_is_said_beside_the_language_model(
+    tmp_path: Path,
+) -> None:
+    packed = {**PUBLISHED, "quantization_config": {"quant_method": "bitsandbytes"}}
+    (tmp_path / "config.json").write_text(json.dumps(packed))
+    with pytest.raises(HuggingFaceError, match=r"weights are packed \('bitsandbytes'\)"):
+        import_hugging_face(tmp_path)
+
+
 def test_a_tensor_that_is_of_neither_part_is_unknown(folder: Path) -> None:
     path = folder / "model.safetensors"
     tensors = load_file(path)

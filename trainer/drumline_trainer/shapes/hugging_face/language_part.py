@@ -25,7 +25,7 @@ _OUTER: Final = {
     }
 }
 """Their model type, and what is missing inside: there only what differs from this is written."""
-_OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id")
+_OF_BOTH: Final = ("bos_token_id", "eos_token_id", "pad_token_id", "quantization_config")
 _EARLIER, _LATER = "language_model.", "model.language_model."
 _VISION: Final = tuple(
     f"{before}{part}."

@@ -20,6 +20,8 @@ _OF_HEADS = {"kv_heads": "num_key_value_heads", "head_size": "head_dim"}
 _PACKING = "quantization_config"
 _OF_FP8 = {"fmt": "e4m3", "weight_block_size": [128, 128]}
 """Of what DeepSeek-V3 is published in, and `models.hugging_face` unpacks."""
+_NO_TOKENS = {"bos_token_id": None, "eos_token_id": None, "pad_token_id": None}
+"""Said, as some types are otherwise given a token: Phi-3 one that a small vocabulary has not."""
 _MAX_SHOWN = 60
 
 
@@ -77,7 +79,7 @@ def to_theirs(config: ModelConfig, *, dtype: str, like: Raw | None = None) -> di
             and all that does not change what is computed are taken over.
     """
     kind = kind_of(config, like=like)
-    values = {"bos_token_id": None, "eos_token_id": None, **_to_theirs(config, kind)}
+    values = {**_NO_TOKENS, **_to_theirs(config, kind)}
     if like is not None and like.get("model_type") == kind.model_type:
         try:
             same = not differences(to_ours(like), config)
