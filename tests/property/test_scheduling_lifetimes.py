@@ -33,3 +33,8 @@ def test_elastic_gangs_that_reclaim_from_each_other_come_to_an_end() -> None:
     for event in (life.leave, life.lose, life.submit):
         life.happen(event)
     life.calm_down()
+
+
+def test_a_gang_stays_in_its_rack_though_its_slices_ask_for_a_block_only() -> None:
+    """A cordoned node's pod moved into another rack of the block where its slice is."""
+    Life(21376).live()

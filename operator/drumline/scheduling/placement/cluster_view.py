@@ -158,7 +158,8 @@ class ClusterView:
         )
         required_slices = [piece for piece in gang.slices if piece.required]
         if not ways or len(ways[-1].slice_levels) < len(required_slices):
-            return _infeasible(level=required_slices[0].level)
+            asked = (required_slices[0].level, gang.required_level or "")
+            return _infeasible(level=max(asked, key=lambda level: tree.depth_of(level) or 0))
         capacities = [self._capacity(gang=gang, view=view, shape=way.shape) for way in ways]
         return _SearchPlan(variants=ways, capacities=capacities)
 

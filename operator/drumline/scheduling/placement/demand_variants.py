@@ -128,7 +128,11 @@ def _variant(
     shape = _shape(gang=gang, view=view, slice_levels=slice_levels)
     ranks = {i - extras: ordinal for i, ordinal in vacant.kept.items() if i >= extras}
     groups = anchored(
-        tree=tree, slice_levels=slice_levels, kept=ranks, vacant=[i - extras for i in vacant.main]
+        tree=tree,
+        slice_levels=slice_levels,
+        required=required,
+        kept=ranks,
+        vacant=[i - extras for i in vacant.main],
     )
     if groups is None:
         return None

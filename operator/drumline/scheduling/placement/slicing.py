@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -96,10 +96,14 @@ def anchored(
     *,
     tree: TopologyTree,
     slice_levels: Sequence[SliceLevel],
+    required: int,
     kept: Mapping[int, int],
     vacant: Sequence[int],
 ) -> dict[tuple[int, int] | None, list[int]] | None:
     """The vacant ranks by the domain (depth, id) that holds the other pods of their slice.
+
+    That is a domain of the slice's level or of the required one, whichever is narrower: of a gang
+    that requires a rack, a slice that asks for a block is in one rack, too.
 
     The key None stands for slices without any pod. The result is None where a slice's domain is not
     known, because its nodes do not carry the label of that level any more.
@@ -107,16 +111,18 @@ def anchored(
     Args:
         tree: of the pool.
         slice_levels: the slices, broadest first.
+        required: the depth of the gang's required level.
         kept: node ordinals by rank, of the pods that stay.
         vacant: ranks without a node, ascending.
     """
     if not (kept and slice_levels):
         return {None: list(vacant)}
-    homes = [_homes(tree=tree, slice_level=slice_level, kept=kept) for slice_level in slice_levels]
+    narrow = [replace(piece, depth=max(piece.depth, required)) for piece in slice_levels]
+    homes = [_homes(tree=tree, slice_level=slice_level, kept=kept) for slice_level in narrow]
     groups: dict[tuple[int, int] | None, list[int]] = defaultdict(list)
     for rank in vacant:
         place = None
-        for slice_level, home in zip(reversed(slice_levels), reversed(homes), strict=True):
+        for slice_level, home in zip(reversed(narrow), reversed(homes), strict=True):
             near = home.get(rank // slice_level.pods)
             if near is None:
                 continue

@@ -113,6 +113,27 @@ def test_a_lost_pod_of_nested_slices_goes_back_to_the_narrowest() -> None:
     assert run(snapshot).placed[0].assignment == ("n0", "n1", "n2", "n3")
 
 
+def test_a_lost_pod_stays_in_the_required_rack_though_its_slice_asks_for_a_block_only() -> None:
+    blocks = (Slice(level="block", pods=2),)
+    gang_a = gang("a", nodes=4, slices=blocks, required_level="rack")
+    broken = admitted(gang_a, "n0", "x", "n1", "n2", lost=LOST_1)
+    assert run(cluster(*tree(4, 1), levels=LEVELS, running=[broken])).placed[0].replaced == (1,)
+    blocked = run(cluster(*tree(3, 1), levels=LEVELS, running=[broken])).blocked[0]
+    assert blocked.reason is BlockReason.EXCEEDS_CLUSTER
+    displaced = replace(broken, lost=frozenset(), displaced=LOST_1)
+    assert run(cluster(*tree(3, 1), levels=LEVELS, running=[displaced])).placed == ()
+
+
+def test_where_the_rack_of_a_slice_is_not_known_any_more_the_rejection_names_it() -> None:
+    blocks = (Slice(level="block", pods=2),)
+    gang_a = gang("a", nodes=4, slices=blocks, required_level="rack")
+    broken = admitted(gang_a, "bare", "x", "n0", "n1", lost=LOST_1)
+    nodes = [*tree(3), node("bare", "b0", "", "bare", gpus=1)]
+    blocked = run(cluster(*nodes, levels=LEVELS, running=[broken])).blocked[0]
+    assert blocked.reason is BlockReason.NODES_UNAVAILABLE
+    assert blocked.message.startswith("has to stay in one rack, but no node of its other pods")
+
+
 def test_lost_pods_of_several_slices_and_a_whole_slice_are_replaced_in_one_decision() -> None:
     gang_a = gang("a", nodes=6, slices=PAIRS)
     broken = admitted(gang_a, "n0", "x", "y", "n3", "z", "z", lost=frozenset({1, 2, 4, 5}))
