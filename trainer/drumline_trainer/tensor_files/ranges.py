@@ -78,6 +78,8 @@ def open_tensor_file(path: AnyPath) -> AbstractContextManager[OpenTensorFile]:
     """Open a file of a folder or of a bucket. Raises SafetensorError, OSError, StoreError."""
     if isinstance(path, BucketPath):
         return _open_ranges(path)
+    with path.open("rb") as file:  # the library's errors do not say which one it was
+        file.read(1)
     opened = safe_open(path, framework="pt", device="cpu")
     return cast("AbstractContextManager[OpenTensorFile]", opened)
 

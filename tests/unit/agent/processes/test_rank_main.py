@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from drumline_trainer.agent.processes.rank_main import preload, rank_request, run_child
 from drumline_trainer.config import MODEL_PRESETS, TrainerConfig
 from drumline_trainer.contract import Env, ExitCode
+from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.shapes.hugging_face import to_theirs
 
@@ -27,9 +29,7 @@ class Trainer(ModuleType):
         model = config.model
         os.write(1, json.dumps([model.layers, model.dropout, config.seed]).encode())
 
-    @staticmethod
-    def exit_code_of(_: BaseException) -> int:
-        return ExitCode.CONFIG
+    exit_code_of = staticmethod(exit_code_of)
 
     @staticmethod
     def preload(config: TrainerConfig) -> None:
@@ -84,6 +84,25 @@ def test_a_folder_that_cannot_be_read_is_a_configuration_error(
     code, _, said = outcome(monkeypatch, model_from=str(tmp_path / "absent"))
     assert code == ExitCode.CONFIG
     assert "absent/config.json: No such file" in said
+
+
+def test_a_claim_that_does_not_answer_is_no_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").symlink_to("/proc/self/mem")  # whose first byte is an I/O error
+    code, _, said = outcome(monkeypatch, model_from=str(tmp_path))
+    assert code == ExitCode.STORAGE
+    assert "config.json: Input/output error" in said
+
+
+@pytest.mark.parametrize("made", [Path.mkdir, lambda path: path.write_text("[]")])
+def test_what_is_no_description_of_a_model_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Callable[[Path], Any]
+) -> None:
+    made(tmp_path / "config.json")
+    code, _, said = outcome(monkeypatch, model_from=str(tmp_path))
+    assert code == ExitCode.CONFIG
+    assert "config.json" in said
 
 
 def test_what_ranks_import_is_known_without_the_folder(

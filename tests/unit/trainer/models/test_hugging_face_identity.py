@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
@@ -52,6 +53,13 @@ def test_weights_in_other_files_are_the_same(tmp_path: Path) -> None:
 def test_a_folder_without_weights_has_no_identity(tmp_path: Path) -> None:
     with pytest.raises(HuggingFaceError, match=r"model\.safetensors"):
         weights_digest(tmp_path)
+
+
+def test_a_storage_that_does_not_answer_may_come_back(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to("/proc/self/mem")  # where byte 0 is an I/O error
+    with pytest.raises(StoreError, match=r"model\.safetensors: Input/output error") as lost:
+        weights_digest(tmp_path)
+    assert lost.value.may_come_back
 
 
 def test_large_tensors_count_with_their_middle_and_their_end(tmp_path: Path) -> None:

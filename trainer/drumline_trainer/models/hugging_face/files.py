@@ -20,7 +20,7 @@ from torch import Tensor
 from drumline_trainer.buckets.path import AnyPath, BucketPath, read_file, write_file
 from drumline_trainer.models.hugging_face.fp8_blocks import Fp8Tensor, fp8_tensors, unscaled
 from drumline_trainer.models.hugging_face.mxfp4 import Mxfp4Tensor, packed_tensors
-from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json
+from drumline_trainer.shapes.hugging_face import HuggingFaceError, read_json, unreadable
 from drumline_trainer.tensor_files.layout import file_chunks, file_size
 from drumline_trainer.tensor_files.ranges import open_tensor_file
 
@@ -67,7 +67,7 @@ def copy_companions(source: AnyPath, target: AnyPath) -> None:
         try:
             write_file(copy, read_file(path, limit=_MAX_COMPANION_BYTES))
         except OSError as error:
-            raise HuggingFaceError(f"{path}: {error.strerror}") from error
+            raise unreadable(path, error) from error
 
 
 class TensorFiles:
@@ -123,8 +123,10 @@ def opened(folder: AnyPath) -> Generator[TensorFiles]:
         for name in weight_files(folder):
             try:
                 files[name] = stack.enter_context(open_tensor_file(folder / name))
-            except (SafetensorError, OSError) as error:
+            except SafetensorError as error:
                 raise HuggingFaceError(f"{folder / name}: {error}") from error
+            except OSError as error:
+                raise unreadable(folder / name, error) from error
         yield TensorFiles(files, index=_index(folder))
 
 

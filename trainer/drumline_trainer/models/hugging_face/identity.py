@@ -17,7 +17,7 @@ from typing import Final
 
 from drumline_trainer.buckets.path import AnyPath, BucketPath
 from drumline_trainer.models.hugging_face.files import opened, weight_files
-from drumline_trainer.shapes.hugging_face import HuggingFaceError
+from drumline_trainer.shapes.hugging_face import unreadable
 from drumline_trainer.tensor_files.layout import StoredTensor
 from drumline_trainer.tensor_files.ranges import read_header
 
@@ -25,7 +25,7 @@ _SAMPLE_BYTES: Final = 4096
 
 
 def weights_digest(folder: AnyPath) -> str:
-    """16 hex digits. Raises HuggingFaceError where the folder holds no weights."""
+    """16 hex digits. Raises HuggingFaceError: no weights; StoreError: no answer of the storage."""
     with opened(folder):  # whatever is no safetensors is named there
         pass
     digests: dict[str, str] = {}
@@ -33,7 +33,7 @@ def weights_digest(folder: AnyPath) -> str:
         try:
             digests |= _digests(folder / name)
         except OSError as error:
-            raise HuggingFaceError(f"{folder / name}: {error.strerror}") from error
+            raise unreadable(folder / name, error) from error
     return hashlib.sha256(json.dumps(sorted(digests.items())).encode()).hexdigest()[:16]
 
 

@@ -14,6 +14,7 @@ from drumline_trainer.shapes.hugging_face.folder import (
     model_folder,
     read_config,
     read_json,
+    unreadable,
     with_model_of_folder,
 )
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Kind
@@ -53,5 +54,6 @@ __all__ = [
     "read_json",
     "to_ours",
     "to_theirs",
+    "unreadable",
     "with_model_of_folder",
 ]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.buckets.path import AnyPath, any_path, read_apart, read_file
 from drumline_trainer.config import ConfigError, has_model_of_folder, merge
 from drumline_trainer.contract import BUCKET_SCHEMES
@@ -18,11 +20,18 @@ from drumline_trainer.shapes.hugging_face.vision import has_no_classifier
 
 CONFIG_FILE = "config.json"
 _MAX_JSON_BYTES = 64 << 20
+_OF_THE_FOLDER: Final = frozenset(
+    {
+        *(errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG),
+        *(errno.EACCES, errno.EPERM, errno.EFBIG),
+    }
+)
+"""What a file system answers about the path. All else is about its disks, or the way to them."""
 P = TypeVar("P")
 
 
 def read_config(folder: AnyPath) -> dict[str, Any]:
-    """Its config.json, or the one inside it of the language model. Raises HuggingFaceError."""
+    """Its config.json, or the one inside it of the language model. Raises as `read_json`."""
     return language_part(read_json(folder / CONFIG_FILE))
 
 
@@ -34,6 +43,7 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         HuggingFaceError: config.json is missing, or describes what ours cannot be; or it is an
             encoder of images alone, and nothing says how many classes it is to name.
+        StoreError: the folder's storage does not answer.
     """
     if not has_model_of_folder(raw):
         return dict(raw)
@@ -64,15 +74,31 @@ def model_folder(model_from: str) -> AnyPath:
 
 
 def read_json(path: AnyPath) -> dict[str, Any]:
-    """A JSON object of bounded size. Raises HuggingFaceError."""
+    """A JSON object of bounded size.
+
+    Raises:
+        HuggingFaceError: it is none, or there is no such file that this process may read.
+        StoreError: the storage does not answer.
+    """
     return _json_of(path, lambda path: read_file(path, limit=_MAX_JSON_BYTES))
+
+
+def unreadable(place: object, error: OSError) -> HuggingFaceError | StoreError:
+    """Why a file was not read: nothing mends a wrong folder but a person, and a storage may itself.
+
+    So a claim that fails for a moment restarts a job's ranks and does not end the job.
+    """
+    reason = f"{place}: {error.strerror}"
+    if error.errno in _OF_THE_FOLDER:
+        return HuggingFaceError(reason)
+    return StoreError(reason, may_come_back=True)
 
 
 def _json_of(place: P, read: Callable[[P], bytes]) -> dict[str, Any]:
     try:
         value = json.loads(read(place))
     except OSError as error:
-        raise HuggingFaceError(f"{place}: {error.strerror}") from error
+        raise unreadable(place, error) from error
     except ValueError as error:
         raise HuggingFaceError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
