@@ -191,6 +191,12 @@ _FROZEN: Final = (
         tolerance=BF16,
     ),
 )
+_STOPPING: Final = (
+    Setting(
+        name="may stop early",
+        changes={"evaluation": {**MEASURED, "patience": 3, "least_gain": 0.01}},
+    ),
+)
 _MODELS: Final = (
     Setting(
         name="qwen 2",
@@ -417,7 +423,7 @@ _LAYOUTS: Final = (
 SETTINGS: Final = {
     setting.name: setting
     for setting in (
-        *(*_OPTIMIZERS, *_NUMBERS, *_ADAPTERS, *_FROZEN, *_MODELS),
+        *(*_OPTIMIZERS, *_NUMBERS, *_ADAPTERS, *_FROZEN, *_STOPPING, *_MODELS),
         *(*_DATA, *_MEMORY, *_LAYOUTS),
     )
 }

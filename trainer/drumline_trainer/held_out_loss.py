@@ -40,6 +40,8 @@ class HeldOutLoss:
     world: World
     model: ParallelModel
     reporter: RunReporter
+    check_membership: Callable[[], None]
+    """Raises where the membership has ended: an abort ends waits without an error."""
     average: WeightAverage | None
     """Measured in the weights' place; None: the weights are."""
 
@@ -53,6 +55,7 @@ class HeldOutLoss:
         world: World,
         reporter: RunReporter,
         optimizer: Optimizer,
+        check_membership: Callable[[], None],
     ) -> HeldOutLoss:
         """Reads the samples, in parts as `shard` has them of the training data."""
         config, count = reporter.config, 0 if dataset is None else dataset.count
@@ -70,26 +73,27 @@ class HeldOutLoss:
             world=world,
             model=model,
             reporter=reporter,
+            check_membership=check_membership,
             average=optimizer if averaged and isinstance(optimizer, WeightAverage) else None,
         )
 
-    def after(self, step: int, *, check_membership: Callable[[], None]) -> None:
+    def after(self, step: int) -> float | None:
         """Measure and report where it is due after so many finished steps. Collective.
 
-        `check_membership` raises where the membership has ended: an abort ends waits without an
-        error.
+        None where it is not due; every rank has the same bits.
         """
         if not self.batches or (step % self.every_steps and step != self.last_step):
-            return
+            return None
         with self.reporter.excluded_from_step_time():
             self.reporter.enter(Phase.EVALUATION)
             loss = self._measured() if self.average is None else self._averaged(self.average)
-            check_membership()
+            self.check_membership()
             record = EvaluationRecord(
                 step=step, loss=loss, samples=self.samples, targets=self.targets
             )
             self.reporter.print_line(record.line)
             self.reporter.instruments.publish(record)
+        return loss
 
     def _averaged(self, average: WeightAverage) -> float:
         """Of the average, which has the weights' place meanwhile."""

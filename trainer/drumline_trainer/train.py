@@ -23,6 +23,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.data.held_out import HeldOutDataset
 from drumline_trainer.data.prefetch import Prefetcher
 from drumline_trainer.data.run_data import open_run_data
+from drumline_trainer.early_stopping import EarlyStopping
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.held_out_loss import HeldOutLoss
 from drumline_trainer.initial_weights import initialize_weights
@@ -59,7 +60,7 @@ def train(
     checkpointer: TieredCheckpointer,
     after_step: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train from the best saved state, or from the initial weights, to `config.steps`.
+    """Train from the best saved state, or from the initial weights, to the last step.
 
     The phases: join the world and assemble the model; restore; then for every step forward and
     backward, update, synchronize the workers, report, call `after_step`, save where it is due.
@@ -81,7 +82,7 @@ def train(
     optimizer = workers.optimizer(parallel_model)
     shard = BatchShard.of(dataset, config=config, world=world)
     updater = Updater(workers=workers, model=parallel_model, optimizer=optimizer, reporter=reporter)
-    evaluation = updater.evaluation(held_out, shard=shard)
+    evaluation = updater.evaluation(held_out, shard=shard, checkpointer=checkpointer)
     kept = optimizer.slices()
     reporter.assembled(layout, stages=parallel_model.modules, state=[part.tensor for part in kept])
     reporter.enter(Phase.RESTORING)
@@ -89,11 +90,10 @@ def train(
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
     report_start(start, config=config, dataset=dataset, reporter=reporter)
 
-    if start.step == 0:
-        evaluation.after(0, check_membership=checkpointer.check_membership)
+    stopping = updater.stopping(start, evaluation=evaluation)
     cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)
     with Prefetcher(shard.load, cursors) as batches, closing(dataset):
-        for step in range(start.step, config.steps):
+        for step in stopping.steps(range(start.step, config.steps)):
             reseed(config.seed, step=step, rank=world.random_rank)
             loss = forward_backward(
                 parallel_model, batches, device=device, scale=scale.value, reporter=reporter
@@ -104,11 +104,12 @@ def train(
             known = workers.synchronize(step + 1, update.totals)
             checkpointer.check_membership()  # an abort ends waits without an error
             report_step(step + 1, update, known, reporter=reporter)
-            evaluation.after(step + 1, check_membership=checkpointer.check_membership)
+            asked = stopping.saves_after(step + 1, evaluation.after(step + 1))
             after_step()
-            if known and checkpointer.due(step + 1, votes=known.totals.votes):
+            if known and checkpointer.due(step + 1, votes=known.totals.votes, asked=asked):
                 state = trainer_state(cursor, known.totals, scale, config=config, dataset=dataset)
-                checkpointer.save(step + 1, trainer=state | plan.state())
+                checkpointer.save(step + 1, trainer=state | plan.state() | stopping.state())
+    stopping.report(print_line=reporter.print_line)
     workers.finish()
     reporter.done()
 
@@ -150,7 +151,13 @@ class Updater:
         self.model.weights.refresh_copies()
         return start
 
-    def evaluation(self, dataset: HeldOutDataset | None, *, shard: BatchShard) -> HeldOutLoss:
+    def evaluation(
+        self,
+        dataset: HeldOutDataset | None,
+        *,
+        shard: BatchShard,
+        checkpointer: TieredCheckpointer,
+    ) -> HeldOutLoss:
         """Of the weights, or of the average that the optimizer keeps of them."""
         return HeldOutLoss.of(
             dataset,
@@ -159,7 +166,15 @@ class Updater:
             world=self.workers.whole,
             reporter=self.reporter,
             optimizer=self.optimizer,
+            check_membership=checkpointer.check_membership,
         )
+
+    def stopping(self, start: StartingPoint, *, evaluation: HeldOutLoss) -> EarlyStopping:
+        """What is known of the held-out loss, which a run that begins measures now."""
+        stopping = EarlyStopping.of(self.workers.config, start.trainer)
+        if start.step == 0:
+            stopping.saves_after(0, evaluation.after(0))
+        return stopping
 
     def update(
         self, loss: Tensor, *, step: int, scale: LossScale, checkpointer: TieredCheckpointer

@@ -241,7 +241,11 @@ class Checkpointer:
         """On rank 0; maybe in a thread."""
         outcome = commit(self.storage, files=files, step=step, trainer=trainer, reports=reports)
         if isinstance(outcome, Committed):
-            self.storage.prune(keep=self.keep, verified=self._verified_with(step))
+            self.storage.prune(
+                keep=self.keep,
+                verified=self._verified_with(step),
+                spared=trainer.get("kept_step"),
+            )
         return outcome
 
     def _saved(

@@ -133,12 +133,12 @@ class CheckpointFolder:
         """Remove the temporary folder of a failed save."""
         _remove(self.path / files.place)
 
-    def prune(self, *, keep: int, verified: Sequence[int]) -> None:
+    def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
         """Remove what `ownership.outdated` says.
 
         Nothing is removed from a folder that another membership owns: it may be all that it has.
         """
-        steps = outdated(self.steps(), keep=keep, verified=verified)
+        steps = outdated(self.steps(), keep=keep, verified=verified, spared=spared)
         if not steps:
             return
         try:

@@ -78,13 +78,18 @@ def run_name() -> str:
     return f"{_RUN}{secrets.token_hex(6)} on {socket.gethostname()}"
 
 
-def outdated(steps: Sequence[int], *, keep: int, verified: Sequence[int]) -> list[int]:
+def outdated(
+    steps: Sequence[int], *, keep: int, verified: Sequence[int], spared: int | None = None
+) -> list[int]:
     """Which steps retention removes: what is older than the `keep` newest verified ones.
 
-    With fewer verified steps it removes none, so the last verified one always stays.
+    With fewer verified steps it removes none, so the last verified one always stays; `spared`
+    stays whatever its age.
     """
     newest = sorted(verified, reverse=True)[:keep]
-    return [step for step in steps if step < newest[-1]] if len(newest) == keep else []
+    if len(newest) < keep:
+        return []
+    return [step for step in steps if step < newest[-1] and step != spared]
 
 
 def _named(owner: str) -> str:

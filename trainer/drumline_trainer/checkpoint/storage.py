@@ -150,6 +150,6 @@ class CheckpointStorage(Protocol):
         """Remove the files of a save that failed; what cannot be removed stays until a `claim`."""
         ...
 
-    def prune(self, *, keep: int, verified: Sequence[int]) -> None:
+    def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
         """Remove steps that are `ownership.outdated`, of a storage that we still own."""
         ...

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from drumline_trainer.config.bounds import Batch, Steps
 from drumline_trainer.config.data import check_pattern, check_source
-from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +25,11 @@ class EvaluationConfig:
     """Files of the folder, as `data.pattern`. None: the same as there."""
     samples: Batch = 1024
     """At most so many sequences are measured on each time."""
+    patience: Steps = 0
+    """The run ends, as if it had made all its steps, once the loss was measured so many times in a
+    row without a new lowest; the checkpoint of the lowest stays. 0: it makes all its steps."""
+    least_gain: float = 0.0
+    """With patience: a loss counts as lower where it is by more than this."""
     average: bool = False
     """Measure the average of the weights, not the weights: set `optimizer.average_decay`."""
 
@@ -33,6 +38,11 @@ class EvaluationConfig:
         require_positive(
             {"evaluation.every_steps": self.every_steps, "evaluation.samples": self.samples}
         )
+        require_not_negative(
+            {"evaluation.patience": self.patience, "evaluation.least_gain": self.least_gain}
+        )
+        if self.least_gain and not self.patience:
+            raise ConfigError("evaluation.least_gain: is for patience; set evaluation.patience too")
         if not 0 < self.share < 1:
             raise ConfigError(f"evaluation.share: must be between 0 and 1, not {self.share}")
         if self.source is not None:

@@ -88,6 +88,8 @@ class TieredCheckpointer:
     _step_began: float = 0.0
     _notice: SaveNotice | None = None
     """Agreed on at the present step boundary."""
+    _asked: bool = False
+    """A checkpoint is wanted at the present step boundary."""
     _all_ready: bool = False
     """To go on with the save under way."""
     _saved: SavedCheckpoint | None = None
@@ -155,11 +157,13 @@ class TieredCheckpointer:
         ready = self._checkpoints is not None and self._checkpoints.ready
         return int(asked) + _READY * int(ready)
 
-    def due(self, step: int, *, votes: int) -> bool:
+    def due(self, step: int, *, votes: int, asked: bool = False) -> bool:
         """Whether there is anything to save after this step, or to go on with.
 
-        To be called at every step boundary where all ranks meet, with the sum of their votes.
+        To be called at every step boundary where all ranks meet, with the sum of their votes;
+        `asked`: whatever the interval, there is a checkpoint before anything follows.
         """
+        self._asked = asked
         self._pace.measure_step(time.monotonic() - self._step_began, to=step)
         ready, notices = divmod(votes, _READY)
         self._all_ready = ready == self.placement.world_size
@@ -217,16 +221,19 @@ class TieredCheckpointer:
         )
 
     def _snapshot_due(self, step: int) -> bool:
-        if self._snapshots is None:
+        if self._snapshots is None or self._asked:
             return False
         return step >= self._pace.next_step and step < self.config.steps
 
     def _checkpoint_due(self, step: int) -> bool:
-        """Every n steps and after the last one."""
-        last = step == self.config.steps
+        """Every n steps, after the last one, and where the loop asks."""
         return self._checkpoints is not None and (
-            last or step % self.config.checkpoint.every_steps == 0
+            self._last_or_asked(step) or step % self.config.checkpoint.every_steps == 0
         )
+
+    def _last_or_asked(self, step: int) -> bool:
+        """Whether the checkpoint is there before anything follows, be it a step or a snapshot."""
+        return self._asked or step == self.config.steps
 
     def _take_snapshot(self, step: int, *, trainer: Mapping[str, Any]) -> None:
         assert self._snapshots is not None  # noqa: S101 - it is due
@@ -253,7 +260,7 @@ class TieredCheckpointer:
         self.reporter.enter(Phase.CHECKPOINT)
         self.reporter.flush_losses()
         self._finish()
-        if self._in_background and step < self.config.steps and self._notice is None:
+        if self._in_background and not self._last_or_asked(step) and self._notice is None:
             self._checkpoints.begin(step=step, slices=self._slices, trainer=trainer)
             if self.config.parallelism.asynchronous:  # pushes of others change what is copied
                 agree(Accepted(), device=self.device)

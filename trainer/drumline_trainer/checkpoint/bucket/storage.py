@@ -147,18 +147,18 @@ class BucketStorage:
         if files.place not in self._in_doubt:
             self._delete(files.place)
 
-    def prune(self, *, keep: int, verified: Sequence[int]) -> None:
+    def prune(self, *, keep: int, verified: Sequence[int], spared: int | None = None) -> None:
         """First the names, then the objects: what is half deleted does not look like a step."""
         removed: list[str] = []
 
         def pruned(known: Index | None) -> Index:
             index = self._still_ours(known)
-            steps = outdated(index.steps, keep=keep, verified=verified)
+            steps = outdated(index.steps, keep=keep, verified=verified, spared=spared)
             removed[:] = [index.places[step] for step in steps]
             return index.without(steps)
 
         try:
-            if outdated(self.steps(), keep=keep, verified=verified):
+            if outdated(self.steps(), keep=keep, verified=verified, spared=spared):
                 self._change(pruned)
         except (StaleMembershipError, CorruptCheckpointError):
             return

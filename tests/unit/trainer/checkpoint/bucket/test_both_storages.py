@@ -117,6 +117,14 @@ def test_retention_counts_verified_ones(place: Place, verified: list[int], left:
     assert restored(opened(place)) == 5
 
 
+def test_retention_spares_a_step(place: Place) -> None:
+    saving = gang(place)
+    for step in range(1, 6):
+        saving.save(step)
+    saving.storages[0].prune(keep=2, verified=[4, 5], spared=2)
+    assert saving.storages[0].steps() == [5, 4, 2]
+
+
 def test_every_damage_is_seen_and_the_step_before_is_taken(place: Place, files: Files) -> None:
     saving = gang(place)
     saving.save(1)
