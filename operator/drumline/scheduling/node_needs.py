@@ -11,8 +11,9 @@ as they keep it from starting, and a gang over its quota asks for none.
 2. The cycle. A gang that was promised its places starts in these or in any others.
 3. Needs, after it. Other gangs that wait for capacity do the same, each after the one before it.
    So two gangs never count on the same place, and a gang that fits beside an earlier one on its
-   new nodes asks for none. It counts on free nodes as well, which no elastic gang may take in the
-   same cycle: a gang that is too big for the cluster as it is kept nobody from growing there.
+   new nodes asks for none. It counts on free nodes as well, which no elastic or surplus gang may
+   take in the same cycle: a gang that is too big for the cluster as it is kept nobody from growing
+   there.
 
 More empty nodes never keep a gang from starting, so the fewest are found by bisection, from the
 top: mostly each pod takes a new node.
@@ -47,7 +48,6 @@ from drumline.scheduling.decisions import (
     Decisions,
     NeedsNodes,
     Placed,
-    Resized,
 )
 from drumline.scheduling.grown_cluster import (
     Decide,
@@ -56,7 +56,7 @@ from drumline.scheduling.grown_cluster import (
     settled,
     shares_by_node,
 )
-from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot
+from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot, is_surplus
 from drumline.scheduling.node_offers import (
     PoolSizes,
     asked_before,
@@ -179,7 +179,9 @@ def with_node_needs(
             snapshot=settled(
                 replace(promised.snapshot, nodes=(*snapshot.nodes, *promised.coming)),
                 gangs=gangs,
-                decisions=decisions,
+                decisions=_without_growth(
+                    decisions, in_pools={offer.pool for offer in snapshot.offers}, snapshot=snapshot
+                ),
             ),
             decide=decide,
         )
@@ -201,24 +203,32 @@ def with_node_needs(
     asked = {each.uid for each in snapshot.asked}
     pools = {need.pool for need in needs.values() if need.uid not in asked}
     return replace(
-        decisions,
-        resized=_without_growth(decisions.resized, in_pools=pools, snapshot=snapshot),
+        _without_growth(decisions, in_pools=pools, snapshot=snapshot),
         needs_nodes=tuple(needs.values()),
         blocked=tuple(map(explained, decisions.blocked)),
     )
 
 
 def _without_growth(
-    resized: tuple[Resized, ...], *, in_pools: Collection[str], snapshot: Snapshot
-) -> tuple[Resized, ...]:
-    """Without the growth of whole gangs; repairs stay."""
+    decisions: Decisions, *, in_pools: Collection[str], snapshot: Snapshot
+) -> Decisions:
+    """Without the growth of whole gangs and without surplus that starts; repairs stay."""
     if not in_pools:
-        return resized
+        return decisions
+    running = {held.gang.uid for held in snapshot.admitted}
     broken = {held.gang.uid for held in snapshot.admitted if held.lost}
-    return tuple(
-        each
-        for each in resized
-        if each.pool not in in_pools or each.uid in broken or not each.added
+    return replace(
+        decisions,
+        placed=tuple(
+            each
+            for each in decisions.placed
+            if each.pool not in in_pools or each.uid in running or not is_surplus(each.uid)
+        ),
+        resized=tuple(
+            each
+            for each in decisions.resized
+            if each.pool not in in_pools or each.uid in broken or not each.added
+        ),
     )
 
 

@@ -218,15 +218,35 @@ def test_ahead_in_time_surplus_ends_with_its_gang() -> None:
     assert [each.uid for each in future.pending] == [waits.uid]
 
 
-def test_who_asks_for_nodes_does_not_count_on_what_surplus_has_taken() -> None:
-    job, wide = elastic(), gang("wide", nodes=3, gpus=2, at=1, pool="spot")
-    offer = NodeOffer(node=node("new", pool="spot"), pool_limit=8)
-    world = replace(
-        snapshot(nodes=NODES[:4]),
-        queues=(replace(RESEARCH, price_rule=PriceRule()),),
-        offers=(offer,),
-    )
+def asked_for(wide: Gang, *running: Admitted, nodes: tuple[Node, ...]) -> Decisions:
+    """What is decided where the spot pool may grow, for a job with surplus and a wide one."""
+    job = elastic()
     mixed = replace(job, price_rule=RULE, surplus=replace(surplus_of(job), price_rule=RULE))
-    decisions = cycle(world, mixed, wide)
-    assert places(decisions)[surplus_of(job).uid] == ("spot", ("s0", "s1"))
+    world = replace(
+        snapshot(*running, nodes=nodes),
+        queues=(replace(RESEARCH, price_rule=PriceRule()),),
+        offers=(NodeOffer(node=node("new", pool="spot"), pool_limit=8),),
+    )
+    return cycle(world, *(() if running else (mixed,)), wide)
+
+
+def test_no_surplus_starts_on_free_nodes_of_one_that_waits_for_more() -> None:
+    wide = gang("wide", nodes=3, gpus=2, at=1, pool="spot")
+    decisions = asked_for(wide, nodes=NODES[:4])
+    assert list(places(decisions)) == [elastic().uid]
+    assert [(each.uid, each.nodes) for each in decisions.needs_nodes] == [(wide.uid, 1)]
+
+
+def test_who_waits_for_no_nodes_keeps_no_surplus_from_its_start() -> None:
+    wide = gang("wide", nodes=9, gpus=2, at=1, pool="spot")
+    decisions = asked_for(wide, nodes=NODES[:4])
+    assert places(decisions)[surplus_of(elastic()).uid] == ("spot", ("s0", "s1"))
+    assert decisions.needs_nodes == ()
+
+
+def test_who_waits_for_more_keeps_no_surplus_from_its_repair() -> None:
+    job, wide = elastic(), gang("wide", nodes=3, gpus=2, at=1, pool="spot")
+    two = admitted(surplus_of(job), "s0", "s9", pool="spot", lost=frozenset({1}))
+    decisions = asked_for(wide, admitted(job, "n0", "n1"), two, nodes=NODES[:4])
+    assert places(decisions) == {surplus_of(job).uid: ("spot", ("s0", "s1"))}
     assert [(each.uid, each.nodes) for each in decisions.needs_nodes] == [(wide.uid, 3)]
