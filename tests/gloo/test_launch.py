@@ -95,6 +95,16 @@ def test_a_checkpoint_folder_that_cannot_be_used_is_one_line(
     assert "Traceback" not in done.errors
 
 
+def test_a_loss_that_is_not_finite_is_one_line(gangs: GangStarter, tmp_path: Path) -> None:
+    config = small(tmp_path, optimizer={"learning_rate": 1e30})
+    done = ran(main, *OURS, gangs=gangs, config=config, folder=tmp_path / "x")
+    assert done.code == ExitCode.APPLICATION
+    assert re.search(
+        r"^\[rank \d\] step \d: the loss is .*; lower optimizer", done.errors, re.MULTILINE
+    )
+    assert "Traceback" not in done.errors
+
+
 @pytest.mark.gloo
 def test_an_interrupt_ends_all_ranks_and_says_so_in_one_line(tmp_path: Path) -> None:
     file = tmp_path / "config.json"

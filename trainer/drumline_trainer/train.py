@@ -88,7 +88,7 @@ def train(
     reporter.enter(Phase.RESTORING)
     start = updater.restore(kept, checkpointer=checkpointer)
     cursor, scale = data_cursor_of(start), loss_scale_of(start, config=config)
-    report_start(start, config=config, dataset=dataset, reporter=reporter)
+    report_start(start, config=config, layout=layout, dataset=dataset, reporter=reporter)
 
     stopping = updater.stopping(start, evaluation=evaluation)
     cursors = range(cursor, cursor + (config.steps - start.step) * shard.batch, shard.batch)

@@ -49,9 +49,12 @@ from drumline_trainer.recovery.tiered_checkpointer import TieredCheckpointer
 from drumline_trainer.shapes.flops import peak_flops
 from drumline_trainer.sharding.device import device_of_rank
 from drumline_trainer.sharding.gpus import identity_of
-from drumline_trainer.train import train
+from drumline_trainer.train import NonFiniteLossError, train
 
 logger = logging.getLogger(__name__)
+
+_SAY_WHAT_TO_DO = (CheckpointError, StoreError, NonFiniteLossError)
+"""Errors that no place in the code explains better than their message."""
 
 
 def run_rank(
@@ -270,7 +273,7 @@ def rank_main(
         run_rank(config=config, placement=placement, losses_file=losses_file)
     except Exception as error:  # the process boundary
         code = exit_code_of(error)
-        if code is ExitCode.APPLICATION and not isinstance(error, CheckpointError | StoreError):
+        if code is ExitCode.APPLICATION and not isinstance(error, _SAY_WHAT_TO_DO):
             logger.exception("failed")
         else:
             logger.error("%s", error)  # noqa: TRY400 - one line says it

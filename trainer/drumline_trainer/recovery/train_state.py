@@ -7,7 +7,7 @@ index, samples by cursor, masks by step), so these are the whole state of its ge
 from __future__ import annotations
 
 import math
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,6 +16,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.config.saved import changed_settings
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
@@ -65,24 +66,33 @@ def _of_step(start: StartingPoint) -> Generator[None]:
         raise CorruptCheckpointError(f"step {start.step}: {error}") from error
 
 
-def _remarks(config: TrainerConfig) -> tuple[str, ...]:
+def _remarks(config: TrainerConfig, layout: Layout) -> Iterator[str]:
     """What settings come to, where that is probably not meant."""
     warmup = config.optimizer.warmup_steps
-    if warmup <= config.steps:
-        return ()
-    remark = (
-        "the learning rate rises until the end and never reaches its peak:"
-        f" optimizer.warmup_steps is {warmup}, steps is {config.steps}"
-    )
-    return (remark,)
+    if warmup > config.steps:
+        yield (
+            "the learning rate rises until the end and never reaches its peak:"
+            f" optimizer.warmup_steps is {warmup}, steps is {config.steps}"
+        )
+    if config.parallelism.local_sgd is not None and layout.replicate == 1:
+        yield (
+            "parallelism.local_sgd: there is one copy of the model, which meets no other, and its"
+            " outer step alone changes what it learns; set parallelism.replicate (fsdp), train on"
+            " more ranks (ddp), or leave local_sgd out"
+        )
 
 
 def report_start(
-    start: StartingPoint, *, config: TrainerConfig, dataset: Dataset, reporter: RunReporter
+    start: StartingPoint,
+    *,
+    config: TrainerConfig,
+    layout: Layout,
+    dataset: Dataset,
+    reporter: RunReporter,
 ) -> None:
     """Report where training continues, and whether the samples are still the same text."""
     saved = start.trainer
-    for note in (*dataset.notes(), *_remarks(config)):
+    for note in (*dataset.notes(), *_remarks(config, layout)):
         reporter.print_line(note)
     reporter.begin(
         start.step,

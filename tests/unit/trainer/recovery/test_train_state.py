@@ -13,6 +13,7 @@ from drumline_trainer.config import TrainerConfig
 from drumline_trainer.config.optimizer import OptimizerConfig
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.data.dataset import Dataset
+from drumline_trainer.layout import Layout
 from drumline_trainer.metrics.reporter import RunReporter
 from drumline_trainer.optimization.gradients import StepTotals
 from drumline_trainer.optimization.loss_scale import LossScale
@@ -20,16 +21,18 @@ from drumline_trainer.recovery.tiered_checkpointer import FROM_NOTHING, Starting
 from drumline_trainer.recovery.train_state import data_cursor_of, report_start, trainer_state
 
 CONFIG = TrainerConfig(steps=10, global_batch_size=4, seed=3)
+EVERY_TEN = {"every_steps": 10}
 SAVED = {"cursor": 8, "seed": 3, "data": "same text", "loss": 1.5}
 WARNING = "the text or the seed changed: samples before and after may overlap"
 
 
-def reported(start: StartingPoint, config: TrainerConfig = CONFIG) -> Any:
+def reported(start: StartingPoint, config: TrainerConfig = CONFIG, *, ranks: int = 1) -> Any:
     dataset = create_autospec(Dataset, instance=True)
     dataset.fingerprint.return_value = "same text"
     dataset.notes.return_value = ()
     reporter = create_autospec(RunReporter, instance=True)
-    report_start(start, config=config, dataset=dataset, reporter=reporter)
+    layout = Layout.of(config.parallelism, world_size=ranks)
+    report_start(start, config=config, layout=layout, dataset=dataset, reporter=reporter)
     return reporter
 
 
@@ -62,6 +65,27 @@ def test_a_rate_that_never_reaches_its_peak_is_said() -> None:
     warm = replace(CONFIG, optimizer=OptimizerConfig(warmup_steps=11))
     (line,) = lines(reported(FROM_NOTHING, warm))
     assert line.endswith("never reaches its peak: optimizer.warmup_steps is 11, steps is 10")
+
+
+@pytest.mark.parametrize(
+    ("degrees", "ranks", "copies"),
+    [
+        ({"data_parallel": "fsdp"}, 2, 1),
+        ({"data_parallel": "ddp"}, 1, 1),
+        ({"data_parallel": "fsdp", "replicate": 2}, 2, 2),
+        ({"data_parallel": "ddp"}, 2, 2),
+    ],
+)
+def test_a_copy_that_meets_no_other_is_said(
+    degrees: dict[str, Any], ranks: int, copies: int
+) -> None:
+    config = TrainerConfig.from_dict(
+        {"parallelism": {**degrees, "local_sgd": {"every_steps": 10}}, "checkpoint": EVERY_TEN}
+    )
+    said = lines(reported(FROM_NOTHING, config, ranks=ranks))
+    assert [line.partition(", which")[0] for line in said] == (
+        ["parallelism.local_sgd: there is one copy of the model"] if copies == 1 else []
+    )
 
 
 def test_a_run_that_is_over_says_so() -> None:
