@@ -239,6 +239,23 @@ _MODELS: Final = (
         models=("tied",),
     ),
     Setting(
+        name="smollm3",
+        changes={"model": {"no_rope_every": 2}},
+        models=("tied", "untied"),
+    ),
+    Setting(
+        name="granite",
+        changes={
+            "model": {
+                "embedding_multiplier": 12.0,
+                "residual_multiplier": 0.25,
+                "query_divisor": 16,
+                "logit_divisor": 4.0,
+            }
+        },
+        models=PLAIN_LLAMA,
+    ),
+    Setting(
         name="gpt-oss",
         changes={
             "model": {

@@ -18,7 +18,7 @@ from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.config.data import Packing
-from drumline_trainer.config.model import Family
+from drumline_trainer.config.variants import Family
 from drumline_trainer.contract import RestoreTier
 from drumline_trainer.forward_backward import forward_backward
 from drumline_trainer.layout_validation import validated_layout

@@ -19,7 +19,7 @@ from drumline_trainer.config.local_sgd import LocalSgdConfig
 from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import LogRanks, MetricsConfig, ProfileConfig
-from drumline_trainer.config.model import Family, ModelConfig
+from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind, RateSchedule
 from drumline_trainer.config.parallelism import (
     DataParallel,
@@ -31,6 +31,7 @@ from drumline_trainer.config.parallelism import (
 from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
+from drumline_trainer.config.variants import Family
 
 __all__ = [
     "MODEL_PRESETS",

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from drumline_trainer.config.model import Family, ModelConfig
+from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.routing import Routing
+from drumline_trainer.config.variants import Family
 
 FREE_TO_CHOOSE: Final = ("dropout", "balance_weight")
 """What a run may do otherwise with the same weights."""
@@ -35,8 +36,9 @@ def canonical(model: ModelConfig) -> ModelConfig:
         without_effect |= {*_OF_ROTARY}
     if model.query_divisor == model.features_per_head:
         without_effect.add("query_divisor")
-    if model.full_attention_every > model.layers:
-        without_effect.add("full_attention_every")
+    for name in ("full_attention_every", "no_rope_every"):
+        if getattr(model, name) > model.layers:
+            without_effect.add(name)
     defaults = ModelConfig()
     values: dict[str, Any] = {"head_size": model.features_per_head}
     values["routing"] = _same_routing(model)

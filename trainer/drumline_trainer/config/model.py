@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from enum import StrEnum
 
 from drumline_trainer.config.bounds import Layers, Positions, Width
 from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
@@ -11,49 +10,7 @@ from drumline_trainer.config.latent_attention import LatentAttention
 from drumline_trainer.config.nearest import nearest_divisors, nearest_multiples
 from drumline_trainer.config.rope import RopeScaling
 from drumline_trainer.config.routing import RouterScores, Routing
-
-
-class Family(StrEnum):
-    """Which paper the model follows."""
-
-    LLAMA = "llama"
-    """RMSNorm, rotary positions, SwiGLU; a mixture of experts where `experts` is above 0."""
-    GPT2 = "gpt2"
-    """LayerNorm, learned positions, GELU, biases."""
-    VIT = "vit"
-    """An encoder of images that names their class."""
-
-
-class AttentionBias(StrEnum):
-    """Which projections of llama's attention add a bias."""
-
-    NONE = "none"
-    """Llama's, Mistral's, Qwen 3's."""
-    INPUTS = "inputs"
-    """Queries, keys and values: Qwen 2's."""
-    ALL = "all"
-    """The output too."""
-
-
-class NormPlacement(StrEnum):
-    """Where llama's layers normalize."""
-
-    BEFORE = "before"
-    """What attention and feed-forward take in."""
-    AFTER = "after"
-    """What they give, before it is added: OLMo 2's."""
-    AROUND = "around"
-    """Both: Gemma's from 2 on."""
-
-
-class Activation(StrEnum):
-    """What llama's feed-forward does to its gate."""
-
-    SILU = "silu"
-    GELU_TANH = "gelu_tanh"
-    """GELU by its approximation with tanh: Gemma's."""
-    CLAMPED_SWIGLU = "clamped_swiglu"
-    """g · sigmoid(1.702 g) · (1 + up), gate and up cut at 7: GPT-OSS's."""
+from drumline_trainer.config.variants import Activation, AttentionBias, Family, NormPlacement
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +42,10 @@ class ModelConfig:
     """With llama: of the feed-forward's gate."""
     scaled_embedding: bool = False
     """With llama: what is looked up is multiplied by the root of hidden_size."""
+    embedding_multiplier: float = 1.0
+    """With llama: and by this, as in Granite."""
+    residual_multiplier: float = 1.0
+    """With llama: what attention and feed-forward give is multiplied by it before it is added."""
     query_divisor: Width | None = None
     """With llama: scores are divided by its root. None: by that of the head's size."""
     attention_softcap: float | None = None
@@ -93,6 +54,8 @@ class ModelConfig:
     """With llama: each head has a score that takes a share of every softmax and gives nothing."""
     logit_softcap: float | None = None
     """With llama: the same of what the head gives."""
+    logit_divisor: float = 1.0
+    """With llama: what the head gives is divided by it, before a soft cap."""
     attention_bias: AttentionBias = AttentionBias.NONE
     """With llama: which projections of attention add a bias."""
     latent_attention: LatentAttention | None = None
@@ -106,6 +69,8 @@ class ModelConfig:
     """With llama: base of the rotary positions."""
     rope_share: float = 1.0
     """With llama: so much of each head turns with its position; the rest stays."""
+    no_rope_every: Layers = 0
+    """With llama: of so many layers the last turns nothing, as in SmolLM3; 0: all turn."""
     rope_scaling: RopeScaling | None = None
     """With llama: for sequences longer than the model began with. None: no scaling."""
     window_rope_theta: float | None = None
@@ -164,6 +129,9 @@ class ModelConfig:
                 if self.attention_softcap is None
                 else self.attention_softcap,
                 "model.logit_softcap": 1 if self.logit_softcap is None else self.logit_softcap,
+                "model.embedding_multiplier": self.embedding_multiplier,
+                "model.residual_multiplier": self.residual_multiplier,
+                "model.logit_divisor": self.logit_divisor,
                 "model.query_divisor": 1 if self.query_divisor is None else self.query_divisor,
                 "model.max_positions": self.max_positions,
                 "model.experts_per_token": self.experts_per_token,
@@ -180,6 +148,7 @@ class ModelConfig:
             {
                 "model.norm_epsilon": self.norm_epsilon,
                 "model.full_attention_every": self.full_attention_every,
+                "model.no_rope_every": self.no_rope_every,
                 "model.experts": self.experts,
                 "model.shared_experts": self.shared_experts,
                 "model.dense_layers": self.dense_layers,
@@ -255,6 +224,10 @@ class ModelConfig:
         every = self.full_attention_every
         return None if every and (layer + 1) % every == 0 else self.sliding_window
 
+    def turns(self, layer: int) -> bool:
+        """Whether queries and keys of a layer of this index turn with their positions."""
+        return not self.no_rope_every or (layer + 1) % self.no_rope_every != 0
+
     @property
     def patches(self) -> int:
         """Of an image."""
@@ -299,10 +272,11 @@ _OF_LLAMA = (
     *("query_key_norm", "query_key_norm_over_heads", "norm_placement", "activation"),
     *("scaled_embedding", "query_divisor", "attention_softcap", "logit_softcap", "rope_share"),
     *("sliding_window", "window_rope_theta", "attention_sinks", "latent_attention"),
+    *("embedding_multiplier", "residual_multiplier", "logit_divisor", "no_rope_every"),
 )
 _NOT_LATENT = (
     *("query_key_norm", "attention_bias", "attention_sinks", "attention_softcap"),
-    *("sliding_window", "query_divisor", "rope_share"),
+    *("sliding_window", "query_divisor", "rope_share", "no_rope_every"),
 )
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from drumline_trainer.config.model import Family, ModelConfig
+from drumline_trainer.config.model import ModelConfig
+from drumline_trainer.config.variants import Family
 
 _GPT2 = ModelConfig(
     family=Family.GPT2,

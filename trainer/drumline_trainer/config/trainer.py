@@ -19,9 +19,10 @@ from drumline_trainer.config.learning import check_patterns, learns
 from drumline_trainer.config.lora import LoraConfig
 from drumline_trainer.config.memory import MemoryConfig, Offload, Recompute
 from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
-from drumline_trainer.config.model import Family, ModelConfig
+from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
+from drumline_trainer.config.variants import Family
 
 
 class Precision(StrEnum):

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.data import Augmentation
-from drumline_trainer.config.model import Family
+from drumline_trainer.config.variants import Family
 from drumline_trainer.data.augmentation import central_crop, random_crop
 from drumline_trainer.data.dataset import Batch, Dataset
 from drumline_trainer.data.image_files import ImageFiles, list_image_files

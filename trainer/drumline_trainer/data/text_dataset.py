@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from drumline_trainer.config import ConfigError, ModelConfig
 from drumline_trainer.config.data import Packing
-from drumline_trainer.config.model import Family
+from drumline_trainer.config.variants import Family
 from drumline_trainer.data.dataset import IGNORED, Batch, Dataset
 from drumline_trainer.data.learned_spans import LearnedSpans
 

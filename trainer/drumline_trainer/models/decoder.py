@@ -63,7 +63,7 @@ class Decoder(nn.Module):
         """The first hidden states, of shape B S D."""
         if self.embedding is None:
             raise TypeError("a stage without embedding is fed hidden states, not tokens")
-        x_BSD = self.embedding(tokens_BS)
+        x_BSD = times(self.embedding(tokens_BS), self.config.embedding_multiplier)
         if not self.config.scaled_embedding:
             return x_BSD
         # rounded as its authors do, which in bf16 is another factor
@@ -73,7 +73,8 @@ class Decoder(nn.Module):
         """Every word's score, of shape B S V; a stage that is not the last gives x_BSD itself."""
         if self.norm is None:
             return x_BSD
-        x_BSD = self.norm(x_BSD)
+        # the head is linear: what it takes in is smaller than what it gives
+        x_BSD = times(self.norm(x_BSD), 1 / self.config.logit_divisor)
         if self.output is not None:
             return self._capped(self.output(x_BSD))
         if self.embedding is None:
@@ -83,3 +84,8 @@ class Decoder(nn.Module):
     def _capped(self, logits_BSV: Tensor) -> Tensor:
         cap = self.config.logit_softcap
         return logits_BSV if cap is None else cap * torch.tanh(logits_BSV / cap)
+
+
+def times(x: Tensor, factor: float) -> Tensor:
+    """Nothing is computed where the factor is 1."""
+    return x if factor == 1 else x * factor

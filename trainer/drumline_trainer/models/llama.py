@@ -1,8 +1,8 @@
 """A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU.
 
-Mistral, Mixtral, Qwen, Phi, OLMo, Gemma and DeepSeek are the same with a window, experts, biases,
-other norms, soft caps, another activation or latent attention: each variant is a field of the
-configuration.
+Mistral, Mixtral, Qwen, Phi, OLMo, Gemma, SmolLM3, Granite and DeepSeek are the same with a window,
+experts, biases, other norms, soft caps, multipliers, layers without positions, another activation
+or latent attention: each variant is a field of the configuration.
 
 Single-device code that reads like the papers; parallelism is applied from outside, by replacing
 linear layers, embeddings and what `models.seams` holds, and by leaving parts out of pipeline stages
@@ -18,9 +18,9 @@ from __future__ import annotations
 from torch import Tensor, nn
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.model import AttentionBias, NormPlacement
 from drumline_trainer.config.rope import RopeScalingKind
-from drumline_trainer.models.decoder import Decoder
+from drumline_trainer.config.variants import AttentionBias, NormPlacement
+from drumline_trainer.models.decoder import Decoder, times
 from drumline_trainer.models.documents import Documents
 from drumline_trainer.models.feed_forward import GatedFeedForward
 from drumline_trainer.models.latent_attention import MultiHeadLatentAttention
@@ -63,12 +63,15 @@ class LlamaAttention(nn.Module):
         self.sinks = AttentionSinks(config.heads) if config.attention_sinks else None
         own_tables = window is not None and config.window_rope_theta is not None
         self.tables = slice(2, 4) if own_tables else slice(0, 2)
+        self.turns = config.turns(layer)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
         """CoreAttention to this and earlier positions, of the same document."""
-        cos, sin = rotary[self.tables]
-        q_BHSE = rotate(self._normed_heads(self.query(x_BSD), self.query_norm), (cos, sin))
-        k_BGSE = rotate(self._normed_heads(self.key(x_BSD), self.key_norm), (cos, sin))
+        q_BHSE = self._normed_heads(self.query(x_BSD), self.query_norm)
+        k_BGSE = self._normed_heads(self.key(x_BSD), self.key_norm)
+        if self.turns:
+            cos, sin = rotary[self.tables]
+            q_BHSE, k_BGSE = rotate(q_BHSE, (cos, sin)), rotate(k_BGSE, (cos, sin))
         v_BGSE = self._split_heads(self.value(x_BSD))
         sinks = () if self.sinks is None else (self.sinks(),)
         out_BHSE = self.core_attention(q_BHSE, k_BGSE, v_BGSE, documents, *sinks)
@@ -104,14 +107,18 @@ class LlamaLayer(nn.Module):
         self.attention_out_norm, self.feed_forward_out_norm = (
             _norm(config, unless=NormPlacement.BEFORE) for _ in range(2)
         )
+        self.residual_multiplier = config.residual_multiplier
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x_BSD: Tensor, rotary: Rotary, documents: Documents | None = None) -> Tensor:
         """One residual block of each kind."""
         mixed_BSD = self.attention(self.attention_norm(x_BSD), rotary, documents)
-        x_BSD = x_BSD + self.dropout(self.attention_out_norm(mixed_BSD))
+        x_BSD = x_BSD + self._added(self.attention_out_norm(mixed_BSD))
         fed_BSD = self.feed_forward(self.feed_forward_norm(x_BSD))
-        return x_BSD + self.dropout(self.feed_forward_out_norm(fed_BSD))
+        return x_BSD + self._added(self.feed_forward_out_norm(fed_BSD))
+
+    def _added(self, x_BSD: Tensor) -> Tensor:
+        return self.dropout(times(x_BSD, self.residual_multiplier))
 
 
 def _norm(config: ModelConfig, *, unless: NormPlacement) -> nn.Module:

@@ -71,7 +71,8 @@ def _attention(setup: TrainingSetup) -> float:
     if setup.software.fused_attention:
         # rotated queries lie head by head, so their result is copied once to lie token by token
         copies = model.family is Family.LLAMA and not setup.software.fused_gate
-        copied = model.heads * head if copies else 0
+        turning = sum(map(model.turns, range(model.layers))) / model.layers
+        copied = model.heads * head * turning if copies else 0
         if model.writes_scores:
             return kept + setup.width * tokens * copied + _written_scores(setup)
         return kept + setup.width * tokens * copied + 4.0 * tokens * model.heads

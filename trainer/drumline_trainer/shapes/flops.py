@@ -22,7 +22,7 @@ from __future__ import annotations
 import functools
 
 from drumline_trainer.config import Family, ModelConfig, TrainerConfig
-from drumline_trainer.config.model import AttentionBias, NormPlacement
+from drumline_trainer.config.variants import AttentionBias, NormPlacement
 from drumline_trainer.shapes.layer_kinds import layer_kinds
 
 PEAK_BF16_FLOPS: dict[str, float] = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.config.latent_attention import LatentAttention
 from drumline_trainer.config.learning import learns
-from drumline_trainer.config.model import AttentionBias, NormPlacement
+from drumline_trainer.config.variants import AttentionBias, NormPlacement
 
 Sizes = Iterator[tuple[str, int]]
 

@@ -50,6 +50,10 @@ LONGROPE: dict[str, Any] = {
         ({"rope_share": 0.2}, "rope_share 0.2 of 3 is odd"),
         ({"query_key_norm_over_heads": True}, "set model.query_key_norm too"),
         ({"attention_softcap": 0.0}, "model.attention_softcap: must be greater than 0"),
+        ({"residual_multiplier": 0.0}, "model.residual_multiplier: must be greater than 0"),
+        ({"logit_divisor": -1.0}, "model.logit_divisor: must be greater than 0"),
+        ({"no_rope_every": -1}, "model.no_rope_every: must not be negative"),
+        ({"family": "gpt2", "no_rope_every": 2}, "no_rope_every: only llama has it, not gpt2"),
         ({"family": "gpt2", "norm_placement": "after"}, "norm_placement: only llama has it"),
         ({"family": "gpt2", "activation": "gelu_tanh"}, "activation: only llama has it, not gpt2"),
         (

@@ -10,7 +10,7 @@ from tokenizers import Tokenizer
 
 import drumline_trainer
 from drumline_trainer.config import ConfigError, DataConfig, ModelConfig
-from drumline_trainer.config.model import Family
+from drumline_trainer.config.variants import Family
 from drumline_trainer.data.sources import open_dataset
 from drumline_trainer.data.tokenize import tokenize
 from tests.unit.trainer.data.shard_examples import order

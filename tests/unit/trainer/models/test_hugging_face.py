@@ -24,8 +24,8 @@ from transformers import (
 )
 
 from drumline_trainer.config import Family, ModelConfig
-from drumline_trainer.config.model import AttentionBias
 from drumline_trainer.config.rope import RopeScaling
+from drumline_trainer.config.variants import AttentionBias
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     HuggingFaceError,

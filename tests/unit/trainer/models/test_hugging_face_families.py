@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.model import NormPlacement
 from drumline_trainer.config.rope import RopeScaling, RopeScalingKind
+from drumline_trainer.config.variants import NormPlacement
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.models.hugging_face import (
     export_hugging_face,
@@ -204,6 +204,21 @@ THEIRS: dict[str, dict[str, Any]] = {
         },
     },
     "olmo2": {"model_type": "olmo2", **SIZES},
+    "smollm3": {
+        "model_type": "smollm3",
+        **SIZES,
+        "pad_token_id": 0,
+        "no_rope_layer_interval": 2,
+    },
+    "granite": {
+        "model_type": "granite",
+        **SIZES,
+        "tie_word_embeddings": True,
+        "embedding_multiplier": 12.0,
+        "residual_multiplier": 0.22,
+        "attention_multiplier": 0.0625,
+        "logits_scaling": 3.0,
+    },
     "gemma2": {
         "model_type": "gemma2",
         **SIZES,
@@ -421,6 +436,41 @@ def test_dense_layers_of_qwen_are_the_first() -> None:
     assert to_ours(qwen).dense_layers == 2
     with pytest.raises(HuggingFaceError, match=r"mlp_only_layers is \[2\]; only the first layers"):
         to_ours({**qwen, "mlp_only_layers": [2]})
+
+
+@pytest.mark.parametrize(
+    ("changed", "every"),
+    [
+        ({}, 4),
+        ({"no_rope_layer_interval": 3}, 3),
+        ({"no_rope_layers": [1, 0, 1, 0, 0]}, 2),
+        ({"no_rope_layers": [1, 1, 1]}, 0),
+        ({"no_rope_layers": [0, 0, 0]}, 1),
+    ],
+)
+def test_layers_of_smollm3_without_rope_have_a_period(changed: dict[str, Any], every: int) -> None:
+    assert to_ours({"model_type": "smollm3", **SIZES, **changed}).no_rope_every == every
+
+
+@pytest.mark.parametrize(
+    ("model_type", "changed", "sentence"),
+    [
+        ("smollm3", {"no_rope_layers": [1, 0, 0]}, "no_rope_layers has no period"),
+        ("smollm3", {"no_rope_layers": [1, 0]}, "must be a list with a number for each layer"),
+        ("smollm3", {"no_rope_layers": 2}, "must be a list with a number for each layer"),
+        ("smollm3", {"use_sliding_window": True}, "use_sliding_window is True; only False"),
+        ("granite", {"attention_multiplier": 0.3}, "only 1 / √n of a whole n"),
+        ("granite", {"attention_multiplier": 2}, "is 2; only numbers above 0 and at most 1"),
+        ("granite", {"attention_multiplier": 1e-200}, "only 1 / √n of a whole n"),
+        ("granite", {"attention_multiplier": True}, "is True; only numbers above 0"),
+        ("granite", {"logits_scaling": 0}, "logits_scaling: must be greater than 0"),
+    ],
+)
+def test_smollm3_and_granite_that_cannot_be_are_refused(
+    model_type: str, changed: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(HuggingFaceError, match=sentence):
+        to_ours({"model_type": model_type, **SIZES, **changed})
 
 
 def test_what_inference_needs_goes_along(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 
 from drumline_trainer.config import Family, MemoryConfig, ModelConfig, Precision, Recompute
 from drumline_trainer.config.latent_attention import LatentAttention
-from drumline_trainer.config.model import Activation, NormPlacement
+from drumline_trainer.config.variants import Activation, NormPlacement
 from drumline_trainer.layout import Axis, Layout
 from drumline_trainer.memory import recompute as recompute_module
 from drumline_trainer.memory.recompute import recompute
@@ -47,6 +47,16 @@ MODELS = {
         latent_attention=LatentAttention(
             query_rank=24, key_value_rank=40, turned_size=8, value_size=16
         ),
+    ),
+    "granite without positions": ModelConfig(
+        **BASE,
+        ffn_size=256,
+        heads=8,
+        kv_heads=2,
+        no_rope_every=2,
+        embedding_multiplier=12.0,
+        residual_multiplier=0.25,
+        logit_divisor=4.0,
     ),
     "gpt2": ModelConfig(**BASE, family=Family.GPT2, ffn_size=512, heads=8, kv_heads=8),
 }

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from drumline_trainer.config import ModelConfig
 from drumline_trainer.config.lora import PROJECTIONS
-from drumline_trainer.config.model import AttentionBias, NormPlacement
+from drumline_trainer.config.variants import AttentionBias, NormPlacement
 from drumline_trainer.models.build import build_on_meta
 from drumline_trainer.shapes.hugging_face.kind import TensorNames
 from drumline_trainer.sharding.slices import named_weights

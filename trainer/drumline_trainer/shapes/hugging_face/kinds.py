@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drumline_trainer.config import Family
-from drumline_trainer.config.model import Activation, AttentionBias, NormPlacement
+from drumline_trainer.config.variants import Activation, AttentionBias, NormPlacement
 from drumline_trainer.shapes.hugging_face.deepseek import (
     SIGMOID_ROUTING,
     SOFTMAX_ROUTING,
@@ -14,8 +14,10 @@ from drumline_trainer.shapes.hugging_face.deepseek import (
 )
 from drumline_trainer.shapes.hugging_face.kind import Kind, TensorNames
 from drumline_trainer.shapes.hugging_face.parts import (
+    LAYERS_WITHOUT_ROPE,
     QWEN_MIXTURE,
     QWEN_WINDOW,
+    SCORE_MULTIPLIER,
     alternating,
     biases,
     caps,
@@ -210,6 +212,36 @@ KINDS = (
         meaning={**_MEANING, "rms_norm_eps": 1e-5},
         ours=_OLMO,
         parts=(heads(), rope(), biases()),
+    ),
+    Kind(
+        model_type="smollm3",
+        architecture="SmolLM3ForCausalLM",
+        fields=_FIELDS,
+        fixed={**_SILU, "mlp_bias": False, "use_sliding_window": False},
+        meaning={**_MEANING, "tie_word_embeddings": True, "max_position_embeddings": 32768},
+        ours=_DENSE,
+        parts=(heads(), rope(theta=2_000_000.0), biases(), LAYERS_WITHOUT_ROPE),
+        # of windows, which it has only where use_sliding_window says so
+        ignored=frozenset({"sliding_window", "max_window_layers", "layer_types"}),
+    ),
+    Kind(
+        model_type="granite",
+        architecture="GraniteForCausalLM",
+        fields={
+            **_FIELDS,
+            "embedding_multiplier": "embedding_multiplier",
+            "residual_multiplier": "residual_multiplier",
+            "logits_scaling": "logit_divisor",
+        },
+        fixed={**_SILU, "mlp_bias": False},
+        meaning={
+            **_MEANING,
+            "embedding_multiplier": 1.0,
+            "residual_multiplier": 1.0,
+            "logits_scaling": 1.0,
+        },
+        ours=_DENSE,
+        parts=(heads(), rope(), biases(), SCORE_MULTIPLIER),
     ),
     Kind(
         model_type="gemma2",

@@ -1,11 +1,12 @@
-"""Keys of theirs that belong together: windows, sizes of heads, biases, Gemma's caps."""
+"""Keys of theirs that belong together: windows, sizes of heads, biases, caps, multipliers."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from drumline_trainer.config import ModelConfig
-from drumline_trainer.config.model import AttentionBias
+from drumline_trainer.config.variants import AttentionBias
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError, Part, Raw
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -197,3 +198,64 @@ QWEN_MIXTURE = Part(
     write=_write_qwen_mixture,
 )
 """Which layers are dense, and whether shares of the chosen experts add up to 1."""
+
+
+def _read_layers_without_rope(raw: Raw) -> dict[str, Any]:
+    """`no_rope_layers` has a 1 for each layer that turns, and may be longer than the model."""
+    layers: Any = raw.get("num_hidden_layers")
+    turn: Any = raw.get("no_rope_layers")
+    if turn is None:
+        return {"no_rope_every": raw.get("no_rope_layer_interval", 4)}
+    if type(layers) is not int or not isinstance(turn, list) or len(turn) < layers:  # pyright: ignore[reportUnknownArgumentType] - decoded JSON
+        raise HuggingFaceError(
+            "config.json: no_rope_layers must be a list with a number for each layer"
+        )
+    turn = turn[:layers]  # pyright: ignore[reportUnknownVariableType] - decoded JSON
+    every = turn.index(0) + 1 if 0 in turn else 0  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType] - decoded JSON
+    if turn != [int(not every or (layer + 1) % every != 0) for layer in range(layers)]:
+        raise HuggingFaceError(
+            "config.json: no_rope_layers has no period; only every n-th layer can be without"
+            " rotary positions"
+        )
+    return {"no_rope_every": every}
+
+
+def _write_layers_without_rope(config: ModelConfig) -> dict[str, Any]:
+    return {"no_rope_layers": [int(config.turns(layer)) for layer in range(config.layers)]}
+
+
+LAYERS_WITHOUT_ROPE = Part(
+    keys=frozenset({"no_rope_layers", "no_rope_layer_interval"}),
+    read=_read_layers_without_rope,
+    write=_write_layers_without_rope,
+)
+"""SmolLM3's."""
+
+
+def _read_score_multiplier(raw: Raw) -> dict[str, Any]:
+    """Ours is the number whose root divides scores."""
+    multiplier = raw.get("attention_multiplier", 1.0)
+    if type(multiplier) not in {int, float} or not 0 < multiplier <= 1:
+        raise HuggingFaceError(
+            f"config.json: attention_multiplier is {multiplier!r}; only numbers above 0 and at"
+            " most 1 can be imported"
+        )
+    divisor = round(min(1 / multiplier, 2.0**26) ** 2)
+    if not math.isclose(divisor**-0.5, multiplier, rel_tol=1e-6):
+        raise HuggingFaceError(
+            f"config.json: attention_multiplier is {multiplier!r}; only 1 / √n of a whole n can be"
+            " imported"
+        )
+    return {"query_divisor": divisor}
+
+
+def _write_score_multiplier(config: ModelConfig) -> dict[str, Any]:
+    return {"attention_multiplier": (config.query_divisor or config.features_per_head) ** -0.5}
+
+
+SCORE_MULTIPLIER = Part(
+    keys=frozenset({"attention_multiplier"}),
+    read=_read_score_multiplier,
+    write=_write_score_multiplier,
+)
+"""Granite's."""
