@@ -28,7 +28,6 @@ DROPPED = 5e-2
 """Ranks drop other features: losses are those of another draw."""
 PLAIN_LLAMA: Final = ("untied",)
 TEXT: Final = tuple(MODELS)
-ROTARY: Final = tuple(name for name in MODELS if name != "gpt2")
 IMAGES: Final[dict[str, Any]] = {
     "family": "vit",
     "image_size": SIDE,

@@ -99,7 +99,6 @@ BY_SIGNAL = (Fault.SIGKILL, Fault.SIGSEGV, Fault.SIGABRT, Fault.SIGTERM, Fault.S
 """A rank that is hit need not help: another process sends the signal."""
 OF_DEVICES = (Fault.KERNEL_STUCK, Fault.LINK_LOST)
 HANGS = (Fault.STOPPED, Fault.SPINNING, *OF_DEVICES)
-OF_PODS = (Fault.AGENT_KILLED, Fault.NODE_DEAD, Fault.MACHINE_PAUSED)
 SLOW_MOMENTS = (
     Moment.JOINING,
     Moment.STARTING,

@@ -28,7 +28,7 @@ _BESIDE = {
     Backend.GLOO: "The same cells [on the stand-in for NCCL](kill-matrix-nccl.md).\n",
     Backend.NCCL: (
         "The undisturbed run is [Gloo's](kill-matrix.md): the stand-in's sums are Gloo's own, but"
-        " a lost peer fails no wait, and an abort leaves partial results. Here alone a kernel is"
+        " a lost peer fails no wait, and an abort leaves partial results. Only here a kernel is"
         " stuck or a link is lost. With a lost link no rank is behind the others: what ends the"
         " wait is the job's `hangTimeoutSeconds`, 10 s in these cells.\n"
     ),

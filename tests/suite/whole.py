@@ -57,7 +57,7 @@ WHOLES = {
         command=(*MODULE, "tests.matrix"),
     ),
     "nccl": Whole(
-        summary="the same on the stand-in for NCCL; writes docs/kill-matrix-nccl.md; 20 min",
+        summary="the same on the stand-in for NCCL; writes docs/kill-matrix-nccl.md; 45 min",
         command=(*MODULE, "tests.matrix", "--backend", "nccl"),
     ),
     "hangs": Whole(
@@ -69,7 +69,7 @@ WHOLES = {
         command=(*MODULE, "tests.faults.agent.idle_soak"),
     ),
     "constructions": Whole(
-        summary="ranks of 1,024-rank runs of 8B, 70B and 405B on no GPU, beside their bills; 2 min",
+        summary="ranks of 1,024-rank runs of 8B, 70B and 405B on no GPU, beside their bills; 3 min",
         command=(*MODULE, "tests.bench.constructions"),
     ),
     "gpu": Whole(

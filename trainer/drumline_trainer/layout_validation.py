@@ -247,8 +247,8 @@ def _tensor(layout: Layout, model: ModelConfig) -> Iterator[Violation]:
     elif not shares_heads(model, degree):
         yield Violation(
             reason=ViolationReason.HEADS,
-            text=f"parallelism.tensor: of model.kv_heads {model.kv_heads} neither as many nor one"
-            f" fall to each of {degree} ranks; use a divisor or a multiple of {model.kv_heads}",
+            text=f"parallelism.tensor: {degree} neither divides model.kv_heads {model.kv_heads} nor"
+            f" is a multiple of them; use a divisor or a multiple of {model.kv_heads}",
         )
     ffn = ("expert_ffn_size", model.features_per_expert) if model.experts else ("ffn_size", 0)
     for field, size in (ffn, ("ffn_size", model.ffn_size)):

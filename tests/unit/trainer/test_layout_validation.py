@@ -49,7 +49,7 @@ def test_nearly_all_of_the_matrix_is_legal() -> None:
         (ViolationReason.HEADS, "model.heads 4 do not", 8, {"parallelism": {"tensor": 8}}),
         (
             ViolationReason.HEADS,
-            "of model.kv_heads 6 neither as many nor one fall to each of 4 ranks",
+            "parallelism.tensor: 4 neither divides model.kv_heads 6 nor is a multiple of them",
             4,
             {"model": {"heads": 12, "kv_heads": 6, "head_size": 16}, "parallelism": {"tensor": 4}},
         ),

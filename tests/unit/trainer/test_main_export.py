@@ -135,7 +135,7 @@ def test_what_was_frozen_is_exported_as_the_run_began(
         assert torch.equal(result[name], expected), name
     asked = ["export", str(tmp_path / "step-3"), str(tmp_path / "none"), "--set", "freeze=norm.*"]
     assert main(asked) == ExitCode.CONFIG
-    assert "trainable: the checkpoint's run left other weights" in capsys.readouterr().err
+    assert "freeze: the checkpoint's run left other weights" in capsys.readouterr().err
 
 
 def test_another_model_on_the_command_line_is_refused(

@@ -179,8 +179,9 @@ def check_base(saved: Mapping[str, Any], *, config: TrainerConfig) -> None:
     unknown = "lora: the checkpoint does not say which base its adapters belong on"
     another = "lora: the checkpoint's adapters belong on another base"
     if config.freezes:
-        unknown = "trainable: the checkpoint does not say which weights its run left as they began"
-        another = "trainable: the checkpoint's run left other weights as they began"
+        field = "freeze" if config.freeze is not None else "trainable"
+        unknown = f"{field}: the checkpoint does not say which weights its run left as they began"
+        another = f"{field}: the checkpoint's run left other weights as they began"
     elif config.lora is None:
         unknown = "dpo: the checkpoint does not say which reference its run was compared with"
         another = "dpo: the checkpoint's run was compared with another reference"
