@@ -26,7 +26,7 @@ from tests.object_store import BUCKET, ObjectStore, running, store_program
 PREFIX = "team-a"
 SECRET = "checkpoint-keys"  # noqa: S105 - a name
 USER = "trainer"
-STEPS, EVERY = 200, 20
+STEPS, EVERY = 600, 20
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """Every option of the trainer is in the matrix, and a few cells of it are trained each day.
 
-The seed of the day picks the cells (LAYOUT_SEED in the environment another one); all of them:
-`make test-all WHAT=settings`.
+The seed of the day (LAYOUT_SEED in the environment another one) picks them among those that
+`make test-all WHAT=settings` trains.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from tests.seeds import seed_of_the_day
 
 SEED = seed_of_the_day("LAYOUT_SEED")
 CELLS_A_DAY = 5
+SEED_OF_ALL = 0
+"""Of `python -m tests.layouts --settings`."""
 CASES = every_case()
 
 
@@ -28,7 +30,7 @@ def cells_of_the_day() -> list[Cell]:
     names = list(SETTINGS)
     begin = SEED * CELLS_A_DAY % len(names)
     turn = [*names, *names][begin : begin + CELLS_A_DAY]
-    cells = [cells_of(SETTINGS[name], cases=CASES, seed=SEED) for name in turn]
+    cells = [cells_of(SETTINGS[name], cases=CASES, seed=SEED_OF_ALL) for name in turn]
     return [random.Random(SEED).choice(some) for some in cells]
 
 

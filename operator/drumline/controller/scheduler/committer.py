@@ -203,7 +203,9 @@ class Committer:
         ).inc()
         queued_at = parse_timestamp(status.queued_at) if status.queued_at else now
         self._metrics.scheduling.queue_wait_seconds.labels(queue=job.spec.queue).observe(
-            now - queued_at
+            max(
+                0.0, now - queued_at
+            )  # one that waited for others may count a part of a second more
         )
         domain = "/".join(placed.domain)
         pools = placed.pool if surplus is None else f"{placed.pool} and {surplus.pool}"

@@ -114,7 +114,10 @@ class Job:
         return parse_timestamp(queued_at)
 
     def queued_after(self, ended_at: float) -> float:
-        """The same for a job that waits for others, which ended then; they keep their order."""
+        """The same for a job that waits for others, which ended then.
+
+        Jobs that were applied in the same second keep their order.
+        """
         if ended_at <= self.queued_at:
             return self.queued_at
         return ended_at + self.queued_at % 1.0
