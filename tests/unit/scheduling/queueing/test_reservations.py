@@ -262,3 +262,32 @@ def test_a_reservation_may_begin_when_somebody_ends_who_starts_only_now() -> Non
     )
     assert started(decisions) == ["s"]
     assert starts(decisions) == {"big": NOW + 90, "t": NOW + 30}
+
+
+def test_who_lets_another_start_first_has_taken_nothing_of_the_plan() -> None:
+    """It could start on b0, as the reservation would move to b1, but may only borrow there.
+
+    The one that is entitled to the pool needs b1: with the reservation back on b0 it starts.
+    """
+    queues = (
+        Queue(name="org", nominal={}),
+        Queue(name="x", nominal={"a": 3, "b": 0}, parent="org"),
+        Queue(name="y", nominal={"a": 0, "b": 3}, parent="org"),
+        Queue(name="z", nominal={"a": 0, "b": 9}, parent="org"),
+    )
+    nodes = [node("a0", "r", gpus=1, pool="a")]
+    nodes += [node(name, "r", gpus=4, pool="b") for name in ("b0", "b1")]
+    running = [
+        replace(runs(f"on-{name}", name, left=90, gpus=1, queue="z"), pool="b")
+        for name in ("b0", "b1")
+    ]
+    snapshot = cluster(*nodes, queues=queues, pools=("a", "b"), running=running)
+    whole_node = gang("whole-node", gpus=4, queue="z", priority=9, pool="b")
+    borrows = gang("borrows", gpus=3, at=1, queue="x", pools=("a", "b"))
+    borrows = replace(borrows, excluded_nodes=frozenset({"b1"}))
+    entitled = gang("entitled", gpus=3, at=2, queue="y", pool="b")
+    entitled = replace(entitled, excluded_nodes=frozenset({"b0"}))
+    alone = run(snapshot, whole_node, borrows, policy=BACKFILL, now=NOW)
+    assert (started(alone), starts(alone)) == (["borrows"], {"whole-node": NOW + 90})
+    decisions = run(snapshot, whole_node, borrows, entitled, policy=BACKFILL, now=NOW)
+    assert (started(decisions), starts(decisions)) == (["entitled"], {"whole-node": NOW + 90})
