@@ -6,6 +6,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from drumline_trainer.checkpoint.folder_files import FolderFiles
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.export import whole_weights
 from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
@@ -28,9 +29,8 @@ def export_file_by_file(
         pipe.send(line)
         pipe.recv()
 
-    export_hugging_face(
-        whole_weights(step, config), config.model, folder, print_line=wait, **SETTINGS
-    )
+    with whole_weights(FolderFiles(path=step, committed_place=step.name), config) as weights:
+        export_hugging_face(weights, config.model, folder, print_line=wait, **SETTINGS)
 
 
 def test_an_export_that_is_killed_goes_on_where_it_was(gangs: GangStarter, tmp_path: Path) -> None:
@@ -44,11 +44,12 @@ def test_an_export_that_is_killed_goes_on_where_it_was(gangs: GangStarter, tmp_p
         second = gang.pipes[0].recv()
         gang.kill(0)
     assert not (killed / "config.json").exists()
-    weights, lines = whole_weights(step, config), list[str]()
-    export_hugging_face(weights, config.model, killed, print_line=lines.append, **SETTINGS)
+    lines: list[str] = []
+    with whole_weights(FolderFiles(path=step, committed_place=step.name), config) as weights:
+        export_hugging_face(weights, config.model, killed, print_line=lines.append, **SETTINGS)
+        export_hugging_face(weights, config.model, calm, **SETTINGS)
     assert lines
     assert not {first, second} & set(lines)
-    export_hugging_face(weights, config.model, calm, **SETTINGS)
     files = {path.name: path.read_bytes() for path in killed.iterdir()}
     assert files == {path.name: path.read_bytes() for path in calm.iterdir()}
     trained = whole_tensors(step)

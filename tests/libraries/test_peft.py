@@ -10,7 +10,7 @@ import torch
 peft = pytest.importorskip("peft", reason="make test-all WHAT=libraries")
 transformers = pytest.importorskip("transformers")
 
-from drumline_trainer.adapters.lora import merge_adapters  # noqa: E402
+from drumline_trainer.adapters.lora import merge_adapter  # noqa: E402
 from drumline_trainer.adapters.peft import read_peft, write_peft  # noqa: E402
 from drumline_trainer.config import LoraConfig, ModelConfig  # noqa: E402
 from drumline_trainer.models.build import build_on_meta  # noqa: E402
@@ -55,7 +55,10 @@ def test_peft_gives_the_logits_of_the_merged_model(base: Path, tmp_path: Path) -
     plain = transformers.AutoModelForCausalLM.from_pretrained(base)
     without = plain(TOKENS).logits
     beside = peft.PeftModel.from_pretrained(plain, tmp_path / "adapter")
-    merged = dict(merge_adapters(weights().items(), adapters(), config=LORA))
+    merged = {
+        name: merge_adapter(name, weight, adapters(), config=LORA)
+        for name, weight in weights().items()
+    }
     export_hugging_face(merged, MODEL, tmp_path / "merged")
     whole = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
     expected = whole(TOKENS).logits

@@ -1,21 +1,23 @@
 """`export`: a checkpoint's weights as a folder that Hugging Face's transformers loads.
 
 One process, a tensor at a time, whatever layout saved them. The digests of all files are verified
-first. Adapters are merged into their base weights, which are initialized or read whole for that.
+first. Adapters are merged into their base weights, which are read or drawn one by one for that.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from drumline_trainer.adapters.base import check_base, initialize_base
-from drumline_trainer.adapters.lora import merge_adapters
+from drumline_trainer.adapters.base import check_base
+from drumline_trainer.adapters.base_weights import opened_base
+from drumline_trainer.adapters.lora import merge_adapter
 from drumline_trainer.adapters.peft import write_peft
 from drumline_trainer.buckets.path import AnyPath
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
@@ -28,15 +30,12 @@ from drumline_trainer.checkpoint.manifest import (
 )
 from drumline_trainer.checkpoint.shard_file import verify_chunks
 from drumline_trainer.checkpoint.storage import StepFiles
-from drumline_trainer.config import ConfigError, Family, ModelConfig, TrainerConfig
+from drumline_trainer.config import ConfigError, Family, LoraConfig, ModelConfig, TrainerConfig
 from drumline_trainer.config.saved import refuse_other_model, saved_configuration
-from drumline_trainer.models.build import build_on_meta
-from drumline_trainer.models.hugging_face import export_hugging_face, import_hugging_face
-from drumline_trainer.models.initialize import initialize
+from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.optimization.average import AVERAGE
 from drumline_trainer.shapes.hugging_face import model_folder
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.sharding.slices import named_weights, slices_of
 
 _PREFIX = "model."
 """Of the names of weights among a checkpoint's tensors; see `optimization`."""
@@ -135,18 +134,18 @@ def export_checkpoint(
             on another base.
         HuggingFaceError: the checkpoint is of another model, or transformers has no such model.
     """
-    weights = whole_weights(files, config, average=average)
     like = None if config.model_from is None else model_folder(config.model_from)
-    export_hugging_face(
-        weights,
-        _long_enough(config),
-        target,
-        dtype=dtype,
-        like=like,
-        identity=_identity(files, config, dtype=dtype, average=average),
-        class_names=_class_names(files),
-        print_line=print_line,
-    )
+    with whole_weights(files, config, average=average) as weights:
+        export_hugging_face(
+            weights,
+            _long_enough(config),
+            target,
+            dtype=dtype,
+            like=like,
+            identity=_identity(files, config, dtype=dtype, average=average),
+            class_names=_class_names(files),
+            print_line=print_line,
+        )
 
 
 def _class_names(files: StepFiles) -> list[str]:
@@ -165,10 +164,13 @@ def _identity(files: StepFiles, config: TrainerConfig, *, dtype: torch.dtype, av
     return hashlib.sha256(manifest + how.encode()).hexdigest()
 
 
+@contextmanager
 def whole_weights(
     files: StepFiles, config: TrainerConfig, *, average: bool = False
-) -> Mapping[str, Tensor]:
+) -> Generator[Mapping[str, Tensor]]:
     """The weights of a committed checkpoint, or their average, by our names, adapters folded in.
+
+    Each is read at every access.
 
     Raises:
         CorruptCheckpointError: it does not verify.
@@ -176,13 +178,33 @@ def whole_weights(
     """
     stored = CheckpointWeights(files, average=average)
     refuse_other_model(stored.trainer, config.model)
-    if config.freezes:
-        check_base(stored.trainer, config=config)
-        return {**_beginning(config), **stored}
-    if config.lora is None:
-        return stored
+    if not config.freezes and config.lora is None:
+        yield stored
+        return
     check_base(stored.trainer, config=config)
-    return dict(merge_adapters(_base(config), stored, config=config.lora))
+    with opened_base(config) as base:
+        yield _OnBase(base, stored, lora=config.lora)
+
+
+class _OnBase(Mapping[str, Tensor]):
+    """The weights of a base, and what was learned of them or beside them."""
+
+    def __init__(
+        self, base: Mapping[str, Tensor], learned: Mapping[str, Tensor], *, lora: LoraConfig | None
+    ) -> None:
+        self._base, self._learned, self._lora = base, learned, lora
+
+    def __getitem__(self, name: str) -> Tensor:
+        if self._lora is not None:
+            return merge_adapter(name, self._base[name], self._learned, config=self._lora)
+        learned = self._learned.get(name)
+        return self._base[name] if learned is None else learned
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._base)
+
+    def __len__(self) -> int:
+        return len(self._base)
 
 
 def export_adapters(
@@ -231,19 +253,3 @@ def _manifest(files: StepFiles) -> Manifest:
     if files.read_small(MANIFEST_DIGEST_FILE, limit=1024) != digest_line(body):
         raise CorruptCheckpointError(f"{MANIFEST_FILE}: is not what {MANIFEST_DIGEST_FILE} says")
     return Manifest.parse(body)
-
-
-def _beginning(config: TrainerConfig) -> dict[str, Tensor]:
-    """All weights as the run began with them."""
-    model = build_on_meta(config.model).to_empty(device="cpu")
-    initialize_base(slices_of(model), [], config=config, progress=lambda: None)
-    return {name: weight.detach() for name, weight in named_weights(model)}
-
-
-def _base(config: TrainerConfig) -> Iterator[tuple[str, Tensor]]:
-    """The base weights, as at the beginning of training."""
-    if config.model_from is not None:
-        return import_hugging_face(model_folder(config.model_from))[1]
-    model = build_on_meta(config.model).to_empty(device="cpu")
-    initialize(model, seed=config.seed)
-    return ((name, weight.detach()) for name, weight in named_weights(model))

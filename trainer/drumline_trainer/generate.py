@@ -107,8 +107,7 @@ def answer(
     model = build_on_meta(config.model)
     to_compute_type(model, Precision.BF16 if low else Precision.FP32)
     model = model.to_empty(device=device).eval()
-    weights = whole_weights(files, config)
-    with torch.no_grad():
+    with torch.no_grad(), whole_weights(files, config) as weights:
         for name, tensor in named_weights(model):
             tensor.copy_(weights[name])
     tokens = codec.encode(prompt)

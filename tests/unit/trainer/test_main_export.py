@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,18 +36,21 @@ def stored(
     folder: Path,
     *,
     config: TrainerConfig = CONFIG,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
     average: float = 0.0,
     skipped: int = 0,
     **state: object,
 ) -> dict[str, torch.Tensor]:
-    """Weights in a checkpoint of two ranks, each with half the rows; and a moment."""
+    """Weights in a checkpoint of two ranks, each with half the rows; and a moment.
+
+    They are the model's own that learn, or those of these `shapes`.
+    """
     folder.mkdir()
     random = torch.Generator().manual_seed(1)
-    weights = {
-        name: torch.rand(shape, generator=random)
-        for name, shape in our_shapes(config.model).items()
-        if config.learns(name)
-    }
+    if shapes is None:
+        whole = our_shapes(config.model)
+        shapes = {name: shape for name, shape in whole.items() if config.learns(name)}
+    weights = {name: torch.rand(shape, generator=random) for name, shape in shapes.items()}
     tensors = {f"model.{name}": weight for name, weight in weights.items()}
     tensors["optimizer.exp_avg.norm.weight"] = torch.zeros(8)
     if average:

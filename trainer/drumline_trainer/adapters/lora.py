@@ -17,7 +17,7 @@ Shapes: B batch, S sequence, I and O this rank's input and output features, R ra
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 
 import torch
@@ -202,33 +202,32 @@ def without_adapters(stage: nn.Module) -> Generator[None]:
             layer.applied = True
 
 
-def merge_adapters(
-    weights: Iterable[tuple[str, Tensor]], adapters: Mapping[str, Tensor], *, config: LoraConfig
-) -> Iterator[tuple[str, Tensor]]:
-    """A base's weights by name, each with its adapter folded in: W + alpha / rank · B A.
+def merge_adapter(
+    name: str, weight: Tensor, adapters: Mapping[str, Tensor], *, config: LoraConfig
+) -> Tensor:
+    """A base's weight with its adapter folded in, if it has one: W + alpha / rank · B A.
 
     Of a base that was packed, W is what it was packed to: adapters have learnt to lie beside that.
 
     Args:
-        weights: of the base, whole, as `models.hugging_face.import_hugging_face` reads them.
+        name: of the weight.
+        weight: of the base, whole.
         adapters: whole, by the names that `adapt` gave them.
         config: they were trained with.
 
     Returns:
-        In the base's types. The product is worked out in fp32.
+        In the weight's type. The product is worked out in fp32.
     """
-    for name, weight in weights:
-        layer = name.removesuffix(".weight")
-        a, b = adapters.get(f"{layer}.{A}"), adapters.get(f"{layer}.{B}")
-        if a is None or b is None:
-            yield name, weight
-        else:
-            under = weight.float()
-            if config.base_bits == 4:
-                packed = pack(under, doubly=config.double_quantization)
-                under = packed.weight(features=under.shape[1], dtype=under.dtype)
-            added = b.float() @ a.float() * config.scale
-            yield name, (under + added).to(weight.dtype)
+    layer = name.removesuffix(".weight")
+    a, b = adapters.get(f"{layer}.{A}"), adapters.get(f"{layer}.{B}")
+    if a is None or b is None:
+        return weight
+    under = weight.float()
+    if config.base_bits == 4:
+        packed = pack(under, doubly=config.double_quantization)
+        under = packed.weight(features=under.shape[1], dtype=under.dtype)
+    added = b.float() @ a.float() * config.scale
+    return (under + added).to(weight.dtype)
 
 
 def _whole(weight: Tensor) -> Cut:

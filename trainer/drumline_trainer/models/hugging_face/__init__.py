@@ -7,10 +7,12 @@ knows the format, `exchange` does both directions. Never pickle.
 
 from drumline_trainer.models.hugging_face.copies import load_for_copies
 from drumline_trainer.models.hugging_face.exchange import (
+    OpenedWeights,
     check_hugging_face,
     export_hugging_face,
     import_hugging_face,
     load_hugging_face,
+    opened_weights,
     projection_names,
 )
 from drumline_trainer.models.hugging_face.identity import weights_digest
@@ -18,11 +20,13 @@ from drumline_trainer.shapes.hugging_face import HuggingFaceError
 
 __all__ = [
     "HuggingFaceError",
+    "OpenedWeights",
     "check_hugging_face",
     "export_hugging_face",
     "import_hugging_face",
     "load_for_copies",
     "load_hugging_face",
+    "opened_weights",
     "projection_names",
     "weights_digest",
 ]

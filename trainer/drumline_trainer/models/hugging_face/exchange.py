@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -247,21 +248,45 @@ def load_hugging_face(
     Raises:
         HuggingFaceError: as `import_hugging_face`, or the folder holds another model than `config`.
     """
+    with opened_weights(folder, config=config) as weights:
+        weights.fill(slices, progress=progress)
+        return weights.absent
+
+
+@contextmanager
+def opened_weights(folder: AnyPath, *, config: ModelConfig) -> Generator[OpenedWeights]:
+    """To fill slices again and again. Raises HuggingFaceError as `load_hugging_face`."""
     checked = _CheckedFolder.of(folder)
     absent = checked.begun_anew(config)
-    parts = defaultdict[str, list[TensorSlice]](list)
-    for part in slices:
-        parts[part.name].append(part)
     with opened(folder) as files:
-        for name, entry in checked.entries:
+        yield OpenedWeights(checked=checked, files=files, absent=absent)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenedWeights:
+    """The weights of a folder that is open."""
+
+    checked: _CheckedFolder
+    files: TensorFiles
+    absent: frozenset[str]
+    """Names of those that are to begin at random."""
+
+    def fill(
+        self, slices: Iterable[TensorSlice], *, progress: Callable[[], None] = lambda: None
+    ) -> None:
+        """See `load_hugging_face`."""
+        parts = defaultdict[str, list[TensorSlice]](list)
+        for part in slices:
+            if part.name not in self.absent:
+                parts[part.name].append(part)
+        for name, entry in self.checked.entries:
             progress()
-            wanted = [part for ours in entry.ours if ours not in absent for part in parts[ours]]
+            wanted = [part for ours in entry.ours if ours in parts for part in parts[ours]]
             if entry.interleaved and wanted:
-                _fill_alternating(wanted, files, name, entry)
+                _fill_alternating(wanted, self.files, name, entry)
                 continue
             for part in wanted:
-                _fill(part, files, name, entry, checked.shapes)
-    return absent
+                _fill(part, self.files, name, entry, self.checked.shapes)
 
 
 def _fill(part: TensorSlice, files: TensorFiles, name: str, entry: Theirs, shapes: Shapes) -> None:

@@ -1,0 +1,64 @@
+"""The weights that a run began with by name, each read or drawn at every access.
+
+So what merges or exports them holds one of them at a time, whatever the size of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+from drumline_trainer.config import TrainerConfig
+from drumline_trainer.models.build import build_on_meta
+from drumline_trainer.models.hugging_face import OpenedWeights, opened_weights
+from drumline_trainer.models.initialize import initialize_slices
+from drumline_trainer.shapes.hugging_face import model_folder
+from drumline_trainer.sharding.boxes import Box
+from drumline_trainer.sharding.slices import TensorSlice, named_weights
+
+
+@contextmanager
+def opened_base(config: TrainerConfig) -> Generator[BaseWeights]:
+    """The base of a run, by its configuration.
+
+    Raises:
+        ConfigError: the folder is not of this model.
+        StoreError: its storage does not answer.
+    """
+    if config.model_from is None:
+        yield BaseWeights(config, folder=None)
+        return
+    with opened_weights(model_folder(config.model_from), config=config.model) as folder:
+        yield BaseWeights(config, folder=folder)
+
+
+class BaseWeights(Mapping[str, Tensor]):
+    """Of the whole model, in fp32."""
+
+    def __init__(self, config: TrainerConfig, *, folder: OpenedWeights | None) -> None:
+        """Of an open folder, or at random."""
+        self._config, self._folder = config, folder
+        model = build_on_meta(config.model)
+        self._shapes = {name: tuple(weight.shape) for name, weight in named_weights(model)}
+
+    def __getitem__(self, name: str) -> Tensor:
+        """The weight, whole."""
+        shape = self._shapes[name]
+        everything = Box(offsets=(0,) * len(shape), shape=shape)
+        whole = TensorSlice(name=name, shape=shape, box=everything, tensor=torch.empty(shape))
+        if self._folder is None or name in self._folder.absent:
+            initialize_slices([whole], config=self._config.model, seed=self._config.seed)
+        else:
+            self._folder.fill([whole])
+        return whole.tensor
+
+    def __iter__(self) -> Iterator[str]:
+        """Names."""
+        return iter(self._shapes)
+
+    def __len__(self) -> int:
+        """Number of weights."""
+        return len(self._shapes)
