@@ -48,9 +48,7 @@ def test_what_it_needs_of_what_there_is_and_the_smallest_change() -> None:
     assert verdict.shortage is not None
     message = verdict.shortage.message
     assert "a rank needs 415.4 GiB of the 79.2 GiB of an H100 (GpuPool h100)" in message
-    assert (
-        "trainer.microBatchSize: 1 with trainer.overrides.memory.recompute: full needs" in message
-    )
+    assert "trainer.microBatchSize: 1 needs" in message
 
 
 def test_the_change_that_it_names_fits() -> None:
