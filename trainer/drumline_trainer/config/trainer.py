@@ -77,7 +77,7 @@ class TrainerConfig:
     lora: LoraConfig | None = None
     """Train low-rank adapters alone; all other weights stay as they begin. None: train all."""
     trainable: str | None = None
-    """Names of the weights that learn, as patterns separated by commas, such as
+    """Names of the weights that learn, as at most 32 patterns separated by commas, such as
     `output.*, layers.1?.*`; all others stay as they begin. None: all learn."""
     freeze: str | None = None
     """The same of those that stay as they begin, where all others learn. None: none does."""

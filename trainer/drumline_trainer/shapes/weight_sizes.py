@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
+from typing import Final
 
 from drumline_trainer.config import Family, ModelConfig
 from drumline_trainer.config.latent_attention import LatentAttention
-from drumline_trainer.config.learning import learns
+from drumline_trainer.config.learning import name_patterns
 from drumline_trainer.config.variants import AttentionBias, NormPlacement
+from drumline_trainer.shapes.flops import weights
 
 Sizes = Iterator[tuple[str, int]]
+_LAYERS: Final = "layers."
 
 
 def weight_sizes(model: ModelConfig) -> Sizes:
@@ -31,23 +34,42 @@ def weight_sizes(model: ModelConfig) -> Sizes:
     yield from _norm("norm", hidden, bias=not llama)
     for layer in range(model.layers):
         of_layer = _llama_layer(model, layer) if llama else _gpt2_layer(model)
-        yield from ((f"layers.{layer}.{name}", size) for name, size in of_layer)
+        yield from ((f"{_LAYERS}{layer}.{name}", size) for name, size in of_layer)
 
 
-@functools.lru_cache(maxsize=64)
 def learning_shares(
     model: ModelConfig, *, trainable: str | None, freeze: str | None
 ) -> tuple[float, float]:
     """Which share of a model's weights learns: of those outside of experts, and of experts."""
     if trainable is None and freeze is None:
         return 1.0, 1.0
-    totals, learning = [0, 0], [0, 0]
+    totals, matched = _matched(model, trainable or freeze or "")
+    dense, experts = (mine / max(1, all_) for mine, all_ in zip(matched, totals, strict=True))
+    return (dense, experts) if freeze is None else (1 - dense, 1 - experts)
+
+
+def learning_weights(model: ModelConfig, *, trainable: str | None, freeze: str | None) -> int:
+    """How many of a model's weights learn."""
+    if trainable is None and freeze is None:
+        return weights(model)
+    totals, matched = _matched(model, trainable or freeze or "")
+    return sum(matched) if freeze is None else sum(totals) - sum(matched)
+
+
+@functools.lru_cache(maxsize=64)
+def _matched(model: ModelConfig, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """All weights, and those of the patterns: outside of experts, and of experts."""
+    patterns = name_patterns(text)
+    # in halves, as layers have their rests in common, and a layer's weights its number
+    after, before = functools.cache(patterns.after), functools.cache(patterns.before)
+    totals, matched = [0, 0], [0, 0]
     for name, size in weight_sizes(model):
         kind = int(".experts." in name)
         totals[kind] += size
-        learning[kind] += size * learns(name, trainable=trainable, freeze=freeze)
-    dense, experts = (mine / max(1, all_) for mine, all_ in zip(learning, totals, strict=True))
-    return dense, experts
+        cut = name.index(".", len(_LAYERS)) if name.startswith(_LAYERS) else 0
+        if after(name[:cut]) & before(name[cut:]):
+            matched[kind] += size
+    return (totals[0], totals[1]), (matched[0], matched[1])
 
 
 def _linear(name: str, inputs: int, outputs: int, *, bias: bool = True) -> Sizes:

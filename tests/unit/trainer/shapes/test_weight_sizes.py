@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -56,3 +58,31 @@ def test_the_share_that_learns_is_counted_for_experts_apart() -> None:
     dense, experts = learning_shares(model, trainable="layers.1.*", freeze=None)
     assert experts == 1.0
     assert 0 < dense < 1
+
+
+def test_a_stranger_s_patterns_take_no_longer_than_a_plain_one() -> None:
+    """The operator bills many tenants' jobs in one thread."""
+    model = replace(MODELS["qwen-moe"], layers=1024)
+    letters = [*string.ascii_letters[:32]]
+    worst = ("*" + "?" * 20, "*a" * 31, "[!z]*" * 12, "z")
+    plain = calls_of_billing(model, "norm.weight")
+    for form in worst:
+        assert calls_of_billing(model, ",".join(form + end for end in letters)) < 1.2 * plain
+
+
+def calls_of_billing(model: ModelConfig, freeze: str) -> int:
+    """Of functions, those of libraries in C included."""
+    calls = 0
+
+    def count(_frame: object, event: str, _of: object) -> None:
+        nonlocal calls
+        calls += event in {"call", "c_call"}
+
+    config = TrainerConfig(model=model, freeze=freeze)
+    before = sys.getprofile()
+    sys.setprofile(count)
+    try:
+        learning_shares(config.model, trainable=None, freeze=config.freeze)
+    finally:
+        sys.setprofile(before)
+    return calls

@@ -1,0 +1,74 @@
+"""Patterns of names, all of them matched at once. They are a stranger's, so time is bounded.
+
+A pattern is a row of tokens: a character, `?`, a set such as `[0-4]`, or `*`. Which tokens a text
+may have come to is a set of bits, over all patterns together, and a character moves all of them at
+once: how long a name takes depends on its length and not on what the patterns are.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Final
+
+_TOKENS: Final = re.compile(r"\*+|\[!?+\]?+[^\]]*\]|.", re.DOTALL)
+
+
+class NamePatterns:
+    """As `fnmatchcase` reads each."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        """Number the tokens of all patterns, and the ends."""
+        self._ends: dict[str, int] = {}
+        self._begins = self._stars = 0
+        places: dict[str, int] = {}
+        bit = 1
+        for pattern in patterns:
+            self._begins |= bit
+            for token in _TOKENS.findall(pattern):
+                if token.startswith("*"):
+                    self._stars |= bit
+                else:
+                    places[token] = places.get(token, 0) | bit
+                bit <<= 1
+            self._ends[pattern] = bit
+            bit <<= 1
+        self._places = places
+        self._any_end = sum(self._ends.values())
+        self._taking = functools.cache(self._which_take)
+
+    def matches(self, name: str) -> bool:
+        """Whether some pattern is this whole name's."""
+        return bool(self.after(name) & self._any_end)
+
+    def unused(self, names: Iterable[str]) -> list[str]:
+        """The patterns that are no name's."""
+        reached = 0
+        for name in names:
+            reached |= self.after(name)
+        return [pattern for pattern, end in self._ends.items() if not reached & end]
+
+    def after(self, start: str) -> int:
+        """Where a name that starts so may be; it matches if that meets `before` of its rest."""
+        at = self._past_stars(self._begins)
+        for character in start:
+            at = self._past_stars((at & self._taking(character)) << 1 | at & self._stars)
+        return at
+
+    def before(self, rest: str) -> int:
+        """From where a name that ends so comes to the end of a pattern."""
+        at = self._any_end
+        at |= at >> 1 & self._stars
+        for character in reversed(rest):
+            at = at >> 1 & self._taking(character) | at & self._stars
+            at |= at >> 1 & self._stars
+        return at
+
+    def _past_stars(self, at: int) -> int:
+        """A star may stand for nothing; no two follow each other."""
+        return at | (at & self._stars) << 1
+
+    def _which_take(self, character: str) -> int:
+        return sum(bits for token, bits in self._places.items() if fnmatchcase(character, token))
