@@ -21,7 +21,7 @@ from drumline_trainer.config import (
 from drumline_trainer.config.nearest import nearest_multiples
 from drumline_trainer.layout import Layout
 from drumline_trainer.shapes.attention import shares_heads
-from drumline_trainer.shapes.flops import weights
+from drumline_trainer.shapes.weight_sizes import learning_weights
 
 _MOST_WHOLE_GRADIENT_BYTES = 8 * 2**30
 
@@ -122,10 +122,10 @@ def micro_batch_count(layout: Layout, config: TrainerConfig) -> int:
 def shards_gradients(layout: Layout, config: TrainerConfig) -> bool:
     """Whether FSDP sums gradients over the ranks after each micro-batch.
 
-    What the settings say, or else: where whole fp32 gradients would be more than 8 GiB. Summed
-    once they cost less sending, and 4 bytes a parameter on every rank from the second micro-batch
-    on. An elastic job that loses half of its ranks goes on with two micro-batches where it had
-    one: a model of 70 billion parameters would need 270 GiB more, at a recovery. The answer
+    What the settings say, or else: where whole fp32 gradients of what learns would be more than
+    8 GiB. Summed once they cost less sending, and 4 bytes a parameter on every rank from the second
+    micro-batch on. An elastic job that loses half of its ranks goes on with two micro-batches where
+    it had one: a model of 70 billion parameters would need 270 GiB more, at a recovery. The answer
     follows from the model, so that it is the same at every size of the job.
     """
     chosen = config.memory.shard_gradients
@@ -135,7 +135,8 @@ def shards_gradients(layout: Layout, config: TrainerConfig) -> bool:
         return False
     if config.lora is not None:
         return False
-    return 4 * weights(config.model) // layout.tensor > _MOST_WHOLE_GRADIENT_BYTES
+    learning = learning_weights(config.model, trainable=config.trainable, freeze=config.freeze)
+    return 4 * learning // layout.tensor > _MOST_WHOLE_GRADIENT_BYTES
 
 
 def divisors(number: int) -> list[int]:

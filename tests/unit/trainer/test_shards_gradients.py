@@ -54,6 +54,8 @@ def test_a_job_that_loses_half_of_its_ranks_needs_no_whole_gradients() -> None:
         (config_of("llama-1b"), Layout(shard=8), False),  # 5 GB
         (config_of("llama-8b"), Layout(shard=2, tensor=4), False),  # 8 GB a rank
         (config_of("llama-8b", lora=LoraConfig()), Layout(shard=8), False),
+        (config_of("llama-8b", trainable="output.*"), Layout(shard=8), False),
+        (config_of("llama-8b", freeze="embedding.*"), Layout(shard=8), True),
         (config_of("llama-8b"), Layout(shard=2, pipeline=2), False),
         (config_of("llama-8b"), Layout(replicate=8, data_parallel=DataParallel.DDP), False),
         (config_of("llama-8b", memory=MemoryConfig(shard_gradients=False)), Layout(shard=8), False),
