@@ -39,7 +39,6 @@ STARTS = 3
 LAYOUT_STARTS = 4
 """The first of them imports what the layout needs."""
 STEP_GOAL = 0.97
-LOSS_TOLERANCE = 1e-5
 START_GOAL = 1.3
 LAYOUTS: dict[str, tuple[int, dict[str, Any]]] = {
     "fsdp, 4 ranks": (4, {"data_parallel": "fsdp"}),
@@ -82,7 +81,7 @@ def steps(pool: Pool, text: Path) -> Iterator[Row]:
         made: trainer_steps.Beside = pool.run(
             trainer_steps.beside, layout, config, ranks=2, seconds=300
         )
-        if not made.loss_error <= LOSS_TOLERANCE:
+        if not made.loss_error <= trainer_steps.LOSS_TOLERANCE:
             raise AssertionError(f"{layout}: not the same training: {made.losses}")
         theirs = WRAPPERS[layout]
         yield Row(name=f"step, {layout}: ours", value=1000 * median(made.ours), unit="ms")

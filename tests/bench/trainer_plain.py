@@ -142,9 +142,11 @@ def sharded_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
 
 
 def replicated_step(model: PlainDecoder, config: OptimizerConfig) -> Step:
-    """DistributedDataParallel, its gradients views of its buckets."""
+    """DistributedDataParallel, its gradients views of its buckets; no step sends tables."""
     groups = list(_decaying(model))
-    wrapped = nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    wrapped = nn.parallel.DistributedDataParallel(
+        model, gradient_as_bucket_view=True, forward_sync_buffers=False
+    )
     return _step(wrapped, groups, [True, False], config)
 
 

@@ -36,6 +36,8 @@ WARM_UP = 2
 """Steps of either side that are not counted."""
 COMPARED = 5
 """Steps whose losses must agree."""
+LOSS_TOLERANCE = 1e-5
+"""How far, relatively, they may be apart where both sides do the same work."""
 PARALLELISM: dict[str, dict[str, Any]] = {
     "fsdp": {"data_parallel": "fsdp"},
     "ddp": {"data_parallel": "ddp"},
@@ -130,7 +132,9 @@ class PlainRun:
 
     def __init__(self, layout: str, config: TrainerConfig, placement: Placement) -> None:
         model = plain.PlainDecoder(config.model, length=config.data.sequence_length)
-        initialize_slices(slices_of(model), config=config.model, seed=config.seed)
+        learning = dict(model.named_parameters())  # unlike the rotary tables, which are made
+        weights = [part for part in slices_of(model) if part.name in learning]
+        initialize_slices(weights, config=config.model, seed=config.seed)
         self.config = config
         self.step = plain.STEPS[layout](model, config.optimizer)
         self.shares = 1 if layout == "tp" else placement.world_size
