@@ -1,8 +1,8 @@
 """A step of our trainer beside one of the plain script: the same processes, in turns.
 
-Ours is `drumline_trainer.train.train` itself: at every step boundary it asks whether anything is to
-be saved, and there the plain script takes its turn. Both start from the same weights and see the
-same samples, so their losses say whether they do the same work.
+Ours is `drumline_trainer.train.train` itself, which calls `after_step` after each of its steps:
+there the plain script takes its turn. Both start from the same weights and see the same samples, so
+their losses say whether they do the same work.
 """
 
 from __future__ import annotations
@@ -113,12 +113,17 @@ def in_turns(placement: Placement, config: TrainerConfig, other: Callable[[], Ot
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # pyright: ignore[reportAttributeAccessIssue]
     join(placement, device=CPU)
-    turns = Turns(
-        config=config, placement=placement, device=CPU, reporter=_reporter(config, placement)
-    )
-    turns.other = other()
-    with turns:
-        train(config, device=CPU, reporter=turns.reporter, checkpointer=turns)
+    turns = Turns(reporter=_reporter(config, placement), other=other())
+    with TieredCheckpointer(
+        config=config, placement=placement, device=CPU, reporter=turns.reporter
+    ) as checkpointer:
+        train(
+            config,
+            device=CPU,
+            reporter=turns.reporter,
+            checkpointer=checkpointer,
+            after_step=turns.after_step,
+        )
     dist.destroy_process_group()
     return Beside(
         ours=turns.ours[WARM_UP:],
@@ -168,27 +173,26 @@ class PlainRun:
 
 
 @dataclass(kw_only=True)
-class Turns(TieredCheckpointer):
-    """Our run's save points, none of which is due; between two steps it is the other's turn."""
+class Turns:
+    """After each step of ours it is the other's turn."""
 
-    other: Any = None
+    reporter: RunReporter
+    other: OtherSide
     ours: list[float] = field(default_factory=list)
     theirs: list[float] = field(default_factory=list)
     losses: list[float] = field(default_factory=list)
     _began: float | None = None
 
-    def due(self, step: int, *, votes: int) -> bool:
-        """Called at the end of every step, whose loss is known; of the first the begin is not."""
-        del votes
+    def after_step(self) -> None:
+        """Its loss is known; when the first began is not."""
         if self._began is not None:
             dist.barrier()
             self.ours.append(time.perf_counter() - self._began)
         assert self.reporter.loss is not None
         self.losses.append(self.reporter.loss)
-        self.theirs.append(self.other.turn(step - 1))
+        self.theirs.append(self.other.turn(len(self.theirs)))
         dist.barrier()
         self._began = time.perf_counter()
-        return False
 
 
 def _reporter(config: TrainerConfig, placement: Placement) -> RunReporter:

@@ -85,4 +85,5 @@ def _matters(name: str) -> bool:
 
 
 def _distance(mine: npt.NDArray[np.float32], theirs: npt.NDArray[np.float32]) -> float:
-    return float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs))
+    size = float(np.linalg.norm(theirs))  # 0 of corrections that nothing has moved
+    return float(np.linalg.norm(mine - theirs)) / (size or 1.0)
