@@ -83,22 +83,30 @@ async def from_cluster(
     Raises:
         NotAnswered: the jobs cannot be read, or, where they are wanted, the nodes or the workload.
     """
-    async with cluster_client(credentials) as client:
-        want_pools = wanted.nodes or wanted.queues or wanted.pods
-        (jobs, queues, priorities, pools, nodes, slices), (pods, asked) = await asyncio.gather(
-            asyncio.gather(
-                _jobs(client, wanted.namespace, own=own),
-                _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues),
-                _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues),
-                _optional(client, GPU_POOLS, PoolObject, wanted=want_pools),
-                _required(client, NODES, NodeObject, wanted=wanted.nodes),
-                _slices(client, wanted=wanted.nodes),
-            ),
-            asyncio.gather(
-                _pods(client, own=own, wanted=wanted.pods),
-                _workload(client, wanted.workload, namespace=own),
-            ),
-        )
+    want_pools = wanted.nodes or wanted.queues or wanted.pods
+    try:
+        async with cluster_client(credentials) as client, asyncio.TaskGroup() as reads:
+            read_jobs = reads.create_task(_jobs(client, wanted.namespace, own=own))
+            read_queues = reads.create_task(
+                _optional(client, TRAINING_QUEUES, QueueObject, wanted=wanted.queues)
+            )
+            read_priorities = reads.create_task(
+                _optional(client, PRIORITY_CLASSES, PriorityClassObject, wanted=wanted.queues)
+            )
+            read_pools = reads.create_task(
+                _optional(client, GPU_POOLS, PoolObject, wanted=want_pools)
+            )
+            read_nodes = reads.create_task(
+                _required(client, NODES, NodeObject, wanted=wanted.nodes)
+            )
+            read_slices = reads.create_task(_slices(client, wanted=wanted.nodes))
+            read_pods = reads.create_task(_pods(client, own=own, wanted=wanted.pods))
+            read_workload = reads.create_task(_workload(client, wanted.workload, namespace=own))
+    except BaseExceptionGroup as failed:  # the other reads have been cancelled and have ended
+        raise failed.exceptions[0] from None
+    jobs, queues, priorities = read_jobs.result(), read_queues.result(), read_priorities.result()
+    pools, nodes, slices = read_pools.result(), read_nodes.result(), read_slices.result()
+    pods, asked = read_pods.result(), read_workload.result()
     lists = (jobs, queues, priorities, pools, nodes, pods)
     return ClusterObjects(
         as_of=time.time(),

@@ -1,0 +1,46 @@
+"""Reading a cluster for a view: one refusal ends all of it."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from drumline.cli.errors import NotLoggedIn
+from drumline.cli.overview import read
+from drumline.cli.ui.server import listening
+from drumline.kube.credentials import Credentials, Token
+
+
+async def test_a_refusal_ends_the_other_requests_too() -> None:
+    """Each would hold what was read, and the caller's token, until it gives up."""
+    waiting_requests, all_asked = 0, asyncio.Event()
+
+    async def answer(request: web.Request) -> web.Response:
+        nonlocal waiting_requests
+        if request.path.endswith("/trainingjobs"):
+            await all_asked.wait()
+            raise web.HTTPUnauthorized
+        waiting_requests += 1
+        if waiting_requests == len(("queues", "priorities", "pools", "nodes", "slices")):
+            all_asked.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    cluster = web.Application()
+    cluster.router.add_get("/{path:.*}", answer)
+    async with listening(cluster, host="127.0.0.1", port=0) as port:
+        credentials = Credentials(
+            server=f"http://127.0.0.1:{port}",
+            token=Token(lambda: "token-of-mine"),
+            ca_path=Path("/ca"),
+            namespace="team",
+        )
+        wanted = read.WantedKinds(namespace=None, queues=True, nodes=True)
+        async with asyncio.timeout(60):
+            with pytest.raises(NotLoggedIn):
+                await read.from_cluster(credentials, wanted, own="team")
+        left = [task.get_coro().__qualname__ for task in asyncio.all_tasks()]  # type: ignore[union-attr]
+        assert not {"_optional", "_required", "_slices"} & set(left)
