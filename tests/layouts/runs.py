@@ -66,16 +66,17 @@ class Runs:
         off = got.loss_error(expected)
         return [] if off <= setting.tolerance else [f"loss off by {off:.1e}"]
 
-    def resumed(self, before: Case, after: Case) -> Outcome:
+    def resumed(self, before: Case, after: Case, **changes: object) -> Outcome:
         """The second half in another layout than the first, of a model that fits both."""
-        model = {"model": {"layers": max(before.layers, after.layers)}}
+        layers = {"model": {"layers": max(before.layers, after.layers)}}
+        model = merge(merge(self.text, changes), layers)
         if before.layers >= after.layers:
-            folder = self._killed(self.whole(before).folder)
+            folder = self._killed(self.whole(before, **changes).folder)
         else:
             folder = self._fresh()
-            config = before.config(**merge(self.text, model))
+            config = before.config(**model)
             self.pool.run(train_until, config, HALF, ranks=before.ranks, checkpoint_folder=folder)
-        config = after.config(**merge(self.text, model))
+        config = after.config(**model)
         self.pool.run(train, config, ranks=after.ranks, checkpoint_folder=folder)
         return Outcome.of(folder)
 

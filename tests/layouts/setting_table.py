@@ -190,6 +190,13 @@ _FROZEN: Final = (
         tolerance=BF16,
     ),
 )
+_CORRECTIONS: Final = (
+    Setting(
+        name="corrections that move",
+        changes={"model": {"routing": {"correction_rate": 0.01}}},
+        models=("deepseek",),
+    ),
+)
 _STOPPING: Final = (
     Setting(
         name="may stop early",
@@ -439,7 +446,7 @@ _LAYOUTS: Final = (
 SETTINGS: Final = {
     setting.name: setting
     for setting in (
-        *(*_OPTIMIZERS, *_NUMBERS, *_ADAPTERS, *_FROZEN, *_STOPPING, *_MODELS),
+        *(*_OPTIMIZERS, *_NUMBERS, *_ADAPTERS, *_FROZEN, *_STOPPING, *_CORRECTIONS, *_MODELS),
         *(*_DATA, *_MEMORY, *_LAYOUTS),
     )
 }

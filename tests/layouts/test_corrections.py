@@ -1,4 +1,7 @@
-"""Corrections of routers choose experts in every layout, and no step changes a bit of them."""
+"""Corrections of routers choose experts in every layout.
+
+No step changes a bit of them, unless they are to follow the load: then all layouts move them alike.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,8 @@ from tests.layouts.runs import Runs, failings
 NAME = "layers.1.feed_forward.correction"
 SHARDED = Case(data="fsdp", model="deepseek", expert=2)
 CUT = Case(data="zero1", model="deepseek", tensor=2)
+COPIES = Case(data="ddp", model="deepseek", accumulation=2)
+MOVING = {"model": {"routing": {"correction_rate": 0.01}}}
 
 pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
 
@@ -58,3 +63,13 @@ def test_they_are_the_same_before_and_after(runs: Runs, base: Path, tmp_path: Pa
     config = SHARDED.config(**merge(runs.text, begun))
     export_checkpoint(named_checkpoint(str(step)), config, tmp_path / "out", dtype=torch.bfloat16)
     assert torch.equal(dict(import_hugging_face(tmp_path / "out")[1])[NAME], begins)
+
+
+def test_they_follow_the_load_of_all_ranks_and_micro_batches(runs: Runs) -> None:
+    expected = runs.plain(COPIES, **MOVING)
+    moved = expected.tensors[f"model.{NAME}"]
+    assert len(set(moved.tolist())) > 2
+    halves = runs.resumed(COPIES, SHARDED, **MOVING)
+    for got in (runs.whole(COPIES, **MOVING), runs.whole(SHARDED, **MOVING), halves):
+        assert failings(got, expected) == []
+        assert got.tensors[f"model.{NAME}"].tobytes() == moved.tobytes()

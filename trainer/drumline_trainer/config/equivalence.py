@@ -48,8 +48,8 @@ def canonical(model: ModelConfig) -> ModelConfig:
 
 
 def _same_routing(model: ModelConfig) -> Routing:
-    """Where all groups count, there are none."""
-    routing = model.routing if model.experts else Routing()
+    """Where all groups count, there are none; how corrections move is a run's own."""
+    routing = replace(model.routing, correction_rate=0.0) if model.experts else Routing()
     if routing.groups == routing.groups_per_token:
         return replace(routing, groups=1, groups_per_token=1)
     return routing

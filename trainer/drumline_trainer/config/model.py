@@ -197,7 +197,7 @@ class ModelConfig:
 
     @property
     def corrects_scores(self) -> bool:
-        """Whether experts have corrections that choose them and do not learn."""
+        """Whether experts have corrections that choose them and that no gradient moves."""
         return self.experts > 0 and self.routing.scores is RouterScores.SIGMOID
 
     @property

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from drumline_trainer.config.bounds import Width
-from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.errors import ConfigError, require_not_negative, require_positive
 
 
 class RouterScores(StrEnum):
@@ -32,6 +32,9 @@ class Routing:
     """Shares of a token's experts are divided by their sum."""
     scale: float = 1.0
     """Then they are multiplied by it."""
+    correction_rate: float = 0.0
+    """With sigmoid: after each step the corrections of experts with fewer tokens than the mean rise
+    by so much, those of experts with more fall (DeepSeek-V3, 2.1.2: 0.001). 0: they stay."""
 
     def __post_init__(self) -> None:
         """Validate. Raises ConfigError."""
@@ -42,6 +45,11 @@ class Routing:
                 "model.routing.scale": self.scale,
             }
         )
+        require_not_negative({"model.routing.correction_rate": self.correction_rate})
+        if self.correction_rate and self.scores is not RouterScores.SIGMOID:
+            raise ConfigError(
+                "model.routing.correction_rate: softmax has no corrections; leave it out"
+            )
         if self.groups_per_token > self.groups:
             raise ConfigError(
                 f"model.routing.groups_per_token: {self.groups_per_token} are more than the"

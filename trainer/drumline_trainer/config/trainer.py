@@ -105,6 +105,7 @@ class TrainerConfig:
             }
         )
 
+        self._check_moving_corrections()
         check_patterns(self.trainable, self.freeze)
         if self.freezes:
             self._check_frozen()
@@ -162,6 +163,15 @@ class TrainerConfig:
         if self.parallelism.local_sgd is not None:
             return self.parallelism.local_sgd.every_steps
         return self.log_every_steps if self.parallelism.asynchronous else 1
+
+    def _check_moving_corrections(self) -> None:
+        servers = self.parallelism.data_parallel is DataParallel.PARAMETER_SERVER
+        apart = servers or self.parallelism.local_sgd is not None
+        if self.model.routing.correction_rate and apart:
+            raise ConfigError(
+                "model.routing.correction_rate: local_sgd and parameter servers know no load of all"
+                " ranks together; leave it out"
+            )
 
     def _check_frozen(self) -> None:
         """What reaches a stage that does not learn, or freezes all but its own."""

@@ -3,7 +3,8 @@
 The router's softmax chooses each token's K experts, and their shares are normalized to 1; shared
 experts see every token. No token is ever dropped. `model.routing` has DeepSeek's variants: experts
 of a token's best groups alone, and scores of each expert for itself with a correction that chooses.
-Corrections are fp32 whatever the model computes in, and do not learn (`data_parallel.constants`).
+Corrections are fp32 whatever the model computes in, and no gradient moves them
+(`data_parallel.constants`); what may is `tokens_seen`.
 
 The loss that keeps the experts in balance (DeepSeek-V3, equation 17) is of each sequence alone and
 summed over sequences, weighted by their length as the tokens' losses are: so every way to divide a
@@ -106,6 +107,8 @@ class MixtureOfExperts(nn.Module):
         self.routing = config.routing
         self.balance_weight = config.balance_weight
         self.loss_scale: Tensor | float | None = None
+        self.tokens_seen: Tensor | None = None
+        """With corrections that move: how many went to each expert since the last move."""
         self.router = nn.Linear(config.hidden_size, config.experts, bias=config.expert_bias)
         correction = torch.empty(config.experts) if config.corrects_scores else None
         self.register_buffer("correction", correction)
@@ -128,7 +131,9 @@ class MixtureOfExperts(nn.Module):
         scores_BSX = self._scores(self.router(x_BSD))
         shares_BSK, chosen_BSK = self._chosen(scores_BSX)
         expert_of_R, order_R = chosen_BSK.flatten().sort(stable=True)
-        announced = self.dispatch.announced(self._counts(expert_of_R))
+        counts_X = self._counts(expert_of_R)
+        announced = self.dispatch.announced(counts_X)
+        self._see(counts_X)
         shared_BSD = None if self.shared is None else self.shared(x_BSD)  # while counts travel
         rows_RD = self._through_experts(x_BSD, order_R, announced)
         rows_BSKD = rows_RD.view(*chosen_BSK.shape, -1)
@@ -155,6 +160,12 @@ class MixtureOfExperts(nn.Module):
         if routing.normalized:
             shares_BSK = shares_BSK / shares_BSK.sum(dim=-1, keepdim=True)
         return shares_BSK if routing.scale == 1 else shares_BSK * routing.scale, chosen_BSK
+
+    def _see(self, counts_X: Tensor) -> None:
+        """A pass that is computed again counts twice: for all experts, so that means stay means."""
+        if self.routing.correction_rate and self.training and torch.is_grad_enabled():
+            seen = self.tokens_seen
+            self.tokens_seen = counts_X if seen is None else seen + counts_X
 
     def _counts(self, expert_of_R: Tensor) -> Tensor:
         every_X = torch.arange(self.count, device=expert_of_R.device)

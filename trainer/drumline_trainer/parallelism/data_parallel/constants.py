@@ -1,9 +1,13 @@
-"""What a model computes with and does not learn, held whole in fp32 by every rank of its stage.
+"""What a model computes with and no gradient moves, held whole in fp32 by every rank of its stage.
 
 These are the corrections of routers (`models.mixture`): a few numbers a layer, whose last bits
 decide between experts. As buffers they stay fp32 in a model of bf16, and nothing cuts or gathers
 them. To the optimizer, checkpoints and snapshots they are weights whose gradient is always zero and
 which do not decay: no update changes a bit. Beneath adapters they are frozen as all the base.
+
+With `model.routing.correction_rate` they move by the load of their experts instead (DeepSeek-V3,
+section 2.1.2, as Megatron-LM does): the tokens of all ranks and micro-batches are summed once a
+step, and each correction goes one rate towards the mean. Not where the step is skipped.
 """
 
 from __future__ import annotations
@@ -11,10 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed import ProcessGroup
 
 from drumline_trainer.layout import Axis
-from drumline_trainer.models.mixture import corrections
+from drumline_trainer.metrics.step_timer import step_part
+from drumline_trainer.models.mixture import MixtureOfExperts, corrections
 from drumline_trainer.parallelism.data_parallel.model import DataParallelModel
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.slices import TensorSlice
@@ -24,9 +31,27 @@ from drumline_trainer.sharding.world import World
 class ModelWithConstants:
     """A data-parallel model, and after its weights the constants."""
 
-    def __init__(self, inner: DataParallelModel, constants: Sequence[TensorSlice]) -> None:
+    def __init__(
+        self,
+        inner: DataParallelModel,
+        constants: Sequence[TensorSlice],
+        *,
+        moving: Sequence[MixtureOfExperts],
+        group: ProcessGroup | None,
+    ) -> None:
+        """Join both.
+
+        Args:
+            inner: the model.
+            constants: of its stages.
+            moving: mixtures whose corrections follow the load.
+            group: the ranks that see other tokens; None for one.
+        """
         self._inner = inner
         self._constants = tuple(constants)
+        self._moving, self._group = tuple(moving), group
+        self._moves: list[tuple[Tensor, Tensor]] = []
+        """Corrections, and what the step adds to each if it is not skipped."""
         self.slices = (*inner.slices, *self._constants)
         self.frozen = inner.frozen
 
@@ -38,15 +63,44 @@ class ModelWithConstants:
     def gradients(self) -> list[Tensor]:
         """Of the model, and zeros."""
         zeros = [torch.zeros_like(part.tensor) for part in self._constants]
-        return [*self._inner.gradients(), *zeros]
+        gradients = [*self._inner.gradients(), *zeros]
+        self._moves = self._moves_by_load() if self._moving else []
+        return gradients
 
     def refresh_copies(self) -> None:
-        """Of the model: constants have no copies."""
+        """Of the model: constants have no copies. Those that follow the load move."""
+        for correction_X, move_X in self._moves:
+            correction_X.add_(move_X)
+        self._moves = []
         self._inner.refresh_copies()
 
     def zero(self) -> None:
-        """Drop the gradients."""
+        """Drop the gradients, and what a skipped step would have moved."""
+        self._moves = []
         self._inner.zero()
+
+    def _moves_by_load(self) -> list[tuple[Tensor, Tensor]]:
+        """Of each mixture's corrections, from the tokens of all ranks since the last step."""
+        corrections_X, loads_X = zip(*map(_taken, self._moving), strict=True)
+        loads_MX = torch.stack(loads_X)  # of every mixture as many experts
+        if self._group is not None:
+            with step_part("all_reduce", Axis.DATA):
+                dist.all_reduce(loads_MX, group=self._group)
+        rates = [mixture.routing.correction_rate for mixture in self._moving]
+        # whole numbers: every layout has the same signs
+        below_MX = (loads_MX.sum(dim=1, keepdim=True) - loads_MX * loads_MX.shape[1]).sign()
+        moves_X = [rate * below_X.float() for rate, below_X in zip(rates, below_MX, strict=True)]
+        return list(zip(corrections_X, moves_X, strict=True))
+
+
+def _taken(mixture: MixtureOfExperts) -> tuple[Tensor, Tensor]:
+    """Its corrections, and what went to its experts, forgotten here; both of shape X."""
+    correction_X = mixture.correction
+    assert correction_X is not None  # noqa: S101 - `corrections` lists those that are
+    seen_X, mixture.tokens_seen = mixture.tokens_seen, None
+    if seen_X is None:
+        seen_X = torch.zeros_like(correction_X, dtype=torch.int64)
+    return correction_X, seen_X
 
 
 def with_constants(
@@ -55,13 +109,19 @@ def with_constants(
     """The model with the constants of its stages, which have storage."""
     learning: list[TensorSlice] = []
     frozen: list[TensorSlice] = []
+    moving: list[MixtureOfExperts] = []
     for stage in stages:
         for name, mixture in corrections(stage):
             learns = any(parameter.requires_grad for parameter in mixture.experts.parameters())
             (learning if learns else frozen).append(_whole(name, mixture.correction, world))
+            if learns and mixture.routing.correction_rate:
+                moving.append(mixture)
     if frozen:
         model.frozen = (*model.frozen, *frozen)
-    return ModelWithConstants(model, learning) if learning else model
+    if not learning:
+        return model
+    group = world.group(Axis.DATA)
+    return ModelWithConstants(model, learning, moving=moving, group=group)
 
 
 def _whole(name: str, tensor: Tensor | None, world: World) -> TensorSlice:

@@ -11,10 +11,10 @@ import torch
 from drumline_trainer.assembly.assemble import assemble
 from drumline_trainer.assembly.optimizer import build_optimizer
 from drumline_trainer.assembly.parallel_model import ParallelModel
-from drumline_trainer.config import LoraConfig, TrainerConfig
+from drumline_trainer.config import ConfigError, LoraConfig, TrainerConfig
 from drumline_trainer.layout import Layout
 from drumline_trainer.models.initialize import initialize_slices
-from drumline_trainer.models.mixture import MixtureOfExperts
+from drumline_trainer.models.mixture import Dispatch, MixtureOfExperts
 from drumline_trainer.sharding.world import World
 from tests.layouts.cases import plain
 
@@ -63,6 +63,60 @@ def test_no_step_changes_a_bit(kind: str, data_parallel: str) -> None:
     correction = mixture_of(model).correction
     assert correction is not None
     assert (correction.dtype, correction.tolist()) == (torch.float32, VALUES.tolist())
+
+
+class Watched(Dispatch):
+    """Notes how many rows go to each expert."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counts: list[torch.Tensor] = []
+
+    def announced(self, counts_X: torch.Tensor) -> torch.Tensor:
+        self.counts.append(counts_X)
+        return counts_X
+
+
+def test_they_follow_the_load_of_a_step_where_they_are_to() -> None:
+    config, world, model = assembled(optimizer={"weight_decay": 0.5})
+    routing = replace(config.model.routing, correction_rate=0.25)
+    config = replace(config, model=replace(config.model, routing=routing))
+    model = assemble(config, world)
+    initialize_slices(model.slices, config=config.model, seed=1)
+    model.weights.refresh_copies()
+    mixture = mixture_of(model)
+    watched = mixture.dispatch = Watched()
+    before = mixture.correction
+    assert before is not None
+    before = before.clone()
+
+    def step(*, skipped: bool) -> torch.Tensor:
+        watched.counts.clear()
+        model.begin_step(targets=48)
+        for tokens in (TOKENS, TOKENS + 1):
+            model.micro_batch_loss(tokens, tokens, []).backward()
+        model.gradients()
+        if not skipped:
+            model.weights.refresh_copies()
+        assert mixture.correction is not None
+        return mixture.correction.clone()
+
+    assert torch.equal(step(skipped=True), before)
+    after = step(skipped=False)
+    loads_X = torch.stack(watched.counts).sum(dim=0).double()
+    expected_X = 0.25 * (loads_X.mean() - loads_X).sign()
+    assert expected_X.unique().numel() > 1
+    assert torch.equal(after - before, expected_X.float())
+
+
+def test_copies_that_train_alone_know_no_load() -> None:
+    routing = {"model": {"routing": {"scores": "sigmoid", "correction_rate": 0.1}, "experts": 4}}
+    for parallelism in ({"local_sgd": {}}, {"data_parallel": "parameter-server"}):
+        kind = {"data_parallel": "ddp", **parallelism}
+        with pytest.raises(ConfigError, match="local_sgd and parameter servers know no load"):
+            TrainerConfig.from_dict({**routing, "parallelism": kind})
+    with pytest.raises(ConfigError, match="softmax has no corrections"):
+        TrainerConfig.from_dict({"model": {"routing": {"correction_rate": 0.1}}})
 
 
 def test_they_are_saved_with_the_model() -> None:
