@@ -67,13 +67,13 @@ class Normal:
 
 
 def initial_values(name: str, config: ModelConfig) -> Normal | float:
-    """How a parameter of this name begins: biases at 0, norms at 1, all others normal.
+    """How a weight of this name begins: biases, corrections at 0, norms at 1, all others normal.
 
     Standard deviations follow GPT-2 and Llama: 0.02 for embeddings and projections, scaled by
     1 / sqrt(2 · layers) where a projection writes to the residual stream.
     """
     *parents, module = name.removesuffix(".weight").split(".")
-    if module.endswith("bias"):
+    if module.endswith(("bias", "correction")):
         return 0.0
     if module.endswith("norm"):
         return 1.0

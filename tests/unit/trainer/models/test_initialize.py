@@ -98,6 +98,7 @@ def test_norms_start_at_one_and_the_residual_stream_is_scaled() -> None:
         ("layers.1.feed_forward.experts.gate", Normal(0.02)),
         ("layers.1.feed_forward.shared.down.weight", Normal(0.01)),
         ("layers.1.feed_forward.router.weight", Normal(0.02)),
+        ("layers.1.feed_forward.correction", 0.0),
         ("layers.1.attention.query.weight", Normal(0.02)),
         ("layers.1.feed_forward_norm.weight", 1.0),
         ("layers.1.feed_forward_norm.bias", 0.0),
