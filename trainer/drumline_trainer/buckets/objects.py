@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain, islice
 from typing import Any, Final
 
 from drumline_trainer.buckets.failures import BucketError, bucket_error
@@ -175,12 +176,13 @@ class ObjectBucket:
         answer = self._call("list", "", lambda: self._library.list_with_delimiter(self._store))
         return [str(place).rstrip("/") for place in answer["common_prefixes"]]
 
-    def times(self, place: str) -> dict[str, datetime]:
-        """When the objects below `place/` were written, by key."""
+    def times(self, place: str, *, most: int) -> dict[str, datetime]:
+        """When the objects below `place/` were written, by key; of at most so many."""
 
         def listed() -> dict[str, datetime]:
             chunks = self._library.list(self._store, prefix=place, chunk_size=1000)
-            return {str(each["path"]): each["last_modified"] for some in chunks for each in some}
+            objects = islice(chain.from_iterable(chunks), most)
+            return {str(each["path"]): each["last_modified"] for each in objects}
 
         return self._call("list", f"{place}/", listed)
 

@@ -76,9 +76,13 @@ class FolderFiles:
         return stored_chunks(self.path / name, record)
 
 
-def write_durably(path: Path, body: bytes) -> None:
-    """Write a small file and fsync it."""
-    with path.open("wb") as file:
+def write_durably(path: Path, body: bytes, *, folder: int | None = None) -> None:
+    """Write a small file and fsync it; with `folder` the path begins in this open folder."""
+
+    def opener(name: str, flags: int) -> int:
+        return os.open(name, flags, 0o666, dir_fd=folder)
+
+    with open(path, "wb", opener=opener) as file:
         file.write(body)
         file.flush()
         os.fsync(file.fileno())

@@ -124,13 +124,13 @@ def stored_chunks(path: Path, expected: FileRecord) -> Iterator[memoryview]:
             yield buffer[:count]
 
 
-def read_bounded(path: Path, *, limit: int) -> bytes:
-    """The whole of a small file.
+def read_bounded(path: Path, *, limit: int, folder: int | None = None) -> bytes:
+    """The whole of a small file; with `folder` the path begins in this open folder.
 
     Raises:
         CorruptCheckpointError: missing, not a regular file, or larger than `limit` bytes.
     """
-    with _opened(path) as file:
+    with _opened(path, folder=folder) as file:
         body = file.read(limit + 1)
     if len(body) > limit:
         raise CorruptCheckpointError(f"{path.name}: larger than {limit} bytes")
@@ -138,11 +138,12 @@ def read_bounded(path: Path, *, limit: int) -> bytes:
 
 
 @contextmanager
-def _opened(path: Path) -> Generator[BufferedReader]:
+def _opened(path: Path, *, folder: int | None = None) -> Generator[BufferedReader]:
     """A regular file and nothing else: no link out of the folder, no pipe that never ends."""
     try:
         # O_NONBLOCK: opening a pipe must not hang before fstat unmasks it
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        descriptor = os.open(path, flags, dir_fd=folder)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise CorruptCheckpointError(f"{path.name}: not a regular file")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -24,6 +25,8 @@ MOST_BYTES: Final = 256 << 20
 _MOST_UNPACKED: Final = 4 * MOST_BYTES
 _TITLE: Final = b"drumline compiled kernels 1\n"
 _SIGNATURE_CHARACTERS: Final = 64
+_HEADER: Final = re.compile(re.escape(_TITLE) + rb"([0-9a-f]{%d})\n" % _SIGNATURE_CHARACTERS)
+_HEADER_BYTES: Final = len(_TITLE) + _SIGNATURE_CHARACTERS + 1
 _LEFT_OUT: Final = frozenset({"locks"})
 """Locks of processes that were there."""
 
@@ -39,18 +42,20 @@ def seal(folder: Path, *, program: str, key: bytes) -> bytes:
         RefusedError: they are too many bytes.
         OSError: one cannot be read.
     """
-    packed = io.BytesIO()
+    sealed = io.BytesIO()
+    sealed.write(bytes(_HEADER_BYTES))
     total = 0
-    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
+    with zipfile.ZipFile(sealed, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for path in _files(folder):
             with suppress(FileNotFoundError):
                 content = path.read_bytes()
                 total += len(content)
-                if max(total // 4, packed.tell()) > MOST_BYTES:
+                if max(total // 4, sealed.tell()) > MOST_BYTES:
                     raise RefusedError(f"they are more than {MOST_BYTES >> 20} MiB")
                 archive.writestr(str(path.relative_to(folder)), content)
-    body = packed.getvalue()
-    return b"".join((_TITLE, sign(key, program.encode(), body).encode(), b"\n", body))
+    with sealed.getbuffer() as whole, whole[_HEADER_BYTES:] as body:
+        whole[:_HEADER_BYTES] = _TITLE + sign(key, program.encode(), body).encode() + b"\n"
+    return sealed.getvalue()
 
 
 def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
@@ -60,24 +65,25 @@ def unseal(sealed: bytes, folder: Path, *, program: str, key: bytes) -> None:
         RefusedError: another key, another program or other bytes were signed.
         OSError: the folder cannot be written.
     """
-    rest = sealed.removeprefix(_TITLE)
-    signature, line_end, body = rest[:_SIGNATURE_CHARACTERS], rest[64:65], rest[65:]
-    if len(rest) == len(sealed) or line_end != b"\n" or not signature.isalnum():
+    header = _HEADER.match(sealed)
+    if header is None:
         raise RefusedError("it is no file of compiled kernels")
-    if not verify(key, signature.decode("ascii", "replace"), program.encode(), body):
+    body = memoryview(sealed)[_HEADER_BYTES:]
+    if not verify(key, header[1].decode(), program.encode(), body):
         raise RefusedError("its signature is not this job's")
     unpacked = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
     try:
-        _unpack(body, unpacked)
+        _unpack(sealed, unpacked)
         with suppress(OSError):  # another process was first
             unpacked.rename(folder)
     finally:
         shutil.rmtree(unpacked, ignore_errors=True)
 
 
-def _unpack(body: bytes, folder: Path) -> None:
+def _unpack(sealed: bytes, folder: Path) -> None:
+    """A zip is found from its end, so it need not be copied out of the file."""
     try:
-        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+        with zipfile.ZipFile(io.BytesIO(sealed)) as archive:
             if sum(entry.file_size for entry in archive.infolist()) > _MOST_UNPACKED:
                 raise RefusedError("it holds too much")
             archive.extractall(folder)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import tempfile
 import threading
 from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager, suppress
@@ -132,20 +133,25 @@ class KeptKernels:
             placement: of this rank.
             device: of this rank.
             report: prints a line, on the ranks that print.
-            above: the folder of this machine that nobody else writes to.
+            above: the folder of this machine that nobody else writes to; made if it is not there.
             environ: the process's environment.
 
         Raises:
-            OSError: nothing can be written there.
+            OSError: nothing can be written there, nor where temporary files lie.
         """
         program = Program.of(config, layout, placement=placement, device=device)
         folder, kept = above / program.folder, SignedPlace.of(placement, environ)
-        with _locked(above / f"{program.folder}.lock"):
-            if folder.exists():
-                report(f"compiled kernels: those in {folder}")
-            elif kept is not None:
-                report(f"compiled kernels: {kept.fetch(program, folder)}")
-            folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            above.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with _locked(above / f"{program.folder}.lock"):
+                if folder.exists():
+                    report(f"compiled kernels: those in {folder}")
+                elif kept is not None:
+                    report(f"compiled kernels: {kept.fetch(program, folder)}")
+                folder.mkdir(mode=0o700, exist_ok=True)
+        except OSError as error:
+            folder = Path(tempfile.mkdtemp(prefix="drumline-compiled-"))
+            logger.warning("compiled kernels: %s serves instead of %s: %s", folder, above, error)
         environ[CACHE_VARIABLE] = str(folder)
         environ[_TRITON_VARIABLE] = str(folder / "triton")
         return cls(program=program, folder=folder, kept=kept, report=report)

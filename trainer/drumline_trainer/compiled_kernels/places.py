@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import secrets
-import shutil
 import time
-from contextlib import suppress
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from stat import S_ISDIR
 from typing import Final, Protocol
 
 from drumline_trainer.buckets.objects import ObjectBucket
-from drumline_trainer.checkpoint.folder_files import sync_folder, write_durably
+from drumline_trainer.checkpoint.folder_files import write_durably
 from drumline_trainer.checkpoint.shard_file import read_bounded
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -21,8 +24,12 @@ NAME: Final = "kernels"
 PROGRAMS: Final = 4
 """So many of the newest stay."""
 _PROGRAM: Final = re.compile(r"[0-9a-f]{32}")
+_FILE: Final = re.compile(r"\d+-\d+\.kernels")
+_BEING_WRITTEN: Final = re.compile(rf"\.{_FILE.pattern}\.[0-9a-f]{{16}}")
 _ABANDONED_SECONDS: Final = 3600.0
 """After which a file that somebody was writing is removed."""
+_MOST_ENTRIES: Final = 10_000
+"""So much is looked at of a place: strangers may fill it."""
 
 
 class KernelPlace(Protocol):
@@ -74,35 +81,79 @@ class KernelFolder:
 
     def read(self, name: str, *, limit: int) -> bytes | None:
         """See `KernelPlace`; no link is followed and no pipe waited for."""
-        path = self.path / name
-        return read_bounded(path, limit=limit) if os.path.lexists(path) else None
+        program, file = name.split("/")
+        try:
+            with _opened(self.path) as above, _opened(program, above=above) as folder:
+                os.lstat(file, dir_fd=folder)
+                return read_bounded(Path(file), limit=limit, folder=folder)
+        except FileNotFoundError:
+            return None
 
     def write(self, name: str, body: bytes) -> None:
         """See `KernelPlace`: of several writers the last one's stays."""
-        path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        own = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
-        try:
-            write_durably(own, body)
-            own.rename(path)
-        finally:
-            own.unlink(missing_ok=True)
-        sync_folder(path.parent)
-        self._remove_abandoned(path.parent)
+        program, file = name.split("/")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with (
+            _opened(self.path, make=True) as above,
+            _opened(program, above=above, make=True) as folder,
+        ):
+            own = f".{file}.{secrets.token_hex(8)}"
+            try:
+                write_durably(Path(own), body, folder=folder)
+                os.rename(own, file, src_dir_fd=folder, dst_dir_fd=folder)
+            finally:
+                with suppress(FileNotFoundError):
+                    os.unlink(own, dir_fd=folder)
+            os.fsync(folder)
+            _remove(folder, _BEING_WRITTEN, before=time.time() - _ABANDONED_SECONDS)
 
     def prune(self) -> None:
-        """See `KernelPlace`."""
-        programs = [entry for entry in self.path.iterdir() if _PROGRAM.fullmatch(entry.name)]
-        programs.sort(key=lambda entry: entry.lstat().st_mtime, reverse=True)
-        for entry in programs[PROGRAMS:]:
-            shutil.rmtree(entry, ignore_errors=True)
+        """See `KernelPlace`; what else lies in a program's folder stays, and so does the folder."""
+        with _opened(self.path) as above:
+            programs = [status for status in _statuses(above, _PROGRAM) if S_ISDIR(status[1])]
+            programs.sort(key=lambda status: status[2], reverse=True)
+            for program, _, _ in programs[PROGRAMS:]:
+                with suppress(OSError):
+                    with _opened(program, above=above) as folder:
+                        _remove(folder, _FILE, before=math.inf)
+                        _remove(folder, _BEING_WRITTEN, before=math.inf)
+                    os.rmdir(program, dir_fd=above)
 
-    def _remove_abandoned(self, folder: Path) -> None:
-        before = time.time() - _ABANDONED_SECONDS
-        for entry in folder.glob(".*"):
-            with suppress(FileNotFoundError):
-                if entry.lstat().st_mtime < before:
-                    entry.unlink()
+
+@contextmanager
+def _opened(path: str | Path, *, above: int | None = None, make: bool = False) -> Generator[int]:
+    """A folder of the claim, and no link out of it: others may write there.
+
+    What is done by its descriptor is done in this folder, whatever its name becomes meanwhile.
+    """
+    if make:
+        with suppress(FileExistsError):
+            os.mkdir(path, dir_fd=above)
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, dir_fd=above)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _statuses(folder: int, form: re.Pattern[str]) -> list[tuple[str, int, float]]:
+    """Names of this form, with what they are and when they were written."""
+    statuses: list[tuple[str, int, float]] = []
+    with os.scandir(folder) as entries:
+        for entry in islice(entries, _MOST_ENTRIES):
+            if form.fullmatch(entry.name):
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    statuses.append((entry.name, status.st_mode, status.st_mtime))
+    return statuses
+
+
+def _remove(folder: int, form: re.Pattern[str], *, before: float) -> None:
+    for name, _, written in _statuses(folder, form):
+        if written < before:
+            with suppress(OSError):  # another was first, or it is a folder
+                os.unlink(name, dir_fd=folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +177,7 @@ class KernelBucket:
 
     def prune(self) -> None:
         """See `KernelPlace`."""
-        written = self.bucket.times(NAME)
+        written = self.bucket.times(NAME, most=_MOST_ENTRIES)
         programs: dict[str, None] = {}
         for key in sorted(written, key=written.__getitem__, reverse=True):
             programs[key.split("/")[1]] = None

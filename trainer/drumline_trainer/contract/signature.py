@@ -6,7 +6,7 @@ import hashlib
 import hmac
 
 
-def sign(token: bytes, *parts: bytes) -> str:
+def sign(token: bytes, *parts: bytes | memoryview) -> str:
     """HMAC-SHA256 over length-prefixed parts, hex. Length prefixes keep parts from blending."""
     mac = hmac.new(token, digestmod=hashlib.sha256)
     for part in parts:
@@ -15,6 +15,6 @@ def sign(token: bytes, *parts: bytes) -> str:
     return mac.hexdigest()
 
 
-def verify(token: bytes, signature: str, *parts: bytes) -> bool:
+def verify(token: bytes, signature: str, *parts: bytes | memoryview) -> bool:
     """Constant-time check of `sign`."""
     return hmac.compare_digest(sign(token, *parts), signature)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import random
+import tracemalloc
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -95,3 +97,18 @@ def test_too_much_is_not_kept(made: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(archive, "MOST_BYTES", 100)
     with pytest.raises(RefusedError, match="more than"):
         seal(made, program=PROGRAM, key=KEY)
+
+
+def test_a_large_file_is_in_memory_once(tmp_path: Path) -> None:
+    dice, size = random.Random(0), 64 << 17
+    made = a_folder(tmp_path / "made", {f"{n}.so": dice.randbytes(1 << 17) for n in range(64)})
+    tracemalloc.start()
+    try:
+        sealed = seal(made, program=PROGRAM, key=KEY)
+        assert tracemalloc.get_traced_memory()[1] < 1.7 * size
+        tracemalloc.reset_peak()
+        unseal(sealed, tmp_path / "back", program=PROGRAM, key=KEY)
+        assert tracemalloc.get_traced_memory()[1] < 1.7 * size
+    finally:
+        tracemalloc.stop()
+    assert files_in(tmp_path / "back") == files_in(made)

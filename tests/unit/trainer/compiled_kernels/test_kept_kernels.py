@@ -27,6 +27,7 @@ class Pod:
     claim: Path | None
     token: bytes = b"job"
     uid: str = "uid"
+    above: Path | None = None
     environ: dict[str, str] = field(default_factory=dict[str, str])
     lines: list[str] = field(default_factory=list[str])
 
@@ -48,7 +49,7 @@ class Pod:
             ),
             device=torch.device("cpu"),
             report=self.lines.append,
-            above=self.folder,
+            above=self.above or self.folder,
             environ=self.environ,
         )
 
@@ -212,4 +213,25 @@ def test_a_claim_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
     kernels.step_done()
     kernels.finish()
     assert "not kept in" in pod.lines[-1]
-    assert "Not a directory" in pod.lines[-1]
+    assert "File exists" in pod.lines[-1]
+
+
+def test_a_named_folder_that_is_not_there_is_made(claim: Path, tmp_path: Path) -> None:
+    pod = Pod(tmp_path / "pod", claim, above=tmp_path / "fast" / "disk")
+    pod.open()
+    assert pod.kernels.parent == tmp_path / "fast" / "disk"
+    assert pod.has_kernels()
+
+
+def test_a_named_folder_that_cannot_be_made_ends_nothing(
+    claim: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    (tmp_path / "file").touch()
+    pod = Pod(tmp_path / "pod", claim, above=tmp_path / "file" / "disk")
+    kernels = pod.open()
+    pod.compiles()
+    kernels.step_done()
+    kernels.finish()
+    assert pod.kernels.parent == tmp_path
+    assert pod.lines[-1].startswith("compiled kernels: kept in ")

@@ -28,6 +28,13 @@ def test_a_link_of_somebody_else_is_not_followed(tmp_path: Path) -> None:
     assert not of_processors(tmp_path).is_symlink()
 
 
+def test_a_file_that_somebody_has_put_there_is_passed_by(tmp_path: Path) -> None:
+    planted = tmp_path / f"drumline-compiled-{os.getuid()}"
+    planted.touch()
+    folder = of_processors(tmp_path)
+    assert (folder != planted, folder.is_dir(), folder.parent) == (True, True, tmp_path)
+
+
 def test_a_folder_that_somebody_names_is_taken() -> None:
     environ = {"TORCHINDUCTOR_CACHE_DIR": "/fast/disk"}
     assert machine_folder(device="cuda", environ=environ, which=str) == Path("/fast/disk")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from drumline_trainer.checkpoint.errors import CheckpointError
+from drumline_trainer.compiled_kernels import places
 from drumline_trainer.compiled_kernels.places import PROGRAMS, KernelPlace, kernel_place
 from drumline_trainer.rank_protocol.placement import Placement
 
@@ -70,13 +73,55 @@ def test_no_link_is_followed_and_no_pipe_waited_for(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_rank_was_writing_is_removed_after_an_hour(tmp_path: Path) -> None:
-    left, fresh = (tmp_path / "kernels" / NAME).with_name(".a"), ".b"
-    left.parent.mkdir(parents=True)
-    left.touch()
-    os.utime(left, (0, 0))
-    left.with_name(fresh).touch()
+    program = (tmp_path / "kernels" / NAME).parent
+    program.mkdir(parents=True)
+    left, fresh, theirs = f".0-0.kernels.{'a' * 16}", f".0-0.kernels.{'b' * 16}", ".bashrc"
+    for name in (left, fresh, theirs):
+        (program / name).touch()
+    for name in (left, theirs):
+        os.utime(program / name, (0, 0))
     folder(tmp_path).write(NAME, b"")
-    assert sorted(entry.name for entry in left.parent.iterdir()) == [fresh, "0-0.kernels"]
+    assert names_in(program) == {fresh, theirs, "0-0.kernels"}
+
+
+@pytest.mark.parametrize("linked", ["kernels", f"kernels/{NAME.split('/', maxsplit=1)[0]}"])
+def test_a_folder_that_is_a_link_is_neither_read_nor_written_nor_pruned(
+    linked: str, tmp_path: Path
+) -> None:
+    theirs = tmp_path / "theirs"
+    old = [theirs / f"{number:032x}/0-0.kernels" for number in range(PROGRAMS + 2)]
+    for file in [*old, theirs / "0-0.kernels", theirs / f".0-0.kernels.{'a' * 16}"]:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"theirs")
+        os.utime(file, (0, 0))
+    before = names_in(theirs)
+    claim = tmp_path / "claim"
+    (claim / linked).parent.mkdir(parents=True)
+    (claim / linked).symlink_to(theirs)
+    place = folder(claim)
+    with pytest.raises(OSError, match=re.escape(linked.rsplit("/", maxsplit=1)[-1])):
+        place.read(NAME, limit=100)
+    with pytest.raises(OSError, match=re.escape(linked.rsplit("/", maxsplit=1)[-1])):
+        place.write(NAME, b"ours")
+    with suppress(OSError):
+        place.prune()
+    assert names_in(theirs) == before
+    assert {file.read_bytes() for file in old} == {b"theirs"}
+
+
+def test_what_is_not_a_kernel_s_stays_in_a_program_s_folder(tmp_path: Path) -> None:
+    place = folder(tmp_path)
+    for number in range(PROGRAMS + 1):
+        place.write(f"{number:032x}/0-0.kernels", b"")
+        (tmp_path / "kernels" / f"{number:032x}" / "notes").touch()
+        os.utime(tmp_path / "kernels" / f"{number:032x}", (number, number))
+    oldest = tmp_path / "kernels" / f"{0:032x}"
+    place.prune()
+    assert names_in(oldest) == {"notes"}
+
+
+def names_in(path: Path) -> set[str]:
+    return {entry.name for entry in path.iterdir()}
 
 
 def test_of_a_folder_the_oldest_programs_go(tmp_path: Path) -> None:
@@ -86,5 +131,18 @@ def test_of_a_folder_the_oldest_programs_go(tmp_path: Path) -> None:
         os.utime(tmp_path / "kernels" / f"{number:032x}", (number, number))
     (tmp_path / "kernels" / "somebody's").mkdir()
     place.prune()
-    kept = {entry.name for entry in (tmp_path / "kernels").iterdir()}
-    assert kept == {f"{number:032x}" for number in range(2, PROGRAMS + 2)} | {"somebody's"}
+    assert names_in(tmp_path / "kernels") == {
+        f"{number:032x}" for number in range(2, PROGRAMS + 2)
+    } | {"somebody's"}
+
+
+def test_of_a_place_that_strangers_have_filled_a_part_is_looked_at(
+    place: KernelPlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places, "_MOST_ENTRIES", PROGRAMS + 2)
+    names = [f"{number:032x}/0-0.kernels" for number in range(2 * PROGRAMS + 2)]
+    for name in names:
+        place.write(name, b"")
+    place.prune()
+    left = [name for name in names if place.read(name, limit=1) is not None]
+    assert len(left) == len(names) - 2
