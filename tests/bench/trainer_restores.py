@@ -8,6 +8,7 @@ each kind, taken in turns.
 from __future__ import annotations
 
 import os
+import socket
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -79,11 +80,10 @@ def restores(
     assert checkpoints is not None
     size = checkpoints.save(step=1, slices=slices, trainer={}).size_bytes
 
-    def measured(*, node: str) -> tuple[float, int]:
+    def measured(*, host: str) -> tuple[float, int]:
+        socket.gethostname = lambda: host
         counted = CountedStorage(storage=checkpoints.storage, is_cached_by_nodes=True)
-        seconds = seconds_of_all(
-            lambda: restore(storage=counted, slices=slices, device=CPU, node=node)
-        )
+        seconds = seconds_of_all(lambda: restore(storage=counted, slices=slices, device=CPU))
         read = torch.tensor([counted.read_bytes])
         dist.all_reduce(read)
         return seconds, int(read)
@@ -91,8 +91,8 @@ def restores(
     alone: list[tuple[float, int]] = []
     shared: list[tuple[float, int]] = []
     for _ in range(ROUNDS):
-        alone.append(measured(node="here"))
-        shared.append(measured(node=f"node {placement.rank}"))
+        alone.append(measured(host="here"))
+        shared.append(measured(host=f"host {placement.rank}"))
     return Restores(
         size_bytes=size,
         alone=[seconds for seconds, _ in alone],

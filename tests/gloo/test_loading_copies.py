@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -31,14 +32,15 @@ def built(config: TrainerConfig) -> nn.Module:
 
 
 def load_counted(
-    placement: Placement, pipe: Connection, config: TrainerConfig, folder: Path, nodes: int
+    placement: Placement, pipe: Connection, config: TrainerConfig, folder: Path, hosts: int
 ) -> None:
     """Load this rank's slices; send whether all are right, and the bytes that it read itself.
 
-    Without nodes the last rank looks in a folder that is not there.
+    Without hosts the last rank looks in a folder that is not there.
     """
-    whole = placement.world_size if nodes else placement.world_size - 1
-    nodes = nodes or placement.world_size
+    whole = placement.world_size if hosts else placement.world_size - 1
+    hosts = hosts or placement.world_size
+    socket.gethostname = lambda: str(placement.rank % hosts)
     parallel_model, _ = joined(placement, config)
     slices = parallel_model.slices
     read: list[int] = []
@@ -55,7 +57,6 @@ def load_counted(
             slices,
             config=config.model,
             device=CPU,
-            node=str(placement.rank % nodes),
         )
     except HuggingFaceError as error:
         pipe.send(str(error))
@@ -71,22 +72,22 @@ def cut(whole: torch.Tensor, box: Box) -> torch.Tensor:
 
 
 @pytest.mark.parametrize(
-    ("parallelism", "nodes", "times"),
+    ("parallelism", "hosts", "times"),
     [
-        pytest.param({"data_parallel": "ddp"}, 4, 1, id="copies on nodes of their own"),
+        pytest.param({"data_parallel": "ddp"}, 4, 1, id="copies on hosts of their own"),
         pytest.param({"data_parallel": "fsdp", "replicate": 2}, 4, 1, id="copies of shards"),
-        pytest.param({"data_parallel": "ddp"}, 2, 2, id="ranks of a node use its page cache"),
+        pytest.param({"data_parallel": "ddp"}, 2, 2, id="ranks of a host use its page cache"),
     ],
 )
 def test_copies_share_the_reading(
-    gangs: GangStarter, tmp_path: Path, parallelism: dict[str, Any], nodes: int, times: int
+    gangs: GangStarter, tmp_path: Path, parallelism: dict[str, Any], hosts: int, times: int
 ) -> None:
     config = small(tmp_path, parallelism=parallelism)
     folder = tmp_path / "model"
     model = built(config)
     export_hugging_face(dict(model.named_parameters()), config.model, folder)
     size = sum(weight.nbytes for weight in model.parameters())
-    results = gangs.run(load_counted, config, folder, nodes, world_size=4)
+    results = gangs.run(load_counted, config, folder, hosts, world_size=4)
     assert all(right for right, _ in results)
     assert sum(read for _, read in results) == times * size
     if times == 1:

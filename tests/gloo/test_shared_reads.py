@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -15,9 +16,10 @@ from drumline_trainer.checkpoint.restore import restore
 from drumline_trainer.config import TrainerConfig
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.recovery.rendezvous import join
-from drumline_trainer.sharding import delivery
+from drumline_trainer.sharding import exchange as exchanges
 from drumline_trainer.sharding.byte_collectives import Accepted, Rejected
-from drumline_trainer.sharding.delivery import Parcel, Tag, deliver
+from drumline_trainer.sharding.exchange import exchange
+from drumline_trainer.sharding.exchange_rounds import SharedRows, Tag
 from tests.gloo.configs import small
 from tests.gloo.counted_reads import CountedStorage
 from tests.gloo.gang import GangStarter
@@ -42,15 +44,15 @@ def save_numbered(placement: Placement, pipe: Connection, config: TrainerConfig)
 
 
 def restore_counted(
-    placement: Placement, pipe: Connection, config: TrainerConfig, nodes: int, round_bytes: int
+    placement: Placement, pipe: Connection, config: TrainerConfig, hosts: int, round_bytes: int
 ) -> None:
     """Restore; send the step, whether every value is right, what was read and sent away."""
-    delivery.ROUND_BYTES = round_bytes  # type: ignore[misc]
+    exchanges.ROUND_BYTES = round_bytes  # type: ignore[misc]
     slices = training_state(placement, config)
     storage = CountedStorage(storage=opened(placement).storage, is_cached_by_nodes=True)
-    node = str(placement.rank % nodes)
+    socket.gethostname = lambda: str(placement.rank % hosts)
     try:
-        restored = restore(storage=storage, slices=slices, device=CPU, node=node)
+        restored = restore(storage=storage, slices=slices, device=CPU)
     except CorruptCheckpointError as error:
         pipe.send(str(error))
     else:
@@ -101,7 +103,7 @@ def test_storage_is_read_once(
     assert sum(read for _, _, read in results) == sizes[0]
 
 
-def test_ranks_of_a_node_read_what_its_page_cache_holds_and_other_nodes_are_sent_it(
+def test_ranks_of_a_host_read_what_its_page_cache_holds_and_other_hosts_are_sent_it(
     gangs: GangStarter, tmp_path: Path
 ) -> None:
     place = {"checkpoint_folder": tmp_path / "checkpoints"}
@@ -129,42 +131,44 @@ def test_damage_that_one_rank_reads_sends_all_to_the_older_checkpoint(
 
 
 class RefusedError(Exception):
-    """Of the parcels below."""
+    """Of the exchange below."""
 
 
-def deliver_numbers(placement: Placement, pipe: Connection, refusing: int, when: str) -> None:
+def exchange_numbers(placement: Placement, pipe: Connection, refusing: int, when: str) -> None:
     """Each rank sends ten numbers to all, in rounds of two; one may refuse."""
     join(placement, device=CPU)
-    delivery.ROUND_BYTES = 16 * placement.world_size  # type: ignore[misc]
+    exchanges.ROUND_BYTES = 16 * placement.world_size  # type: ignore[misc]
     taken: list[tuple[int, int]] = []
     everyone = tuple(range(placement.world_size))
 
-    def parcels() -> Any:
+    def outgoing() -> Any:
         for number in range(10):
             if when == "reading" and placement.rank == refusing and number == 5:
                 raise RefusedError("a broken five")
             data = torch.tensor([number + 100 * placement.rank]).view(torch.uint8)
-            yield Parcel(tag=(placement.rank, number, 0, 0), ranks=everyone, data=data[:7])
+            yield SharedRows.of(
+                data[:7].unsqueeze(0), tag=(placement.rank, number, 0), ranks=everyone
+            )
 
-    def receive(tag: Tag, data: torch.Tensor) -> None:
+    def receive(tag: Tag, _row: int, data: torch.Tensor) -> None:
         value = int(torch.cat([data, torch.zeros(1, dtype=torch.uint8)]).view(torch.int64))
         assert value == tag[1] + 100 * tag[0]
         if when == "receiving" and placement.rank == refusing and value == 105:
             raise RefusedError("a broken five")
         taken.append(tag[:2])
 
-    vote = deliver(parcels(), receive=receive, refusals=(RefusedError,), device=CPU)
+    vote = exchange(outgoing(), receive=receive, refusals=(RefusedError,), device=CPU)
     pipe.send((vote, sorted(taken)))
     dist.destroy_process_group()
 
 
-def test_parcels_arrive_whole_whatever_their_size(gangs: GangStarter) -> None:
+def test_rows_arrive_whole_whatever_their_size(gangs: GangStarter) -> None:
     expected = [(rank, number) for rank in range(3) for number in range(10)]
-    assert gangs.run(deliver_numbers, -1, "", world_size=3) == [(Accepted(), expected)] * 3
+    assert gangs.run(exchange_numbers, -1, "", world_size=3) == [(Accepted(), expected)] * 3
 
 
 @pytest.mark.parametrize("when", ["reading", "receiving"])
-def test_what_one_rank_refuses_ends_the_delivery_on_all(gangs: GangStarter, when: str) -> None:
-    results = gangs.run(deliver_numbers, 2, when, world_size=3)
+def test_what_one_rank_refuses_ends_the_exchange_on_all(gangs: GangStarter, when: str) -> None:
+    results = gangs.run(exchange_numbers, 2, when, world_size=3)
     assert {vote for vote, _ in results} == {Rejected("rank 2: a broken five")}
     assert max(len(taken) for _, taken in results) < 30

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -142,7 +141,6 @@ class Checkpointer:
             acknowledged_step=placement.acknowledged_step,
             acknowledged_digest=placement.acknowledged_digest,
             check=check,
-            node=placement.address or socket.gethostname(),
             progress=self.progress,
         )
         if restored is not None:

@@ -11,18 +11,15 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
 from drumline_trainer.sharding.boxes import Box
-from drumline_trainer.tensor_files.layout import DTYPES
-
-_LENGTH_BYTES: Final = 8
-_BLOCK_BYTES: Final = 4 << 20
-"""Of a block; one row, where that is longer."""
+from drumline_trainer.sharding.exchange import BLOCK_BYTES
+from drumline_trainer.tensor_files.layout import DTYPES, LENGTH_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,16 +111,16 @@ class PassingTensors:
     def _feed_header(self, part: memoryview) -> memoryview:
         """Read the header once it is whole; what follows it."""
         self._head += part
-        if len(self._head) < _LENGTH_BYTES:
+        if len(self._head) < LENGTH_BYTES:
             return part[:0]
-        length = int.from_bytes(self._head[:_LENGTH_BYTES], "little")
+        length = int.from_bytes(self._head[:LENGTH_BYTES], "little")
         if length > self._longest_header:
             raise CorruptCheckpointError(f"{self._file}: a header of {length} bytes")
-        end = _LENGTH_BYTES + length
+        end = LENGTH_BYTES + length
         if len(self._head) < end:
             return part[:0]
         try:
-            header: dict[str, Any] = json.loads(self._head[_LENGTH_BYTES:end])
+            header: dict[str, Any] = json.loads(self._head[LENGTH_BYTES:end])
             stored = [self._checked(name, header[name]) for name in self._wanted]
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise CorruptCheckpointError(f"{self._file}: no header: {error!r}") from None
@@ -150,11 +147,11 @@ class PassingTensors:
     def _in_rows(self, tensor: _Stored) -> Iterator[_Rows]:
         box = self._wanted[tensor.name].box
         size = tensor.stop - tensor.start
-        if size <= _BLOCK_BYTES or not box.shape:
+        if size <= BLOCK_BYTES or not box.shape:
             yield _Rows(name=tensor.name, box=box, start=tensor.start, stop=tensor.stop)
             return
         row_bytes = size // box.shape[0]
-        step = max(1, _BLOCK_BYTES // row_bytes)
+        step = max(1, BLOCK_BYTES // row_bytes)
         for row in range(0, box.shape[0], step):
             rows = box.rows(row, min(row + step, box.shape[0]))
             start = tensor.start + row * row_bytes

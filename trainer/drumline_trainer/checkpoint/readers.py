@@ -5,9 +5,8 @@ file's bytes and its digest pass through one rank. Of the ranks that need much o
 with the least to read so far is its reader; of a file that no rank needs, as it must be verified
 all the same, the one with the least of all.
 
-Where the ranks of a node share a cache of the storage's files, the second reading costs the storage
-nothing, and is quicker than the way from one process to another through the host's network: those
-of the reader's node read for themselves. `places` says who shares one.
+Where ranks share a cache of the storage's files (`sharding.page_cache`), those of the reader's read
+for themselves. `caches` says who shares one.
 
 Example: two copies, each cut over two ranks (0, 1 and 2, 3), wrote a file each of 1 GB; what rank 0
 wrote is needed by 0 and 2. Rank 0 reads its own file and rank 2 its own, both for both.
@@ -28,14 +27,14 @@ def readers_of(
     sizes: Sequence[int],
     needed: Sequence[Mapping[int, int]],
     *,
-    places: Sequence[str] | None = None,
+    caches: Sequence[str] | None = None,
 ) -> Readers:
     """Choose; the same on all ranks that ask with the same values.
 
     Args:
         sizes: bytes of each file.
         needed: by rank: bytes that it needs of a file.
-        places: by rank, its node, where nodes cache files; None: no reading is free.
+        caches: by rank, the name of its cache; None: no reading is free.
     """
     by_file: list[dict[int, int]] = [{} for _ in sizes]
     for rank, files in enumerate(needed):
@@ -49,8 +48,8 @@ def readers_of(
         able = [rank for rank in wanting if wanting[rank] >= _MUCH * most] or range(len(needed))
         reader = min(able, key=lambda rank: (loads[rank], -wanting.get(rank, 0), rank))
         assigned = dict.fromkeys(wanting, reader) or {reader: reader}
-        if places is not None:
-            assigned |= {rank: rank for rank in wanting if places[rank] == places[reader]}
+        if caches is not None:
+            assigned |= {rank: rank for rank in wanting if caches[rank] == caches[reader]}
         for rank in {*assigned.values()}:
             loads[rank] += sizes[file]
         readers[file] = assigned

@@ -53,6 +53,7 @@ from drumline_trainer.sharding.byte_collectives import (
     agree,
     broadcast_bytes,
 )
+from drumline_trainer.sharding.page_cache import page_cache
 from drumline_trainer.sharding.slices import TensorSlice
 from drumline_trainer.tensor_files.layout import dtype_name
 
@@ -78,7 +79,6 @@ def restore(
     acknowledged_step: int | None = None,
     acknowledged_digest: str = "",
     check: Callable[[Mapping[str, Any]], None] = lambda _: None,
-    node: str = "",
     progress: Callable[[], None] = lambda: None,
 ) -> RestoredCheckpoint | None:
     """Fill the slices from the newest checkpoint that verifies and is not too old.
@@ -92,7 +92,6 @@ def restore(
         acknowledged_digest: digest the manifest of that very step must have; empty for any.
         check: called with the trainer's own state before any tensor is read, and decides alike on
             all ranks. CorruptCheckpointError has the next older checkpoint tried.
-        node: the name of this rank's; ranks of one share its cache of files.
         progress: called between pieces of files: hundreds of gigabytes take minutes to read.
 
     Returns:
@@ -106,7 +105,7 @@ def restore(
     reader = _SliceReader(
         storage=storage,
         slices=slices,
-        place=_cache_place(storage, node, device=device),
+        cache=page_cache(of_folder=storage.is_cached_by_nodes, device=device),
         device=device,
         check=check,
         progress=progress,
@@ -154,12 +153,6 @@ def _none_usable(
         f" {acknowledged_step} or a newer one, and an older one would silently lose it; found:"
         f" {listing}"
     )
-
-
-def _cache_place(storage: CheckpointStorage, node: str, *, device: torch.device) -> str | None:
-    """Where this rank reads what others of the node have read, if it does so itself."""
-    # on GPUs the way from one rank to another is quicker than that out of a cache
-    return node if storage.is_cached_by_nodes and device.type == "cpu" else None
 
 
 def read_back(
@@ -210,7 +203,7 @@ class _SliceReader:
 
     storage: CheckpointStorage
     slices: Sequence[TensorSlice]
-    place: str | None
+    cache: str | None
     device: torch.device
     check: Callable[[Mapping[str, Any]], None]
     progress: Callable[[], None]
@@ -233,7 +226,7 @@ class _SliceReader:
             files,
             manifest,
             reading_plan(manifest, self.slices),
-            place=self.place,
+            cache=self.cache,
             device=self.device,
             progress=self.progress,
         )

@@ -6,7 +6,7 @@ Collective, in three exchanges:
 2. Every rank tells each reader what it needs of its files: boxes, and the tensors they are of.
    Copies of a model send equal requests, and are one from there on.
 3. Readers pass through their files, digest them, and send every block of rows to the ranks that
-   need some of it (`delivery`); these fill their slices as it comes.
+   need some of it (`sharding.exchange`); these fill their slices as it comes.
 
 Nothing is known to be right before the last byte: where a digest differs, or a value is no number,
 all ranks refuse what they have filled, which is then undefined.
@@ -38,7 +38,8 @@ from drumline_trainer.checkpoint.shard_file import longest_header
 from drumline_trainer.checkpoint.storage import StepFiles
 from drumline_trainer.sharding.boxes import Box
 from drumline_trainer.sharding.byte_collectives import Rejected, Vote, gather_bytes
-from drumline_trainer.sharding.delivery import Parcel, Tag, deliver
+from drumline_trainer.sharding.exchange import exchange
+from drumline_trainer.sharding.exchange_rounds import SharedRows, Tag
 from drumline_trainer.tensor_files.layout import DTYPES
 
 _FASTEST = 1
@@ -50,7 +51,7 @@ def fill_slices(
     manifest: Manifest,
     plan: _Plan,
     *,
-    place: str | None,
+    cache: str | None,
     device: torch.device,
     progress: Callable[[], None] = lambda: None,
 ) -> Vote:
@@ -60,8 +61,7 @@ def fill_slices(
         files: of the checkpoint.
         manifest: of the checkpoint.
         plan: `reading_plan`.
-        place: the node of this rank, where ranks of a node read the same file at the cost of one;
-            None: every reading costs.
+        cache: `page_cache` of this rank.
         device: of the tensors that travel.
         progress: called between chunks of what is read and parts of what is filled.
 
@@ -69,22 +69,22 @@ def fill_slices(
         Rejected on all ranks alike where a file is missing or damaged; the targets are undefined.
     """
     names = sorted(manifest.files)
-    readers = _agreed_readers(manifest, names, plan, place=place, device=device)
+    readers = _agreed_readers(manifest, names, plan, cache=cache, device=device)
     targets = _Targets.of(plan, names, sorted(manifest.tensors), progress=progress)
     requests: dict[int, dict[bytes, list[int]]] = {
         file: {} for file, of in enumerate(readers) if dist.get_rank() in of.values()
     }
 
-    def receive_request(tag: Tag, data: Tensor) -> None:
-        file, rank, _, _ = tag
+    def receive_request(tag: Tag, _row: int, data: Tensor) -> None:
+        file, rank, _ = tag
         requests[file].setdefault(data.cpu().numpy().tobytes(), []).append(rank)
 
-    asked = deliver(targets.requests(readers), receive=receive_request, refusals=(), device=device)
+    asked = exchange(targets.requests(readers), receive=receive_request, refusals=(), device=device)
     if isinstance(asked, Rejected):
         return asked
     reader = _FileReader(files=files, manifest=manifest, progress=progress)
-    return deliver(
-        (parcel for file in sorted(requests) for parcel in reader.parcels(file, requests[file])),
+    return exchange(
+        (rows for file in sorted(requests) for rows in reader.read(file, requests[file])),
         receive=targets.fill,
         refusals=(CorruptCheckpointError,),
         device=device,
@@ -97,7 +97,7 @@ def _agreed_readers(
     names: Sequence[str],
     plan: _Plan,
     *,
-    place: str | None,
+    cache: str | None,
     device: torch.device,
 ) -> Readers:
     needed = [
@@ -105,13 +105,13 @@ def _agreed_readers(
         for name in names
     ]
     counts = {file: count for file, count in enumerate(needed) if count}
-    mine = zlib.compress(json.dumps([place, [*counts.items()]]).encode(), _FASTEST)
+    mine = zlib.compress(json.dumps([cache, [*counts.items()]]).encode(), _FASTEST)
     rows = gather_bytes(mine, device=device)
     answers: list[Any] = [json.loads(zlib.decompress(row)) for row in rows]
     return readers_of(
         [manifest.files[name].size_bytes for name in names],
         [dict(counts) for _, counts in answers],
-        places=None if place is None else [str(other) for other, _ in answers],
+        caches=None if cache is None else [str(other) for other, _ in answers],
     )
 
 
@@ -151,7 +151,7 @@ class _Targets:
             groups[file] = [*by_box.values()]
         return cls(groups=groups, progress=progress)
 
-    def requests(self, readers: Readers) -> Iterator[Parcel]:
+    def requests(self, readers: Readers) -> Iterator[SharedRows]:
         """To the reader of each file; one of nothing is not made."""
         own_rank = dist.get_rank()
         for file, groups in self.groups.items():
@@ -159,16 +159,16 @@ class _Targets:
                 continue
             raw = [(g.common.offsets, g.common.shape, [*g.intervals]) for g in groups]
             body = zlib.compress(json.dumps(raw).encode(), _FASTEST)
-            yield Parcel(
-                tag=(file, own_rank, 0, 0),
+            yield SharedRows.of(
+                torch.frombuffer(bytearray(body), dtype=torch.uint8).unsqueeze(0),  # in one row
+                tag=(file, own_rank, 0),
                 ranks=(readers[file][own_rank],),
-                data=torch.frombuffer(bytearray(body), dtype=torch.uint8),
             )
 
-    def fill(self, tag: Tag, data: Tensor) -> None:
-        """Take a part of a group's box of one tensor."""
+    def fill(self, tag: Tag, row: int, data: Tensor) -> None:
+        """Take rows of a group's box of one tensor."""
         self.progress()
-        file, number, tensor, row = tag
+        file, number, tensor = tag
         group = self.groups[file][number]
         for interval in group.intervals[tensor]:
             values, part = data.view(interval.target.dtype), group.common
@@ -180,7 +180,7 @@ class _Targets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Wish:
+class _BoxRequest:
     """A part of a tensor, for all ranks that need just this."""
 
     group: int
@@ -197,7 +197,7 @@ class _FileReader:
     manifest: Manifest
     progress: Callable[[], None]
 
-    def parcels(self, file: int, requests: Mapping[bytes, Sequence[int]]) -> Iterator[Parcel]:
+    def read(self, file: int, requests: Mapping[bytes, Sequence[int]]) -> Iterator[SharedRows]:
         """What was asked for of one file, as it passes.
 
         Raises:
@@ -205,11 +205,11 @@ class _FileReader:
                 numbers; at its end, where only then that is known.
         """
         name = sorted(self.manifest.files)[file]
-        wishes = self._wishes(requests)
+        requested = self._requested(requests)
         record, unusable = self.manifest.files[name], ""
         digest = hasher(record.algorithm)
         passing = PassingTensors(
-            self._wanted(name, wishes),
+            self._wanted(name, requested),
             file=name,
             longest_header=longest_header(self.manifest.tensors),
         )
@@ -218,8 +218,8 @@ class _FileReader:
             digest.update(chunk)
             for block in passing.feed(chunk):
                 unusable = unusable or ("" if _is_finite(block.values) else block.name)
-                for wish in wishes[block.name]:
-                    yield from _cut(block, wish, file=file)
+                for request in requested[block.name]:
+                    yield from _cut(block, request, file=file)
         if digest.hexdigest() != record.digest:
             raise CorruptCheckpointError(f"{name}: digest differs from the manifest's")
         passing.finish()
@@ -228,18 +228,20 @@ class _FileReader:
                 f"{name}: {unusable} holds values that are infinite or no numbers"
             )
 
-    def _wishes(self, requests: Mapping[bytes, Sequence[int]]) -> dict[str, list[_Wish]]:
+    def _requested(self, requests: Mapping[bytes, Sequence[int]]) -> dict[str, list[_BoxRequest]]:
         """By tensor."""
         names = sorted(self.manifest.tensors)
-        wishes: dict[str, list[_Wish]] = {}
+        requested: dict[str, list[_BoxRequest]] = {}
         for body, ranks in requests.items():
             groups: list[tuple[list[int], list[int], list[int]]] = json.loads(zlib.decompress(body))
             for number, (offsets, shape, tensors) in enumerate(groups):
                 common = Box(offsets=tuple(offsets), shape=tuple(shape))
                 for tensor in tensors:
-                    wish = _Wish(group=number, tensor=tensor, common=common, ranks=tuple(ranks))
-                    wishes.setdefault(names[tensor], []).append(wish)
-        return wishes
+                    request = _BoxRequest(
+                        group=number, tensor=tensor, common=common, ranks=tuple(ranks)
+                    )
+                    requested.setdefault(names[tensor], []).append(request)
+        return requested
 
     def _wanted(self, file: str, tensors: Mapping[str, object]) -> dict[str, WantedTensor]:
         boxes: dict[int, Box] = {}  # thousands of tensors share their pieces
@@ -253,13 +255,15 @@ class _FileReader:
         return wanted
 
 
-def _cut(block: Block, wish: _Wish, *, file: int) -> Iterator[Parcel]:
-    part = wish.common.intersection(block.box)
+def _cut(block: Block, request: _BoxRequest, *, file: int) -> Iterator[SharedRows]:
+    part = request.common.intersection(block.box)
     if part is not None:
-        row = part.offsets[0] - wish.common.offsets[0] if part.offsets else 0
+        row = part.offsets[0] - request.common.offsets[0] if part.offsets else 0
         values = block.values[part.slices_within(block.box)]
-        tag = (file, wish.group, wish.tensor, row)
-        yield Parcel.of(values, tag=tag, ranks=wish.ranks)
+        if 2 * values.nbytes < block.values.nbytes:
+            values = values.clone()  # else what waits to be sent keeps the block in memory
+        tag = (file, request.group, request.tensor)
+        yield SharedRows.of(values, tag=tag, ranks=request.ranks, first=row)
 
 
 def _is_finite(values: Tensor) -> bool:

@@ -55,7 +55,7 @@ def taken_out(file: bytes, *names: str, at_once: int = 0) -> Mapping[str, list[t
 def test_what_is_wanted_is_taken_out_and_the_rest_passes_by(
     at_once: int, block_bytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passing_tensors, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(passing_tensors, "BLOCK_BYTES", block_bytes)
     blocks = taken_out(FILE, "d", "b", "c", at_once=at_once)
     assert {name: len(known) for name, known in blocks.items()} == {
         1: {"b": 5, "c": 1, "d": 3},

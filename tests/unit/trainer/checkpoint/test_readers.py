@@ -42,15 +42,15 @@ def test_a_file_that_nobody_needs_is_read_by_who_reads_least() -> None:
 
 
 @pytest.mark.parametrize(
-    ("places", "expected"),
+    ("caches", "expected"),
     [
         (["a", "a", "b", "b"], [{0: 0, 1: 1, 2: 0, 3: 0}, {0: 2, 1: 2, 2: 2, 3: 3}]),
         (["a", "b", "c", "d"], [{0: 0, 1: 0, 2: 0, 3: 0}, {0: 1, 1: 1, 2: 1, 3: 1}]),
         (["a", "a", "a", "a"], [{0: 0, 1: 1, 2: 2, 3: 3}] * 2),
     ],
 )
-def test_ranks_of_the_readers_node_read_for_themselves(
-    places: list[str], expected: list[dict[int, int]]
+def test_ranks_of_the_readers_cache_read_for_themselves(
+    caches: list[str], expected: list[dict[int, int]]
 ) -> None:
     needed = [{0: 7, 1: 7}] * 4
-    assert readers_of([7, 7], needed, places=places) == expected
+    assert readers_of([7, 7], needed, caches=caches) == expected

@@ -2,9 +2,9 @@
 
 Collective over all ranks of the default group. Ranks that hold the same are known by the digest of
 what they hold: copies of the model, or of a part of it. They share the reading by bytes. What has
-been read is sent in rounds (`sharding.delivery`), out of the weights themselves.
+been read is sent in rounds (`sharding.exchange`), out of the weights themselves.
 
-Ranks of one node read a folder each for themselves, but for GPUs: see `checkpoint.readers`.
+Ranks of one pod read a folder each for themselves, but for GPUs: see `sharding.page_cache`.
 
 Example: two copies, each cut over two ranks. Ranks 0 and 2 hold the same, and each reads half of it
 for both.
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import socket
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,10 +27,10 @@ from drumline_trainer.config import ModelConfig
 from drumline_trainer.models.hugging_face.exchange import load_hugging_face
 from drumline_trainer.shapes.hugging_face import HuggingFaceError
 from drumline_trainer.sharding.byte_collectives import Rejected, gather_bytes
-from drumline_trainer.sharding.delivery import Parcel, Tag, deliver
+from drumline_trainer.sharding.exchange import BLOCK_BYTES, exchange
+from drumline_trainer.sharding.exchange_rounds import SharedRows, Tag
+from drumline_trainer.sharding.page_cache import page_cache
 from drumline_trainer.sharding.slices import TensorSlice
-
-_BLOCK_BYTES = 4 << 20
 
 
 def load_for_copies(
@@ -40,7 +39,6 @@ def load_for_copies(
     *,
     config: ModelConfig,
     device: torch.device,
-    node: str = "",
     progress: Callable[[], None] = lambda: None,
 ) -> frozenset[str]:
     """`load_hugging_face` on all ranks, where what several hold is read once.
@@ -50,7 +48,6 @@ def load_for_copies(
         slices: what this rank holds.
         config: of the model.
         device: of the tensors that travel.
-        node: the name of this rank's; empty: the host's.
         progress: called between two weights.
 
     Returns:
@@ -59,13 +56,12 @@ def load_for_copies(
     Raises:
         HuggingFaceError: on all ranks, as `load_hugging_face`.
     """
-    shared = _SharedReading.of(
-        slices, place=_cache_place(folder, node, device=device), device=device
-    )
+    cache = page_cache(of_folder=isinstance(folder, Path), device=device)
+    shared = _SharedReading.of(slices, cache=cache, device=device)
     absent = frozenset[str]()
     refusal: HuggingFaceError | None = None
 
-    def parcels() -> Iterator[Parcel]:
+    def outgoing() -> Iterator[SharedRows]:
         nonlocal absent, refusal
         own = [part for part, read in zip(slices, shared.read_here, strict=True) if read]
         try:
@@ -77,9 +73,9 @@ def load_for_copies(
             if shared.receivers[number] and part.name not in absent:
                 yield from _blocks(part.tensor.detach(), number, ranks=shared.receivers[number])
 
-    def receive(tag: Tag, data: Tensor) -> None:
+    def receive(tag: Tag, row: int, data: Tensor) -> None:
         progress()
-        number, row, _, _ = tag
+        number, _, _ = tag
         tensor = slices[number].tensor.detach()
         values = data.view(tensor.dtype)
         if not tensor.dim():
@@ -88,8 +84,8 @@ def load_for_copies(
         values = values.view(-1, *tensor.shape[1:])
         tensor[row : row + len(values)].copy_(values)
 
-    outcome = deliver(
-        parcels(), receive=receive, refusals=(HuggingFaceError,), device=device, progress=progress
+    outcome = exchange(
+        outgoing(), receive=receive, refusals=(HuggingFaceError,), device=device, progress=progress
     )
     if isinstance(outcome, Rejected):
         raise refusal or HuggingFaceError(outcome.reason)
@@ -107,12 +103,12 @@ class _SharedReading:
 
     @classmethod
     def of(
-        cls, slices: Sequence[TensorSlice], *, place: str | None, device: torch.device
+        cls, slices: Sequence[TensorSlice], *, cache: str | None, device: torch.device
     ) -> _SharedReading:
         """Collective."""
         held = [(part.name, part.box.offsets, part.box.shape) for part in slices]
         digest = hashlib.sha256(json.dumps(held).encode()).hexdigest()
-        rows = gather_bytes(json.dumps([digest, place]).encode(), device=device)
+        rows = gather_bytes(json.dumps([digest, cache]).encode(), device=device)
         answers: list[tuple[str, str | None]] = [json.loads(row) for row in rows]
         own = dist.get_rank()
         alike = [rank for rank, (other, _) in enumerate(answers) if other == digest]
@@ -121,7 +117,7 @@ class _SharedReading:
         receivers: list[tuple[int, ...]] = []
         for part in slices:
             reader = min(alike, key=lambda rank: (loads[rank], rank))
-            near = [rank for rank in alike if place and answers[rank][1] == answers[reader][1]]
+            near = [rank for rank in alike if cache and answers[rank][1] == answers[reader][1]]
             reading = {reader, *near}
             for rank in reading:
                 loads[rank] += part.box.elements
@@ -131,17 +127,11 @@ class _SharedReading:
         return cls(read_here=read_here, receivers=receivers)
 
 
-def _cache_place(folder: AnyPath, node: str, *, device: torch.device) -> str | None:
-    if isinstance(folder, Path) and device.type == "cpu":
-        return node or socket.gethostname()
-    return None
-
-
-def _blocks(tensor: Tensor, number: int, *, ranks: tuple[int, ...]) -> Iterator[Parcel]:
+def _blocks(tensor: Tensor, number: int, *, ranks: tuple[int, ...]) -> Iterator[SharedRows]:
     if not tensor.dim():
-        yield Parcel.of(tensor, tag=(number, 0, 0, 0), ranks=ranks)
+        yield SharedRows.of(tensor, tag=(number, 0, 0), ranks=ranks)
         return
     row_bytes = max(1, tensor.nbytes // max(1, len(tensor)))
-    step = max(1, _BLOCK_BYTES // row_bytes)
+    step = max(1, BLOCK_BYTES // row_bytes)
     for row in range(0, len(tensor), step):
-        yield Parcel.of(tensor[row : row + step], tag=(number, row, 0, 0), ranks=ranks)
+        yield SharedRows.of(tensor[row : row + step], tag=(number, 0, 0), ranks=ranks, first=row)
