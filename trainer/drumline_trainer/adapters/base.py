@@ -18,6 +18,7 @@ from torch import nn
 from drumline_trainer.adapters.lora import A, B, PackedLoraLinear
 from drumline_trainer.adapters.peft import read_peft
 from drumline_trainer.config import ConfigError, TrainerConfig
+from drumline_trainer.config.learning import patterns_of
 from drumline_trainer.config.saved import model_digest
 from drumline_trainer.models.hugging_face import load_for_copies, load_hugging_face, weights_digest
 from drumline_trainer.models.initialize import fill_normal, initialize_slices
@@ -164,7 +165,11 @@ def base_description(config: TrainerConfig) -> dict[str, Any]:
         weights = f"content {weights_digest(model_folder(config.model_from))}"
     base = {"weights": weights, "model": model_digest(config.model)}
     if config.freezes:
-        return base | {"trainable": config.trainable, "freeze": config.freeze}
+        fields = {"trainable": config.trainable, "freeze": config.freeze}
+        return base | {
+            field: None if text is None else sorted(patterns_of(text))
+            for field, text in fields.items()
+        }
     if config.lora is None:
         return base
     return base | {

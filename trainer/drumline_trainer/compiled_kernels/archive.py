@@ -35,8 +35,11 @@ class RefusedError(Exception):
     """A file is not taken, or not made; says why."""
 
 
-def seal(folder: Path, *, program: str, key: bytes) -> bytes:
-    """The files of a folder, signed. Files that come or go meanwhile may be missing.
+def seal(folder: Path, *, program: str, key: bytes, began_ns: int) -> bytes:
+    """The files of a folder, signed, but for those that come or go meanwhile.
+
+    A compiler writes a library under its last name, so what was written since `began_ns` (of the
+    epoch) may be half of one: a start that read it would fail at every start.
 
     Raises:
         RefusedError: they are too many bytes.
@@ -49,6 +52,8 @@ def seal(folder: Path, *, program: str, key: bytes) -> bytes:
         for path in _files(folder):
             with suppress(FileNotFoundError):
                 content = path.read_bytes()
+                if path.stat().st_mtime_ns >= began_ns:
+                    continue
                 total += len(content)
                 if max(total // 4, sealed.tell()) > MOST_BYTES:
                     raise RefusedError(f"they are more than {MOST_BYTES >> 20} MiB")

@@ -12,6 +12,7 @@ import logging
 import os
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Generator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -74,7 +75,7 @@ class SignedPlace:
         """Write the folder's files; says what became of them."""
         where = self.place.where(program.name)
         try:
-            sealed = seal(folder, program=program.name, key=self.key)
+            sealed = seal(folder, program=program.name, key=self.key, began_ns=time.time_ns())
             self.place.write(program.name, sealed)
         except (RefusedError, OSError) as error:
             return f"not kept in {where}: {error}"

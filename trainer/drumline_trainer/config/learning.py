@@ -27,7 +27,7 @@ def check_patterns(trainable: str | None, freeze: str | None) -> None:
 def _check(field: str, text: str) -> None:
     if len(text) > _MOST_CHARACTERS:
         raise ConfigError(f"{field}: {len(text)} characters are over {_MOST_CHARACTERS}")
-    patterns = _split(text)
+    patterns = patterns_of(text)
     if not patterns:
         raise ConfigError(f"{field}: must name weights, such as 'output.*'; leave it out")
     if len(patterns) > _MOST_PATTERNS:
@@ -58,10 +58,10 @@ def unmatched(text: str, names: Iterable[str]) -> list[str]:
 @functools.lru_cache(maxsize=16)
 def name_patterns(text: str) -> NamePatterns:
     """Those of a field that was checked."""
-    return NamePatterns(_split(text))
+    return NamePatterns(patterns_of(text))
 
 
-def _split(text: str) -> tuple[str, ...]:
+def patterns_of(text: str) -> tuple[str, ...]:
     """Each once, in their order."""
     patterns = (pattern.strip() for pattern in text.split(","))
     return tuple(dict.fromkeys(filter(None, patterns)))

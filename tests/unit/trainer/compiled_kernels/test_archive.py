@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import tracemalloc
 import zipfile
@@ -16,6 +17,8 @@ from drumline_trainer.compiled_kernels.archive import RefusedError, seal, unseal
 from drumline_trainer.contract import sign
 
 KEY, PROGRAM = b"k" * 32, "abc/0-0.kernels"
+LATER = 2**62
+"""Nothing was written since."""
 FILES = {"fxgraph/ab/graph": b"graph", "x/lib.so": bytes(range(256)) * 40, "x/empty": b""}
 
 
@@ -36,13 +39,33 @@ def files_in(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_folder_comes_back(made: Path, tmp_path: Path) -> None:
-    unseal(seal(made, program=PROGRAM, key=KEY), tmp_path / "back", program=PROGRAM, key=KEY)
+    unseal(
+        seal(made, program=PROGRAM, key=KEY, began_ns=LATER),
+        tmp_path / "back",
+        program=PROGRAM,
+        key=KEY,
+    )
     assert files_in(tmp_path / "back") == FILES
 
 
 def test_locks_and_what_is_being_written_are_left_out(made: Path, tmp_path: Path) -> None:
     a_folder(made, {"locks/a.lock": b"", "x/.12.34.tmp": b"half"})
-    unseal(seal(made, program=PROGRAM, key=KEY), tmp_path / "back", program=PROGRAM, key=KEY)
+    unseal(
+        seal(made, program=PROGRAM, key=KEY, began_ns=LATER),
+        tmp_path / "back",
+        program=PROGRAM,
+        key=KEY,
+    )
+    assert files_in(tmp_path / "back") == FILES
+
+
+def test_a_library_that_is_being_linked_is_left_out(made: Path, tmp_path: Path) -> None:
+    a_folder(made, {"x/half.so": b"half"})
+    began_ns = (made / "x/half.so").stat().st_mtime_ns
+    for name in FILES:
+        os.utime(made / name, ns=(began_ns - 1, began_ns - 1))
+    sealed = seal(made, program=PROGRAM, key=KEY, began_ns=began_ns)
+    unseal(sealed, tmp_path / "back", program=PROGRAM, key=KEY)
     assert files_in(tmp_path / "back") == FILES
 
 
@@ -60,7 +83,7 @@ CHANGES: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_file_is_refused(change: str, made: Path, tmp_path: Path) -> None:
-    sealed = seal(made, program=PROGRAM, key=KEY)
+    sealed = seal(made, program=PROGRAM, key=KEY, began_ns=LATER)
     assert CHANGES[change](sealed) != sealed
     with pytest.raises(RefusedError):
         unseal(CHANGES[change](sealed), tmp_path / "back", program=PROGRAM, key=KEY)
@@ -72,12 +95,17 @@ def test_another_key_and_another_program_are_refused(
     key: bytes, program: str, made: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(RefusedError, match="signature"):
-        unseal(seal(made, program=PROGRAM, key=KEY), tmp_path / "b", program=program, key=key)
+        unseal(
+            seal(made, program=PROGRAM, key=KEY, began_ns=LATER),
+            tmp_path / "b",
+            program=program,
+            key=key,
+        )
 
 
 def test_a_folder_that_has_files_already_stays_as_it_is(made: Path, tmp_path: Path) -> None:
     theirs = a_folder(tmp_path / "theirs", {"first": b"1"})
-    unseal(seal(made, program=PROGRAM, key=KEY), theirs, program=PROGRAM, key=KEY)
+    unseal(seal(made, program=PROGRAM, key=KEY, began_ns=LATER), theirs, program=PROGRAM, key=KEY)
     assert files_in(theirs) == {"first": b"1"}
     assert sorted(entry.name for entry in tmp_path.iterdir()) == ["made", "theirs"]
 
@@ -96,7 +124,7 @@ def test_nothing_is_unpacked_outside_its_folder_even_if_it_was_signed(tmp_path: 
 def test_too_much_is_not_kept(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MOST_BYTES", 100)
     with pytest.raises(RefusedError, match="more than"):
-        seal(made, program=PROGRAM, key=KEY)
+        seal(made, program=PROGRAM, key=KEY, began_ns=LATER)
 
 
 def test_a_large_file_is_in_memory_once(tmp_path: Path) -> None:
@@ -104,7 +132,7 @@ def test_a_large_file_is_in_memory_once(tmp_path: Path) -> None:
     made = a_folder(tmp_path / "made", {f"{n}.so": dice.randbytes(1 << 17) for n in range(64)})
     tracemalloc.start()
     try:
-        sealed = seal(made, program=PROGRAM, key=KEY)
+        sealed = seal(made, program=PROGRAM, key=KEY, began_ns=LATER)
         assert tracemalloc.get_traced_memory()[1] < 1.7 * size
         tracemalloc.reset_peak()
         unseal(sealed, tmp_path / "back", program=PROGRAM, key=KEY)
