@@ -42,6 +42,7 @@ def tar_samples(path: Path, *, offset: int = 0) -> Iterator[TarSample]:
 
     Raises:
         ConfigError: it is compressed, damaged, or cut off.
+        OSError: its storage fails.
     """
     size = path.stat().st_size
     if offset >= size:
@@ -80,7 +81,7 @@ def _is_hidden(name: str) -> bool:
 def _named_errors(path: Path) -> Generator[None]:
     try:
         yield
-    except (tarfile.TarError, OSError, EOFError) as error:
+    except (tarfile.TarError, EOFError) as error:  # an OSError is the storage's, and may pass
         raise ConfigError(
             f"data.source: {path}: not a whole tar without compression: {error}"
         ) from error

@@ -31,7 +31,8 @@ RECORD_SUFFIXES: Final = (
 )
 """What the names of such files end with."""
 _FIELDS, _TEXT = ".json", ".txt"
-_MOST_MEMBER_BYTES: Final = 64 << 20
+_MOST_RECORD_BYTES: Final = 64 << 20
+"""Of a line, or a member of a tar: of gzip, a few bytes could be gigabytes of one line."""
 _BATCH_ROWS: Final = 1024
 _READ_BYTES: Final = 1 << 20
 
@@ -51,7 +52,8 @@ def read_records(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     """The records of a file from a position on that `StoredRecord.after` gave; 0 for all.
 
     Raises:
-        ConfigError: it cannot be read, or holds something else.
+        ConfigError: it is damaged, or holds something else.
+        OSError: its storage fails.
     """
     if path.name.endswith((*LINES_SUFFIXES, *_PACKED_LINES_SUFFIXES)):
         return _lines(path, offset=offset)
@@ -64,7 +66,8 @@ def uncompressed_bytes(path: Path, *, most: int) -> int:
     """How large the records are in memory, about; of gzip not more than a bit above `most`.
 
     Raises:
-        ConfigError: it cannot be read.
+        ConfigError: it is damaged.
+        OSError: its storage fails.
     """
     if path.name.endswith(_PACKED_LINES_SUFFIXES):
         with _named_errors(path), gzip.open(path) as file:
@@ -95,10 +98,12 @@ def _lines(path: Path, *, offset: int) -> Iterator[StoredRecord]:
     packed = path.name.endswith(_PACKED_LINES_SUFFIXES)
     with _named_errors(path), gzip.open(path) if packed else path.open("rb") as file:
         file.seek(offset)
-        for line in file:
+        while line := file.readline(_MOST_RECORD_BYTES + 1):
             at, offset = offset, offset + len(line)
+            place = f"the line of {path} at byte {at}"
+            if len(line) > _MOST_RECORD_BYTES:
+                raise ConfigError(f"source: {place} is longer than {_MOST_RECORD_BYTES} bytes")
             if line.strip():
-                place = f"the line of {path} at byte {at}"
                 yield StoredRecord(_object(decoded(line, path, at=at), place), place, offset)
 
 
@@ -119,12 +124,12 @@ def _samples(path: Path, *, offset: int) -> Iterator[StoredRecord]:
         for member in sample.members:
             if ending(member) not in (_FIELDS, _TEXT):
                 continue
-            if member.size > _MOST_MEMBER_BYTES:
+            if member.size > _MOST_RECORD_BYTES:
                 raise ConfigError(
                     f"source: {place}: {member.name} has {member.size} bytes; a record has"
-                    f" {_MOST_MEMBER_BYTES} at most"
+                    f" {_MOST_RECORD_BYTES} at most"
                 )
-            content = sample.content(member, most=_MOST_MEMBER_BYTES)
+            content = sample.content(member, most=_MOST_RECORD_BYTES)
             texts[ending(member)] = decoded(content, path, at=member.offset_data)
         yield StoredRecord(_of_members(texts, place), place, sample.after)
 
@@ -172,12 +177,17 @@ def _arrow(path: Path) -> Iterator[Any]:
 
 @contextmanager
 def _named_errors(path: Path) -> Generator[None]:
-    """What the library raises, as an error of the file's."""
+    """What the library raises, as an error of the file's.
+
+    An error with a number is one of the storage, which may come back.
+    """
     try:
         yield
     except Exception as error:
-        ours = isinstance(error, OSError | EOFError | zlib.error)
-        if ours or type(error).__module__.startswith("pyarrow"):
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        damaged = isinstance(error, OSError | EOFError | zlib.error)  # gzip's own is an OSError
+        if damaged or type(error).__module__.startswith("pyarrow"):
             raise ConfigError(f"data.source: {path}: {error}") from error
         raise
 
