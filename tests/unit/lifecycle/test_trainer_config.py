@@ -193,6 +193,7 @@ def test_a_layout_is_refused_where_no_folder_could_help() -> None:
     ("overrides", "said"),
     [
         ({"model_from": None}, "model_from: missing"),
+        ({"model_from": "s3://Bucket/model"}, "model_from: must be a folder, s3://BUCKET"),
         ({"model": {"hidden_size": 64}}, "model.hidden_size: the folder in model_from"),
         ({"model": {"layerz": 3}}, "did you mean 'layers'"),
     ],

@@ -149,7 +149,11 @@ def read_apart(url: str, *, limit: int) -> bytes:
     said = done.stderr.decode(errors="replace").strip().rpartition("\n")[2]
     if done.returncode == errno.ENOENT:
         raise FileNotFoundError(errno.ENOENT, said)
-    raise StoreError(said, may_come_back=done.returncode == errno.EREMOTEIO)
+    killed = done.returncode < 0  # by a signal, as where memory is short
+    raise StoreError(
+        said or f"the reader of {url} ended with {done.returncode}",
+        may_come_back=killed or done.returncode == errno.EREMOTEIO,
+    )
 
 
 def _asked(ask: Callable[[], T]) -> T:

@@ -29,6 +29,7 @@ from drumline_trainer.config.parallelism import (
     StageBalance,
 )
 from drumline_trainer.config.parameter_server import ServerConfig, ServerMode
+from drumline_trainer.config.places import check_place
 from drumline_trainer.config.presets import MODEL_PRESETS
 from drumline_trainer.config.trainer import Fp8Scaling, Precision, TrainerConfig
 from drumline_trainer.config.variants import Family
@@ -66,6 +67,7 @@ __all__ = [
     "ServerMode",
     "StageBalance",
     "TrainerConfig",
+    "check_place",
     "has_model_of_folder",
     "merge",
 ]

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from drumline_trainer.config.bounds import Number, Width
 from drumline_trainer.config.errors import ConfigError, require_positive
+from drumline_trainer.config.places import check_place
 
 PROJECTIONS = (
     *("query", "key", "value", "output", "gate", "up", "down"),
@@ -44,6 +45,7 @@ class LoraConfig:
                 "lora.adapters_from: must be an absolute folder or a bucket's URL, not"
                 f" {self.adapters_from!r}"
             )
+        check_place(self.adapters_from or "", field="lora.adapters_from")
         if self.base_bits not in BASE_BITS:
             raise ConfigError(f"lora.base_bits: must be 16 or 4, not {self.base_bits}")
         if self.double_quantization and self.base_bits != 4:

@@ -22,6 +22,7 @@ from drumline_trainer.config.metrics import MetricsConfig, ProfileConfig
 from drumline_trainer.config.model import ModelConfig
 from drumline_trainer.config.optimizer import OptimizerConfig, OptimizerKind
 from drumline_trainer.config.parallelism import DataParallel, ParallelismConfig
+from drumline_trainer.config.places import check_place
 from drumline_trainer.config.variants import Family
 
 
@@ -137,6 +138,7 @@ class TrainerConfig:
             self._check_preferences()
         if self.model_from == "":
             raise ConfigError("model_from: must not be empty; leave it out, or null")
+        check_place(self.model_from or "", field="model_from")
 
     @property
     def freezes(self) -> bool:

@@ -73,6 +73,11 @@ class Placement:
         return self.checkpoint_folder is not None or self.checkpoint_bucket is not None
 
     @property
+    def starts_first(self) -> bool:
+        """Whether no rank of this job was started before, so that nothing is trained."""
+        return self.attempt == 0 and self.previous_ranks is None
+
+    @property
     def membership(self) -> tuple[int, int]:
         """(generation, attempt), compared lexicographically: lower ones are stale.
 

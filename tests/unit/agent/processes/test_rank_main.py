@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from types import ModuleType
 from typing import Any
 
@@ -18,6 +24,7 @@ from drumline_trainer.rank.exit_codes import exit_code_of
 from drumline_trainer.rank_protocol.placement import Placement
 from drumline_trainer.shapes.hugging_face import to_theirs
 
+_NO_BUCKET = b"<Error><Code>NoSuchBucket</Code></Error>"
 LLAMA = MODEL_PRESETS["llama-8b"]
 
 
@@ -36,7 +43,37 @@ class Trainer(ModuleType):
         print(f"preloads for seed {config.seed}")
 
 
-def outcome(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[int, str, str]:
+class Refusing(BaseHTTPRequestHandler):
+    """A store without a bucket."""
+
+    def do_GET(self) -> None:
+        self.send_response(HTTPStatus.NOT_FOUND)
+        self.send_header("Content-Length", str(len(_NO_BUCKET)))
+        self.end_headers()
+        self.wfile.write(_NO_BUCKET)
+
+    def log_message(self, *_: Any) -> None: ...
+
+
+@pytest.fixture
+def refusing_store(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        thread = Thread(target=server.serve_forever)
+        thread.start()
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "key")
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{server.server_port}")
+        yield
+        server.shutdown()
+        thread.join()
+
+
+FIRST = Placement(rank=0, world_size=1)
+
+
+def outcome(
+    monkeypatch: pytest.MonkeyPatch, *, placement: Placement = FIRST, **config: Any
+) -> tuple[int, str, str]:
     """Exit code, output and messages of a rank with this configuration."""
     monkeypatch.setenv(Env.CONFIG, json.dumps(config))
     (output, to_output), (messages, to_messages), (orders, end) = os.pipe(), os.pipe(), os.pipe()
@@ -44,7 +81,7 @@ def outcome(monkeypatch: pytest.MonkeyPatch, **config: Any) -> tuple[int, str, s
     if pid == 0:
         run_child(
             module=Trainer("trainer"),
-            order=rank_request(Placement(rank=0, world_size=1)),
+            order=rank_request(placement),
             descriptors=[to_output, to_messages, orders],
             parent_pid=parent,
         )
@@ -103,6 +140,43 @@ def test_what_is_no_description_of_a_model_is_a_configuration_error(
     code, _, said = outcome(monkeypatch, model_from=str(tmp_path))
     assert code == ExitCode.CONFIG
     assert "config.json" in said
+
+
+@pytest.mark.parametrize("place", ["s3://Bucket", "s3://", "hf://model"])
+def test_a_place_that_is_none_is_a_configuration_error(
+    monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    code, _, said = outcome(monkeypatch, model_from=place)
+    assert code == ExitCode.CONFIG
+    assert "model_from: must be a folder, s3://BUCKET/PREFIX" in said
+
+
+@pytest.mark.parametrize(
+    ("placement", "expected"),
+    [
+        (FIRST, ExitCode.CONFIG),
+        (replace(FIRST, generation=1, attempt=1), ExitCode.APPLICATION),
+        (replace(FIRST, generation=2, previous_ranks=1), ExitCode.APPLICATION),
+    ],
+)
+@pytest.mark.usefixtures("refusing_store")
+def test_a_store_that_refuses_is_a_configuration_error_before_anything_was_trained(
+    monkeypatch: pytest.MonkeyPatch, placement: Placement, expected: ExitCode
+) -> None:
+    code, _, said = outcome(monkeypatch, placement=placement, model_from="s3://nobody/model")
+    assert "NoSuchBucket (404): make the bucket" in said
+    assert code == expected
+
+
+def test_a_store_that_is_not_there_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    program = tmp_path / "python"  # a reader that ran out of retries, or of memory
+    for end in (f"exit {errno.EREMOTEIO}", "kill -9 $$"):
+        program.write_text(f"#!/bin/sh\n{end}\n")
+        program.chmod(0o755)
+        monkeypatch.setattr(sys, "executable", str(program))
+        assert outcome(monkeypatch, model_from="s3://bucket/model")[0] == ExitCode.STORAGE
 
 
 def test_what_ranks_import_is_known_without_the_folder(

@@ -41,6 +41,14 @@ def test_with_the_folders_model_it_is_a_whole_configuration() -> None:
     [
         ({}, "model_from: missing; name the folder"),
         ({"model_from": 3}, "model_from: must be str"),
+        ({"model_from": "s3://Bucket"}, r"^model_from: must be a folder, s3://BUCKET/PREFIX or"),
+        ({"model_from": "s3://bad bucket"}, "^model_from: must be"),
+        ({"model_from": "s3://"}, "^model_from: must be"),
+        ({"model_from": "http://host/model"}, "^model_from: must be"),
+        (
+            {**FOLDER, "lora": {"rank": 2, "adapters_from": "gs://a/../b"}},
+            "^lora.adapters_from: must be a folder",
+        ),
         ({**FOLDER, "model": {"hidden_size": 64}}, "model.hidden_size: the folder in model_from"),
         ({**FOLDER, "model": {"dropuot": 0.1}}, "did you mean 'dropout'"),
         ({**FOLDER, "model": {"dropout": "much"}}, "model.dropout: must be float"),

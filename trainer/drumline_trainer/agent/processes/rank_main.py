@@ -20,6 +20,7 @@ from io import TextIOWrapper
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
+from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import Env, ExitCode
 from drumline_trainer.host import prctl
@@ -115,6 +116,9 @@ def _run_rank(module: ModuleType, placement: Placement, *, messages: int, orders
     except BaseException as error:  # noqa: BLE001 - supervisor: the exit code says what it was
         traceback.print_exc()
         _write_line(messages, RankError(error=one_line(error)).to_json())
+        refused = isinstance(error, StoreError) and not error.may_come_back
+        if refused and placement.starts_first:  # a wrong name or wrong keys, and nothing to lose
+            return ExitCode.CONFIG
         return module.exit_code_of(error)
     _write_line(messages, RankReturned().to_json())
     return ExitCode.OK

@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 
 from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.buckets.path import AnyPath, any_path, read_apart, read_file
-from drumline_trainer.config import ConfigError, has_model_of_folder, merge
+from drumline_trainer.config import ConfigError, check_place, has_model_of_folder, merge
 from drumline_trainer.contract import BUCKET_SCHEMES
 from drumline_trainer.shapes.hugging_face.kind import HuggingFaceError
 from drumline_trainer.shapes.hugging_face.language_part import language_part
@@ -41,13 +41,15 @@ def with_model_of_folder(raw: Mapping[str, Any]) -> dict[str, Any]:
     It names one where it says how wide the model is; then the folder is not asked.
 
     Raises:
+        ConfigError: `model_from` is no place.
         HuggingFaceError: config.json is missing, or describes what ours cannot be; or it is an
             encoder of images alone, and nothing says how many classes it is to name.
-        StoreError: the folder's storage does not answer.
+        StoreError: the folder's storage does not answer, or refuses.
     """
     if not has_model_of_folder(raw):
         return dict(raw)
     folder, model = raw["model_from"], raw.get("model", {})
+    check_place(folder, field="model_from")
     described = language_part(_described(folder))
     if has_no_classifier(described) and "classes" not in model:
         raise HuggingFaceError(
