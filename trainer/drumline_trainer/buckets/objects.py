@@ -19,14 +19,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, islice
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from drumline_trainer.buckets.failures import BucketError, bucket_error
-from drumline_trainer.contract import checked_bucket
+from drumline_trainer.contract import BUCKET_VARIABLES, checked_bucket
 
 RETRIES: Final = 10
 """Of one request, with growing pauses: a store that is overloaded (503 SlowDown) or lost."""
 _RETRY_SECONDS: Final = 120
 _REQUEST_SECONDS: Final = 120
+_ENDPOINTS: Final = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _PARTS_AT_ONCE: Final = 8
 _PART_BYTES: Final = 8 << 20
 _PARTS: Final = 9_000
@@ -70,6 +72,8 @@ class ObjectBucket:
             raise BucketError.about(
                 "buckets need the package obstore; install drumline[trainer-more]", what=url
             ) from error
+        if url.startswith("s3://"):
+            _check_environment(os.environ, url=url)
         try:
             self._store: Any = stores.from_url(
                 url,
@@ -226,9 +230,32 @@ def _version(meta: Mapping[str, Any]) -> Version:
     return {key: meta[key] for key in ("e_tag", "version") if meta.get(key)}
 
 
+def _check_environment(environ: Mapping[str, str], *, url: str) -> None:
+    """Raise BucketError for what the library's first request would end the process over."""
+    for name in (*(each for each in BUCKET_VARIABLES if each.startswith("AWS_")), *_ENDPOINTS):
+        value = environ.get(name, "")
+        if not (value.isascii() and value.isprintable()):  # as with the line's end of a file
+            problem = f"{name} has a line break, or another character that is none of ASCII's"
+        elif value and name in _ENDPOINTS and not _is_endpoint(value):
+            problem = f"{name} must be https:// or http:// and a host, which may have a port"
+        else:
+            continue
+        raise BucketError.about(problem, what=f"cannot open {url}")
+
+
+def _is_endpoint(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    is_host = parts.hostname is not None and " " not in url and port != 0
+    return url.startswith(("https://", "http://")) and is_host
+
+
 def _client_options(environ: Mapping[str, str]) -> dict[str, Any]:
     """An endpoint without TLS is spoken to where the environment names one."""
-    endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
+    endpoint = next((value for name in _ENDPOINTS if (value := environ.get(name))), "")
     return {
         "timeout": timedelta(seconds=_REQUEST_SECONDS),
         "allow_http": bool(re.match("http://", endpoint)),

@@ -122,7 +122,7 @@ class PassingTensors:
         try:
             header: dict[str, Any] = json.loads(self._head[LENGTH_BYTES:end])
             stored = [self._checked(name, header[name]) for name in self._wanted]
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise CorruptCheckpointError(f"{self._file}: no header: {error!r}") from None
         stored.sort(key=lambda tensor: tensor.start)
         for earlier, later in pairwise(stored):

@@ -7,7 +7,6 @@ then the bytes. Memory: one chunk, whatever the size of the file.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -40,6 +39,8 @@ CHUNK_BYTES: Final = 256 << 10
 _DTYPE_NAMES: Final = {dtype: name for name, dtype in DTYPES.items()}
 _DEVICE_CHUNK_BYTES: Final = 16 << 20
 """Copied from another device at once."""
+_MOST_DIMENSIONS: Final = 64
+"""As in torch."""
 _METADATA: Final = "__metadata__"
 
 
@@ -121,9 +122,9 @@ def parse_header(header: bytes, *, file_bytes: int) -> dict[str, StoredTensor]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise SafetensorError(f"no header: {error!r:.200}") from None
     for name, tensor in tensors.items():
-        size = math.prod(tensor.shape) * DTYPES[tensor.dtype].itemsize
         fits = data <= tensor.start <= tensor.stop <= file_bytes
-        if not fits or size != tensor.stop - tensor.start or min(tensor.shape, default=0) < 0:
+        elements, rest = divmod(tensor.stop - tensor.start, DTYPES[tensor.dtype].itemsize)
+        if not fits or rest or not _has_elements(tensor.shape, elements):
             raise SafetensorError(f"{name:.200}: its place is none of its shape in this file")
     return tensors
 
@@ -133,5 +134,21 @@ def _stored(entry: Any, *, data: int) -> StoredTensor:
     dtype = str(entry["dtype"])
     if dtype not in DTYPES:
         raise ValueError(f"type {dtype:.20}")
-    shape = tuple(int(length) for length in entry["shape"])
-    return StoredTensor(dtype=dtype, shape=shape, start=data + int(start), stop=data + int(stop))
+    shape = tuple(entry["shape"])
+    if len(shape) > _MOST_DIMENSIONS or any(
+        type(each) is not int for each in (start, stop, *shape)
+    ):
+        raise ValueError("a shape or a place that is none")
+    return StoredTensor(dtype=dtype, shape=shape, start=data + start, stop=data + stop)
+
+
+def _has_elements(shape: tuple[int, ...], elements: int) -> bool:
+    """Whether a tensor of this shape has so many, without numbers beyond all bounds."""
+    if min(shape, default=1) <= 0:
+        return min(shape) == 0 == elements
+    product = 1
+    for length in shape:
+        product *= length
+        if product > elements:
+            return False
+    return product == elements

@@ -26,6 +26,7 @@ from drumline_trainer.shapes.hugging_face import to_theirs
 
 _NO_BUCKET = b"<Error><Code>NoSuchBucket</Code></Error>"
 LLAMA = MODEL_PRESETS["llama-8b"]
+DESCRIBED = to_theirs(LLAMA, dtype="bfloat16")
 
 
 class Trainer(ModuleType):
@@ -95,7 +96,7 @@ def outcome(
 
 def described(folder: Path) -> str:
     """A folder that says that it holds llama-8b."""
-    (folder / "config.json").write_text(json.dumps(to_theirs(LLAMA, dtype="bfloat16")))
+    (folder / "config.json").write_text(json.dumps(DESCRIBED))
     return str(folder)
 
 
@@ -132,7 +133,18 @@ def test_a_claim_that_does_not_answer_is_no_configuration_error(
     assert "config.json: Input/output error" in said
 
 
-@pytest.mark.parametrize("made", [Path.mkdir, lambda path: path.write_text("[]")])
+@pytest.mark.parametrize(
+    "made",
+    [
+        Path.mkdir,
+        os.mkfifo,
+        lambda path: path.symlink_to("/dev/zero"),
+        lambda path: path.write_text("[]"),
+        lambda path: path.write_text('{"a":' + "[" * 100_000 + "]" * 100_000 + "}"),
+        lambda path: path.write_text(json.dumps({**DESCRIBED, "head_dim": {}})),
+    ],
+    ids=["a folder", "a pipe", "a device", "a list", "too deep", "a size that is none"],
+)
 def test_what_is_no_description_of_a_model_is_a_configuration_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, made: Callable[[Path], Any]
 ) -> None:

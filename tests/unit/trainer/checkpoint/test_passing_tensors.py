@@ -77,6 +77,7 @@ def test_what_is_wanted_is_taken_out_and_the_rest_passes_by(
         FILE.replace(b"[5,2]", b"[5,3]").replace(b"[5, 2]", b"[5, 3]"),
         FILE[:-40],
         FILE.replace(b"[48,68]", b"[68,88]"),
+        FILE.replace(b"[48,68]", b"[48,1e999]").replace(b"]}}   ", b"]}}"),
     ],
     ids=[
         "a header without end",
@@ -86,6 +87,7 @@ def test_what_is_wanted_is_taken_out_and_the_rest_passes_by(
         "another shape",
         "cut off",
         "one in another",
+        "a place without end",
     ],
 )
 def test_what_is_not_verified_is_not_trusted(damaged: bytes) -> None:

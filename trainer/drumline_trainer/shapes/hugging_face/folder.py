@@ -101,7 +101,7 @@ def _json_of(place: P, read: Callable[[P], bytes]) -> dict[str, Any]:
         value = json.loads(read(place))
     except OSError as error:
         raise unreadable(place, error) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise HuggingFaceError(f"{place}: not JSON: {error}") from error
     if not isinstance(value, dict):
         raise HuggingFaceError(f"{place}: not a JSON object")

@@ -17,8 +17,8 @@ def _read_heads(raw: Raw) -> dict[str, Any]:
     """A head size that follows from the others is none of its own."""
     heads, hidden = raw.get("num_attention_heads"), raw.get("hidden_size")
     size = raw.get("head_dim")
-    if isinstance(heads, int) and isinstance(hidden, int) and size is not None:
-        size = None if size * heads == hidden else size
+    if isinstance(heads, int) and isinstance(size, int) and size * heads == hidden:
+        size = None
     kv_heads = raw.get("num_key_value_heads")
     return {"head_size": size, "kv_heads": heads if kv_heads is None else kv_heads}
 

@@ -229,6 +229,29 @@ def test_a_place_is_a_bucket_and_a_prefix(url: str) -> None:
         ObjectBucket(url)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("AWS_ACCESS_KEY_ID", "hidden\n"),
+        ("AWS_SECRET_ACCESS_KEY", "hidden\r\n"),
+        ("AWS_SESSION_TOKEN", "hidden\n"),
+        ("AWS_ENDPOINT_URL", "hidden"),
+        ("AWS_ENDPOINT_URL_S3", "user:hidden@host"),
+        ("AWS_ENDPOINT_URL", "http://hidden :80"),
+        ("AWS_ENDPOINT_URL", "http://hidden:99999"),
+    ],
+)
+def test_variables_that_would_end_the_library_are_named_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(name, value)
+    with pytest.raises(BucketError, match=f"cannot open s3://bucket: {name} ") as refused:
+        ObjectBucket("s3://bucket", retries=0).size("x")
+    assert "hidden" not in str(refused.value)
+    assert not is_storage_fault(refused.value)
+    ObjectBucket("gs://bucket")  # which reads none of them
+
+
 def test_a_save_and_a_restore_make_so_many_requests(
     url: str, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
