@@ -20,14 +20,12 @@ from io import TextIOWrapper
 from types import ModuleType
 from typing import Any, NoReturn, cast
 
-from drumline_trainer.buckets.failures import StoreError
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import Env, ExitCode
 from drumline_trainer.host import prctl
 from drumline_trainer.rank_protocol.control import Control
 from drumline_trainer.rank_protocol.messages import RankError, RankMessage, RankReturned
 from drumline_trainer.rank_protocol.placement import Placement
-from drumline_trainer.shapes.hugging_face import with_model_of_folder
 
 HELD_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 """Signals that the zygote blocks and its children unblock."""
@@ -114,6 +112,10 @@ def _run_rank(module: ModuleType, placement: Placement, *, messages: int, orders
             config=_config(), placement=placement, heartbeat=send, control=Control(orders)
         )
     except BaseException as error:  # noqa: BLE001 - supervisor: the exit code says what it was
+        from drumline_trainer.buckets.failures import (  # noqa: PLC0415 - not in the agent's bundle
+            StoreError,
+        )
+
         traceback.print_exc()
         _write_line(messages, RankError(error=one_line(error)).to_json())
         refused = isinstance(error, StoreError) and not error.may_come_back
@@ -137,6 +139,10 @@ def one_line(error: BaseException) -> str:
 
 def _config() -> TrainerConfig:
     """What the operator wrote, with the model of the folder `model_from` where it names none."""
+    from drumline_trainer.shapes.hugging_face import (  # noqa: PLC0415 - not in the agent's bundle
+        with_model_of_folder,
+    )
+
     raw = with_model_of_folder(_written())
     try:
         return TrainerConfig.from_dict(raw)
