@@ -68,9 +68,9 @@ def fill_slices(
     Returns:
         Rejected on all ranks alike where a file is missing or damaged; the targets are undefined.
     """
-    names = sorted(manifest.files)
+    names, tensors = sorted(manifest.files), sorted(manifest.tensors)
     readers = _agreed_readers(manifest, names, plan, cache=cache, device=device)
-    targets = _Targets.of(plan, names, sorted(manifest.tensors), progress=progress)
+    targets = _Targets.of(plan, names, tensors, progress=progress)
     requests: dict[int, dict[bytes, list[int]]] = {
         file: {} for file, of in enumerate(readers) if dist.get_rank() in of.values()
     }
@@ -82,7 +82,14 @@ def fill_slices(
     asked = exchange(targets.requests(readers), receive=receive_request, refusals=(), device=device)
     if isinstance(asked, Rejected):
         return asked
-    reader = _FileReader(files=files, manifest=manifest, progress=progress)
+    reader = _FileReader(
+        files=files,
+        manifest=manifest,
+        names=names,
+        tensors=tensors,
+        longest_header=longest_header(tensors),
+        progress=progress,
+    )
     return exchange(
         (rows for file in sorted(requests) for rows in reader.read(file, requests[file])),
         receive=targets.fill,
@@ -195,6 +202,12 @@ class _FileReader:
 
     files: StepFiles
     manifest: Manifest
+    names: Sequence[str]
+    """Of the files, by number."""
+    tensors: Sequence[str]
+    """Their names, by number."""
+    longest_header: int
+    """Bytes that the header of any of the files has at most."""
     progress: Callable[[], None]
 
     def read(self, file: int, requests: Mapping[bytes, Sequence[int]]) -> Iterator[SharedRows]:
@@ -204,14 +217,14 @@ class _FileReader:
             CorruptCheckpointError: the file is missing or damaged, or holds values that are no
                 numbers; at its end, where only then that is known.
         """
-        name = sorted(self.manifest.files)[file]
+        name = self.names[file]
         requested = self._requested(requests)
         record, unusable = self.manifest.files[name], ""
         digest = hasher(record.algorithm)
         passing = PassingTensors(
             self._wanted(name, requested),
             file=name,
-            longest_header=longest_header(self.manifest.tensors),
+            longest_header=self.longest_header,
         )
         for chunk in self.files.chunks(name, record):
             self.progress()
@@ -230,7 +243,6 @@ class _FileReader:
 
     def _requested(self, requests: Mapping[bytes, Sequence[int]]) -> dict[str, list[_BoxRequest]]:
         """By tensor."""
-        names = sorted(self.manifest.tensors)
         requested: dict[str, list[_BoxRequest]] = {}
         for body, ranks in requests.items():
             groups: list[tuple[list[int], list[int], list[int]]] = json.loads(zlib.decompress(body))
@@ -240,7 +252,7 @@ class _FileReader:
                     request = _BoxRequest(
                         group=number, tensor=tensor, common=common, ranks=tuple(ranks)
                     )
-                    requested.setdefault(names[tensor], []).append(request)
+                    requested.setdefault(self.tensors[tensor], []).append(request)
         return requested
 
     def _wanted(self, file: str, tensors: Mapping[str, object]) -> dict[str, WantedTensor]:

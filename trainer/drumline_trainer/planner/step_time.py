@@ -125,12 +125,16 @@ def step_time(
     parts[StepBottleneck.REST] = constants.step
     for part in parts.keys() - {StepBottleneck.BUBBLE}:  # which follows from the others
         parts[part] *= constants.exposed(_MEASURED_AS[part])
-    flops = flops_per_token(setup.model, sequence_length=setup.sequence_length)
+    flops = flops_per_token(
+        setup.model,
+        sequence_length=setup.sequence_length,
+        reference_pass=setup.reference_pass,
+    )
     return StepTime(
         seconds=sum(parts.values()),
         parts=parts,
         tokens=setup.global_tokens,
-        model_flops=(flops + (flops // 3 if setup.reference_pass else 0)) * setup.global_tokens,
+        model_flops=flops * setup.global_tokens,
         gpus=setup.layout.world_size,
         peak=cluster.gpu.bf16_flops,
     )

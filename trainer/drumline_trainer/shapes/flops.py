@@ -175,18 +175,24 @@ def seen_positions(model: ModelConfig, *, sequence_length: int) -> float:
     return sum(2 * window - window * window / sequence_length for window in seen)
 
 
-def flops_per_token(model: ModelConfig, *, sequence_length: int) -> int:
-    """Forward and backward."""
+def flops_per_token(
+    model: ModelConfig, *, sequence_length: int, reference_pass: bool = False
+) -> int:
+    """Forward and backward, and of preferences the reference's forward pass."""
     each_pair = 12 if model.family is Family.VIT else 6
     attention_size = model.heads * (model.features_per_head + model.features_per_value) / 2
     attention = each_pair * attention_size * seen_positions(model, sequence_length=sequence_length)
-    return 6 * matmul_weights(model) + round(attention)
+    flops = 6 * matmul_weights(model) + round(attention)
+    return flops + flops // 3 if reference_pass else flops
 
 
 def flops_of_run(config: TrainerConfig) -> int:
-    """Of a token: forward and backward, and of preferences the reference's forward pass."""
-    flops = flops_per_token(config.model, sequence_length=config.tokens_per_sample)
-    return flops if config.dpo is None else flops + flops // 3
+    """Of a token, all that the run computes for it."""
+    return flops_per_token(
+        config.model,
+        sequence_length=config.tokens_per_sample,
+        reference_pass=config.dpo is not None,
+    )
 
 
 def peak_flops(device_name: str) -> float | None:
