@@ -38,3 +38,13 @@ def test_elastic_gangs_that_reclaim_from_each_other_come_to_an_end() -> None:
 def test_a_gang_stays_in_its_rack_though_its_slices_ask_for_a_block_only() -> None:
     """A cordoned node's pod moved into another rack of the block where its slice is."""
     Life(21376).live()
+
+
+def test_a_reclaim_counts_a_gang_that_is_about_to_move_as_one_that_stays() -> None:
+    """The invariant took it for one that leaves, and its queue for one that borrows nothing."""
+    Life(5227).live()
+
+
+def test_a_rejection_is_the_same_where_a_node_has_no_room_for_a_pod_that_must_go_there() -> None:
+    """Its figures came from an index that had not read the last changes."""
+    Life(1710).live(30)

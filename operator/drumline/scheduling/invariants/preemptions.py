@@ -166,18 +166,22 @@ def _before(
     given_up: Counter[str] = Counter()
     for item in earlier:
         given_up.update({v.uid: v.gpus for v in item.victims if not v.moves_to})
+    kept = nominated_placements(snapshot=snapshot, pending=pending, decisions=decisions)
+    moves_to = {each.gang.uid: each.pool for each in kept if each.moves}
     gone = {v.uid for each in earlier for v in each.victims if not (v.kept or v.moves_to)}
-    gone |= {held.gang.uid for held in snapshot.admitted if held.leaving} - {*decisions.stay}
+    leaving = {held.gang.uid for held in snapshot.admitted if held.leaving}
+    gone |= leaving - {*decisions.stay, *moves_to}
     violations = [
         _running(held, given_up=given_up[held.gang.uid], asks=held.gang.uid == preemption.uid)
         for held in snapshot.admitted
-        if held.pool == preemption.pool and held.gang.uid not in gone
+        if held.gang.uid not in gone
+        # A gang that left to move keeps its quota, in the pool to which it moves.
+        and preemption.pool
+        == (moves_to.get(held.gang.uid, held.pool) if held.leaving else held.pool)
     ]
     seats = [
         (nominated_placement.gang, nominated_placement.pool, len(nominated_placement.places))
-        for nominated_placement in nominated_placements(
-            snapshot=snapshot, pending=pending, decisions=decisions
-        )
+        for nominated_placement in kept
         if nominated_placement.gang.uid in gangs
     ]
     seats += [

@@ -23,9 +23,15 @@ from drumline.scheduling.placement.frontier import Frontiers, RoleMix
 from drumline.scheduling.placement.packing import Packer, PodsByNode, neighbours
 from drumline.scheduling.placement.pool_view import PoolView
 from drumline.scheduling.placement.role_placement import RolePlacer
-from drumline.scheduling.placement.slicing import NO_ROOM, Anchor, SliceLevel, whole_slices
+from drumline.scheduling.placement.slicing import (
+    NO_ROOM,
+    Anchor,
+    SliceLevel,
+    confined,
+    whole_slices,
+)
 from drumline.scheduling.placement.slots import SlotIndex
-from drumline.scheduling.placement.topology import Counts
+from drumline.scheduling.placement.topology import Counts, TopologyTree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,9 +99,32 @@ class CapacityIndex:
             most = self._beside_anchored(demand)[depth]
         else:
             return self.index.slots_in_slices(demand.slice_levels)[depth]
-        if demand.anchors and self._beside_anchored(demand)[0][0] < 0:
-            return np.full_like(most, NO_ROOM)
+        if demand.anchors:
+            rooms = self._beside_anchored(demand)
+            if rooms[0][0] < 0:
+                return np.full_like(most, NO_ROOM)
+            return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
         return most
+
+    def main_slots_to_keep(self, *, demand: Demand, depth: int, identity: int) -> int:
+        """Return the main slots in a domain that its role pods must leave free.
+
+        These are slots for the main pods, and for anchored pods that do not fit around the domain.
+
+        Args:
+            demand: the pods; the domain can hold them.
+            depth: depth of the domain.
+            identity: id of the domain.
+        """
+        rooms = self._beside_anchored(demand) if demand.anchors else ()
+        slots, enough = demand.pods, demand.pods + sum(anchor.pods for anchor in demand.anchors)
+        while slots < enough:
+            most = np.full(len(self.index.tree.starts[depth]), slots)
+            confined_most = self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
+            if confined_most[identity] >= demand.pods:
+                break
+            slots += 1
+        return slots
 
     def frontiers(self, demand: Demand) -> Frontiers:
         """The frontiers for the roles of a demand, up to date."""
@@ -112,6 +141,18 @@ class CapacityIndex:
                 self._frontiers[key] = frontiers
         frontiers.catch_up()
         return frontiers
+
+    def _confined(
+        self, *, demand: Demand, depth: int, most: Counts, rooms: Sequence[Counts]
+    ) -> Counts:
+        return confined(
+            tree=self.index.tree,
+            depth=depth,
+            most=most,
+            rooms=rooms,
+            slice_levels=demand.slice_levels,
+            anchors=demand.anchors,
+        )
 
     def _beside_anchored(self, demand: Demand) -> Sequence[Counts]:
         return whole_slices(
@@ -160,10 +201,15 @@ def choose_nodes(
     """The nodes in a domain that can hold the demand.
 
     1. Role pods go where the main pods still fit beside them.
-    2. Anchored main pods go into the domain where the rest of their slice is, deepest first.
-    3. The other main pods are packed into what is left.
+    2. Pods that are anchored inside the domain go into the domain of their slice, deepest first.
+    3. The main pods without an anchor are packed into the domain.
+    4. Pods that are anchored around or beside the domain use the slots that are left there.
 
-    What each phase chose is taken from the view for the next one and given back in the end.
+    Each phase takes its slots from the view. All slots are given back at the end.
+
+    Example: the domain is a rack with 2 slots. One pod is anchored to the block of that rack, and
+    another rack of the block has 1 slot. The 2 main pods fill the rack, so the anchored pod goes to
+    the other rack. In the opposite order it would take a slot in the rack first.
 
     Args:
         view: of the pool; it is as before afterwards.
@@ -185,20 +231,41 @@ def choose_nodes(
     with ExitStack() as taken:
         if any(demand.roles):
             role_placer = RolePlacer(packer=packer, frontiers=capacity.frontiers(demand))
-            placement = role_placer.find(depth=depth, identity=identity, pods=demand.pods)
+            pods = capacity.main_slots_to_keep(demand=demand, depth=depth, identity=identity)
+            placement = role_placer.find(depth=depth, identity=identity, pods=pods)
             roles, shares = placement.roles, shares if demand.anchors else placement.main
             for request, nodes in zip(capacity.requests, roles, strict=True):
                 taken.callback(view.take_anonymously(request=request, places=_by_node(nodes)))
-        for i, anchor in reversed(list(enumerate(demand.anchors))):
-            index.catch_up()
-            places = packer.fill(depth=anchor.depth, identity=anchor.identity, pods=anchor.pods)
-            anchored[i] = listed(places)
-            taken.callback(view.take_anonymously(request=index.shape.request, places=places))
-        index.catch_up()
         main: PodsByNode = {}
-        for share_depth, share_id, pods in shares:
-            main |= packer.fill(depth=share_depth, identity=share_id, pods=pods)
+
+        def fill(share_depth: int, share_identity: int, pods: int) -> PodsByNode:
+            index.catch_up()
+            places = packer.fill(depth=share_depth, identity=share_identity, pods=pods)
+            taken.callback(view.take_anonymously(request=index.shape.request, places=places))
+            return places
+
+        inside, outside = _split_anchors(demand, tree=index.tree, domain=domain)
+        for i, anchor in inside:
+            anchored[i] = listed(fill(anchor.depth, anchor.identity, anchor.pods))
+        for share in shares:
+            main |= fill(*share)
+        for i, anchor in outside:
+            anchored[i] = listed(fill(anchor.depth, anchor.identity, anchor.pods))
     return ChosenNodes(main=listed(main), roles=roles, anchored=anchored)
+
+
+def _split_anchors(
+    demand: Demand, *, tree: TopologyTree, domain: tuple[int, int]
+) -> tuple[list[tuple[int, Anchor]], list[tuple[int, Anchor]]]:
+    """Return the anchors inside a domain and the other anchors, by index, deepest first."""
+    depth, identity = domain
+    inside: list[tuple[int, Anchor]] = []
+    outside: list[tuple[int, Anchor]] = []
+    for i, anchor in reversed(list(enumerate(demand.anchors))):
+        start = tree.span(anchor.depth, anchor.identity).start
+        is_inside = anchor.depth >= depth and tree.domain_of[depth][start] == identity
+        (inside if is_inside else outside).append((i, anchor))
+    return inside, outside
 
 
 def listed(places: Mapping[int, int]) -> list[int]:

@@ -169,7 +169,9 @@ def _closed_text(*, search: Search, node: Node) -> str | None:
 
 
 def _occupied(*, search: Search, ids: list[int], reason: BlockReason, names: bool) -> Rejection:
-    most, gpus = search.most(), search.index.gpus[search.depth].tolist()
+    most = search.most()
+    search.index.catch_up()  # pods with a fixed node were taken from it for `most`
+    gpus = search.index.gpus[search.depth].tolist()
     best = max(ids, key=lambda i: (most[i], gpus[i], -i))
     scarce = 0
     if reason is BlockReason.INSUFFICIENT_RESOURCES or not search.total[0]:

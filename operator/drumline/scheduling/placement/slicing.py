@@ -79,6 +79,56 @@ def whole_slices(
     return rooms
 
 
+def confined(
+    *,
+    tree: TopologyTree,
+    depth: int,
+    most: Counts,
+    rooms: Sequence[Counts],
+    slice_levels: Sequence[SliceLevel],
+    anchors: Sequence[Anchor],
+) -> Counts:
+    """Limit the slots of each domain so that pods anchored around the domain still fit.
+
+    The pods go into one domain of `depth`. Pods that are anchored to a wider domain around it may
+    use the domain, too, where no other part of the wider domain has slots.
+
+    Example: two racks of a block have 2 slots and 1 slot. With 1 pod anchored to the block, the
+    racks hold 2 and 1 other pods. With 2 anchored pods, they hold 1 pod each.
+
+    Args:
+        tree: tree of the pool.
+        depth: depth of the domains.
+        most: slots by domain id, beside the pods that are anchored inside the domain.
+        rooms: `whole_slices` with the same anchors.
+        slice_levels: slices, broadest first.
+        anchors: anchored pods.
+
+    Returns:
+        The slots by domain id; negative if the anchored pods do not fit.
+    """
+    if all(anchor.depth >= depth for anchor in anchors):
+        return most
+    size = {slice_level.depth: slice_level.pods for slice_level in reversed(slice_levels)}
+    first = tree.starts[depth]
+    total, limit = most, most
+    for outer in range(depth - 1, -1, -1):
+        around = np.asarray(tree.domain_of[outer])[first]
+        inner = np.asarray(tree.domain_of[outer + 1])[first]
+        beside = _gather(tree, outer, rooms[outer + 1])[around] - rooms[outer + 1][inner]
+        taken = np.zeros(len(tree.starts[outer]), dtype=np.int64)
+        for anchor in anchors:
+            if anchor.depth == outer:
+                taken[anchor.identity] += anchor.pods
+        total = beside + total - taken[around]
+        total = np.where(total < 0, NO_ROOM, total)
+        if outer in size:
+            whole = np.where(total > 0, total // size[outer] * size[outer], total)
+            total = np.where(tree.known[outer][around], whole, np.minimum(whole, 0))
+        limit = np.minimum(limit, total)
+    return limit
+
+
 def _gather(tree: TopologyTree, depth: int, below: Counts) -> Counts:
     """The sums over the children of each domain of a depth."""
     if not tree.nodes:

@@ -53,3 +53,36 @@ def test_a_node_with_too_little_of_one_thing_serves_a_role_that_asks_for_none_of
     other = node("n1", "rack-0", allocatable=room(1))
     placed = run(cluster(crowded, other), gang("a", nodes=1, roles=roles)).placed
     assert [placement.assignment for placement in placed] == [("n1", "n0", "n1")]
+
+
+def test_a_pod_of_a_broken_slice_leaves_the_rack_to_pods_that_need_two_slots_there() -> None:
+    """Position 2 must join position 3 in the block; the positions 0 and 1 need two slots.
+
+    The rack of position 3 has two slots, and another rack of the block has one slot. The pods 0 and
+    1 get the slots of the rack, and pod 2 goes to the other rack.
+    """
+    four = gang("a", nodes=4, gpus=8, slices=(Slice(level="block", pods=2),))
+    nodes = [
+        node("d0", "b0", "r9", gpus=8, ready=False),
+        node("k0", "b0", "r1", gpus=8),
+        node("f0", "b0", "r1", gpus=16),
+        node("f1", "b0", "r0", gpus=8),
+    ]
+    held = admitted(four, "d0", "d0", "d0", "k0", lost=frozenset({0, 1, 2}))
+    snapshot = cluster(*nodes, levels=("block", "rack"), running=[held])
+    placed = run(snapshot).placed[0]
+    assert placed.assignment == ("f0", "f0", "f1", "k0")
+
+
+def test_role_pods_leave_room_for_pods_that_fit_nowhere_else() -> None:
+    """The launcher could take the last slot of the block, which pod 3 needs."""
+    roles = (Role(name="launcher", pods=1, per_pod=pod(1)),)
+    two = gang("a", nodes=2, gpus=1, roles=roles, slices=(Slice(level="block", pods=2),))
+    nodes = [
+        node("k0", "b0", "r0", gpus=1),
+        node("f0", "b0", "r1", gpus=1),
+        node("f1", "b1", "r0", gpus=1),
+    ]
+    held = admitted(two, "gone", "k0", "gone", lost=frozenset({0, 2}))
+    snapshot = cluster(*nodes, levels=("block", "rack"), running=[held])
+    assert run(snapshot).placed[0].assignment == ("f1", "k0", "f0")

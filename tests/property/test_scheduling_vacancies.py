@@ -1,0 +1,171 @@
+"""Repair, relocation and resizing against brute force, for every subset of vacant positions.
+
+The cases are all shapes of up to 6 pods on 6 nodes in 2 blocks of 2 racks, all lawful assignments,
+all subsets of positions that are lost, displaced or given up, and all free rooms. One run takes a
+slice of them; `make test-all WHAT=properties` takes all and prints their number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from itertools import islice
+
+import pytest
+
+from drumline.scheduling import Admitted, Gang, Placed, Policy, Resized
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.rejections import Rejection
+from drumline.scheduling.snapshot_cache import SnapshotCache
+from tests.property.scale import ALL
+from tests.property.vacancy_oracle import (
+    LEVELS,
+    PLACES,
+    Shape,
+    assignments,
+    can_fill,
+    free_rooms,
+    is_lawful,
+    nodes_with,
+    shapes,
+    subsets,
+)
+from tests.seeds import seed_of_the_day
+from tests.unit.scheduling.builders import cluster, run
+
+STRIDE = 1 if ALL else 401
+"""One run tries each 401st case, from another one on every day."""
+CYCLE_STRIDE = 61
+"""Of the tried cases, one in so many is also decided by a whole cycle."""
+PREFERENCES = ((None, None), ("rack", None), (None, "rack"), ("rack", "rack"))
+"""Preferred and balanced level: they change no verdict, so they alternate."""
+
+Case = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+"""Assignment, vacant positions, and free slots by node."""
+
+
+def cases(shape: Shape) -> Iterator[Case]:
+    for free in free_rooms():
+        for assignment in assignments(shape):
+            for vacant in subsets(shape):
+                yield assignment, vacant, free
+
+
+def tried(shape: Shape) -> Iterator[tuple[int, Case]]:
+    first = seed_of_the_day("VACANCY_SEED") % STRIDE
+    return islice(enumerate(cases(shape)), first, None, STRIDE)
+
+
+@cache
+def view_of(free: tuple[int, ...]) -> ClusterView:
+    snapshot = cluster(*nodes_with(free), levels=LEVELS)
+    return SnapshotCache().cluster_view(snapshot=snapshot, waiting=(), policy=Policy())
+
+
+@pytest.mark.parametrize("shape", list(shapes()), ids=str)
+def test_vacant_positions_are_filled_if_and_only_if_brute_force_fills_them(shape: Shape) -> None:
+    gangs = [shape.gang(preferred=near, balanced=even) for near, even in PREFERENCES]
+    count = 0
+    for number, (assignment, vacant, free) in tried(shape):
+        count += 1
+        kept = {i: place for i, place in enumerate(assignment) if i not in vacant}
+        gang = gangs[number % len(gangs)]
+        case = f"{gang.preferred_level=} {gang.balanced_level=} {assignment=} {vacant=} {free=}"
+        found = found_nodes(gang, kept=kept, free=free)
+        assert (found is not None) == can_fill(shape, kept=kept, free=free), case
+        if found is not None:
+            new = dict(zip(vacant, found, strict=True))
+            assert is_lawful(shape, kept | new), case
+            used = Counter[int]()
+            for position, place in new.items():
+                used[place] += shape.gpus_at(position)
+            assert all(gpus <= free[place] for place, gpus in used.items()), case
+        if number % CYCLE_STRIDE == 0:
+            in_a_cycle(shape, gang, (assignment, vacant, free))
+    view_of.cache_clear()
+    print(f"{shape}: {count} cases")
+
+
+def found_nodes(gang: Gang, *, kept: dict[int, int], free: tuple[int, ...]) -> list[int] | None:
+    """The nodes that the engine finds for the vacant positions."""
+    names = {position: f"n{place}" for position, place in kept.items()}
+    view = view_of(free)
+    search = view.search(gang=gang, pool="h100", pods=gang.nodes, kept=names)
+    nodes = None if isinstance(search, Rejection) else search.find()
+    return None if nodes is None else [int(name[1:]) for name in nodes]
+
+
+def in_a_cycle(shape: Shape, gang: Gang, case: Case) -> None:
+    """Compare repair, relocation and shrinking, as whole cycles, with brute force."""
+    assignment, vacant, free = case
+    kept = {i: place for i, place in enumerate(assignment) if i not in vacant}
+    fills = can_fill(shape, kept=kept, free=free)
+    [repair] = decided(gang, case, lost=frozenset(vacant))
+    assert isinstance(repair, Placed) == fills, case
+    # Displaced pods stay on their nodes, which take no other pods.
+    closed = {assignment[position] for position in vacant}
+    left = tuple(0 if place in closed else slots for place, slots in enumerate(free))
+    moved = decided(gang, (assignment, vacant, left), displaced=frozenset(vacant))
+    stays_elsewhere = not closed & set(kept.values())
+    if stays_elsewhere:
+        assert bool(moved) == can_fill(shape, kept=kept, free=left), case
+    shrinks(shape, gang, case, fills=fills)
+
+
+def shrinks(shape: Shape, gang: Gang, case: Case, *, fills: bool) -> None:
+    """Compare the size of an elastic gang that lost positions with brute force."""
+    assignment, vacant, free = case
+    unit = shape.slices[0][1] if shape.slices else 1
+    sizes = tuple(range(unit, shape.pods + 1, unit))
+    if fills or shape.extras or len(sizes) < 2:
+        return
+    elastic = replace(gang, sizes=sizes)
+    answers = decided(elastic, case, lost=frozenset(vacant))
+    whole = [
+        position
+        for first in range(0, shape.pods, unit)
+        for position in range(first, first + unit)
+        if not set(vacant) & set(range(first, first + unit))
+    ]
+    best = next(
+        (
+            size
+            for size in reversed(sizes[:-1])
+            if can_fill(
+                replace(shape, pods=size),
+                kept={new: assignment[old] for new, old in enumerate(whole[:size])},
+                free=free,
+            )
+        ),
+        None,
+    )
+    resized = [len(each.kept) + len(each.added) for each in answers if isinstance(each, Resized)]
+    assert resized == ([] if best is None else [best]), case
+
+
+def decided(
+    gang: Gang,
+    case: Case,
+    *,
+    lost: frozenset[int] = frozenset(),
+    displaced: frozenset[int] = frozenset(),
+) -> list[object]:
+    """What a cycle decides about the gang; nodes have the free slots of the case."""
+    assignment, _, free = case
+    held = Admitted(
+        gang=gang,
+        pool="h100",
+        assignment=tuple(f"n{place}" for place in assignment),
+        lost=lost,
+        displaced=displaced,
+    )
+    stay = [0] * len(PLACES)
+    for position, place in enumerate(assignment):
+        stay[place] += gang.request_of(position).gpus if position not in lost else 0
+    rooms = tuple(slots + pods for slots, pods in zip(free, stay, strict=True))
+    going = {assignment[position] for position in displaced}
+    nodes = [replace(node, unschedulable=i in going) for i, node in enumerate(nodes_with(rooms))]
+    decisions = run(cluster(*nodes, levels=LEVELS, running=(held,)))
+    return [*decisions.placed, *decisions.resized, *decisions.blocked]
