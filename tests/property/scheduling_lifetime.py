@@ -67,6 +67,9 @@ class Life:
         self.policy = self._policy()
         self.cache = CycleCache()
         self.log: list[str] = []
+        self.asked: World | None = None
+        """The last cycle."""
+        self.decided = Decisions()
 
     def live(self, most_events: int = MOST_EVENTS) -> None:
         """Some events, and then none.
@@ -111,6 +114,7 @@ class Life:
             policy=self.policy,
             now=self.clock,
         )
+        self.asked, self.decided = asked, Decisions()
         decisions = decide(
             snapshot=asked.snapshot,
             pending=asked.pending,
@@ -118,6 +122,7 @@ class Life:
             now=self.clock,
             cache=self.cache,
         )
+        self.decided = decisions
         problems = judged(asked, decisions)
         if self.random.random() < 0.3 and asked.shuffled(self.random).decide() != decisions:
             problems.append("another order of the input, or no cache, decides otherwise")

@@ -2,29 +2,67 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from drumline.scheduling import Decisions
+from drumline.scheduling.capture import decode
+from tests.property import soak
 from tests.property.scale import ALL
 from tests.property.scheduling_lifetime import Life
+from tests.property.soak import EVENTS
 from tests.seeds import seed_of_the_day
 
 LIVES, AT_ONCE = 6000, 100
 SLICE = 600
 """Beside the sequences of test_scheduling_sequences: a tenth of the lives a day."""
+LONG_LIVES, LONG_AT_ONCE, LONG_SLICE = 6000, 25, 150
+"""The same of lives with as many events as those of `make soak`."""
 
 
-def first_seeds() -> range:
+def first_seeds(*, lives: int, at_once: int, part: int) -> range:
     """Of the lives that are lived together: the slice of the day, or all of them."""
     if ALL:
-        return range(0, LIVES, AT_ONCE)
-    first = seed_of_the_day("LIFE_SEED") * SLICE % LIVES
-    return range(first, first + SLICE, AT_ONCE)
+        return range(0, lives, at_once)
+    first = seed_of_the_day("LIFE_SEED") * part % lives
+    return range(first, first + part, at_once)
 
 
-@pytest.mark.parametrize("first", first_seeds())
+@pytest.mark.parametrize("first", first_seeds(lives=LIVES, at_once=AT_ONCE, part=SLICE))
 def test_whatever_happens_every_cycle_is_right_and_the_cluster_calms_down(first: int) -> None:
     for seed in range(first, first + AT_ONCE):
         Life(seed).live()
+
+
+@pytest.mark.parametrize(
+    "first", first_seeds(lives=LONG_LIVES, at_once=LONG_AT_ONCE, part=LONG_SLICE)
+)
+def test_long_lives_are_right(first: int) -> None:
+    for seed in range(first, first + LONG_AT_ONCE):
+        Life(seed).live(EVENTS)
+
+
+def test_a_soak_goes_on_after_a_crash_and_says_how_to_see_it_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cycle, seed = Life.cycle, 7
+
+    def crashes(life: Life) -> Decisions:
+        decisions = cycle(life)
+        if life.seed == seed and len(life.log) == 2:
+            raise IndexError("planted")
+        return decisions
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(Life, "cycle", crashes)
+    assert soak.main(["--first", "5", "--lives", "5"]) == 1
+    said = capsys.readouterr().out
+    assert "life 7, " in said
+    assert "IndexError: planted" in said
+    assert "5 lives of up to 30 events, 1 went wrong" in said
+    capture = decode((tmp_path / "build/soak/life-7.json").read_bytes())
+    assert capture.snapshot.nodes
 
 
 def test_elastic_gangs_that_reclaim_from_each_other_come_to_an_end() -> None:

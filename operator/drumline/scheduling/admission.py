@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from drumline.scheduling.cycle_session import CycleSession
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed, Preemption
+from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.model import Gang, Queue
 from drumline.scheduling.placement.placer import placed
 from drumline.scheduling.placement.quota_remedies import QuotaRemedyChecker
@@ -229,11 +230,12 @@ class Admission:
 
     def _not_admitted(self, gang: Gang) -> Rejection | None:
         """The first part of step 1: a rejection that no eviction helps against."""
-        return (
-            self._access.rejection(gang)
-            or self._session.budgets.rejection(gang)
-            or self._session.sweeps.rejection(gang)
-        )
+        with deciding(gang, Stage.ADMIT):  # also asked about gangs that another one would deprive
+            return (
+                self._access.rejection(gang)
+                or self._session.budgets.rejection(gang)
+                or self._session.sweeps.rejection(gang)
+            )
 
     def _entitlements(self) -> Entitlements:
         """What gangs are entitled to that wait, or will once they have left."""

@@ -26,7 +26,9 @@ class AdmittedGangs:
     @property
     def broken(self) -> Sequence[Admitted]:
         """Gangs to be repaired."""
-        return [held for held in self.unsettled if held.lost and not held.leaving]
+        return [
+            held for held in self.unsettled if held.lost and not (held.leaving or held.set_aside)
+        ]
 
     @property
     def evicted(self) -> Sequence[Gang]:
@@ -87,4 +89,4 @@ def admitted_gangs(admitted: tuple[Admitted, ...]) -> AdmittedGangs:
 
 def _is_steady(held: Admitted) -> bool:
     """Whether a gang is whole, does not leave, and stays on its nodes."""
-    return not (held.lost or held.leaving or held.giving_up or held.displaced)
+    return not (held.lost or held.leaving or held.giving_up or held.displaced or held.set_aside)

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.decisions import Decisions, Fault
 from drumline.scheduling.model import Gang, Policy, Snapshot
 
 KIND: Final = "SchedulingCapture"
@@ -49,6 +49,8 @@ class Capture:
     policy: Policy
     now: float
     decisions: Decisions
+    set_aside: tuple[Fault, ...] = ()
+    """Gangs that this cycle did not try, because they raised in an earlier one."""
     program: str = ""
     """The version of Drumline that decided."""
 

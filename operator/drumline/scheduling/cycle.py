@@ -31,10 +31,12 @@ from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
     Decisions,
+    Fault,
     Placed,
     Preemption,
     Resized,
 )
+from drumline.scheduling.faults import CycleGangs, Stage, decide_around_faults, deciding
 from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs
@@ -57,8 +59,11 @@ def decide(
     now: float,
     cache: CycleCache | None = None,
     explain: bool = True,
+    set_aside: Iterable[Fault] = (),
 ) -> Decisions:
     """Decide which pending gangs start and where, which are preempted, and repair broken gangs.
+
+    An exception on one gang is that gang's answer (`Decisions.faults`, `SchedulerError`).
 
     Args:
         snapshot: the cluster with its running gangs; lost positions (`Admitted.lost`) are repaired.
@@ -67,12 +72,30 @@ def decide(
         now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
         cache: of earlier cycles with the same policy; it saves time and changes no decision.
         explain: False: blockers and remedies of rejections may be missing; all else is the same.
+        set_aside: faults of earlier cycles; these gangs are not tried again in this cycle.
 
     Raises:
-        ValueError: if two gangs have the same uid.
+        InvalidSnapshotError: if two gangs have the same uid.
+        TooManyFaultsError: if more gangs raise than one call sets aside.
     """
     cache = cache or CycleCache()
-    waiting = tuple(pending)
+
+    def attempt(gangs: CycleGangs) -> Decisions:
+        try:
+            return _attempt(gangs, policy=policy, now=now, cache=cache, explain=explain)
+        except Exception:
+            cache.clear()  # it may have been left in the middle of a change
+            raise
+
+    gangs = CycleGangs(snapshot=snapshot, pending=tuple(pending))
+    return decide_around_faults(attempt, gangs=gangs, set_aside=set_aside)
+
+
+def _attempt(
+    gangs: CycleGangs, *, policy: Policy, now: float, cache: CycleCache, explain: bool
+) -> Decisions:
+    """The decisions about these gangs; other arguments as of `decide`."""
+    snapshot, waiting = gangs.snapshot, gangs.pending
     # Who has to leave for no other's sake counts as leaving from here on.
     budgets = Budgets(snapshot, now=now)
     evictions = queue_evictions(snapshot, budgets=budgets, now=now)
@@ -223,12 +246,14 @@ def _repair_and_start_nominated(
             if _stays_broken(admitted.beside(held), answers=answers):
                 continue
             if not isinstance(answers.get(held.gang.uid), Placed | Resized | Preemption):
-                repaired = session.repair.repair(held)
+                with deciding(held.gang, Stage.REPAIR):
+                    repaired = session.repair.repair(held)
                 if repaired is not None:
                     answers[held.gang.uid] = repaired
         for gang in nominated:
             if not isinstance(answers.get(gang.uid), Placed):
-                answers[gang.uid] = admission.start_nominated(gang)
+                with deciding(gang, Stage.START):
+                    answers[gang.uid] = admission.start_nominated(gang)
         if not admission.take_released():
             return answers
 
@@ -243,7 +268,8 @@ def _relocate(
     *, session: CycleSession, admitted: AdmittedGangs, answers: dict[str, Answer]
 ) -> None:
     for held in sorted(admitted.displaced, key=_admitted_key):
-        moved = session.repair.relocate(held)
+        with deciding(held.gang, Stage.RELOCATE):
+            moved = session.repair.relocate(held)
         if moved is not None:
             answers[held.gang.uid] = moved
 
@@ -274,7 +300,8 @@ def _admit(
             for each, answer in _ask(gang, admission=admission):
                 answers[each.uid] = answer
                 tried.append(each)
-        else:
+            continue
+        with deciding(gang, Stage.ADMIT):
             answers.update(admission.admit_together(group))
     return tried
 
@@ -283,9 +310,14 @@ def _ask(
     gang: Gang, *, admission: Admission
 ) -> Iterator[tuple[Gang, Placed | Preemption | Rejection]]:
     """The answers of all gangs that are asked before a gang, then its own."""
-    while isinstance(answer := admission.admit(gang), Yields):
+    while isinstance(answer := _admitted(gang, admission=admission), Yields):
         yield from _ask(answer.to, admission=admission)
     yield gang, answer
+
+
+def _admitted(gang: Gang, *, admission: Admission) -> Placed | Preemption | Rejection | Yields:
+    with deciding(gang, Stage.ADMIT):
+        return admission.admit(gang)
 
 
 def _grow(
@@ -296,7 +328,8 @@ def _grow(
         beside = admitted.beside(held)
         if beside is not None and (beside.gang.uid in answers or growth.leaves(beside)):
             continue
-        resized = growth.grow(held)
+        with deciding(held.gang, Stage.GROW):
+            resized = growth.grow(held)
         if resized is not None:
             answers[held.gang.uid] = resized
     gangs = [
@@ -312,7 +345,8 @@ def _grow(
     for gang, pool in sorted(gangs, key=lambda pair: order_key(pair[0])):
         if gang.surplus is None:
             continue
-        started = growth.start_surplus(gang.surplus, beside=pool)
+        with deciding(gang.surplus, Stage.SURPLUS):
+            started = growth.start_surplus(gang.surplus, beside=pool)
         if started is not None:
             answers[gang.surplus.uid] = started
 
@@ -349,7 +383,11 @@ def _blocked(
             case _:
                 return None
 
-    repairs = [answer_of(held.gang) for held in gangs.broken if held.gang.uid in answers]
+    def explained(gang: Gang) -> Blocked | None:
+        with deciding(gang, Stage.EXPLAIN):
+            return answer_of(gang)
+
+    repairs = [explained(held.gang) for held in gangs.broken if held.gang.uid in answers]
     blocked = list(pending.blocked)
     own = set(compress(count(), map(is_, blocked, repeat(None))))
     differing = (
@@ -359,7 +397,7 @@ def _blocked(
     )
     own.update(map(pending.index, differing))
     for index in own:
-        blocked[index] = answer_of(pending.gangs[index])
+        blocked[index] = explained(pending.gangs[index])
     return [answer for answer in (*repairs, *blocked) if answer is not None]
 
 

@@ -28,6 +28,10 @@ class CycleCache:
     """Opaque to everything but the cycle; empty at first."""
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything: a cycle that failed may have left it in the middle of a change."""
         self._snapshots = SnapshotCache()
         self._admitted = admitted_gangs(())
         self._pending = PendingGangs(EquivalenceClasses())
@@ -46,7 +50,7 @@ class CycleCache:
         """The pending gangs, sorted.
 
         Raises:
-            ValueError: a gang is listed twice.
+            InvalidSnapshotError: a gang is listed twice.
         """
         limited = frozenset(queue.name for queue in snapshot.queues if queue.limits_users)
         classes = len(self._pending.examples)

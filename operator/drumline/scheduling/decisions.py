@@ -75,6 +75,8 @@ class BlockReason(StrEnum):
     PREDECESSOR_NOT_FOUND = "PredecessorNotFound"
     CIRCULAR_DEPENDENCY = "CircularDependency"
     """It starts after a job that starts after it."""
+    SCHEDULER_ERROR = "SchedulerError"
+    """The scheduler raised an exception on it; all other gangs are decided as usual."""
 
 
 class RemedyKind(StrEnum):
@@ -331,6 +333,19 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """An exception that was raised while one gang was decided."""
+
+    key: str
+    uid: str
+    """Empty if no gang is at fault: the cycle was decided again without the cache."""
+    stage: str
+    """Part of the cycle in which it was raised."""
+    error: str
+    """The exception in one line, with file and line."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
     """What one cycle decided, in the order of its considerations."""
 
@@ -348,6 +363,8 @@ class Decisions:
     reservations: tuple[Reservation, ...] = ()
     needs_nodes: tuple[NeedsNodes, ...] = ()
     """Gangs for which an autoscaler is to be asked, or was and is still needed."""
+    faults: tuple[Fault, ...] = ()
+    """Exceptions, by uid: of gangs that were set aside before or raised in this cycle."""
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, as they were looked at."""
     retry_at: float | None = None

@@ -19,6 +19,7 @@ says what is wrong and not only that something is. They look at a snapshot and i
 * `prices`: nobody starts, preempts, grows or asks for nodes in a pool whose capacity type or price
   its queue or it does not accept.
 * `surplus_gangs`: what a job has on spot nodes beside its smallest size is there only beside that.
+* `faults`: no gang raised an exception.
 * I10 `shares`: nobody starts by borrowing what keeps one waiting that is entitled to it.
 """
 
@@ -66,6 +67,7 @@ def violations(
     snapshot = with_evictions(snapshot, leaving=decisions.evictions, staying=decisions.stay)
     decisions = replace(decisions, stay=tuple(uid for uid in decisions.stay if uid not in recalled))
     return (
+        *(f"{fault.key}: the scheduler raised {fault.error}" for fault in decisions.faults),
         *departing,
         *surplus_violations(snapshot=snapshot, started=started, decisions=decisions),
         *quota_violations(snapshot=snapshot, pending=waiting, decisions=decisions),

@@ -47,7 +47,7 @@ from drumline.scheduling.model.queues import (
     WhenSpent,
     WithinQueue,
 )
-from drumline.scheduling.model.snapshot import Snapshot
+from drumline.scheduling.model.snapshot import InvalidSnapshotError, Snapshot
 from drumline.scheduling.model.surplus_gang import (
     at_size,
     can_be_split,
@@ -66,6 +66,7 @@ __all__ = [
     "Budget",
     "CapacityType",
     "Gang",
+    "InvalidSnapshotError",
     "MoveBudget",
     "Node",
     "NodeOffer",

@@ -12,6 +12,10 @@ from drumline.scheduling.model.nodes import Node, Pool
 from drumline.scheduling.model.queues import Queue
 
 
+class InvalidSnapshotError(ValueError):
+    """Arguments of a cycle that contradict each other, such as two gangs with one uid."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
     """Everything one cycle may know, at one moment."""
@@ -42,7 +46,7 @@ class Snapshot:
         """Reject two things of one name: the result would depend on their order.
 
         Raises:
-            ValueError: with the kind and the name that stands there twice.
+            InvalidSnapshotError: with the kind and the name that stands there twice.
         """
         _reject_duplicates(kind="node", names=[node.name for node in self.nodes])
         _reject_duplicates(kind="pool", names=[pool.name for pool in self.pools])
@@ -53,4 +57,4 @@ class Snapshot:
 def _reject_duplicates(*, kind: str, names: list[str]) -> None:
     if len(set(names)) != len(names):
         twin = next(name for name, count in Counter(names).items() if count > 1)
-        raise ValueError(f"{kind} {twin} is in the snapshot twice")
+        raise InvalidSnapshotError(f"{kind} {twin} is in the snapshot twice")

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import VictimReason
+from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.model import (
     Admitted,
     Gang,
@@ -148,23 +149,31 @@ class Candidates:
 
     def _all_movable(self, *, pool: str, projected: ClusterView) -> list[EvictionUnit]:
         leaf_of, allocations = projected.quota.tree.leaf_of, projected.pools[pool].allocations
-        return [
-            EvictionUnit(
-                held=held,
-                uid=held.gang.uid,
-                allocation=allocations[held.gang.uid],
-                leaf=leaf_of[held.gang.queue],
-                gpus=held.gpus,
-                cost=self.moving_costs(held),
-                seconds=self._policy.restart_seconds / self._parts[pool],
-                why=VictimReason.MOVED,
-            )
-            for held in self.running(pool)
-            if not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
-            if not (held.gang.surplus or held.gang.surplus_of)  # they would move one by one
-            if not self._is_spared(held)
-            if self._budgets.rejection(held.gang) is None  # it could not start again
-        ]
+        movable: list[EvictionUnit] = []
+        for held in self.running(pool):
+            with deciding(held.gang, Stage.MOVE):
+                if self._may_move(held):
+                    movable.append(
+                        EvictionUnit(
+                            held=held,
+                            uid=held.gang.uid,
+                            allocation=allocations[held.gang.uid],
+                            leaf=leaf_of[held.gang.queue],
+                            gpus=held.gpus,
+                            cost=self.moving_costs(held),
+                            seconds=self._policy.restart_seconds / self._parts[pool],
+                            why=VictimReason.MOVED,
+                        )
+                    )
+        return movable
+
+    def _may_move(self, held: Admitted) -> bool:
+        return (
+            not (held.lost or held.giving_up or held.is_foreign or self._is_protected(held))
+            and not (held.gang.surplus or held.gang.surplus_of)  # they would move one by one
+            and not self._is_spared(held)
+            and self._budgets.rejection(held.gang) is None  # it could not start again
+        )
 
     def moving_costs(self, held: Admitted) -> float:
         """GPU-seconds that a gang loses when it is evicted and restarts on other nodes."""
@@ -193,10 +202,13 @@ class Candidates:
                 reclaims = why is not None and why is not VictimReason.LOWER_PRIORITY
                 reasons[key] = None if reclaims and rule.reclaim is Reclaim.NEVER else why
             why = reasons[key]
-            if why is VictimReason.LOWER_PRIORITY and self._is_spared(held):
-                self._spared[gang.key] = held
-            elif why is not None and not self._is_protected(held):
-                allowed.append((held, gpus, why))
+            if why is None:
+                continue
+            with deciding(gang, Stage.PREEMPT):
+                if why is VictimReason.LOWER_PRIORITY and self._is_spared(held):
+                    self._spared[gang.key] = held
+                elif not self._is_protected(held):
+                    allowed.append((held, gpus, why))
         return allowed
 
     def _seconds(self, step: int) -> float:

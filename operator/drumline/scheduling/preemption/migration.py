@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Move, MoveReason
+from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.model import Gang, Queue
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.projection import Projection
@@ -54,6 +55,10 @@ class Migrator:
                     yield unit
 
     def _move(self, unit: EvictionUnit) -> Move | None:
+        with deciding(unit.held.gang, Stage.MOVE):
+            return self._move_of(unit)
+
+    def _move_of(self, unit: EvictionUnit) -> Move | None:
         held, gang = unit.held, unit.held.gang
         if not self.budget.allows(gangs=1, gpu_seconds=unit.cost):
             return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.model import Admitted, Gang, MoveBudget
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.pool_view import PoolView
@@ -117,11 +118,12 @@ def relocated(
             undo.append(_assign(view=view, gang=first.gang, nodes=nodes))
         relocations: list[Relocation] = []
         for held in ordered:
-            search = projected.search(gang=held.gang, pool=pool, pods=held.size)
-            target = None if isinstance(search, Rejection) else search.find()
-            if target is None or _common_depth(view=view, nodes=target) < depths[held.gang.uid]:
-                return NotRelocatable(uid=held.gang.uid)
-            undo.append(_assign(view=view, gang=held.gang, nodes=target))
+            with deciding(held.gang, Stage.MOVE):
+                search = projected.search(gang=held.gang, pool=pool, pods=held.size)
+                target = None if isinstance(search, Rejection) else search.find()
+                if target is None or _common_depth(view=view, nodes=target) < depths[held.gang.uid]:
+                    return NotRelocatable(uid=held.gang.uid)
+                undo.append(_assign(view=view, gang=held.gang, nodes=target))
             relocations.append(Relocation(held=held, nodes=tuple(target)))
         return RelocationPlan(relocations=tuple(relocations), nodes=tuple(nodes))
     finally:

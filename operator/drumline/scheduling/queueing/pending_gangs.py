@@ -16,7 +16,7 @@ from operator import indexOf, is_
 from typing import Final
 
 from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.model import Gang
+from drumline.scheduling.model import Gang, InvalidSnapshotError
 from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
 from drumline.scheduling.quota.ordering import OrderKey, order_key
 
@@ -53,7 +53,7 @@ class PendingGangs:
         """Make these the pending gangs. O(changes x log pending + pending).
 
         Raises:
-            ValueError: a gang is listed twice; nothing is changed then.
+            InvalidSnapshotError: a gang is listed twice; nothing is changed then.
         """
         given = pending if isinstance(pending, tuple) else tuple(pending)
         removed, added = _changes(self._given, given)
@@ -72,7 +72,7 @@ class PendingGangs:
             self._insert(self.index(gang), gang)
 
     def reject_admitted(self, uids: Iterable[str]) -> None:
-        """Raise ValueError if a gang with one of these uids is pending."""
+        """Raise InvalidSnapshotError if a gang with one of these uids is pending."""
         duplicates = [self._by_uid[uid] for uid in uids if uid in self._by_uid]
         if duplicates:
             raise _duplicate(duplicates)
@@ -119,7 +119,7 @@ class PendingGangs:
     def _reject_duplicates(
         self, given: Sequence[Gang], *, removed: Sequence[Gang], added: Sequence[Gang]
     ) -> None:
-        """Raise ValueError if two gangs have one uid; called before anything is changed."""
+        """Raise InvalidSnapshotError if two gangs have one uid, before anything is changed."""
         left, uids = {gang.uid for gang in removed}, {gang.uid for gang in added}
         is_known = any(uid in self._by_uid and uid not in left for uid in uids)
         expected = len(self._given) - len(removed) + len(added)
@@ -196,6 +196,6 @@ def _same_prefix(first: Sequence[Gang], second: Sequence[Gang]) -> int:
         return min(len(first), len(second))
 
 
-def _duplicate(duplicates: Iterable[Gang]) -> ValueError:
+def _duplicate(duplicates: Iterable[Gang]) -> InvalidSnapshotError:
     first = min(duplicates, key=order_key)
-    return ValueError(f"{first.key} ({first.uid}) waits twice or is admitted already")
+    return InvalidSnapshotError(f"{first.key} ({first.uid}) waits twice or is admitted already")

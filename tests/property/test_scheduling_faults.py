@@ -1,0 +1,303 @@
+"""An exception on one gang is that gang's answer; all others are decided as if it did not exist.
+
+An exception is planted at every stage of a cycle, for one gang of random small clusters. The
+decisions about the other gangs must be those of a cycle without the gang. A running gang keeps its
+slots, so it is compared with a cycle in which it can only keep them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cache
+from random import Random
+from typing import Any
+
+import pytest
+
+from drumline.scheduling import (
+    Admitted,
+    BlockReason,
+    CycleCache,
+    Decisions,
+    Gang,
+    MoveBudget,
+    Policy,
+    Queue,
+    decide,
+)
+from drumline.scheduling.admission import Admission
+from drumline.scheduling.faults import MAX_FAULTS, CycleGangs, TooManyFaultsError
+from drumline.scheduling.growth import Growth
+from drumline.scheduling.invariants import violations
+from drumline.scheduling.model import InvalidSnapshotError
+from drumline.scheduling.placement.cluster_view import ClusterView
+from drumline.scheduling.placement.placer import Placer
+from drumline.scheduling.preemption.candidates import Candidates
+from drumline.scheduling.preemption.migration import Migrator
+from drumline.scheduling.preemption.preemptor import Preemptor
+from drumline.scheduling.preemption.repair import GangRepair
+from drumline.scheduling.queueing.groups import GangGroup
+from drumline.scheduling.queueing.pending_gangs import PendingGangs
+from drumline.scheduling.queueing.reservations import Reservations
+from drumline.scheduling.quota.queue_access import QueueAccess
+from drumline.scheduling.rejections import Rejection
+from tests.property.scale import many
+from tests.property.scheduling_lifetime import Life
+from tests.property.scheduling_mixed_life import MixedLife
+from tests.property.scheduling_worlds import Feature, World, world
+from tests.unit.scheduling.builders import PREEMPTS, after, cluster, gang, node, racks, run
+
+RARE = (36, 44, 46, 51, 64, 78, 84, 88, 118, 126, 131, 141, 152, 200)
+"""Worlds with nominated gangs, displaced gangs, surplus gangs and preemptions."""
+NUMBERS = (*range(many(slice_of=32, everything=2000)), *RARE)
+
+
+class PlantedError(Exception):
+    """Raised for one gang."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A method in which an exception is planted."""
+
+    owner: type
+    method: str
+    uids: Callable[..., list[str]]
+    """Uids of the gangs that a call is about."""
+
+    def __str__(self) -> str:
+        return f"{self.owner.__name__}.{self.method}"
+
+
+def _by_keyword(_: object, *__: object, gang: Gang, **___: object) -> list[str]:
+    return [gang.uid]
+
+
+def _first_gang(_: object, gang: Gang, *__: object, **___: object) -> list[str]:
+    return [gang.uid]
+
+
+def _first_held(_: object, held: Admitted, *__: object, **___: object) -> list[str]:
+    return [held.gang.uid]
+
+
+def _unit(_: object, unit: Any) -> list[str]:
+    return [unit.held.gang.uid]
+
+
+def _group(_: object, group: GangGroup) -> list[str]:
+    return [each.uid for each in group.members[:1]]
+
+
+def _requests(_: object, *, requests: Any, **__: object) -> list[str]:
+    return [each.gang.uid for each in requests]
+
+
+PLACES = [
+    Place(owner=GangRepair, method="repair", uids=_first_held),
+    Place(owner=GangRepair, method="relocate", uids=_first_held),
+    Place(owner=Admission, method="start_nominated", uids=_first_gang),
+    Place(owner=Admission, method="admit", uids=_first_gang),
+    Place(owner=Admission, method="admit_together", uids=_group),
+    Place(owner=Admission, method="waiting", uids=_first_gang),
+    Place(owner=Growth, method="grow", uids=_first_held),
+    Place(owner=Growth, method="start_surplus", uids=_first_gang),
+    Place(owner=Migrator, method="_move", uids=_unit),
+    Place(owner=Placer, method="find", uids=_by_keyword),
+    Place(owner=Placer, method="glimpse", uids=_by_keyword),
+    Place(owner=ClusterView, method="search", uids=_by_keyword),
+    Place(owner=ClusterView, method="fits", uids=_by_keyword),
+    Place(owner=ClusterView, method="take", uids=_by_keyword),
+    Place(owner=Preemptor, method="preempt", uids=_by_keyword),
+    Place(owner=Candidates, method="_is_protected", uids=_first_held),
+    Place(owner=Candidates, method="moving_costs", uids=_first_held),
+    Place(owner=Reservations, method="reserve", uids=_requests),
+    Place(owner=QueueAccess, method="rejection", uids=_first_gang),
+    Place(owner=Rejection, method="of", uids=_first_gang),
+    Place(owner=PendingGangs, method="_register", uids=_first_gang),
+]
+
+
+@contextmanager
+def planted(place: Place, *uids: str) -> Generator[Counter[str]]:
+    """Raise in a method for some gangs, and count how often."""
+    real, raised = getattr(place.owner, place.method), Counter[str]()
+
+    def method(*args: Any, **named: Any) -> Any:
+        for uid in place.uids(*args, **named):
+            if uid in uids:
+                raised[uid] += 1
+                raise PlantedError("planted")
+        return real(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(place.owner, place.method, method)
+        yield raised
+
+
+@cache
+def some_world(number: int) -> World:
+    """A random cluster in the middle of its life, with everything that a cycle can decide."""
+    random = Random(number)
+    if number % 2:
+        features = frozenset(random.sample(list(Feature), random.randint(2, 6)))
+        return world(number, features)
+    life: Life | MixedLife = Life(number) if number % 4 else MixedLife(number)
+    for _ in range(random.randint(2, 12)):
+        life.happen(random.choice(life.events))
+    item = World(
+        snapshot=life.snapshot(), pending=tuple(life.pending), policy=life.policy, now=life.clock
+    )
+    if number % 8 == 2:  # two gangs of a group; running gangs that would rather be in pool b
+        group = [gang(f"g{i}", queue="x", pool="a", group="g", group_gangs=2) for i in range(2)]
+        return replace(
+            item,
+            pending=(*item.pending, *group),
+            policy=replace(item.policy, move_back=True, moves=MoveBudget(gangs=3, gpu_seconds=1e6)),
+            snapshot=replace(
+                item.snapshot,
+                admitted=tuple(
+                    held
+                    if held.is_residual
+                    else replace(held, gang=replace(held.gang, pool=None, pools=("b", "a")))
+                    for held in item.snapshot.admitted
+                ),
+            ),
+        )
+    return item
+
+
+def decided(item: World, cache: CycleCache | None = None) -> Decisions:
+    return decide(
+        snapshot=item.snapshot,
+        pending=item.pending,
+        policy=item.policy,
+        now=item.now,
+        cache=cache,
+    )
+
+
+@cache
+def decided_without(number: int, uid: str) -> Decisions:
+    """What a cycle decides without a waiting gang, or with a running gang that is inert."""
+    item = some_world(number)
+    gangs = CycleGangs(snapshot=item.snapshot, pending=item.pending).without({uid})
+    return decided(replace(item, snapshot=gangs.snapshot, pending=gangs.pending))
+
+
+def of_others(decisions: Decisions, uid: str) -> Decisions:
+    """The decisions but for the answers and the fault of one gang."""
+    return replace(
+        decisions,
+        blocked=tuple(each for each in decisions.blocked if each.uid != uid),
+        order=tuple(each for each in decisions.order if each != uid),
+        faults=(),
+    )
+
+
+@pytest.mark.parametrize("place", PLACES, ids=str)
+def test_an_exception_on_one_gang_changes_nothing_for_all_others(place: Place) -> None:
+    hit = 0
+    for number in NUMBERS:
+        item = some_world(number)
+        uids = CycleGangs(snapshot=item.snapshot, pending=item.pending).uids
+        for uid in Random(number).sample(uids, min(3, len(uids))):
+            memory = CycleCache()
+            with planted(place, uid) as raised:
+                decisions = decided(item, memory)
+                again = decided(item, memory)
+            if not raised:
+                assert not decisions.faults
+                continue
+            hit += 1
+            assert [fault.uid for fault in decisions.faults] == [uid], (number, uid)
+            assert "PlantedError: planted" in decisions.faults[0].error
+            expected = decided_without(number, uid)
+            assert of_others(decisions, uid) == of_others(expected, uid), (number, uid)
+            assert again == decisions, (number, uid)
+            assert decided(item, memory) == decided(item), "the cache survives an exception"
+            answers = {each.uid: each for each in decisions.blocked}
+            if any(each.uid == uid for each in item.pending):
+                assert answers[uid].reason is BlockReason.SCHEDULER_ERROR
+    assert hit, "no world reaches this place"
+    print(f"{place}: {hit} cycles with an exception")
+
+
+def test_gangs_that_are_set_aside_are_not_tried_and_say_why() -> None:
+    snapshot = cluster(*racks(count=1, nodes=2))
+    bad, good = gang("bad", at=0), gang("good", at=1)
+    place = PLACES[3]
+    with planted(place, bad.uid) as raised:
+        first = run(snapshot, bad, good)
+        count = raised[bad.uid]
+        second = decide(
+            snapshot=snapshot,
+            pending=(bad, good),
+            policy=Policy(),
+            now=0.0,
+            set_aside=first.faults,
+        )
+    assert (count, raised[bad.uid]) == (2, 2), "tried once more without the cache"
+    assert second == first
+    assert [placed.uid for placed in first.placed] == [good.uid]
+    assert [each.reason for each in first.blocked] == [BlockReason.SCHEDULER_ERROR]
+    assert "stage admit: PlantedError: planted" in first.blocked[0].message
+
+
+def test_a_running_gang_that_makes_others_raise_is_found() -> None:
+    """Each preemptor raises when it looks at the running gang, which is at fault."""
+    nodes = racks(count=1, nodes=2)
+    queue = Queue(name="research", nominal={"h100": 4}, preemption=PREEMPTS)
+    start = cluster(*nodes, queues=(queue,))
+    running = [gang(f"r{i}", nodes=1, gpus=2) for i in range(2)]
+    snapshot = after(start, running, run(start, *running))
+    waiting = [gang(f"w{i}", nodes=1, gpus=2, priority=5, at=float(i)) for i in range(6)]
+    place = next(each for each in PLACES if str(each) == "Candidates._is_protected")
+    with planted(place, running[0].uid):
+        decisions = run(snapshot, *waiting)
+    assert [fault.uid for fault in decisions.faults] == [running[0].uid]
+    assert [victim.uid for each in decisions.preemptions for victim in each.victims] == [
+        running[1].uid
+    ]
+
+
+def test_with_too_many_faults_the_cycle_fails_and_names_those_that_it_found() -> None:
+    snapshot = cluster(node("n0", "r0"))
+    waiting = [gang(f"w{i:02}", at=float(i)) for i in range(MAX_FAULTS + 3)]
+    with (
+        planted(PLACES[3], *(each.uid for each in waiting)),
+        pytest.raises(TooManyFaultsError) as failed,
+    ):
+        run(snapshot, *waiting)
+    assert len(failed.value.faults) == MAX_FAULTS + 1
+
+
+def test_an_exception_that_no_gang_explains_fails_the_cycle() -> None:
+    snapshot = cluster(node("n0", "r0"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("drumline.scheduling.cycle.open_session", _raise)
+        with pytest.raises(PlantedError):
+            run(snapshot, gang("a"))
+
+
+def test_two_gangs_with_one_uid_are_rejected_as_before() -> None:
+    snapshot = cluster(node("n0", "r0"))
+    with pytest.raises(InvalidSnapshotError):
+        run(snapshot, gang("a"), gang("a"))
+
+
+def test_a_fault_is_a_violation_of_the_invariants() -> None:
+    """So no test and no replay takes it for a plain rejection."""
+    snapshot = cluster(node("n0", "r0"))
+    item = gang("a")
+    with planted(PLACES[3], item.uid):
+        decisions = run(snapshot, item)
+    found = violations(snapshot=snapshot, pending=(item,), decisions=decisions)
+    assert any("PlantedError" in each for each in found)
+
+
+def _raise(**_: object) -> None:
+    raise PlantedError("planted")
