@@ -23,6 +23,7 @@ PANELS: Final[Mapping[str, str]] = {
     "nodes: Rows that could not be remapped 0": _NO_GPUS,
     "nodes: Tensor cores 0": _NO_GPUS,
     "nodes: Utilization 0": _NO_GPUS,
+    "operator: Exceptions of the scheduler 0": "there must never be one",
     "operator: Objects left out, and gangs without their key 0": "the API server takes none",
     "operator: Objects left out, and gangs without their key 2": "all namespaces are watched",
     "operator: Reconciles that fail 0": "none fails in the play",
@@ -34,6 +35,7 @@ METRICS: Final[Mapping[str, str]] = {
     "drumline_gang_missing_members": "there must never be one",
     "drumline_poisoned_objects_total": "the API server takes none",
     "drumline_reconcile_errors_total": "none fails in the play",
+    "drumline_scheduling_faults_total": "there must never be one",
     "drumline_trainer_predicted_step_seconds": _NO_PREDICTION,
 }
 """Metrics that alerts ask for."""

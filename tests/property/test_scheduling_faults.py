@@ -295,8 +295,8 @@ def test_a_fault_is_a_violation_of_the_invariants() -> None:
     item = gang("a")
     with planted(PLACES[3], item.uid):
         decisions = run(snapshot, item)
-    found = violations(snapshot=snapshot, pending=(item,), decisions=decisions)
-    assert any("PlantedError" in each for each in found)
+    broken_rules = violations(snapshot=snapshot, pending=(item,), decisions=decisions)
+    assert any("PlantedError" in each for each in broken_rules)
 
 
 def _raise(**_: object) -> None:

@@ -35,8 +35,10 @@ from tests.property.vacancy_oracle import (
 from tests.seeds import seed_of_the_day
 from tests.unit.scheduling.builders import cluster, run
 
-STRIDE = 1 if ALL else 401
-"""One run tries each 401st case, from another one on every day."""
+STRIDE = 16 if ALL else 401
+"""One test tries each so many-th case of a shape."""
+FIRSTS = range(STRIDE) if ALL else [seed_of_the_day("VACANCY_SEED") % STRIDE]
+"""One run tries every 401st case, from another one on every day."""
 CYCLE_STRIDE = 61
 """Of the tried cases, one in so many is also decided by a whole cycle."""
 PREFERENCES = ((None, None), ("rack", None), (None, "rack"), ("rack", "rack"))
@@ -53,36 +55,34 @@ def cases(shape: Shape) -> Iterator[Case]:
                 yield assignment, vacant, free
 
 
-def tried(shape: Shape) -> Iterator[tuple[int, Case]]:
-    first = seed_of_the_day("VACANCY_SEED") % STRIDE
-    return islice(enumerate(cases(shape)), first, None, STRIDE)
-
-
 @cache
 def view_of(free: tuple[int, ...]) -> ClusterView:
     snapshot = cluster(*nodes_with(free), levels=LEVELS)
     return SnapshotCache().cluster_view(snapshot=snapshot, waiting=(), policy=Policy())
 
 
+@pytest.mark.parametrize("first", FIRSTS)
 @pytest.mark.parametrize("shape", list(shapes()), ids=str)
-def test_vacant_positions_are_filled_if_and_only_if_brute_force_fills_them(shape: Shape) -> None:
+def test_vacant_positions_are_filled_if_and_only_if_brute_force_fills_them(
+    shape: Shape, first: int
+) -> None:
     gangs = [shape.gang(preferred=near, balanced=even) for near, even in PREFERENCES]
     count = 0
-    for number, (assignment, vacant, free) in tried(shape):
+    for number, (assignment, vacant, free) in islice(enumerate(cases(shape)), first, None, STRIDE):
         count += 1
         kept = {i: place for i, place in enumerate(assignment) if i not in vacant}
         gang = gangs[number % len(gangs)]
         case = f"{gang.preferred_level=} {gang.balanced_level=} {assignment=} {vacant=} {free=}"
-        found = found_nodes(gang, kept=kept, free=free)
-        assert (found is not None) == can_fill(shape, kept=kept, free=free), case
-        if found is not None:
-            new = dict(zip(vacant, found, strict=True))
+        chosen = found_nodes(gang, kept=kept, free=free)
+        assert (chosen is not None) == can_fill(shape, kept=kept, free=free), case
+        if chosen is not None:
+            new = dict(zip(vacant, chosen, strict=True))
             assert is_lawful(shape, kept | new), case
             used = Counter[int]()
             for position, place in new.items():
                 used[place] += shape.gpus_at(position)
             assert all(gpus <= free[place] for place, gpus in used.items()), case
-        if number % CYCLE_STRIDE == 0:
+        if count % CYCLE_STRIDE == 0:
             in_a_cycle(shape, gang, (assignment, vacant, free))
     view_of.cache_clear()
     print(f"{shape}: {count} cases")

@@ -107,6 +107,17 @@ OPERATOR: Final = AlertGroup(
             command="kubectl top pod -n drumline-system",
         ),
         Alert(
+            name="DrumlineSchedulerFault",
+            # a counter that appears with its first exception has not increased yet
+            expression="sum by (stage) (drumline_scheduling_faults_total"
+            " unless drumline_scheduling_faults_total offset 15m) > 0"
+            " or sum by (stage) (increase(drumline_scheduling_faults_total[15m])) > 0",
+            minutes=0,
+            severity="warning",
+            summary="The scheduler raises exceptions in stage {{ $labels.stage }}.",
+            command=f"{_LOG.replace('50', '5000')} | grep -E 'scheduler_fault|cycle_.*failed'",
+        ),
+        Alert(
             name="DrumlineObjectUnreadable",
             # a counter that appears with its first object has not increased yet
             expression="sum by (resource) (drumline_poisoned_objects_total"

@@ -61,6 +61,8 @@ BY_REASON: Final[Mapping[str, str]] = {
     "InsufficientResources": "Lower resources, or make room on the nodes.",
     "NodesUnavailable": "Uncordon nodes, or fix nodeSelector, nodeAffinity and tolerations; the"
     " message has the counts.",
+    "SchedulerError": "Report the message with the capture that it names. The scheduler tries the"
+    " job again by itself; a change of its spec is tried at once.",
     "BackingOff": "It tries again by itself. If it comes back here, fix what the message names: the"
     " same cause stops every try.",
     "BehindHigherPriority": "Wait, or raise its priority.",

@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from drumline.scheduling.decisions import Decisions, Fault
+from drumline.scheduling.decisions import Decisions, GangFault
 from drumline.scheduling.model import Gang, Policy, Snapshot
 
 KIND: Final = "SchedulingCapture"
@@ -49,7 +49,7 @@ class Capture:
     policy: Policy
     now: float
     decisions: Decisions
-    set_aside: tuple[Fault, ...] = ()
+    set_aside: tuple[GangFault, ...] = ()
     """Gangs that this cycle did not try, because they raised in an earlier one."""
     program: str = ""
     """The version of Drumline that decided."""

@@ -19,19 +19,22 @@ O(domains of the searched levels + its pods); equivalent gangs that do not fit c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import compress, count, repeat
-from operator import is_
+from dataclasses import replace
 
 from drumline.scheduling.admission import Admission, Yields
 from drumline.scheduling.admitted_gangs import AdmittedGangs
+from drumline.scheduling.cycle_answers import (
+    Answer,
+    BlockableGangs,
+    blocked_gangs,
+    next_retry_at,
+    order_of,
+)
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.cycle_session import CycleSession, open_session
 from drumline.scheduling.decisions import (
-    Blocked,
-    BlockReason,
     Decisions,
-    Fault,
+    GangFault,
     Placed,
     Preemption,
     Resized,
@@ -41,14 +44,11 @@ from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs
 from drumline.scheduling.queue_evictions import queue_evictions, with_evictions
-from drumline.scheduling.queueing.blocked_cache import BlockedCache
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.quota.budgets import Budgets
 from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.rejections import Rejection
-
-Answer = Placed | Resized | Preemption | Blocked | Rejection
 
 
 def decide(
@@ -59,7 +59,7 @@ def decide(
     now: float,
     cache: CycleCache | None = None,
     explain: bool = True,
-    set_aside: Iterable[Fault] = (),
+    set_aside: Iterable[GangFault] = (),
 ) -> Decisions:
     """Decide which pending gangs start and where, which are preempted, and repair broken gangs.
 
@@ -206,8 +206,8 @@ def _cycle(
     # 4. Growth into capacity that no pending gang needs.
     _grow(growth=growth, admitted=admitted, pending=queued, answers=answers)
     # 5. The answers; moves come last, as they may only use what is left.
-    blockable = _Blockable(broken=broken, pending=queued, tried=tried, answers=answers)
-    blocked = _blocked(blockable, session=session, admission=admission, cache=cache.blocked)
+    blockable = BlockableGangs(broken=broken, pending=queued, tried=tried, answers=answers)
+    blocked = blocked_gangs(blockable, session=session, admission=admission, cache=cache.blocked)
     return Decisions(
         placed=tuple(answer for answer in answers.values() if isinstance(answer, Placed)),
         blocked=tuple(blocked),
@@ -216,8 +216,8 @@ def _cycle(
         moves=growth.moves(),
         stay=session.stay,
         reservations=session.reservations.made(),
-        order=_order(pending=queued, answers=answers),
-        retry_at=_retry_at(session=session, broken=broken, blocked=blocked),
+        order=order_of(pending=queued, answers=answers),
+        retry_at=next_retry_at(session=session, broken=broken, blocked=blocked),
     )
 
 
@@ -349,81 +349,3 @@ def _grow(
             started = growth.start_surplus(gang.surplus, beside=pool)
         if started is not None:
             answers[gang.surplus.uid] = started
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Blockable:
-    """The gangs that may be blocked, and their answers."""
-
-    broken: Sequence[Admitted]
-    pending: PendingGangs
-    tried: Iterable[Gang]
-    answers: Mapping[str, Answer]
-
-
-def _blocked(
-    gangs: _Blockable, *, session: CycleSession, admission: Admission, cache: BlockedCache
-) -> list[Blocked]:
-    """The blocked gangs: broken gangs first, then pending gangs in scheduling order.
-
-    Only gangs with an answer of their own are looked at; the answers of equivalence classes that
-    were rejected as a whole come from the cache, mostly as the objects of the last cycle.
-    """
-    pending, answers, by_class = gangs.pending, gangs.answers, session.rejections.by_class
-    cache.update(pending=pending, rejections=by_class)
-
-    def answer_of(gang: Gang) -> Blocked | None:
-        match answers.get(gang.uid) or session.rejections.last(gang):
-            case Rejection() as rejection:
-                return rejection.of(gang)
-            case Blocked() as blocked:
-                return blocked
-            case Preemption():
-                return admission.waiting(gang)
-            case _:
-                return None
-
-    def explained(gang: Gang) -> Blocked | None:
-        with deciding(gang, Stage.EXPLAIN):
-            return answer_of(gang)
-
-    repairs = [explained(held.gang) for held in gangs.broken if held.gang.uid in answers]
-    blocked = list(pending.blocked)
-    own = set(compress(count(), map(is_, blocked, repeat(None))))
-    differing = (
-        gang
-        for gang in gangs.tried
-        if answers[gang.uid] is not by_class.get(pending.class_of(gang))
-    )
-    own.update(map(pending.index, differing))
-    for index in own:
-        blocked[index] = explained(pending.gangs[index])
-    return [answer for answer in (*repairs, *blocked) if answer is not None]
-
-
-def _order(*, pending: PendingGangs, answers: Mapping[str, Answer]) -> tuple[str, ...]:
-    """Uids of the pending gangs: those with an answer as they were tried, then all others."""
-    tried = [uid for uid in answers if uid in pending]  # running gangs have answers too
-    skipped = list(pending.uids)
-    for index in sorted(map(pending.index_of, tried), reverse=True):
-        del skipped[index]
-    return (*tried, *skipped)
-
-
-def _retry_at(
-    *, session: CycleSession, broken: Sequence[Admitted], blocked: Sequence[Blocked]
-) -> float | None:
-    """When time alone may change a decision: the end of a backoff or of a minimum runtime."""
-    gangs = [held.gang for held in broken] + list(session.pending.individual)
-    backoffs = {gang.uid: gang.retry_at for gang in gangs if gang.retry_at > session.now}
-    ends = (
-        backoffs[answer.uid]
-        for answer in (blocked if backoffs else ())
-        if answer.reason is BlockReason.BACKING_OFF
-    )
-    flows_back = session.budgets.retry_at
-    if flows_back is not None and any(
-        answer.reason is BlockReason.BUDGET_SPENT for answer in blocked
-    ):
-        ends = (*ends, flows_back)
-    return min((*session.candidates.retry_at, *ends), default=None)

@@ -11,8 +11,9 @@ the same words, so nothing is written to the API server while nothing changes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
+from hashlib import blake2s
 from typing import Final
 
 from drumline.scheduling.resources import Resources
@@ -333,7 +334,7 @@ class Blocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
+class GangFault:
     """An exception that was raised while one gang was decided."""
 
     key: str
@@ -343,6 +344,14 @@ class Fault:
     """Part of the cycle in which it was raised."""
     error: str
     """The exception in one line, with file and line."""
+    trace: str = field(default="", compare=False)
+    """The innermost calls, in one line."""
+
+    @property
+    def seed(self) -> str:
+        """Name of the capture that shows it: 8 hexadecimal digits, equal for equal faults."""
+        text = f"{self.uid} {self.stage} {self.error}".encode()
+        return blake2s(text, digest_size=4).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,7 +372,7 @@ class Decisions:
     reservations: tuple[Reservation, ...] = ()
     needs_nodes: tuple[NeedsNodes, ...] = ()
     """Gangs for which an autoscaler is to be asked, or was and is still needed."""
-    faults: tuple[Fault, ...] = ()
+    faults: tuple[GangFault, ...] = ()
     """Exceptions, by uid: of gangs that were set aside before or raised in this cycle."""
     order: tuple[str, ...] = ()
     """Uids of the waiting gangs, as they were looked at."""

@@ -22,13 +22,14 @@ from pathlib import PurePath
 from types import TracebackType
 from typing import Final
 
-from drumline.scheduling.decisions import Blocked, BlockReason, Decisions, Fault
+from drumline.scheduling.decisions import Blocked, BlockReason, Decisions, GangFault
 from drumline.scheduling.model import Admitted, Gang, InvalidSnapshotError, Snapshot
 from drumline.scheduling.rejections import bounded
 
 MAX_FAULTS: Final = 16
 """Gangs that one call of `decide` sets aside; with more, the cycle fails."""
 _MAX_ERROR_CHARS: Final = 200
+_MAX_FRAMES: Final = 16
 
 
 class Stage(StrEnum):
@@ -61,7 +62,7 @@ class GangError(Exception):
 class TooManyFaultsError(RuntimeError):
     """More gangs raise than one call sets aside; `faults` has those that were set aside."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[GangFault]) -> None:
         super().__init__(f"{len(faults)} gangs raise, the last one: {faults[-1].error}")
         self.faults = tuple(faults)
 
@@ -132,7 +133,7 @@ class CycleGangs:
 
 
 def decide_around_faults(
-    attempt: Callable[[CycleGangs], Decisions], *, gangs: CycleGangs, set_aside: Iterable[Fault]
+    attempt: Callable[[CycleGangs], Decisions], *, gangs: CycleGangs, set_aside: Iterable[GangFault]
 ) -> Decisions:
     """Return the decisions about all gangs that can be decided, and the faults of the others.
 
@@ -147,7 +148,7 @@ def decide_around_faults(
         Exception: the cycle raises whatever gangs are set aside.
     """
     search = _FaultSearch(attempt=attempt, gangs=gangs, known={each.uid for each in set_aside})
-    faults: dict[str, Fault] = {}
+    faults: dict[str, GangFault] = {}
     first: Exception | None = None
     while True:
         out = {*search.known, *faults}
@@ -173,16 +174,17 @@ def decide_around_faults(
                 raise TooManyFaultsError(list(faults.values())) from error
         else:
             if first is not None and not faults:
-                faults[""] = Fault(key="", uid="", stage=Stage.CYCLE, error=described(first))
+                faults[""] = fault_about("", uid="", stage=Stage.CYCLE, error=first)
             known = {fault.uid: fault for fault in set_aside}
             return _with_faults(decisions, gangs=gangs, faults={**known, **faults})
 
 
-def message_of(fault: Fault) -> str:
-    """Return what the condition of a job says about its fault."""
+def message_of(fault: GangFault) -> str:
+    """Return the message of a job's condition about its fault."""
     return bounded(
-        f"the scheduler failed on this job (stage {fault.stage}: {fault.error}); other jobs are not"
-        " affected, and it is tried again"
+        f"the scheduler failed on this job (stage {fault.stage}: {fault.error}). Other jobs are not"
+        f" affected. The scheduler tries the job again. Capture {fault.seed} shows the cycle;"
+        " please report it"
     )
 
 
@@ -195,7 +197,7 @@ class _FaultSearch:
     known: Collection[str]
     """Uids of the gangs that earlier cycles set aside."""
 
-    def fault_of(self, error: Exception, *, out: Collection[str]) -> Fault | None:
+    def fault_of(self, error: Exception, *, out: Collection[str]) -> GangFault | None:
         """Return the fault of the gang that an exception is about; None if no gang explains it.
 
         Args:
@@ -208,9 +210,9 @@ class _FaultSearch:
             uid, stage, cause = error.gang.uid, error.stage, error.__cause__ or error
         if uid is None or uid in out:
             uid = self._culprit(out=out, among=self.gangs.uids)
-        return None if uid is None else self._fault(uid, stage=stage, error=described(cause))
+        return None if uid is None else self._fault(uid, stage=stage, error=cause)
 
-    def running_culprit(self, fault: Fault) -> Fault | None:
+    def running_culprit(self, fault: GangFault) -> GangFault | None:
         """Return the fault of a running gang without which no gang raises; None if there is none.
 
         Args:
@@ -220,10 +222,10 @@ class _FaultSearch:
         uid = self._culprit(out=self.known, among=running)
         if uid is None:
             return None
-        return self._fault(uid, stage=fault.stage, error=fault.error)
+        return replace(fault, key=self.gangs.key_of(uid), uid=uid)
 
-    def _fault(self, uid: str, *, stage: str, error: str) -> Fault:
-        return Fault(key=self.gangs.key_of(uid), uid=uid, stage=stage, error=error)
+    def _fault(self, uid: str, *, stage: str, error: BaseException) -> GangFault:
+        return fault_about(self.gangs.key_of(uid), uid=uid, stage=stage, error=error)
 
     def _culprit(self, *, out: Collection[str], among: Iterable[str]) -> str | None:
         """Return the uid of a gang without which the cycle does not raise.
@@ -257,13 +259,28 @@ class _FaultSearch:
         return False
 
 
-def described(error: BaseException) -> str:
-    """Return an exception in one line: `StopIteration (packing.py:200)`."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({PurePath(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
-    text = text if str(error) else type(error).__name__
-    return f"{text[:_MAX_ERROR_CHARS]}{where}"
+def fault_about(key: str, *, uid: str, stage: str, error: BaseException) -> GangFault:
+    """Return the fault that an exception is, without any path of this machine.
+
+    Args:
+        key: `namespace/name` of the gang.
+        uid: of the gang.
+        stage: part of the cycle that raised.
+        error: the exception.
+    """
+    frames = [
+        (f"{PurePath(frame.filename).name}:{frame.lineno}", frame.name)
+        for frame in traceback.extract_tb(error.__traceback__)
+    ]
+    text = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+    where = f" ({frames[-1][0]})" if frames else ""
+    return GangFault(
+        key=key,
+        uid=uid,
+        stage=stage,
+        error=f"{text[:_MAX_ERROR_CHARS]}{where}",
+        trace=" < ".join(f"{place} {name}" for place, name in reversed(frames[-_MAX_FRAMES:])),
+    )
 
 
 def _set_aside(held: Admitted, uids: Collection[str]) -> Admitted:
@@ -287,7 +304,9 @@ def _without_surplus(gang: Gang, uids: Collection[str]) -> Gang:
     return replace(gang, surplus=None)
 
 
-def _with_faults(decisions: Decisions, *, gangs: CycleGangs, faults: dict[str, Fault]) -> Decisions:
+def _with_faults(
+    decisions: Decisions, *, gangs: CycleGangs, faults: dict[str, GangFault]
+) -> Decisions:
     """Add the answers of the gangs that were set aside: all that wait, and all that are broken."""
     if not faults:
         return decisions

@@ -100,6 +100,18 @@ class SchedulingMetrics:
         )
 
 
+class FaultMetrics:
+    """Exceptions of the scheduler."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.raised = Counter(
+            "drumline_scheduling_faults_total",
+            "Exceptions in a scheduling cycle, by stage. cycle: no job is at fault.",
+            ["stage"],
+            registry=registry,
+        )
+
+
 class AutoscalingMetrics:
     """What autoscalers were asked for."""
 
@@ -333,6 +345,7 @@ class Metrics:
         self.registry = registry = process_registry()
         self.api = ApiMetrics(registry)
         self.scheduling = SchedulingMetrics(registry)
+        self.faults = FaultMetrics(registry)
         self.autoscaling = AutoscalingMetrics(registry)
         self.budgets = BudgetMetrics(registry)
         self.forecasts = ForecastMetrics(registry)

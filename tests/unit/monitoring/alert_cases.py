@@ -135,6 +135,13 @@ CASES: Mapping[str, AlertCase] = {
             phase="place",
         ),
     ),
+    "DrumlineSchedulerFault": AlertCase(
+        fires={'drumline_scheduling_faults_total{stage="repair"}': "_x60 1x60"},
+        at_minutes=62,
+        labels={"stage": "repair"},
+        summary="The scheduler raises exceptions in stage repair.",
+        silent={'drumline_scheduling_faults_total{stage="repair"}': "1x120"},
+    ),
     "DrumlineObjectUnreadable": AlertCase(
         fires={'drumline_poisoned_objects_total{resource="trainingjobs"}': "_x60 1x60"},
         at_minutes=62,

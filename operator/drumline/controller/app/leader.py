@@ -29,6 +29,7 @@ from drumline.controller.reconciler.workers import work
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.demand_modes import demand_modes, object_settings
+from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.guard import Guard
@@ -185,6 +186,7 @@ class LeaderComponents:
             captures=self.captures,
             node_requests=node_requests,
             guard=guard,
+            faults=FaultMemory(metrics=self._term.metrics, job_events=self._job_events),
             admission=self._start_admission(group),
             enqueue=self._queue.add,
         )
@@ -195,9 +197,8 @@ class LeaderComponents:
         group.create_task(guard.run())
         group.create_task(messages.run())
         group.create_task(forecasts.run())
-        group.create_task(
-            check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
-        )
+        announcements = check_announcements(self._state, enqueue=self._queue.add, wake=self._wake)
+        group.create_task(announcements)
         self._reporter = self._wire_reporter(usage, node_requests, forecasts)
         group.create_task(self._reporter.run())
         group.create_task(self._recorder.run())

@@ -1,25 +1,32 @@
-"""A cycle written down on request, for `drumline replay`.
+"""A cycle written down on request, or because a gang raised an exception, for `drumline replay`.
 
 Requested by SIGUSR1, which needs the right to run a program in the operator's pod: a capture names
 every job and node of the cluster. The next cycle is written, with what it decided, to one file that
 only the operator's user can read, whole or not at all. The one before it goes first: there may be
-no room for two.
+no room for two. A cycle with an exception is written to a file of its own beside it, named after
+the fault (`GangFault.seed`). The newest few are kept, within a limit of bytes.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 
 from drumline import __version__
 from drumline.scheduling.capture import MAX_BYTES, Capture, encode
-from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.decisions import Decisions, GangFault
 from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.captures")
+
+MAX_FAULT_FILES: Final = 3
+MAX_FAULT_BYTES: Final = 16 * 1024 * 1024
+"""Together with a capture on request they fit into the pod's emptyDir (320 MiB)."""
+_FAULT_PREFIX: Final = "drumline-fault-"
 
 
 class CycleCaptures:
@@ -48,9 +55,23 @@ class CycleCaptures:
         policy: Policy,
         now: float,
         decisions: Decisions,
+        set_aside: tuple[GangFault, ...] = (),
+        fresh: Sequence[GangFault] = (),
     ) -> None:
-        """Write this cycle if a capture was requested; a failing disk is only logged."""
-        if not self._wanted:
+        """Write this cycle if that was requested or it has a new fault; a failing disk is logged.
+
+        Args:
+            snapshot: argument of the cycle.
+            pending: argument of the cycle.
+            policy: argument of the cycle.
+            now: argument of the cycle.
+            decisions: of the cycle.
+            set_aside: argument of the cycle.
+            fresh: new faults of the cycle.
+        """
+        files = [self._file] if self._wanted else []
+        files += [fault_file(self._file, fault) for fault in fresh[:1]]
+        if not files:
             return
         self._wanted = False
         capture = Capture(
@@ -59,23 +80,40 @@ class CycleCaptures:
             policy=policy,
             now=now,
             decisions=decisions,
+            set_aside=set_aside,
             program=__version__,
         )
-        try:
-            size = await asyncio.to_thread(self._write, capture)
-        except OSError as error:
-            log.warning("capture_failed", file=str(self._file), error=str(error))
-        else:
-            log.info("captured", file=str(self._file), bytes=size)
+        for file in files:
+            try:
+                size = await asyncio.to_thread(self._write, capture, file)
+            except OSError as error:
+                log.warning("capture_failed", file=str(file), error=str(error))
+            else:
+                log.info("captured", file=str(file), bytes=size)
 
-    def _write(self, capture: Capture) -> int:
+    def _write(self, capture: Capture, target: Path) -> int:
         document = encode(capture)
-        if len(document) > MAX_BYTES:
-            raise OSError(f"longer than {MAX_BYTES >> 20} MiB")
-        part = self._file.with_suffix(".part")
-        for old in (self._file, part):
-            old.unlink(missing_ok=True)
+        limit = MAX_BYTES if target == self._file else MAX_FAULT_BYTES
+        if len(document) > limit:
+            raise OSError(f"longer than {limit >> 20} MiB")
+        part = target.with_suffix(".part")
+        old_faults = sorted(self._file.parent.glob(f"{_FAULT_PREFIX}*.json"), key=_age)
+        old = old_faults[: -MAX_FAULT_FILES + 1] if target != self._file else []
+        for each in (target, part, *old):
+            each.unlink(missing_ok=True)
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(document)
-        part.replace(self._file)
+        part.replace(target)
         return len(document)
+
+
+def fault_file(file: Path, fault: GangFault) -> Path:
+    """Return where the capture of a fault is written, beside the captures on request."""
+    return file.with_name(f"{_FAULT_PREFIX}{fault.seed}.json")
+
+
+def _age(file: Path) -> float:
+    try:
+        return file.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0

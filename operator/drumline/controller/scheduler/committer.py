@@ -34,6 +34,7 @@ from drumline.controller.scheduler.evictions import (
     reason_to_stay,
     still_needs_nodes,
 )
+from drumline.controller.scheduler.fault_memory import OnFault, alone
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.job_placements import Replacement, replacement, with_changes
 from drumline.controller.status.job_events import JobEvents
@@ -132,22 +133,37 @@ class Committer:
         self._foreseen = foreseen
         self._announce = announce
 
-    async def carry_out(self, decisions: Decisions, *, jobs: Jobs, now: float) -> bool:
-        """Write what was decided; False when something has to be decided again."""
+    async def carry_out(
+        self, decisions: Decisions, *, jobs: Jobs, now: float, on_fault: OnFault | None = None
+    ) -> bool:
+        """Write what was decided; False when something has to be decided again.
+
+        Args:
+            decisions: of a cycle.
+            jobs: as they were in its snapshot.
+            now: seconds since the epoch.
+            on_fault: takes an exception on one job, by key and uid; None: it is raised.
+        """
         reasons = {blocked.uid: blocked.message for blocked in decisions.blocked}
+        given = [(jobs[each.uid], each) for each in placements(decisions)]
+        preemptions = [
+            (jobs[each.uid], each, reasons.get(each.uid, each.message))
+            for each in decisions.preemptions
+        ]
+        moves = [(jobs[each.uid], each) for each in decisions.moves]
+        evictions = [(jobs[each.uid], each) for each in decisions.evictions]
+        staying = [jobs[uid] for uid in decisions.stay]
+        in_vain = nominated_in_vain(decisions.blocked, jobs)
+        writes = [
+            *((job, self._give(each, job, now=now)) for job, each in given),
+            *((job, self._preempt(each, jobs, why=why, now=now)) for job, each, why in preemptions),
+            *((job, self._move(move, job, now=now)) for job, move in moves),
+            *((job, self._evict_for_queue(each, job, now=now)) for job, each in evictions),
+            *((job, self._stay(job, now=now)) for job in staying),
+            *((job, self._write(job, disruption.nomination_cleared(job))) for job in in_vain),
+        ]
         done = await asyncio.gather(
-            *(self._give(each, jobs[each.uid], now=now) for each in placements(decisions)),
-            *(
-                self._preempt(each, jobs, why=reasons.get(each.uid, each.message), now=now)
-                for each in decisions.preemptions
-            ),
-            *(self._move(move, jobs[move.uid], now=now) for move in decisions.moves),
-            *(self._evict_for_queue(each, jobs[each.uid], now=now) for each in decisions.evictions),
-            *(self._stay(jobs[uid], now=now) for uid in decisions.stay),
-            *(
-                self._write(job, disruption.nomination_cleared(job))
-                for job in nominated_in_vain(decisions.blocked, jobs)
-            ),
+            *(alone(job, writing, on_fault=on_fault) for job, writing in writes)
         )
         return all(done)
 

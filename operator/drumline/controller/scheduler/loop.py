@@ -4,6 +4,10 @@ Woken by events, it lets a burst of them settle, decides once, writes the admiss
 parallel, and only then looks again: what it wrote is assumed by then, so no capacity is given away
 twice. A write that lost (409) changes nothing; the next cycle sees why.
 
+An exception on one gang is that gang's answer. An exception in a step that only informs or asks is
+logged and counted. Any other exception ends the cycle, and the next one follows after
+`FAILED_CYCLE_SECONDS`.
+
 The first cycle of a term explains nothing: why each of ten thousand jobs waits takes longer than
 what can start now, and the leader before has written it. The second follows at once.
 """
@@ -13,13 +17,16 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
+from typing import NamedTuple
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
 from drumline.controller.scheduler.committer import Committer
+from drumline.controller.scheduler.fault_memory import FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.node_requests import NodeRequests
@@ -27,10 +34,12 @@ from drumline.controller.scheduler.waiting_messages import WaitingMessages
 from drumline.controller.scheduler.waiting_text import text_of
 from drumline.controller.scheduler.workload_admission import WorkloadAdmission
 from drumline.kube.errors import NotLeader
+from drumline.lifecycle.model.job import Job
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.model import Policy
+from drumline.scheduling.decisions import Decisions, GangFault
+from drumline.scheduling.faults import Stage, TooManyFaultsError
+from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.scheduling.queue_evictions import stopped_queues
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -55,6 +64,14 @@ FAILED_CYCLE_SECONDS = 5.0
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
 
 
+class _Faults(NamedTuple):
+    """The faults of a cycle."""
+
+    set_aside: tuple[GangFault, ...]
+    """Of earlier cycles."""
+    fresh: tuple[GangFault, ...]
+
+
 class SchedulerLoop:
     """Assigns nodes to waiting jobs.
 
@@ -71,6 +88,7 @@ class SchedulerLoop:
         captures: where a cycle is written that is asked for.
         node_requests: what autoscalers are asked for.
         guard: keeps kube-scheduler off what gangs are promised.
+        faults: the gangs that are set aside because the scheduler raised an exception on them.
         enqueue: wakes the reconciler for a job's key.
         admission: lets workloads go that are no TrainingJobs; None: they do not wait here.
     """
@@ -90,6 +108,7 @@ class SchedulerLoop:
         captures: CycleCaptures,
         node_requests: NodeRequests,
         guard: Guard,
+        faults: FaultMemory,
         enqueue: Callable[[str], None],
         admission: WorkloadAdmission | None = None,
     ) -> None:
@@ -107,6 +126,7 @@ class SchedulerLoop:
         self._captures = captures
         self._node_requests = node_requests
         self._guard = guard
+        self._faults = faults
         self._cycle_cache = CycleCache()
         self._decided_in = 0.0
         self._has_decided = False
@@ -129,7 +149,8 @@ class SchedulerLoop:
                 delay = await self.cycle()
             except NotLeader:
                 raise
-            except Exception:  # one bad object must not end the loop: the next cycle may succeed
+            except Exception:  # no gang explains it: the next cycle may succeed
+                self._metrics.faults.raised.labels(stage=Stage.CYCLE).inc()
                 log.exception("cycle_failed", retry_in_seconds=FAILED_CYCLE_SECONDS)
                 self._cycle_cache = CycleCache()  # it may have been left in the middle of a change
                 delay = FAILED_CYCLE_SECONDS
@@ -140,24 +161,11 @@ class SchedulerLoop:
         settled = await self._committer.withdraw(self._state.jobs.all(), now=self._clock())
         started = time.perf_counter()
         now = self._clock()
-        snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
-        snapshot = self._node_requests.offered(snapshot, now=now)
-        pending = tuple(self._state.scheduling.pending())
+        snapshot, pending = self._gather(now)
         jobs = {job.uid: job for job in self._state.jobs.all()}
-        for key, problem in self._state.scheduling.left_out.items():
-            log.error("job_left_out", job=key, why=problem)
-            self._enqueue(key)
-        self._state.scheduling.left_out.clear()
         gathered = time.perf_counter()
         explains, self._has_decided = self._has_decided, True
-        decisions = decide(
-            snapshot=snapshot,
-            pending=pending,
-            policy=self._policy,
-            now=now,
-            cache=self._cycle_cache if explains else None,  # it keeps rejections as they are
-            explain=explains,
-        )
+        decisions, faults = self._decide(snapshot, pending, jobs=jobs, now=now, explains=explains)
         decided = time.perf_counter()
         self._decided_in = decided - started
         captured, admission = decisions, self._admission
@@ -166,35 +174,99 @@ class SchedulerLoop:
             decisions = admission.take(decisions, pending=pending, stopped=stopped)
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         held_back = _starting(decisions) - _starting(may_be_done)
-        await self._node_requests.take(
-            may_be_done, held_back=held_back, snapshot=snapshot, pending=pending, now=now
-        )
-        if explains:
-            self._forecasts.look_at_line(
-                captured.blocked, snapshot=snapshot, pending=pending, now=now
+        with self._without_harm("ask for nodes"):
+            await self._node_requests.take(
+                may_be_done, held_back=held_back, snapshot=snapshot, pending=pending, now=now
             )
-            self._explain_waiting(may_be_done)
-        settled &= await self._committer.carry_out(may_be_done, jobs=jobs, now=now)
+        if explains:
+            with self._without_harm("forecast"):
+                self._forecasts.look_at_line(
+                    captured.blocked, snapshot=snapshot, pending=pending, now=now
+                )
+            with self._without_harm("messages"):
+                self._explain_waiting(may_be_done)
+        settled &= await self._committer.carry_out(
+            may_be_done,
+            jobs=jobs,
+            now=now,
+            on_fault=self._faults.recorder("commit", jobs=jobs, now=now),
+        )
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
-        if explains:
+        if explains or faults.fresh:
             await self._captures.take(
                 snapshot=snapshot,
                 pending=pending,
                 policy=self._policy,
                 now=now,
                 decisions=captured,
+                set_aside=faults.set_aside,
+                fresh=faults.fresh,
             )
         self._count(decisions)
         if may_be_done.placed:
             log_cycle(may_be_done, decide_seconds=decided - gathered, started=started)
         if not explains:
             return 0.0
-        retry_in = None if decisions.retry_at is None else decisions.retry_at - now
+        times = [at for at in (decisions.retry_at, self._faults.retry_at) if at is not None]
+        retry_in = min(times) - now if times else None
         return next_look(
             settled=settled, retry_in=retry_in, waits=bool(pending), took=self._decided_in
         )
+
+    def _gather(self, now: float) -> tuple[Snapshot, tuple[Gang, ...]]:
+        """Return the arguments of a cycle; a job that cannot be converted is left out."""
+        snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
+        snapshot = self._node_requests.offered(snapshot, now=now)
+        pending = tuple(self._state.scheduling.pending())
+        for key, problem in self._state.scheduling.left_out.items():
+            log.error("job_left_out", job=key, why=problem)
+            self._enqueue(key)
+        self._state.scheduling.left_out.clear()
+        return snapshot, pending
+
+    def _decide(
+        self,
+        snapshot: Snapshot,
+        pending: tuple[Gang, ...],
+        *,
+        jobs: Mapping[str, Job],
+        now: float,
+        explains: bool,
+    ) -> tuple[Decisions, _Faults]:
+        """Return the decisions, and the faults that were known before and that are new.
+
+        Raises:
+            TooManyFaultsError: the next cycle skips these gangs.
+        """
+        set_aside = self._faults.set_aside(jobs, now=now)
+        try:
+            decisions = decide(
+                snapshot=snapshot,
+                pending=pending,
+                policy=self._policy,
+                now=now,
+                cache=self._cycle_cache if explains else None,  # it keeps rejections as they are
+                explain=explains,
+                set_aside=set_aside,
+            )
+        except TooManyFaultsError as error:
+            self._faults.take(error.faults, jobs=jobs, now=now)
+            raise
+        fresh = self._faults.take(decisions.faults, jobs=jobs, now=now)
+        return decisions, _Faults(set_aside, fresh)
+
+    @contextmanager
+    def _without_harm(self, stage: str) -> Generator[None]:
+        """Log and count an exception in a step that no start may depend on."""
+        try:
+            yield
+        except NotLeader:
+            raise
+        except Exception:  # all other steps of the cycle are carried out
+            self._metrics.faults.raised.labels(stage=stage).inc()
+            log.exception("cycle_step_failed", stage=stage)
 
     def _explain_waiting(self, decisions: Decisions) -> None:
         """Hand on why each waiting job waits; a nominated job already has a message."""

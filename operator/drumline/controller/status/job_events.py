@@ -11,6 +11,7 @@ from drumline.kube.kinds import TRAINING_JOBS
 from drumline.lifecycle.model.conditions import condition
 from drumline.lifecycle.model.idleness import IDLE_REASONS
 from drumline.lifecycle.model.job import Job
+from drumline.scheduling.decisions import BlockReason
 
 
 class EventAction(StrEnum):
@@ -50,6 +51,16 @@ class JobEvents:
     def waits(self, job: Job, *, reason: str, message: str) -> None:
         """The gang cannot be placed now."""
         self._say(job, reason=reason, action=EventAction.PLACE, note=message)
+
+    def scheduler_failed(self, job: Job, *, message: str) -> None:
+        """The scheduler raised an exception on the job."""
+        self._say(
+            job,
+            reason=str(BlockReason.SCHEDULER_ERROR),
+            action=EventAction.PLACE,
+            note=message,
+            severity=Severity.WARNING,
+        )
 
     def became(self, job: Job, status: TrainingJobStatus) -> None:
         """The job is to give way, was restarted, gave its places back, or ended."""

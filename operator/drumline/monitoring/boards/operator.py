@@ -67,6 +67,17 @@ OPERATOR: Final = Board(
                     ),
                 ),
                 Panel(
+                    title="Exceptions of the scheduler",
+                    description="By stage, in an hour; cycle: no job is at fault.",
+                    queries=(
+                        Query(
+                            expression="sum by (stage)"
+                            " (increase(drumline_scheduling_faults_total[1h]))",
+                            legend="{{stage}}",
+                        ),
+                    ),
+                ),
+                Panel(
                     title="A reconcile of a job",
                     description="Half are faster than the first line, one in a hundred slower than"
                     " the second.",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 from drumline import __version__
-from drumline.controller.scheduler.captures import CycleCaptures
+from drumline.controller.scheduler.captures import MAX_FAULT_FILES, CycleCaptures, fault_file
 from drumline.scheduling.capture import Capture, decode
-from drumline.scheduling.decisions import Decisions
+from drumline.scheduling.decisions import Decisions, GangFault
 from drumline.scheduling.model import Policy, Snapshot
 
 NOTHING = Snapshot(nodes=(), pools=(), queues=())
@@ -68,3 +69,33 @@ async def test_a_folder_that_is_gone_stops_no_cycle(tmp_path: Path) -> None:
     captures.request()
     await captures.take(**a_cycle(1.0))
     assert files_in(tmp_path) == []
+
+
+async def test_a_new_fault_is_captured_without_a_request_and_few_files_are_kept(
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "drumline-capture.json"
+    captures = CycleCaptures(file=file, wake=lambda: None)
+    faults = [GangFault(key="a/b", uid=str(i), stage="admit", error="KeyError") for i in range(5)]
+    for i, fault in enumerate(faults):
+        await captures.take(**a_cycle(float(i)), fresh=[fault], set_aside=(fault,))
+        os.utime(fault_file(file, fault), (i, i))
+    await captures.take(**a_cycle(9.0), fresh=[])
+    assert {each.name for each in files_in(tmp_path)} == {
+        f"drumline-fault-{fault.seed}.json" for fault in faults[-MAX_FAULT_FILES:]
+    }
+    last = decode(fault_file(file, faults[-1]).read_bytes())
+    assert (last.now, last.set_aside) == (4.0, (faults[-1],))
+    assert fault_file(file, faults[-1]).stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_capture_on_request_leaves_those_of_faults(tmp_path: Path) -> None:
+    file = tmp_path / "drumline-capture.json"
+    captures = CycleCaptures(file=file, wake=lambda: None)
+    fault = GangFault(key="a/b", uid="1", stage="admit", error="KeyError")
+    captures.request()
+    await captures.take(**a_cycle(1.0), fresh=[fault])
+    captures.request()
+    await captures.take(**a_cycle(2.0))
+    assert decode(file.read_bytes()).now == 2.0
+    assert decode(fault_file(file, fault).read_bytes()).now == 1.0

@@ -16,6 +16,7 @@ from drumline.api.conditions import DisruptionKind, Phase, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
+from drumline.controller.scheduler import committer as committer_module
 from drumline.controller.scheduler.committer import Committer
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.workload_suspension import WorkloadSuspension
@@ -202,6 +203,38 @@ async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
     status = site.written["victim"]
     assert not {"disruption", "nominated"} & status.keys()
     assert status["assignment"]["nodes"] == ["a", "b"]
+
+
+async def test_an_exception_on_one_job_is_handed_on_and_the_others_are_written(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = asked_to_leave(by=VICTIM)
+    job = with_status(
+        job, transitions.nominated_for_move(job.status, pool="h100", nodes=("node-x", "node-y"))
+    )
+    bad = replace(job, name="bad", uid="bad")
+    withdrawn = transitions.disruption_withdrawn
+
+    def failing(each: Job, **changes: Any) -> TrainingJobStatus:
+        if each.uid == bad.uid:
+            raise IndexError("planted")
+        return withdrawn(each, **changes)
+
+    monkeypatch.setattr(committer_module.disruption, "disruption_withdrawn", failing)
+    decisions = Decisions(stay=(bad.uid, job.uid))
+    jobs = {each.uid: each for each in (bad, job)}
+    faults: list[tuple[str, str, str]] = []
+    settled = await site.committer.carry_out(
+        decisions,
+        jobs=jobs,
+        now=NOW,
+        on_fault=lambda key, uid, error: faults.append((key, uid, str(error))),
+    )
+    assert settled
+    assert faults == [(bad.key, bad.uid, "planted")]
+    assert site.written.keys() == {"victim"}
+    with pytest.raises(IndexError):
+        await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
 
 
 EVICTION = QueueEviction(

@@ -12,6 +12,7 @@ import pytest
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.captures import CycleCaptures
+from drumline.controller.scheduler.fault_memory import FIRST_SECONDS, FaultMemory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.controller.scheduler.guard import Guard
 from drumline.controller.scheduler.loop import (
@@ -22,8 +23,9 @@ from drumline.controller.scheduler.loop import (
     next_look,
 )
 from drumline.controller.scheduler.waiting_messages import WaitingMessages
+from drumline.scheduling.admission import Admission
 from drumline.scheduling.guarded_nodes import GIVE_UP_SECONDS
-from drumline.scheduling.model import Policy, Snapshot
+from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry.metrics import Metrics
 from tests.unit.controller.scheduler.full_node import NOW, a_full_node
 from tests.unit.controller.views import node_view
@@ -91,6 +93,7 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
             captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
             node_requests=node_requests or nobody_offers_nodes(),
             guard=guard or no_pool_is_guarded(),
+            faults=FaultMemory(metrics=metrics, job_events=Mock()),
             enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
         )
 
@@ -176,6 +179,7 @@ async def test_the_message_of_a_new_job_has_its_expected_start(tmp_path: Path) -
         captures=CycleCaptures(file=tmp_path / "capture", wake=lambda: None),
         node_requests=nobody_offers_nodes(),
         guard=no_pool_is_guarded(),
+        faults=FaultMemory(metrics=metrics, job_events=Mock()),
         enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
     )
     for _ in range(2):  # the first explains nothing
@@ -196,3 +200,38 @@ async def test_the_first_cycle_is_over_though_it_failed(make_loop: MakeLoop) -> 
     wake.set()
     await loop.first_cycle_over.wait()
     running.cancel()
+
+
+async def test_an_exception_in_a_step_that_only_informs_holds_up_no_start(
+    make_loop: MakeLoop, metrics: Metrics
+) -> None:
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    messages = Mock(**{"set.side_effect": ValueError("planted")})
+    requests = nobody_offers_nodes()
+    requests.take.side_effect = KeyError("planted")
+    loop = make_loop(committer, messages, asyncio.Event(), node_requests=requests)
+    await loop.cycle()
+    await loop.cycle()
+    assert committer.carry_out.call_count == 2
+    name = "drumline_scheduling_faults_total"
+    assert metrics.registry.get_sample_value(name, {"stage": "messages"}) == 1
+    assert metrics.registry.get_sample_value(name, {"stage": "ask for nodes"}) == 2
+
+
+async def test_a_gang_that_raises_is_set_aside_and_looked_at_again_later(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def raises(_: Admission, gang: Gang) -> None:
+        tried.append(gang.uid)
+        raise IndexError("planted")
+
+    monkeypatch.setattr(Admission, "admit", raises)
+    messages = Mock()
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, messages, asyncio.Event())
+    await loop.cycle()
+    assert await loop.cycle() == FIRST_SECONDS
+    assert tried == ["2", "2"], "once more without the cache, then not at all"
+    assert messages.set.call_args.kwargs["reason"] == "SchedulerError"
