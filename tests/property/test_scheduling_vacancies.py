@@ -112,6 +112,32 @@ def in_a_cycle(shape: Shape, gang: Gang, case: Case) -> None:
     if stays_elsewhere:
         assert bool(moved) == can_fill(shape, kept=kept, free=left), case
     shrinks(shape, gang, case, fills=fills)
+    grows(shape, gang, case)
+
+
+def grows(shape: Shape, gang: Gang, case: Case) -> None:
+    """Compare the size to which an elastic gang grows with brute force.
+
+    The gang runs with the pods before the first vacant position, in whole slices.
+    """
+    assignment, vacant, free = case
+    unit = shape.slices[0][1] if shape.slices else 1
+    size = vacant[0] // unit * unit
+    if shape.extras or not size or shape.pods == size:
+        return
+    elastic = replace(gang, sizes=tuple(range(unit, shape.pods + 1, unit)))
+    kept = dict(enumerate(assignment[:size]))
+    best = next(
+        (
+            larger
+            for larger in range(shape.pods, size, -unit)
+            if can_fill(replace(shape, pods=larger), kept=kept, free=free)
+        ),
+        None,
+    )
+    answers = decided(elastic, (assignment[:size], (), free))
+    resized = [len(each.kept) + len(each.added) for each in answers if isinstance(each, Resized)]
+    assert resized == ([] if best is None else [best]), case
 
 
 def shrinks(shape: Shape, gang: Gang, case: Case, *, fills: bool) -> None:

@@ -10,18 +10,29 @@ has 2 slots for the positions 2 and 3, so the answer is no.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from itertools import combinations, product
+from dataclasses import dataclass, replace
+from itertools import combinations, combinations_with_replacement, product
 
 from drumline.scheduling import Gang, Node, Role, Slice
 from tests.unit.scheduling.builders import gang, pod, room
 
-LEVELS = ("block", "rack")
-PLACES = (("b0", "r0"), ("b0", "r0"), ("b0", "r1"), ("b1", "r0"), ("b1", "r0"), ("b1", "r1"))
-"""Block and rack by node: 6 nodes in 2 blocks of 2 racks."""
+LEVELS = ("zone", "block", "rack")
+PLACES = tuple(
+    ("z0", block, rack)
+    for block, rack in (
+        ("b0", "r0"),
+        ("b0", "r0"),
+        ("b0", "r1"),
+        ("b1", "r0"),
+        ("b1", "r0"),
+        ("b1", "r1"),
+    )
+)
+"""Zone, block and rack by node: 6 nodes in 2 blocks of 2 racks, all in one zone."""
+REQUIRED = (None, "block", "rack")
 SLICES: Mapping[int, Sequence[tuple[tuple[str, int], ...]]] = {
-    2: ((("rack", 2),), (("block", 2),)),
-    4: ((("rack", 2),), (("block", 2),), (("block", 4), ("rack", 2))),
+    2: ((("rack", 2),), (("block", 2),), (("zone", 2),)),
+    4: ((("rack", 2),), (("block", 2),), (("zone", 4), ("rack", 2)), (("block", 4), ("rack", 2))),
     6: (
         (("rack", 2),),
         (("block", 2),),
@@ -43,17 +54,19 @@ class Shape:
     slices: tuple[tuple[str, int], ...]
     required: str | None
     launcher_gpus: int = 0
-    """GPUs of the launcher, a role pod at position 0; 0: there is no launcher."""
+    """GPUs of each launcher, a role pod; 0: there is no launcher."""
+    launchers: int = 1
 
     def __str__(self) -> str:
         slices = [f"{pods}-a-{level}" for level, pods in self.slices]
         parts = [f"{self.pods}-pods", *slices, f"in-{self.required or 'pool'}"]
-        return "-".join([*parts, "launcher"] if self.launcher_gpus else parts)
+        launchers = [f"{self.extras}-launchers-of-{self.launcher_gpus}"] if self.extras else []
+        return "-".join([*parts, *launchers])
 
     @property
     def extras(self) -> int:
         """Number of role pods."""
-        return 1 if self.launcher_gpus else 0
+        return self.launchers if self.launcher_gpus else 0
 
     @property
     def positions(self) -> int:
@@ -66,7 +79,9 @@ class Shape:
 
     def gang(self, *, preferred: str | None = None, balanced: str | None = None) -> Gang:
         """Return the gang with this shape; each main pod asks for 1 GPU."""
-        launcher = Role(name="launcher", pods=1, per_pod=pod(self.launcher_gpus, cpu=0))
+        launcher = Role(
+            name="launcher", pods=self.launchers, per_pod=pod(self.launcher_gpus, cpu=0)
+        )
         return gang(
             "g",
             nodes=self.pods,
@@ -88,10 +103,13 @@ def shapes() -> Iterator[Shape]:
     """Yield every shape of up to 6 pods."""
     for pods in range(1, 7):
         for slices in ((), *SLICES.get(pods, ())):
-            for required in (None, *LEVELS):
+            for required in REQUIRED:
                 yield Shape(pods=pods, slices=slices, required=required)
                 if slices and pods < 6:
                     yield Shape(pods=pods, slices=slices, required=required, launcher_gpus=2)
+                if slices and pods == 2:
+                    small = Shape(pods=pods, slices=slices, required=required, launcher_gpus=1)
+                    yield replace(small, launchers=2)
 
 
 def assignments(shape: Shape) -> Iterator[tuple[int, ...]]:
@@ -100,8 +118,8 @@ def assignments(shape: Shape) -> Iterator[tuple[int, ...]]:
     for counts in product(range(most + 1), repeat=len(PLACES)):
         if sum(counts) == shape.pods:
             main = tuple(i for i, count in enumerate(counts) for _ in range(count))
-            for launcher in range(len(PLACES)) if shape.extras else (None,):
-                chosen = main if launcher is None else (launcher, *main)
+            for launchers in combinations_with_replacement(range(len(PLACES)), shape.extras):
+                chosen = (*launchers, *main)
                 if is_lawful(shape, dict(enumerate(chosen))):
                     yield chosen
 

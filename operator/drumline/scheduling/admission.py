@@ -265,7 +265,8 @@ class Admission:
             starts: list[Placed] = []
             rejected: dict[int, Rejection | RejectedByPools] = {}
             for gang in order:
-                outcome = self._try(gang)
+                with deciding(gang, Stage.ADMIT):
+                    outcome = self._try(gang)
                 if isinstance(outcome, Yields):
                     outcome = outcome.room  # a group has a turn of its own
                 if isinstance(outcome, GangPlacement):

@@ -33,7 +33,7 @@ class AdmittedGangs:
     @property
     def evicted(self) -> Sequence[Gang]:
         """Gangs that are being evicted as a whole."""
-        leaving = (held for held in self.unsettled if held.leaving)
+        leaving = (held for held in self.unsettled if held.leaving and not held.set_aside)
         return [held.gang for held in leaving if not (held.is_residual or held.gang.surplus_of)]
 
     @property

@@ -39,7 +39,8 @@ from drumline.scheduling.decisions import (
     Preemption,
     Resized,
 )
-from drumline.scheduling.faults import CycleGangs, Stage, decide_around_faults, deciding
+from drumline.scheduling.fault_isolation import CycleGangs, decide_around_faults
+from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.growth import Growth
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import QueueEviction, QueueEvictionReason
+from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.model import Admitted, Snapshot, WhenSpent
 from drumline.scheduling.quota.budgets import Budgets, asked_again_at
 
@@ -44,11 +45,12 @@ def queue_evictions(snapshot: Snapshot, *, budgets: Budgets, now: float) -> Queu
     staying: list[str] = []
     surplus = {held.gang.surplus_of: held for held in snapshot.admitted if held.gang.surplus_of}
     for held in snapshot.admitted:
-        if held.gang.surplus_of:  # it leaves with the gang that it is beside
+        if held.gang.surplus_of or held.set_aside:  # surplus leaves with the gang that it is beside
             continue
         if not (held.departs or held.gang.queue in drained or held.gang.queue in expiring):
             continue
-        eviction = _eviction(held, drained=drained, budgets=budgets)
+        with deciding(held.gang, Stage.QUEUE):
+            eviction = _eviction(held, drained=drained, budgets=budgets)
         if eviction is None and held.departs:
             staying.append(held.gang.uid)
         elif eviction is not None and not (held.leaving or held.is_residual):

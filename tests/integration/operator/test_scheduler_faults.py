@@ -105,9 +105,9 @@ def test_an_exception_on_one_job_is_its_condition_and_all_others_start(
     assert len(faults) == 2, "each is set aside after its first exception"
     assert not [line for line in faulty_operator.log if line["event"] == "cycle_failed"]
 
-    capture = tmp_path / f"drumline-fault-{faults[0]['capture']}.json"
+    capture = tmp_path / f"drumline-fault-{faults[0]['seed']}.json"
     document = json.loads(capture.read_text())["capture"]
-    assert faults[0]["capture"] in message
+    assert faults[0]["seed"] in message
     assert [fault["key"] for fault in document["decisions"]["faults"]] == [
         f"{site.namespace}/unlucky-start"
     ]

@@ -67,10 +67,11 @@ class CycleCaptures:
             now: argument of the cycle.
             decisions: of the cycle.
             set_aside: argument of the cycle.
-            fresh: new faults of the cycle.
+            fresh: new faults; the first few get a file each, with the same content.
         """
-        files = [self._file] if self._wanted else []
-        files += [fault_file(self._file, fault) for fault in fresh[:1]]
+        files = [fault_file(self._file, fault) for fault in fresh[:MAX_FAULT_FILES]]
+        if self._wanted:
+            files.append(self._file)
         if not files:
             return
         self._wanted = False
@@ -83,28 +84,39 @@ class CycleCaptures:
             set_aside=set_aside,
             program=__version__,
         )
+        document = await asyncio.to_thread(encode, capture)
         for file in files:
             try:
-                size = await asyncio.to_thread(self._write, capture, file)
+                await asyncio.to_thread(self._write, document, file)
             except OSError as error:
                 log.warning("capture_failed", file=str(file), error=str(error))
             else:
-                log.info("captured", file=str(file), bytes=size)
+                log.info("captured", file=str(file), bytes=len(document))
 
-    def _write(self, capture: Capture, target: Path) -> int:
-        document = encode(capture)
+    def _write(self, document: bytes, target: Path) -> None:
         limit = MAX_BYTES if target == self._file else MAX_FAULT_BYTES
         if len(document) > limit:
             raise OSError(f"longer than {limit >> 20} MiB")
         part = target.with_suffix(".part")
-        old_faults = sorted(self._file.parent.glob(f"{_FAULT_PREFIX}*.json"), key=_age)
-        old = old_faults[: -MAX_FAULT_FILES + 1] if target != self._file else []
-        for each in (target, part, *old):
-            each.unlink(missing_ok=True)
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(document)
+        for old in (target, part, *self._too_old(target)):
+            old.unlink(missing_ok=True)
+        try:
+            with os.fdopen(
+                os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+            ) as file:
+                file.write(document)
+        except OSError:
+            part.unlink(missing_ok=True)
+            raise
         part.replace(target)
-        return len(document)
+
+    def _too_old(self, target: Path) -> Sequence[Path]:
+        """Return the older files that make room for a fault's, and what dead processes left."""
+        if target == self._file:
+            return ()
+        left = self._file.parent.glob(f"{_FAULT_PREFIX}*.part")
+        faults = sorted(self._file.parent.glob(f"{_FAULT_PREFIX}*.json"), key=_age)
+        return (*left, *faults[: max(0, len(faults) - MAX_FAULT_FILES + 1)])
 
 
 def fault_file(file: Path, fault: GangFault) -> Path:

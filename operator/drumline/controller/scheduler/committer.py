@@ -18,14 +18,14 @@ which it gives its nodes up.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from drumline.api.conditions import DisruptionKind, Reason
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.controller.scheduler.evictions import (
+    JobEviction,
     given_up_indices,
     is_preempted,
     nominated_in_vain,
@@ -34,7 +34,7 @@ from drumline.controller.scheduler.evictions import (
     reason_to_stay,
     still_needs_nodes,
 )
-from drumline.controller.scheduler.fault_memory import OnFault, alone
+from drumline.controller.scheduler.fault_memory import OnFault, write_each
 from drumline.controller.scheduler.foreign_evictions import ForeignEvictions
 from drumline.controller.scheduler.job_placements import Replacement, replacement, with_changes
 from drumline.controller.status.job_events import JobEvents
@@ -67,20 +67,6 @@ _GAVE_UP: Final = (Reason.PREEMPTED, Reason.QUEUE_STOPPED)
 
 Jobs = Mapping[str, Job]
 """By uid, as they were when the cycle took its snapshot."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Eviction:
-    """Why a job is evicted, and where it moves."""
-
-    by: str
-    by_uid: str
-    message: str
-    indices: list[int] | None = None
-    """Pod indices that an elastic gang gives up; None: all of them."""
-    moves_to_pool: str = ""
-    moves_to: tuple[str, ...] = ()
-    kind: DisruptionKind = DisruptionKind.PREEMPTION
 
 
 class Committer:
@@ -145,41 +131,45 @@ class Committer:
             on_fault: takes an exception on one job, by key and uid; None: it is raised.
         """
         reasons = {blocked.uid: blocked.message for blocked in decisions.blocked}
-        given = [(jobs[each.uid], each) for each in placements(decisions)]
         preemptions = [
             (jobs[each.uid], each, reasons.get(each.uid, each.message))
             for each in decisions.preemptions
         ]
+        given = [(jobs[each.uid], each) for each in placements(decisions)]
         moves = [(jobs[each.uid], each) for each in decisions.moves]
         evictions = [(jobs[each.uid], each) for each in decisions.evictions]
         staying = [jobs[uid] for uid in decisions.stay]
         in_vain = nominated_in_vain(decisions.blocked, jobs)
-        writes = [
-            *((job, self._give(each, job, now=now)) for job, each in given),
-            *((job, self._preempt(each, jobs, why=why, now=now)) for job, each, why in preemptions),
-            *((job, self._move(move, job, now=now)) for job, move in moves),
-            *((job, self._evict_for_queue(each, job, now=now)) for job, each in evictions),
-            *((job, self._stay(job, now=now)) for job in staying),
-            *((job, self._write(job, disruption.nomination_cleared(job))) for job in in_vain),
-        ]
-        done = await asyncio.gather(
-            *(alone(job, writing, on_fault=on_fault) for job, writing in writes)
+        return await write_each(
+            [
+                *((job, self._give(each, job, now=now)) for job, each in given),
+                *(
+                    (job, self._preempt(each, jobs, why=why, now=now, on_fault=on_fault))
+                    for job, each, why in preemptions
+                ),
+                *((job, self._move(move, job, now=now)) for job, move in moves),
+                *((job, self._evict_for_queue(each, job, now=now)) for job, each in evictions),
+                *((job, self._stay(job, now=now)) for job in staying),
+                *((job, self._write(job, disruption.nomination_cleared(job))) for job in in_vain),
+            ],
+            on_fault=on_fault,
         )
-        return all(done)
 
-    async def withdraw(self, jobs: Iterable[Job], *, now: float) -> bool:
+    async def withdraw(
+        self, jobs: Iterable[Job], *, now: float, on_fault: OnFault | None = None
+    ) -> bool:
         """Withdraw the evictions whose preemptor does not need the GPUs any more."""
         known = {job.uid: job for job in jobs}
-        done = await asyncio.gather(
-            *(
-                self._withdraw_eviction(
-                    job, why=f"{preemptor_name(job)} does not need these GPUs any more", now=now
-                )
-                for job in known.values()
-                if is_preempted(job) and not still_needs_nodes(known.get(preemptor_uid(job)))
-            )
-        )
-        return all(done)
+        unneeded = [
+            (job, self._unneeded(job, now=now))
+            for job in known.values()
+            if is_preempted(job) and not still_needs_nodes(known.get(preemptor_uid(job)))
+        ]
+        return await write_each(unneeded, on_fault=on_fault)
+
+    async def _unneeded(self, job: Job, *, now: float) -> bool:
+        why = f"{preemptor_name(job)} does not need these GPUs any more"
+        return await self._withdraw_eviction(job, why=why, now=now)
 
     async def _give(self, given: JobPlacement, job: Job, *, now: float) -> bool:
         if given.start is not None:
@@ -264,7 +254,15 @@ class Committer:
             generation=after.status.generation,
         )
 
-    async def _preempt(self, preemption: Preemption, jobs: Jobs, *, why: str, now: float) -> bool:
+    async def _preempt(
+        self,
+        preemption: Preemption,
+        jobs: Jobs,
+        *,
+        why: str,
+        now: float,
+        on_fault: OnFault | None,
+    ) -> bool:
         preemptor = jobs[preemption.uid]
         if not await self._foreign.evict(preemption, now=now):
             return False
@@ -279,14 +277,17 @@ class Committer:
         if not await self._write(preemptor, status):
             return False
         victims = [
-            self._preempt_victim(v, jobs[job_uid(v.uid)], preemptor, now=now)
-            for v in preemption.victims
-            if job_uid(v.uid) in jobs  # foreign pods are evicted by now
+            (jobs[job_uid(victim.uid)], victim)
+            for victim in preemption.victims
+            if job_uid(victim.uid) in jobs  # foreign pods are evicted by now
         ]
-        return all(await asyncio.gather(*victims))
+        writes = [
+            (job, self._preempt_victim(victim, job, preemptor, now=now)) for job, victim in victims
+        ]
+        return await write_each(writes, on_fault=on_fault)
 
     async def _move(self, move: Move, job: Job, *, now: float) -> bool:
-        eviction = _Eviction(
+        eviction = JobEviction(
             by=str(move.why),
             by_uid=job.uid,
             message=f"moves to other nodes in pool {move.pool} ({move.why})",
@@ -306,7 +307,7 @@ class Committer:
         return True
 
     async def _evict_for_queue(self, stopped: QueueEviction, job: Job, *, now: float) -> bool:
-        eviction = _Eviction(
+        eviction = JobEviction(
             by=f"queue {stopped.queue}",
             by_uid="",
             message=stopped.message,
@@ -327,7 +328,7 @@ class Committer:
     async def _preempt_victim(
         self, victim: Victim, job: Job, preemptor: Job, *, now: float
     ) -> bool:
-        eviction = _Eviction(
+        eviction = JobEviction(
             by=preemptor.key,
             by_uid=preemptor.uid,
             message=f"{preemptor.key} needs {victim.gpus} GPUs of this job ({victim.why})",
@@ -347,7 +348,7 @@ class Committer:
         )
         return True
 
-    async def _evict(self, job: Job, eviction: _Eviction, *, now: float) -> bool:
+    async def _evict(self, job: Job, eviction: JobEviction, *, now: float) -> bool:
         """Ask a job to save and to give its nodes up, and nominate it to new nodes if it moves."""
         status = disruption.disrupted(
             job,

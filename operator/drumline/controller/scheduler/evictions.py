@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from drumline.api.conditions import DisruptionKind
 from drumline.lifecycle.model.job import Job
@@ -11,6 +12,20 @@ from drumline.lifecycle.model.roles import scheduling_order
 from drumline.lifecycle.plan.acceptance import refusal_of, waits
 from drumline.scheduling.decisions import Blocked, BlockReason, Victim
 from drumline.scheduling.job_decisions import kept_places
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobEviction:
+    """Why a job is evicted, and where it moves."""
+
+    by: str
+    by_uid: str
+    message: str
+    indices: list[int] | None = None
+    """Pod indices that an elastic gang gives up; None: all of them."""
+    moves_to_pool: str = ""
+    moves_to: tuple[str, ...] = ()
+    kind: DisruptionKind = DisruptionKind.PREEMPTION
 
 
 def nominated_in_vain(rejected: Iterable[Blocked], jobs: Mapping[str, Job]) -> list[Job]:

@@ -1,14 +1,18 @@
 """Remember the gangs on which the scheduler raised an exception, and set them aside for some time.
 
-A cycle that meets such a gang decides twice (`scheduling.faults`). So the gang is set aside for a
-minute, then for twice as long after each further exception, up to ten minutes. A change of the
-job's spec ends that at once. The memory is the process's: a new leader tries each gang again.
+A cycle that meets such a gang decides three times (`scheduling.fault_isolation`). So the gang is
+set aside for a minute, then for twice as long after each further exception, up to ten minutes. A
+change of the job's spec ends that at once. However many gangs are due, few of them are tried in one
+cycle: one at first, and twice as many after each cycle in which none of them raised. If one raises,
+the gangs of its namespace with the same exception wait as long. The memory is the process's: a new
+leader tries each gang again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from drumline.controller.status.job_events import JobEvents
@@ -24,8 +28,11 @@ log = logs.get("drumline.controller.scheduler.fault_memory")
 
 FIRST_SECONDS: Final = 60.0
 LONGEST_SECONDS: Final = 600.0
-FORGOTTEN_SECONDS: Final = 3600.0
-"""A gang that raised nothing for so long after its last try begins at `FIRST_SECONDS` again."""
+DUE_SECONDS: Final = 1.0
+"""Time to the next cycle while gangs are due that the last cycle did not try."""
+MOST_AT_ONCE: Final = 1024
+MOST_REPORTED: Final = 16
+"""New faults of one cycle that are logged and get an event; all of them are counted."""
 
 
 OnFault = Callable[[str, str, Exception], None]
@@ -39,6 +46,11 @@ class _Entry:
     """Of the job's spec; None if it is no TrainingJob."""
     retry_at: float
     pause_seconds: float
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of the job."""
+        return self.fault.key.partition("/")[0]
 
 
 class FaultMemory:
@@ -54,6 +66,14 @@ class FaultMemory:
         self._job_events = job_events
         self._entries: dict[str, _Entry] = {}
         """By uid of the gang."""
+        self._tried: set[str] = set()
+        """Uids of the gangs with an entry that the present cycle tries again."""
+        self._at_once = 1
+        """Number of such gangs in one cycle."""
+        self._without_gang: set[str] = set()
+        """Reported exceptions for which no gang was at fault."""
+        self._fresh: list[GangFault] = []
+        """New faults, for a capture."""
 
     def set_aside(self, jobs: Mapping[str, Job], *, now: float) -> tuple[GangFault, ...]:
         """Return the faults of the gangs that the next cycle must not try, by uid.
@@ -63,60 +83,90 @@ class FaultMemory:
             now: seconds since the epoch.
         """
         for uid, entry in list(self._entries.items()):
-            changed = entry.object_generation != _object_generation(uid, jobs)
-            if changed or now > entry.retry_at + FORGOTTEN_SECONDS:
+            if entry.object_generation != _object_generation(uid, jobs):
                 del self._entries[uid]
+        due = [entry for entry in self._entries.values() if entry.retry_at <= now]
+        due.sort(key=lambda entry: (entry.retry_at, entry.fault.uid))
+        self._tried = {entry.fault.uid for entry in due[: self._at_once]}
         return tuple(
-            self._entries[uid].fault
-            for uid in sorted(self._entries)
-            if now < self._entries[uid].retry_at
+            self._entries[uid].fault for uid in sorted(self._entries) if uid not in self._tried
         )
 
-    @property
-    def retry_at(self) -> float | None:
-        """When the first gang is tried again (seconds since the epoch)."""
-        return min((entry.retry_at for entry in self._entries.values()), default=None)
+    def retry_at(self, now: float) -> float | None:
+        """Return when the next gang that is set aside is tried again; None if there is none.
 
-    def take(
-        self, faults: Iterable[GangFault], *, jobs: Mapping[str, Job], now: float
-    ) -> tuple[GangFault, ...]:
-        """Remember the faults of a cycle, count and report them. Return the new ones.
+        Args:
+            now: seconds since the epoch.
+        """
+        times = (max(entry.retry_at, now + DUE_SECONDS) for entry in self._entries.values())
+        return min(times, default=None)
+
+    def take(self, faults: Iterable[GangFault], *, jobs: Mapping[str, Job], now: float) -> None:
+        """Remember the faults of a cycle, count and report them; forget gangs that raised none.
 
         Args:
             faults: of the cycle, those of gangs that were set aside among them.
             jobs: all jobs by uid.
             now: seconds since the epoch.
         """
-        fresh: list[GangFault] = []
-        for fault in faults:
-            before = self._entries.get(fault.uid)
-            if before is not None and now < before.retry_at:
-                continue
-            pause = FIRST_SECONDS if before is None else before.pause_seconds * 2
-            pause = min(pause, LONGEST_SECONDS)
+        raised = [
+            fault for fault in faults if fault.uid not in self._entries or fault.uid in self._tried
+        ]
+        for fault in raised:
             self._metrics.faults.raised.labels(stage=fault.stage).inc()
-            log.error(
-                "scheduler_fault",
-                job=fault.key,
-                stage=fault.stage,
-                error=fault.error,
-                trace=fault.trace,
-                capture=fault.seed,
-                retry_in_seconds=pause,
-            )
-            if before is None:
-                fresh.append(fault)
+        # 1. The gangs that were tried again.
+        again = [fault for fault in raised if fault.uid in self._tried]
+        for uid in self._tried - {fault.uid for fault in again}:
+            del self._entries[uid]
+        if again:
+            self._at_once = 1
+        elif self._tried:
+            self._at_once = min(2 * self._at_once, MOST_AT_ONCE)
+        self._tried = set()
+        for fault in again:
+            self._put_off(fault, now=now)
+        # 2. The new ones.
+        new = [fault for fault in raised if fault.uid not in self._entries]
+        self._report(new, jobs=jobs, now=now)
+
+    def take_fresh(self) -> tuple[GangFault, ...]:
+        """Return the new faults since the last call: each is worth a capture."""
+        fresh, self._fresh = tuple(self._fresh), []
+        return fresh
+
+    def _put_off(self, fault: GangFault, *, now: float) -> None:
+        """Double the pause of a gang, and of its namespace's due gangs with the same exception."""
+        before = self._entries[fault.uid]
+        pause = min(2 * before.pause_seconds, LONGEST_SECONDS)
+        log.error("scheduler_fault", **_described(fault), retry_in_seconds=pause)
+        for uid, entry in self._entries.items():
+            alike = entry.fault.error == before.fault.error and entry.namespace == before.namespace
+            if alike and entry.retry_at <= now:
+                self._entries[uid] = replace(entry, retry_at=now + pause, pause_seconds=pause)
+        self._entries[fault.uid] = replace(self._entries[fault.uid], fault=fault)
+
+    def _report(self, faults: Sequence[GangFault], *, jobs: Mapping[str, Job], now: float) -> None:
+        """Log new faults, tell them to users, and remember them."""
+        for number, fault in enumerate(faults):
+            if not fault.uid and fault.error in self._without_gang:
+                continue
+            if number < MOST_REPORTED:
+                log.error("scheduler_fault", **_described(fault), retry_in_seconds=FIRST_SECONDS)
+                self._fresh.append(fault)
                 job = jobs.get(job_uid(fault.uid))
                 if job is not None:
                     self._job_events.scheduler_failed(job, message=message_of(fault))
-            if fault.uid:
-                self._entries[fault.uid] = _Entry(
-                    fault=fault,
-                    object_generation=_object_generation(fault.uid, jobs),
-                    retry_at=now + pause,
-                    pause_seconds=pause,
-                )
-        return tuple(fresh)
+            if not fault.uid:
+                self._without_gang = {*list(self._without_gang)[:MOST_REPORTED], fault.error}
+                continue
+            self._entries[fault.uid] = _Entry(
+                fault=fault,
+                object_generation=_object_generation(fault.uid, jobs),
+                retry_at=now + FIRST_SECONDS,
+                pause_seconds=FIRST_SECONDS,
+            )
+        if len(faults) > MOST_REPORTED:
+            log.error("scheduler_faults_not_listed", gangs=len(faults) - MOST_REPORTED)
 
     def recorder(self, stage: str, *, jobs: Mapping[str, Job], now: float) -> OnFault:
         """Return a function that takes an exception on one gang outside of the decisions.
@@ -133,17 +183,25 @@ class FaultMemory:
         return record
 
 
-async def alone(job: Job, writing: Awaitable[bool], *, on_fault: OnFault | None) -> bool:
-    """Await what is written for one job. Return whether it is settled.
+async def write_each(
+    writes: Iterable[tuple[Job, Awaitable[bool]]], *, on_fault: OnFault | None
+) -> bool:
+    """Await what is written for several jobs. Return whether all of it is settled.
 
     Args:
-        job: whose status is written.
-        writing: returns whether it is settled.
-        on_fault: takes an exception; None: it is raised.
+        writes: jobs, and what returns whether its write is settled.
+        on_fault: takes an exception on one job; None: it is raised.
 
     Raises:
         NotLeader: this process may not write any more.
     """
+    done = await asyncio.gather(
+        *(_write_alone(job, writing, on_fault=on_fault) for job, writing in writes)
+    )
+    return all(done)
+
+
+async def _write_alone(job: Job, writing: Awaitable[bool], *, on_fault: OnFault | None) -> bool:
     try:
         return await writing
     except NotLeader:
@@ -153,6 +211,17 @@ async def alone(job: Job, writing: Awaitable[bool], *, on_fault: OnFault | None)
             raise
         on_fault(job.key, job.uid, error)
         return True  # the job is set aside: deciding again at once would not help
+
+
+def _described(fault: GangFault) -> dict[str, str]:
+    """Return the fields of a log line about a fault."""
+    return {
+        "job": fault.key,
+        "stage": fault.stage,
+        "error": fault.error,
+        "trace": fault.trace,
+        "seed": fault.seed,
+    }
 
 
 def _object_generation(uid: str, jobs: Mapping[str, Job]) -> int | None:

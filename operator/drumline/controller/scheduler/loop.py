@@ -20,7 +20,6 @@ from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import NamedTuple
 
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
@@ -38,7 +37,8 @@ from drumline.lifecycle.model.job import Job
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import Decisions, GangFault
-from drumline.scheduling.faults import Stage, TooManyFaultsError
+from drumline.scheduling.fault_isolation import TooManyFaultsError
+from drumline.scheduling.faults import Stage
 from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.scheduling.queue_evictions import stopped_queues
 from drumline.telemetry import logs
@@ -62,14 +62,6 @@ cluster at rest takes half a percent of one core for it at most.
 """
 FAILED_CYCLE_SECONDS = 5.0
 MISSING_PRIORITY_CLASS = "PriorityClassNotFound"
-
-
-class _Faults(NamedTuple):
-    """The faults of a cycle."""
-
-    set_aside: tuple[GangFault, ...]
-    """Of earlier cycles."""
-    fresh: tuple[GangFault, ...]
 
 
 class SchedulerLoop:
@@ -158,20 +150,20 @@ class SchedulerLoop:
 
     async def cycle(self) -> float | None:
         """One cycle; returns in how many seconds the next is due without a wake-up."""
-        settled = await self._committer.withdraw(self._state.jobs.all(), now=self._clock())
+        settled = await self._withdraw()
         started = time.perf_counter()
         now = self._clock()
         snapshot, pending = self._gather(now)
         jobs = {job.uid: job for job in self._state.jobs.all()}
         gathered = time.perf_counter()
         explains, self._has_decided = self._has_decided, True
-        decisions, faults = self._decide(snapshot, pending, jobs=jobs, now=now, explains=explains)
+        decisions, set_aside = self._decide(
+            snapshot, pending, jobs=jobs, now=now, explains=explains
+        )
         decided = time.perf_counter()
         self._decided_in = decided - started
-        captured, admission = decisions, self._admission
-        if admission is not None:
-            stopped = stopped_queues(snapshot, now=now)
-            decisions = admission.take(decisions, pending=pending, stopped=stopped)
+        captured = decisions
+        decisions = self._without_workloads(decisions, snapshot=snapshot, pending=pending, now=now)
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         held_back = _starting(decisions) - _starting(may_be_done)
         with self._without_harm("ask for nodes"):
@@ -194,26 +186,34 @@ class SchedulerLoop:
         self._observe(gathered - started, "snapshot")
         self._observe(decided - gathered, "decide")
         self._observe(time.perf_counter() - decided, "commit")
-        if explains or faults.fresh:
-            await self._captures.take(
-                snapshot=snapshot,
-                pending=pending,
-                policy=self._policy,
-                now=now,
-                decisions=captured,
-                set_aside=faults.set_aside,
-                fresh=faults.fresh,
-            )
+        fresh = self._faults.take_fresh()
+        if explains or fresh:
+            with self._without_harm("capture"):
+                await self._captures.take(
+                    snapshot=snapshot,
+                    pending=pending,
+                    policy=self._policy,
+                    now=now,
+                    decisions=captured,
+                    set_aside=set_aside,
+                    fresh=fresh,
+                )
         self._count(decisions)
         if may_be_done.placed:
             log_cycle(may_be_done, decide_seconds=decided - gathered, started=started)
         if not explains:
             return 0.0
-        times = [at for at in (decisions.retry_at, self._faults.retry_at) if at is not None]
+        times = [at for at in (decisions.retry_at, self._faults.retry_at(now)) if at is not None]
         retry_in = min(times) - now if times else None
         return next_look(
             settled=settled, retry_in=retry_in, waits=bool(pending), took=self._decided_in
         )
+
+    async def _withdraw(self) -> bool:
+        """Withdraw evictions that are not needed any more. Return whether all is settled."""
+        now, jobs = self._clock(), {job.uid: job for job in self._state.jobs.all()}
+        on_fault = self._faults.recorder("withdraw", jobs=jobs, now=now)
+        return await self._committer.withdraw(jobs.values(), now=now, on_fault=on_fault)
 
     def _gather(self, now: float) -> tuple[Snapshot, tuple[Gang, ...]]:
         """Return the arguments of a cycle; a job that cannot be converted is left out."""
@@ -234,8 +234,8 @@ class SchedulerLoop:
         jobs: Mapping[str, Job],
         now: float,
         explains: bool,
-    ) -> tuple[Decisions, _Faults]:
-        """Return the decisions, and the faults that were known before and that are new.
+    ) -> tuple[Decisions, tuple[GangFault, ...]]:
+        """Return the decisions, and the faults of earlier cycles whose gangs were not tried.
 
         Raises:
             TooManyFaultsError: the next cycle skips these gangs.
@@ -254,8 +254,29 @@ class SchedulerLoop:
         except TooManyFaultsError as error:
             self._faults.take(error.faults, jobs=jobs, now=now)
             raise
-        fresh = self._faults.take(decisions.faults, jobs=jobs, now=now)
-        return decisions, _Faults(set_aside, fresh)
+        self._faults.take(decisions.faults, jobs=jobs, now=now)
+        return decisions, set_aside
+
+    def _without_workloads(
+        self,
+        decisions: Decisions,
+        *,
+        snapshot: Snapshot,
+        pending: tuple[Gang, ...],
+        now: float,
+    ) -> Decisions:
+        """Hand on what was decided about workloads that are no jobs; return the rest."""
+        if self._admission is None:
+            return decisions
+        with self._without_harm("workloads"):
+            stopped = stopped_queues(snapshot, now=now)
+            return self._admission.take(decisions, pending=pending, stopped=stopped)
+        foreign = {gang.uid for gang in pending if gang.is_foreign}
+        return replace(
+            decisions,
+            placed=tuple(each for each in decisions.placed if each.uid not in foreign),
+            blocked=tuple(each for each in decisions.blocked if each.uid not in foreign),
+        )
 
     @contextmanager
     def _without_harm(self, stage: str) -> Generator[None]:

@@ -139,10 +139,12 @@ class RolePlacer:
             if pods:
                 placement.main.append((depth, identity, pods))
             return
-        needed = pods + self.frontiers.anchored_in(depth, identity)
-        for share in self._few(depth + 1, tree.children(depth, identity), target, needed):
-            main = min(pods, share.option.room)
-            pods -= main
+        # Slots are kept for pods that are anchored here, too, down to the nodes. With anchors,
+        # `placement.main` is not used.
+        kept = pods + self.frontiers.anchored_in(depth, identity)
+        for share in self._few(depth + 1, tree.children(depth, identity), target, kept):
+            main = min(kept, share.option.room)
+            kept -= main
             self._descend(
                 placement, (depth + 1, share.identity), target=share.option.roles, pods=main
             )

@@ -6,6 +6,7 @@ the preferred topology that they keep; each has the capacity that answers it (`c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -175,7 +176,9 @@ class Search:
             yield True
             return
         request = variant.shape.request
-        places = {ordinal: len(positions) for ordinal, positions in variant.fixed}
+        places = Counter[int]()  # slices of several levels may share a node
+        for ordinal, positions in variant.fixed:
+            places[ordinal] += len(positions)
         if not all(self._has(ordinal, request, pods) for ordinal, pods in places.items()):
             yield False
             return

@@ -6,6 +6,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from drumline import __version__
 from drumline.controller.scheduler.captures import MAX_FAULT_FILES, CycleCaptures, fault_file
 from drumline.scheduling.capture import Capture, decode
@@ -99,3 +101,21 @@ async def test_a_capture_on_request_leaves_those_of_faults(tmp_path: Path) -> No
     await captures.take(**a_cycle(2.0))
     assert decode(file.read_bytes()).now == 2.0
     assert decode(fault_file(file, fault).read_bytes()).now == 1.0
+
+
+async def test_each_of_several_new_faults_has_a_file_and_a_full_disk_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "drumline-capture.json"
+    captures = CycleCaptures(file=file, wake=lambda: None)
+    faults = [GangFault(key="a/b", uid=str(i), stage="admit", error="KeyError") for i in range(2)]
+    await captures.take(**a_cycle(1.0), fresh=faults)
+    assert set(files_in(tmp_path)) == {fault_file(file, fault) for fault in faults}
+
+    def full(_: object, __: object) -> None:
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    monkeypatch.setattr(os, "fdopen", full)
+    await captures.take(**a_cycle(2.0), fresh=faults)
+    assert not [each for each in files_in(tmp_path) if each.suffix == ".part"]

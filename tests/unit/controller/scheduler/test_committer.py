@@ -237,6 +237,28 @@ async def test_an_exception_on_one_job_is_handed_on_and_the_others_are_written(
         await site.committer.carry_out(decisions, jobs=jobs, now=NOW)
 
 
+async def test_an_exception_on_one_eviction_holds_up_no_other_withdrawal(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    over = replace(PREEMPTOR, deleting=True)
+    job = asked_to_leave(by=over)
+    bad = replace(job, name="bad", uid="bad")
+    withdrawn = transitions.disruption_withdrawn
+
+    def failing(each: Job, **changes: Any) -> TrainingJobStatus:
+        if each.uid == bad.uid:
+            raise IndexError("planted")
+        return withdrawn(each, **changes)
+
+    monkeypatch.setattr(committer_module.disruption, "disruption_withdrawn", failing)
+    faults: list[str] = []
+    assert await site.committer.withdraw(
+        [bad, job, over], now=NOW, on_fault=lambda key, *_: faults.append(key)
+    )
+    assert faults == [bad.key]
+    assert site.written.keys() == {"victim"}
+
+
 EVICTION = QueueEviction(
     key=VICTIM.key,
     uid=VICTIM.uid,

@@ -8,9 +8,10 @@ from unittest.mock import Mock
 import pytest
 
 from drumline.controller.scheduler.fault_memory import (
+    DUE_SECONDS,
     FIRST_SECONDS,
-    FORGOTTEN_SECONDS,
     LONGEST_SECONDS,
+    MOST_REPORTED,
     FaultMemory,
 )
 from drumline.lifecycle.model.job import Job
@@ -45,12 +46,24 @@ def test_a_gang_is_set_aside_for_twice_as_long_after_each_exception(memory: Faul
     jobs, fault, now, pauses = {job.uid: job}, a_fault(job), NOW, list[float]()
     for _ in range(6):
         memory.take([fault], jobs=jobs, now=now)
-        assert memory.set_aside(jobs, now=now) == (fault,)
-        assert memory.retry_at is not None
-        pauses.append(memory.retry_at - now)
-        now = memory.retry_at
+        retry_at = memory.retry_at(now)
+        assert retry_at is not None
+        pauses.append(retry_at - now)
+        assert memory.set_aside(jobs, now=retry_at - 1) == (fault,)
+        now = retry_at
         assert memory.set_aside(jobs, now=now) == ()
     assert pauses == [60.0, 120.0, 240.0, 480.0, LONGEST_SECONDS, LONGEST_SECONDS]
+
+
+def test_a_gang_that_raises_nothing_when_it_is_tried_again_is_forgotten(
+    memory: FaultMemory,
+) -> None:
+    job = a_job()
+    jobs, later = {job.uid: job}, NOW + FIRST_SECONDS
+    memory.take([a_fault(job)], jobs=jobs, now=NOW)
+    assert memory.set_aside(jobs, now=later) == ()
+    memory.take([], jobs=jobs, now=later)
+    assert memory.retry_at(later) is None, "no time that has passed asks for cycles"
 
 
 def test_an_exception_is_counted_and_reported_once_and_not_while_its_gang_is_set_aside(
@@ -58,9 +71,13 @@ def test_an_exception_is_counted_and_reported_once_and_not_while_its_gang_is_set
 ) -> None:
     job = a_job()
     jobs, fault = {job.uid: job}, a_fault(job)
-    assert memory.take([fault], jobs=jobs, now=NOW) == (fault,)
-    assert memory.take([fault], jobs=jobs, now=NOW + 1) == (), "the cycle repeats what it was given"
-    assert memory.take([fault], jobs=jobs, now=NOW + FIRST_SECONDS) == ()
+    memory.take([fault], jobs=jobs, now=NOW)
+    assert memory.take_fresh() == (fault,)
+    memory.set_aside(jobs, now=NOW + 1)
+    memory.take([fault], jobs=jobs, now=NOW + 1)  # the cycle repeats what it was given
+    memory.set_aside(jobs, now=NOW + FIRST_SECONDS)
+    memory.take([fault], jobs=jobs, now=NOW + FIRST_SECONDS)
+    assert memory.take_fresh() == ()
     name, labels = "drumline_scheduling_faults_total", {"stage": "admit"}
     assert metrics.registry.get_sample_value(name, labels) == 2
     assert events.scheduler_failed.call_count == 1
@@ -77,13 +94,43 @@ def test_a_change_of_the_spec_or_the_end_of_the_job_ends_it(memory: FaultMemory)
     assert memory.set_aside({}, now=NOW) == ()
 
 
-def test_a_gang_that_was_decided_for_a_while_begins_anew(memory: FaultMemory) -> None:
-    job = a_job()
-    jobs = {job.uid: job}
-    memory.take([a_fault(job)], jobs=jobs, now=NOW)
-    later = NOW + FIRST_SECONDS + FORGOTTEN_SECONDS + 1
-    assert memory.set_aside(jobs, now=later) == ()
-    assert memory.retry_at is None
+def many(count: int) -> tuple[dict[str, Job], list[GangFault]]:
+    jobs = [replace(a_job(name=f"j{i:04}"), uid=f"u{i:04}") for i in range(count)]
+    return {job.uid: job for job in jobs}, [a_fault(job) for job in jobs]
+
+
+def test_of_many_gangs_that_are_due_one_is_tried_in_a_cycle_and_the_others_wait_with_it(
+    memory: FaultMemory, events: Mock
+) -> None:
+    jobs, faults = many(2000)
+    memory.take(faults, jobs=jobs, now=NOW)
+    assert events.scheduler_failed.call_count == MOST_REPORTED
+    now, tried = NOW, list[float]()
+    while now < NOW + 3600:
+        retry_at = memory.retry_at(now)
+        assert retry_at is not None
+        now = retry_at
+        aside = {fault.uid for fault in memory.set_aside(jobs, now=now)}
+        again = [fault for fault in faults if fault.uid not in aside]
+        assert len(again) == 1
+        memory.take([*again, *(f for f in faults if f.uid in aside)], jobs=jobs, now=now)
+        tried.append(now)
+    assert len(tried) < 12
+
+
+def test_of_many_gangs_that_raise_no_more_twice_as_many_are_tried_in_each_cycle(
+    memory: FaultMemory,
+) -> None:
+    jobs, faults = many(1000)
+    memory.take(faults, jobs=jobs, now=NOW)
+    now, left = NOW + FIRST_SECONDS, [1000]
+    while left[-1]:
+        aside = memory.set_aside(jobs, now=now)
+        memory.take(aside, jobs=jobs, now=now)
+        left.append(len(aside))
+        now += DUE_SECONDS
+    assert left[:4] == [1000, 999, 997, 993]
+    assert len(left) == 11
 
 
 def test_a_surplus_gang_is_reported_with_its_job(memory: FaultMemory, events: Mock) -> None:
@@ -95,11 +142,13 @@ def test_a_surplus_gang_is_reported_with_its_job(memory: FaultMemory, events: Mo
 
 
 def test_a_fault_of_no_gang_sets_nothing_aside(memory: FaultMemory, metrics: Metrics) -> None:
-    fault = GangFault(key="", uid="", stage="cycle", error="KeyError (b.py:2)")
-    memory.take([fault], jobs={}, now=NOW)
-    assert memory.set_aside({}, now=NOW) == ()
-    name, labels = "drumline_scheduling_faults_total", {"stage": "cycle"}
-    assert metrics.registry.get_sample_value(name, labels) == 1
+    fault = GangFault(key="", uid="", stage="cache", error="KeyError (b.py:2)")
+    for _ in range(2):
+        memory.take([fault], jobs={}, now=NOW)
+        assert memory.set_aside({}, now=NOW) == ()
+    assert memory.take_fresh() == (fault,), "one capture is enough"
+    name, labels = "drumline_scheduling_faults_total", {"stage": "cache"}
+    assert metrics.registry.get_sample_value(name, labels) == 2
 
 
 def test_an_exception_outside_of_the_decisions_is_recorded_alike(memory: FaultMemory) -> None:

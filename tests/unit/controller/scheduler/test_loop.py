@@ -79,13 +79,15 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
         state: ClusterCache | None = None,
         node_requests: Mock | None = None,
         guard: Guard | None = None,
+        clock: Callable[[], float] = lambda: NOW,
+        admission: Mock | None = None,
     ) -> SchedulerLoop:
         return SchedulerLoop(
             state=state or a_full_node(),
             committer=committer,
             messages=messages,
             metrics=metrics,
-            clock=lambda: NOW,
+            clock=clock,
             wake=wake,
             policy=Policy(),
             usage=QueueUsageHistory(half_life=3600.0),
@@ -95,6 +97,7 @@ def make_loop(tmp_path: Path, metrics: Metrics) -> MakeLoop:
             guard=guard or no_pool_is_guarded(),
             faults=FaultMemory(metrics=metrics, job_events=Mock()),
             enqueue=lambda key: None,  # noqa: ARG005 - nothing is left out
+            admission=admission,
         )
 
     return made
@@ -235,3 +238,32 @@ async def test_a_gang_that_raises_is_set_aside_and_looked_at_again_later(
     assert await loop.cycle() == FIRST_SECONDS
     assert tried == ["2", "2"], "once more without the cache, then not at all"
     assert messages.set.call_args.kwargs["reason"] == "SchedulerError"
+
+
+async def test_a_gang_that_no_longer_raises_asks_for_no_further_cycle(
+    make_loop: MakeLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admit, clock = Admission.admit, Mock(return_value=NOW)
+
+    def raises(admission: Admission, gang: Gang) -> object:
+        if clock() == NOW:
+            raise IndexError("planted")
+        return admit(admission, gang)
+
+    monkeypatch.setattr(Admission, "admit", raises)
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    loop = make_loop(committer, Mock(), asyncio.Event(), clock=clock)
+    await loop.cycle()
+    await loop.cycle()
+    clock.return_value = NOW + FIRST_SECONDS
+    assert await loop.cycle() == LOOK_SECONDS
+
+
+async def test_workloads_that_are_no_jobs_are_not_placed_as_jobs_where_handing_them_on_fails(
+    make_loop: MakeLoop,
+) -> None:
+    committer = AsyncMock(**{"withdraw.return_value": True, "carry_out.return_value": True})
+    admission = Mock(**{"take.side_effect": KeyError("planted")})
+    loop = make_loop(committer, Mock(), asyncio.Event(), admission=admission)
+    await loop.cycle()
+    assert committer.carry_out.call_count == 1

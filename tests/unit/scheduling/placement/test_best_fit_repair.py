@@ -86,3 +86,30 @@ def test_role_pods_leave_room_for_pods_that_fit_nowhere_else() -> None:
     held = admitted(two, "gone", "k0", "gone", lost=frozenset({0, 2}))
     snapshot = cluster(*nodes, levels=("block", "rack"), running=[held])
     assert run(snapshot).placed[0].assignment == ("f1", "k0", "f0")
+
+
+def test_role_pods_leave_slots_for_anchored_pods_at_every_level_below_the_anchor() -> None:
+    """The launchers could take the slots of n0, which the anchored pod needs."""
+    roles = (Role(name="launcher", pods=2, per_pod=pod(1)),)
+    two = gang("g", nodes=2, gpus=2, slices=(Slice(level="zone", pods=2),), roles=roles)
+    nodes = [
+        node("n0", "z0", "b0", "r0", gpus=4),
+        node("n1", "z0", "b0", "r0", gpus=0),
+        node("n2", "z0", "b0", "r1", gpus=1),
+        node("n3", "z0", "b1", "r2", gpus=1),
+    ]
+    held = admitted(two, "n0", "n0", "n0", "n0", lost=frozenset({0, 1, 3}))
+    snapshot = cluster(*nodes, levels=("zone", "block", "rack"), running=[held])
+    assert run(snapshot).placed[0].assignment == ("n2", "n3", "n0", "n0")
+
+
+def test_pods_of_two_slices_that_share_a_node_are_counted_together() -> None:
+    """Two slices lie inside nodes; 3 pods would go to a node with 2 free GPUs."""
+    slices = (Slice(level="rack", pods=6), Slice(level="host", pods=2))
+    six = gang("g", nodes=6, slices=slices)
+    nodes = [node(f"n{i}", f"r{i}", f"h{i}", gpus=5) for i in range(2)]
+    held = admitted(six, *["n0"] * 6, lost=frozenset({2, 3, 4}))
+    snapshot = cluster(*nodes, levels=("rack", "host"), running=[held])
+    decisions = run(snapshot)
+    assert decisions.placed == ()
+    assert decisions.blocked[0].key == six.key
