@@ -28,6 +28,7 @@ from drumline.scheduling import (
     Queue,
     Snapshot,
     decide,
+    expected_starts,
     queue_evictions,
 )
 from drumline.scheduling.admission import Admission
@@ -419,6 +420,17 @@ def test_a_leaving_gang_that_raises_leaves_nominated_gangs_alone() -> None:
         decisions = run(snapshot, *nominated)
     assert [fault.uid for fault in decisions.faults] == [bad.gang.uid]
     assert decisions.placed
+
+
+def test_a_forecast_tries_a_bad_job_no_more_often_than_one_cycle() -> None:
+    snapshot = cluster(*racks(count=1, nodes=2))
+    bad, good = gang("bad", at=0), [gang(f"g{i}", gpus=2, at=1.0 + i) for i in range(4)]
+    with planted(PLACES[3], bad.uid) as raised:
+        starts = expected_starts(
+            snapshot=snapshot, pending=(bad, *good), policy=Policy(), now=0.0, samples=8
+        )
+    assert {start.uid for start in starts} == {each.uid for each in good}
+    assert raised[bad.uid] == 2
 
 
 def test_an_exception_that_passes_without_the_cache_is_reported_with_its_cause() -> None:

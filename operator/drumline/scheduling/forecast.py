@@ -32,6 +32,7 @@ from typing import Final
 
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.decisions import GangFault
 from drumline.scheduling.forecast_cluster import ForecastCluster, RuntimeEstimate, promised
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
 from drumline.scheduling.queueing.expected_ends import LEAST_SECONDS
@@ -106,7 +107,8 @@ def expected_starts(
     first = decide(
         snapshot=snapshot, pending=waiting.values(), policy=still, now=now, explain=False
     )
-    line = [waiting[uid] for uid in first.order[:LINE]]
+    set_aside = {fault.uid: fault for fault in first.faults}
+    line = [waiting[uid] for uid in first.order if uid not in set_aside][:LINE]
     start = promised(snapshot)
     usual = _usual(snapshot=snapshot, now=now)
     honest = round(samples * _honesty(snapshot=snapshot, now=now))
@@ -116,9 +118,15 @@ def expected_starts(
         chance = f"{seed}/{sample}"
         length = _lengths(chance=chance, usual=usual, honest=sample < honest)
         future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
-        for uid, at in _run(
-            future=future, policy=still, line=line, cache=cache, go_on=go_on
-        ).items():
+        in_future = _run(
+            future=future,
+            policy=still,
+            line=line,
+            cache=cache,
+            set_aside=first.faults,
+            go_on=go_on,
+        )
+        for uid, at in in_future.items():
             starts[uid].append(at)
         if not go_on():
             return ()
@@ -139,6 +147,7 @@ def _run(
     policy: Policy,
     line: Sequence[Gang],
     cache: CycleCache,
+    set_aside: Sequence[GangFault],
     go_on: Callable[[], bool],
 ) -> dict[str, float]:
     """When each gang starts in one future, as far as it is looked at."""
@@ -153,6 +162,7 @@ def _run(
             now=future.now,
             cache=cache,
             explain=False,
+            set_aside=set_aside,
         )
         future.carry_out(decisions)
         for placed in decisions.placed:
