@@ -201,14 +201,14 @@ def decided(item: World, cache: CycleCache | None = None) -> Decisions:
 
 @cache
 def decided_without(number: int, uid: str) -> Decisions:
-    """What a cycle decides without a waiting gang, or with a running gang that is inert."""
+    """Decide without a waiting gang, or with an inert running gang."""
     item = some_world(number)
     gangs = CycleGangs(snapshot=item.snapshot, pending=item.pending).without({uid})
     return decided(replace(item, snapshot=gangs.snapshot, pending=gangs.pending))
 
 
 def of_others(decisions: Decisions, uid: str) -> Decisions:
-    """The decisions but for the answers and the fault of one gang."""
+    """Return the decisions without the answers and the fault of one gang."""
     return replace(
         decisions,
         blocked=tuple(each for each in decisions.blocked if each.uid != uid),

@@ -18,7 +18,7 @@ LIVES, AT_ONCE = 6000, 100
 SLICE = 600
 """Beside the sequences of test_scheduling_sequences: a tenth of the lives a day."""
 LONG_LIVES, LONG_AT_ONCE, LONG_SLICE = 6000, 25, 150
-"""The same of lives with as many events as those of `make soak`."""
+"""Numbers for lives with the number of events of `make soak`."""
 
 
 def first_seeds(*, lives: int, at_once: int, part: int) -> range:

@@ -36,11 +36,11 @@ from tests.seeds import seed_of_the_day
 from tests.unit.scheduling.builders import cluster, run
 
 STRIDE = 16 if ALL else 401
-"""One test tries each so many-th case of a shape."""
+"""Distance between the cases of a shape that one test tries."""
 FIRSTS = range(STRIDE) if ALL else [seed_of_the_day("VACANCY_SEED") % STRIDE]
 """One run tries every 401st case, from another one on every day."""
 CYCLE_STRIDE = 61
-"""Of the tried cases, one in so many is also decided by a whole cycle."""
+"""Distance between the tried cases that a whole cycle decides, too."""
 PREFERENCES = ((None, None), ("rack", None), (None, "rack"), ("rack", "rack"))
 """Preferred and balanced level: they change no verdict, so they alternate."""
 
@@ -89,7 +89,7 @@ def test_vacant_positions_are_filled_if_and_only_if_brute_force_fills_them(
 
 
 def found_nodes(gang: Gang, *, kept: dict[int, int], free: tuple[int, ...]) -> list[int] | None:
-    """The nodes that the engine finds for the vacant positions."""
+    """Return the nodes that the engine finds for the vacant positions."""
     names = {position: f"n{place}" for position, place in kept.items()}
     view = view_of(free)
     search = view.search(gang=gang, pool="h100", pods=gang.nodes, kept=names)
@@ -178,7 +178,7 @@ def decided(
     lost: frozenset[int] = frozenset(),
     displaced: frozenset[int] = frozenset(),
 ) -> list[object]:
-    """What a cycle decides about the gang; nodes have the free slots of the case."""
+    """Return the decisions of a cycle about the gang; nodes have the free GPUs of the case."""
     assignment, _, free = case
     held = Admitted(
         gang=gang,

@@ -54,7 +54,7 @@ class Shape:
     slices: tuple[tuple[str, int], ...]
     required: str | None
     launcher_gpus: int = 0
-    """GPUs of each launcher, a role pod; 0: there is no launcher."""
+    """GPUs of each launcher, which is a role pod. 0: no launcher."""
     launchers: int = 1
 
     def __str__(self) -> str:

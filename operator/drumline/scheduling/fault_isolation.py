@@ -139,7 +139,7 @@ class _FaultSearch:
         self._known = known
         self._may_share_a_cause = True
         self.faults: dict[str, GangFault] = {}
-        """By uid; in the order in which they were found."""
+        """Faults by uid, in the order in which they were found."""
         self.count = 0
         """Exceptions so far."""
 

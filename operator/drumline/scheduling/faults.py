@@ -25,21 +25,21 @@ class Stage(StrEnum):
 
     REPAIR = "repair"
     START = "start"
-    """In nominated slots."""
+    """Start of a gang in its nominated slots."""
     RELOCATE = "relocate"
     ADMIT = "admit"
     GROW = "grow"
     SURPLUS = "surplus"
     MOVE = "move"
     PREEMPT = "preempt"
-    """As a candidate for preemption."""
+    """Check of a running gang as a candidate for preemption."""
     EXPLAIN = "explain"
     QUEUE = "queue"
-    """To leave because of its queue."""
+    """Eviction for the queue of the gang: it is drained, or its budget is spent."""
     CACHE = "cache"
-    """Not again without the cache of earlier cycles."""
+    """An exception that did not return without the cache of earlier cycles."""
     CYCLE = "cycle"
-    """Outside of the other stages."""
+    """Any part of the cycle outside the other stages."""
 
 
 class GangError(Exception):

@@ -43,7 +43,7 @@ OnFault = Callable[[str, str, Exception], None]
 class _Entry:
     fault: GangFault
     object_generation: int | None
-    """Of the job's spec; None if it is no TrainingJob."""
+    """Generation of the job's spec. None for a gang that is not a TrainingJob."""
     retry_at: float
     pause_seconds: float
 
@@ -65,7 +65,7 @@ class FaultMemory:
         self._metrics = metrics
         self._job_events = job_events
         self._entries: dict[str, _Entry] = {}
-        """By uid of the gang."""
+        """Entries by uid of the gang."""
         self._tried: set[str] = set()
         """Uids of the gangs with an entry that the present cycle tries again."""
         self._at_once = 1
