@@ -117,7 +117,13 @@ for step in (10, 20) if place.restore_step is None else ():
     size = write_snapshot(place.folder, header, (memoryview(b"state"),))
     run._deliver(SnapshotWritten(step=step, bytes=size, sha256=digest, seconds=0.0))
     run.step(step)
+ready = f"{place.folder}.ready"
+if place.restore_step is None and run.rank == 0:
+    open(ready, "w").close()
 if place.restore_step is None and run.rank == 1:
+    while not os.path.exists(ready):  # both ranks need a snapshot of step 20 before the fault
+        time.sleep(0.01)
+    time.sleep(0.5)
     raise ValueError("the first fault")
 time.sleep(0 if place.restore_step == 10 else 600)
 """
