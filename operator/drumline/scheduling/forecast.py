@@ -25,6 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import exp, inf, log
 from random import Random
 from statistics import NormalDist, median
@@ -107,8 +108,8 @@ def expected_starts(
     first = decide(
         snapshot=snapshot, pending=waiting.values(), policy=still, now=now, explain=False
     )
-    set_aside = {fault.uid: fault for fault in first.faults}
-    line = [waiting[uid] for uid in first.order if uid not in set_aside][:LINE]
+    faulty = {fault.uid for fault in first.faults}
+    line = [waiting[uid] for uid in first.order if uid not in faulty][:LINE]
     start = promised(snapshot)
     usual = _usual(snapshot=snapshot, now=now)
     honest = round(samples * _honesty(snapshot=snapshot, now=now))
@@ -118,15 +119,8 @@ def expected_starts(
         chance = f"{seed}/{sample}"
         length = _lengths(chance=chance, usual=usual, honest=sample < honest)
         future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
-        in_future = _run(
-            future=future,
-            policy=still,
-            line=line,
-            cache=cache,
-            set_aside=first.faults,
-            go_on=go_on,
-        )
-        for uid, at in in_future.items():
+        run = partial(_run, future=future, policy=still, line=line, cache=cache, go_on=go_on)
+        for uid, at in run(set_aside=first.faults).items():
             starts[uid].append(at)
         if not go_on():
             return ()
