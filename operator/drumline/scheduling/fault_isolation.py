@@ -50,7 +50,7 @@ class CycleGangs:
         """Return the arguments without some waiting gangs, and with some running gangs inert.
 
         An inert gang keeps its slots and its quota. It is not repaired, resized, moved or evicted.
-        A waiting gang whose surplus gang is meant waits without it.
+        A waiting gang waits without its surplus gang if only the surplus gang is listed.
         """
         if not uids:
             return self

@@ -273,8 +273,8 @@ class Admitted:
     nominated_pool: str = ""
     """Where it moves to; '' where it stays in its pool."""
     set_aside: bool = False
-    """The scheduler raised an exception on it (`faults`): it keeps its slots and its quota, and no
-    phase of the cycle looks at it."""
+    """Whether the scheduler raised an exception on it (`faults`). The gang keeps its slots and its
+    quota, and no phase of the cycle looks at it."""
     is_residual: bool = False
     """Not a job, but what one holds beside its places, under a uid of its own: pods that still run
     where it gave its places up, or places of a write whose answer was lost. It pays for them until

@@ -205,14 +205,8 @@ async def test_whoever_was_to_move_and_cannot_may_stay(site: Site) -> None:
     assert status["assignment"]["nodes"] == ["a", "b"]
 
 
-async def test_an_exception_on_one_job_is_handed_on_and_the_others_are_written(
-    site: Site, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = asked_to_leave(by=VICTIM)
-    job = with_status(
-        job, transitions.nominated_for_move(job.status, pool="h100", nodes=("node-x", "node-y"))
-    )
-    bad = replace(job, name="bad", uid="bad")
+def fail_to_withdraw(bad: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise where the eviction of one job is withdrawn."""
     withdrawn = transitions.disruption_withdrawn
 
     def failing(each: Job, **changes: Any) -> TrainingJobStatus:
@@ -221,6 +215,17 @@ async def test_an_exception_on_one_job_is_handed_on_and_the_others_are_written(
         return withdrawn(each, **changes)
 
     monkeypatch.setattr(committer_module.disruption, "disruption_withdrawn", failing)
+
+
+async def test_an_exception_on_one_job_is_handed_on_and_the_others_are_written(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = asked_to_leave(by=VICTIM)
+    job = with_status(
+        job, transitions.nominated_for_move(job.status, pool="h100", nodes=("node-x", "node-y"))
+    )
+    bad = replace(job, name="bad", uid="bad")
+    fail_to_withdraw(bad, monkeypatch)
     decisions = Decisions(stay=(bad.uid, job.uid))
     jobs = {each.uid: each for each in (bad, job)}
     faults: list[tuple[str, str, str]] = []
@@ -243,14 +248,7 @@ async def test_an_exception_on_one_eviction_holds_up_no_other_withdrawal(
     over = replace(PREEMPTOR, deleting=True)
     job = asked_to_leave(by=over)
     bad = replace(job, name="bad", uid="bad")
-    withdrawn = transitions.disruption_withdrawn
-
-    def failing(each: Job, **changes: Any) -> TrainingJobStatus:
-        if each.uid == bad.uid:
-            raise IndexError("planted")
-        return withdrawn(each, **changes)
-
-    monkeypatch.setattr(committer_module.disruption, "disruption_withdrawn", failing)
+    fail_to_withdraw(bad, monkeypatch)
     faults: list[str] = []
     assert await site.committer.withdraw(
         [bad, job, over], now=NOW, on_fault=lambda key, *_: faults.append(key)
