@@ -91,20 +91,20 @@ class CapacityIndex:
         Negative where not even these fit.
         """
         self.index.catch_up()
+        rooms: Sequence[Counts] = self._beside_anchored(demand) if demand.anchors else []
         if any(demand.roles):
             frontiers = self.frontiers(demand)
             row = self.index.tree.starts[depth]
             most = np.array([frontiers.of(depth, i)[-1] for i in range(len(row))])
         elif demand.anchors:
-            most = self._beside_anchored(demand)[depth]
+            most = rooms[depth]
         else:
             return self.index.slots_in_slices(demand.slice_levels)[depth]
-        if demand.anchors:
-            rooms = self._beside_anchored(demand)
-            if rooms[0][0] < 0:
-                return np.full_like(most, NO_ROOM)
-            return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
-        return most
+        if not demand.anchors:
+            return most
+        if rooms[0][0] < 0:
+            return np.full_like(most, NO_ROOM)
+        return self._confined(demand=demand, depth=depth, most=most, rooms=rooms)
 
     def main_slots_to_keep(self, *, demand: Demand, depth: int, identity: int) -> int:
         """Return the main slots in a domain that its role pods must leave free.
@@ -241,7 +241,8 @@ def choose_nodes(
         def fill(share_depth: int, share_identity: int, pods: int) -> PodsByNode:
             index.catch_up()
             places = packer.fill(depth=share_depth, identity=share_identity, pods=pods)
-            taken.callback(view.take_anonymously(request=index.shape.request, places=places))
+            if demand.anchors:  # otherwise nothing is placed after the main pods
+                taken.callback(view.take_anonymously(request=index.shape.request, places=places))
             return places
 
         inside, outside = _split_anchors(demand, tree=index.tree, domain=domain)
