@@ -137,16 +137,55 @@ def in_force(
         if each and each["metadata"]["name"].endswith(names)
     ]
     assert len(policies) == 2 * len(names)
+    policies += last_policy(namespace)
     here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     for policy in policies:
         if policy["kind"] == "ValidatingAdmissionPolicyBinding":
             policy["spec"]["matchResources"] = {"namespaceSelector": here}
     manifests = yaml.safe_dump_all(policies)
     kubectl("apply", "-f", "-", stdin=manifests)
+    refused = json.dumps(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "refused-by-the-last"}}
+    )
     try:
+        Submitter(kubectl, namespace).wait_for_refusal(refused)
         yield
     finally:
         kubectl("delete", "-f", "-", stdin=manifests)
+
+
+def last_policy(namespace: str) -> list[Json]:
+    """Build a policy that refuses one ConfigMap, to apply after all others.
+
+    The API server sees policies in the order of their creation. Once this one has an effect, all
+    others have theirs.
+    """
+    name = f"{namespace}-last"
+    rule = {
+        "apiGroups": [""],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": ["configmaps"],
+        "resourceNames": ["refused-by-the-last"],
+    }
+    return [
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": f"ValidatingAdmissionPolicy{kind}",
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        for kind, spec in (
+            (
+                "",
+                {
+                    "matchConstraints": {"resourceRules": [rule]},
+                    "validations": [{"expression": "false", "message": "refused by the last"}],
+                },
+            ),
+            ("Binding", {"policyName": name, "validationActions": ["Deny"]}),
+        )
+    ]
 
 
 def test_with_the_policy_of_foreign_pods_an_open_queue_pays_for_gpus(
