@@ -6,10 +6,12 @@ import pytest
 
 from drumline.lifecycle import transitions
 from drumline.lifecycle.manifests.children import job_token, token_secret, token_secret_name
-from drumline.lifecycle.manifests.volumes import token_volume
+from drumline.lifecycle.manifests.pod_settings import PodSettings
+from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys, key_id
-from tests.builders import T0, a_job, admitted, running, with_status
+from tests.builders import T0, a_job, admitted, pod_manifest, running, with_status
 
+SETTINGS = PodSettings(trainer_image="drumline/trainer:1", join_image="drumline/operator:1")
 OLD, NEW = b"the old key, long enough", b"the new key, long enough"
 
 
@@ -37,14 +39,18 @@ def test_a_key_s_name_says_nothing_of_the_key() -> None:
 
 
 def test_secret_and_pods_of_one_key_belong_together() -> None:
-    old = a_job()
+    old = admitted(a_job())
     first = with_status(old, old.status.model_copy(update={"signing_key": key_id(OLD)}))
     second = with_status(old, old.status.model_copy(update={"signing_key": key_id(NEW)}))
     names = {token_secret_name(job) for job in (old, first, second)}
     assert len(names) == 3
     for job in (old, first, second):
         assert token_secret(job, b"t")["metadata"]["name"] == token_secret_name(job)
-        assert token_volume(job)["secret"]["secretName"] == token_secret_name(job)
+        pod = pod_manifest(
+            job, index=0, gpus=PoolGpus(resource="nvidia.com/gpu"), settings=SETTINGS
+        )
+        (volume,) = [each for each in pod["spec"]["volumes"] if "secret" in each]
+        assert volume["secret"]["secretName"] == token_secret_name(job)
 
 
 def test_a_gang_keeps_its_key_until_it_is_admitted_again() -> None:

@@ -41,7 +41,7 @@ class Protection:
         Pods of an earlier version are under one of the job's own, which selects new pods too, and a
         pod with two budgets cannot be evicted at all.
         """
-        return children.shares_budget(job) and all(
+        return job.wanted <= children.SHARED_BUDGET_NODES and all(
             pod.protected is not None for pod in self._pods_of(job)
         )
 

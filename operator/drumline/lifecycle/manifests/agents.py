@@ -1,8 +1,9 @@
-"""The agent in a job's pods: what it is told, and how it comes into pods with an image of the user.
+"""The agent in a job's pods: its environment, and how it comes into pods with a user's image.
 
-bundled trainer            the container's own program
+bundled trainer            the container's own program (`containers`)
 template, Direct, a gang   an init container, which waits for the gang and exits (join)
 template, PerGpu, PerPod   the container's program, from a folder that an init container fills
+role beside PerGpu, PerPod no agent; an init container fetches the job's code, if it brings any
 """
 
 from __future__ import annotations
@@ -13,16 +14,15 @@ from typing import Any, Final
 from drumline.api.code import CodeSource
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.supervision import EndNoticeDelivery
-from drumline.lifecycle.manifests.code import code_mount, code_volumes, parts_mount
-from drumline.lifecycle.manifests.pod_settings import PodSettings, agent_image_of
-from drumline.lifecycle.manifests.volumes import scratch_volume, token_mount, token_volume
-from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import GangMember
+from drumline.lifecycle.manifests.pod_input import PodInput
+from drumline.lifecycle.manifests.volumes import TOKEN_MOUNT, token_volume
 from drumline_trainer.contract import (
     AGENT_PORT,
     BUNDLE_FOLDER,
     BUNDLE_TARGET,
     CODE_FOLDER,
+    CODE_PART_KEY,
+    CODE_PARTS_FOLDER,
     GANG_FOLDER,
     Env,
     Launch,
@@ -39,21 +39,57 @@ INIT_RESOURCES: Final = {"cpu": "500m", "memory": "128Mi"}
 counts init containers too. Not a whole CPU: the static CPU manager would pin the init container to
 CPUs of any NUMA node, to which the main container is then tied, or which leak
 (kubernetes/kubernetes#94220, #112228)."""
-TRAINER_PROGRAM: Final = ("python3", "-m", "drumline_trainer.agent", "run")
+RESTRICTED: Final[Json] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": False,
+    "capabilities": {"drop": ["ALL"]},
+}
+"""The restricted Pod Security Standard's demands on a container."""
+READ_ONLY: Final[Json] = {**RESTRICTED, "readOnlyRootFilesystem": True}
+AGENT_ENDPOINT: Final[Json] = {
+    "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
+    "readinessProbe": {
+        "httpGet": {"path": "/readyz", "port": AGENT_PORT},
+        "periodSeconds": 1,
+        "timeoutSeconds": 5,
+        "failureThreshold": 3,
+    },
+}
+"""Port and probe of a container whose program is the agent. No liveness probe: the operator judges
+agents, and a busy agent must not lose its ranks."""
 _SUPERVISOR: Final = (f"{BUNDLE_FOLDER}/bin/python3", "-I", "-m", "drumline_trainer.agent")
 """Isolated: PYTHONHOME and PYTHONPATH of the user's image are meant for the user's Python."""
+_BUNDLE_VOLUME: Final[Json] = {"name": "drumline-bundle", "emptyDir": {}}
+_GANG_VOLUME: Final[Json] = {"name": "drumline-gang", "emptyDir": {}}
+_GANG_MOUNT: Final[Json] = {"name": "drumline-gang", "mountPath": GANG_FOLDER}
+_HOSTS_MOUNT: Final[Json] = {
+    "name": "drumline-gang",
+    "mountPath": "/etc/hosts",
+    "subPath": "hosts",
+    "readOnly": True,
+}
+"""The gang's host names, in the file that the resolver reads."""
+_CODE_VOLUME: Final[Json] = {"name": "drumline-code", "emptyDir": {}}
+_CODE_MOUNT: Final[Json] = {"name": "drumline-code", "mountPath": CODE_FOLDER}
+"""The folder with the code. Writable: programs keep caches and logs where they are started."""
+_CODE_PARTS_MOUNT: Final[Json] = {
+    "name": "drumline-code-parts",
+    "mountPath": CODE_PARTS_FOLDER,
+    "readOnly": True,
+}
 
 
-def agent_environment(job: Job, member: GangMember) -> list[Json]:
-    """What every agent is told of its job and its member."""
+def agent_environment(pod: PodInput) -> list[Json]:
+    """Return the variables that identify the job and the member to an agent."""
+    job = pod.job
     fixed = {
         Env.NAMESPACE: job.namespace,
         Env.JOB: job.name,
         Env.JOB_UID: job.uid,
-        Env.INDEX: str(member.index),
+        Env.INDEX: str(pod.member.index),
         Env.NODES: str(job.spec.nodes),
         Env.GPUS_PER_NODE: str(job.spec.gpus_per_node),
-        Env.GENERATION: str(member.pod_generation),
+        Env.GENERATION: str(pod.member.pod_generation),
         Env.EPOCH: str(job.status.epoch or 0),
     }
     return [
@@ -63,50 +99,35 @@ def agent_environment(job: Job, member: GangMember) -> list[Json]:
     ]
 
 
-def agent_endpoint() -> Json:
-    """Port and probe of a container whose program is the agent.
+def with_agent(pod: PodInput, spec: Json, *, template: PodTemplate) -> Json:
+    """Add the agent to the containers and volumes of a template's pod.
 
-    No liveness probe: the operator judges agents, and a busy agent must not lose its ranks.
+    Args:
+        pod: of the template.
+        spec: with the main container as the kubelet would start it.
+        template: of the pod.
     """
-    return {
-        "ports": [{"name": "agent", "containerPort": AGENT_PORT}],
-        "readinessProbe": {
-            "httpGet": {"path": "/readyz", "port": AGENT_PORT},
-            "periodSeconds": 1,
-            "timeoutSeconds": 5,
-            "failureThreshold": 3,
-        },
-    }
+    if pod.launch is not None:
+        return _supervised(pod, spec, template=template, launch=pod.launch)
+    if pod.joins:
+        return _joined(pod, spec)
+    if pod.role is not None and template.code is not None:
+        return _with_code(pod, spec, code=template.code)
+    return spec
 
 
-def supervised(
-    spec: Json,
-    *,
-    job: Job,
-    template: PodTemplate,
-    member: GangMember,
-    launch: Launch,
-    settings: PodSettings,
-) -> Json:
-    """The containers and volumes of a template's pod with an agent that starts the command.
+def _supervised(pod: PodInput, spec: Json, *, template: PodTemplate, launch: Launch) -> Json:
+    """Add an agent that starts the command.
 
     The command and its arguments stay in `args`, so that the kubelet expands `$(NAME)` in them as
     in any container. Those of the launcher are no variables of the container: the agent sets them
     for each attempt, and expands them likewise.
-
-    Args:
-        spec: with the main container as the kubelet would start it.
-        job: has an assignment.
-        template: with a command.
-        member: whose pod it is.
-        launch: which processes the agent starts.
-        settings: of the installation.
     """
     (container,) = spec["containers"]
     code = template.code
     variables = {
         Env.LAUNCH: _launch_settings(template, launch).encode(),
-        Env.GRACE_SECONDS: str(grace_seconds(job, settings)),
+        Env.GRACE_SECONDS: str(pod.grace_seconds),
         **({Env.CODE_DIGEST: code.digest} if code else {}),
     }
     container = {
@@ -114,30 +135,21 @@ def supervised(
         **container,
         "command": [*_SUPERVISOR, "command", "--"],
         "args": [*(template.command or []), *(template.args or [])],
-        "env": [*agent_environment(job, member), *_variables(variables), *container["env"]],
-        **agent_endpoint(),
+        "env": [*agent_environment(pod), *_variables(variables), *container["env"]],
+        **AGENT_ENDPOINT,
         "volumeMounts": [
             *container["volumeMounts"],
-            *([code_mount()] if code else []),
+            *([_CODE_MOUNT] if code else []),
             {"name": "drumline-bundle", "mountPath": BUNDLE_FOLDER, "readOnly": True},
-            # writable: the agent renews the gang's files for each generation
-            *_gang_mounts(read_only=False),
-            token_mount(),
+            _GANG_MOUNT,  # writable: the agent renews the gang's files for each generation
+            _HOSTS_MOUNT,
+            TOKEN_MOUNT,
         ],
     }
-    volumes = [
-        *spec["volumes"],
-        *(code_volumes(code) if code else []),
-        scratch_volume("drumline-bundle"),
-        scratch_volume("drumline-gang"),
-        token_volume(job),
-    ]
-    install = _install_container(job, member, code=code, settings=settings)
     return {
-        **spec,
+        **_with_install(pod, spec, code=code),
         "containers": [container],
-        "initContainers": [*spec.get("initContainers", []), install],
-        "volumes": volumes,
+        "volumes": [*spec["volumes"], *_install_volumes(code), token_volume(pod)],
     }
 
 
@@ -156,124 +168,82 @@ def _launch_settings(template: PodTemplate, launch: Launch) -> LaunchSettings:
     )
 
 
-def joined(spec: Json, *, job: Job, member: GangMember, settings: PodSettings) -> Json:
-    """The containers and volumes of a gang's pod whose command the kubelet starts.
-
-    Args:
-        spec: with the main container.
-        job: has an assignment.
-        member: whose pod it is.
-        settings: of the installation.
-    """
+def _joined(pod: PodInput, spec: Json) -> Json:
+    """Add an init container that waits for the gang before the kubelet starts the command."""
     (container,) = spec["containers"]
-    mounts = [*container["volumeMounts"], *_gang_mounts(read_only=True)]
+    mounts = [*container["volumeMounts"], {**_GANG_MOUNT, "readOnly": True}, _HOSTS_MOUNT]
     join = _init_container(
-        job,
-        member,
+        pod,
         name=JOIN_CONTAINER,
         program="join",
-        image=settings.join_image,
-        mounts=[{"name": "drumline-gang", "mountPath": GANG_FOLDER}, token_mount()],
+        image=pod.settings.join_image,
+        mounts=[_GANG_MOUNT, TOKEN_MOUNT],
     )
     return {
         **spec,
         "containers": [{**container, "volumeMounts": mounts}],
         # Last: what the pod fetches first, it fetches while others do.
         "initContainers": [*spec.get("initContainers", []), join],
-        "volumes": [*spec["volumes"], scratch_volume("drumline-gang"), token_volume(job)],
+        "volumes": [*spec["volumes"], _GANG_VOLUME, token_volume(pod)],
     }
 
 
-def with_code(
-    spec: Json, *, job: Job, member: GangMember, code: CodeSource, settings: PodSettings
-) -> Json:
-    """The containers and volumes of a pod without an agent that has the job's code.
-
-    Args:
-        spec: with the main container.
-        job: has an assignment.
-        member: whose pod it is.
-        code: of the template.
-        settings: of the installation.
-    """
+def _with_code(pod: PodInput, spec: Json, *, code: CodeSource) -> Json:
+    """Add the job's code to a pod without an agent."""
     (container,) = spec["containers"]
-    mounts = [*container["volumeMounts"], code_mount()]
-    install = _install_container(job, member, code=code, settings=settings)
+    mounts = [*container["volumeMounts"], _CODE_MOUNT]
     return {
-        **spec,
+        **_with_install(pod, spec, code=code),
         "containers": [{"workingDir": CODE_FOLDER, **container, "volumeMounts": mounts}],
-        "initContainers": [*spec.get("initContainers", []), install],
-        "volumes": [
-            *spec["volumes"],
-            *code_volumes(code),
-            scratch_volume("drumline-bundle"),
-            scratch_volume("drumline-gang"),
-        ],
+        "volumes": [*spec["volumes"], *_install_volumes(code)],
     }
 
 
-def container_security(*, read_only_root: bool) -> Json:
-    """The restricted Pod Security Standard's demands on a container."""
-    return {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": read_only_root,
-        "capabilities": {"drop": ["ALL"]},
-    }
+def _install_volumes(code: CodeSource | None) -> list[Json]:
+    """Return what the install container fills, and the parts of the code that it unpacks."""
+    if code is None:
+        return [_BUNDLE_VOLUME, _GANG_VOLUME]
+    sources = [
+        {"configMap": {"name": name, "items": [{"key": CODE_PART_KEY, "path": str(number)}]}}
+        for number, name in enumerate(code.config_maps)
+    ]
+    parts = {"name": "drumline-code-parts", "projected": {"sources": sources}}
+    return [parts, _CODE_VOLUME, _BUNDLE_VOLUME, _GANG_VOLUME]
 
 
-def grace_seconds(job: Job, settings: PodSettings) -> int:
-    """The grace period of the job's pods: what a preemption gives a job to save, at most."""
-    wanted = job.spec.template.termination_grace_period_seconds if job.spec.template else 30
-    return min(wanted, settings.max_grace_seconds)
-
-
-def _install_container(
-    job: Job, member: GangMember, *, code: CodeSource | None, settings: PodSettings
-) -> Json:
-    container = _init_container(
-        job,
-        member,
+def _with_install(pod: PodInput, spec: Json, *, code: CodeSource | None) -> Json:
+    """Add the init container that brings the agent and the code."""
+    install = _init_container(
+        pod,
         name=INSTALL_CONTAINER,
         program="install",
-        image=agent_image_of(job, settings),
+        image=pod.agent_image,
         mounts=[
             {"name": "drumline-bundle", "mountPath": BUNDLE_TARGET},
-            {"name": "drumline-gang", "mountPath": GANG_FOLDER},
-            *([code_mount(), parts_mount()] if code else []),
+            _GANG_MOUNT,
+            *([_CODE_MOUNT, _CODE_PARTS_MOUNT] if code else []),
         ],
     )
     if code is not None:
-        container["env"] += _variables({Env.CODE_DIGEST: code.digest})
+        install["env"] += _variables({Env.CODE_DIGEST: code.digest})
     # What it writes where it fails is how the pod has ended, in status.
-    return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
+    install["terminationMessagePolicy"] = "FallbackToLogsOnError"
+    return {**spec, "initContainers": [*spec.get("initContainers", []), install]}
 
 
 def _init_container(
-    job: Job,
-    member: GangMember,
-    *,
-    name: str,
-    program: str,
-    image: str,
-    mounts: Sequence[Json],
+    pod: PodInput, *, name: str, program: str, image: str, mounts: Sequence[Json]
 ) -> Json:
     return {
         "name": name,
         "image": image,
         "imagePullPolicy": "IfNotPresent",
         "command": ["python3", "-m", "drumline_trainer.agent", program],
-        "env": agent_environment(job, member),
+        "env": agent_environment(pod),
         "resources": {"requests": dict(INIT_RESOURCES), "limits": dict(INIT_RESOURCES)},
-        "securityContext": container_security(read_only_root=True),
+        "securityContext": READ_ONLY,
         "volumeMounts": list(mounts),
     }
-
-
-def _gang_mounts(*, read_only: bool) -> list[Json]:
-    """The gang's files, and the one with their names where the resolver looks for it."""
-    folder = {"name": "drumline-gang", "mountPath": GANG_FOLDER}
-    hosts = {"name": "drumline-gang", "mountPath": "/etc/hosts", "subPath": "hosts"}
-    return [{**folder, "readOnly": True} if read_only else folder, {**hosts, "readOnly": True}]
 
 
 def _variables(values: dict[Env, str]) -> list[Json]:

@@ -79,11 +79,6 @@ def token_secret(job: Job, token: bytes) -> Json:
     }
 
 
-def shares_budget(job: Job) -> bool:
-    """Whether new pods of this job are protected by their namespace's budget."""
-    return job.wanted <= SHARED_BUDGET_NODES
-
-
 def disruption_budget(job: Job, *, evictable: int = 0) -> Json:
     """Blocks the eviction of any member by a drain while the job runs: all members would stop.
 

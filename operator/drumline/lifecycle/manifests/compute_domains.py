@@ -17,7 +17,7 @@ Json = dict[str, Any]
 
 
 def compute_domain(job: Job) -> Json:
-    """The job's ComputeDomain; garbage collection deletes it with the job."""
+    """Return the job's ComputeDomain; garbage collection deletes it with the job."""
     return {
         "apiVersion": "resource.nvidia.com/v1beta1",
         "kind": "ComputeDomain",
@@ -36,7 +36,7 @@ def compute_domain(job: Job) -> Json:
 
 
 def with_channel(spec: Json, job: Job) -> Json:
-    """The spec of a pod, with a claim of a channel that its first container uses."""
+    """Add the claim of a channel that the first container uses."""
     trainer, *sidecars = spec["containers"]
     resources = {**trainer["resources"], "claims": [{"name": POD_CLAIM_CHANNEL}]}
     claim = {"name": POD_CLAIM_CHANNEL, "resourceClaimTemplateName": _template_name(job)}

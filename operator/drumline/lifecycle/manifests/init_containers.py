@@ -11,9 +11,11 @@ from typing import Any, Final
 
 from drumline.api.base import ApiModel
 from drumline.api.initcontainer import InitContainer
+from drumline.api.podtemplate import PodTemplate
 from drumline.api.sidecar import Sidecar, SidecarResources
-from drumline.lifecycle.manifests.agents import container_security
+from drumline.lifecycle.manifests.agents import RESTRICTED
 from drumline.lifecycle.manifests.environment import NO_GPUS
+from drumline.lifecycle.manifests.volumes import HOME_VOLUME
 
 Json = dict[str, Any]
 
@@ -24,15 +26,24 @@ _LEAST: Final = {"cpu": "100m", "memory": "128Mi"}
 nothing is left for it."""
 
 
-def init_container(wanted: InitContainer, *, main: Json) -> Json:
-    """One of them.
+def with_init_containers(spec: Json, template: PodTemplate) -> Json:
+    """Add the template's sidecars and init containers to the containers of a pod."""
+    if not (template.init_containers or template.sidecars):
+        return spec
+    (main,) = spec["containers"]
+    added = [
+        # First, so that they also serve what runs before the command, as a proxy does.
+        *(_sidecar(each, main=main) for each in template.sidecars or ()),
+        *(_init_container(each, main=main) for each in template.init_containers or ()),
+    ]
+    return {**spec, "initContainers": added}
 
-    It has the main container's CPU and memory, so what the pod requests is the same with and
-    without it, and so is the pod's QoS class: both count the larger of the two.
 
-    Args:
-        wanted: what the template says.
-        main: the main container as the kubelet would start it.
+def _init_container(wanted: InitContainer, *, main: Json) -> Json:
+    """Return an init container with the CPU and memory of the main one.
+
+    So the pod requests the same with and without it, and keeps its QoS class: both count the
+    larger of the two.
     """
     container = _container(wanted, main=main)
     container["resources"] = {
@@ -43,13 +54,7 @@ def init_container(wanted: InitContainer, *, main: Json) -> Json:
     return {**container, "terminationMessagePolicy": "FallbackToLogsOnError"}
 
 
-def sidecar_container(wanted: Sidecar, *, main: Json) -> Json:
-    """One of the sidecars.
-
-    Args:
-        wanted: what the template says.
-        main: the main container as the kubelet would start it.
-    """
+def _sidecar(wanted: Sidecar, *, main: Json) -> Json:
     container = _container(wanted, main=main)
     container["env"] += [{"name": name, "value": value} for name, value in NO_GPUS.items()]
     if wanted.env_from:
@@ -60,7 +65,7 @@ def sidecar_container(wanted: Sidecar, *, main: Json) -> Json:
 
 
 def sidecar_requests(wanted: Sidecar) -> dict[str, str]:
-    """What a sidecar requests, on top of all other containers of its pod."""
+    """Return what a sidecar requests, on top of all other containers of its pod."""
     return _LEAST | _stated(wanted.resources)
 
 
@@ -69,7 +74,7 @@ def _stated(resources: SidecarResources | None) -> dict[str, str]:
 
 
 def _container(wanted: InitContainer | Sidecar, *, main: Json) -> Json:
-    """What both have: the main container's image and home unless they say otherwise."""
+    """Return the common part: the main container's image and home unless they have their own."""
     home = [variable for variable in main["env"] if variable["name"] == "HOME"]
     own = [_written(each) for each in wanted.env or []]
     named = {variable["name"] for variable in own}
@@ -78,7 +83,7 @@ def _container(wanted: InitContainer | Sidecar, *, main: Json) -> Json:
         "name": wanted.name,
         "image": wanted.image or main["image"],
         "env": [*(variable for variable in home if variable["name"] not in named), *own],
-        "securityContext": container_security(read_only_root=False),
+        "securityContext": RESTRICTED,
         "volumeMounts": [*_home_mounts(main, mounts), *mounts],
     }
     for key, words in (("command", wanted.command), ("args", wanted.args)):
@@ -90,12 +95,12 @@ def _container(wanted: InitContainer | Sidecar, *, main: Json) -> Json:
 
 
 def _home_mounts(main: Json, own: list[Json]) -> list[Json]:
-    """The home that the operator gave the main container: what is cached there stays."""
+    """Return the mount of the home that the operator gives the main container: its cache stays."""
     taken = {mount["mountPath"] for mount in own}
     return [
         mount
         for mount in main["volumeMounts"]
-        if mount["name"] == "drumline-home" and mount["mountPath"] not in taken
+        if mount["name"] == HOME_VOLUME and mount["mountPath"] not in taken
     ]
 
 

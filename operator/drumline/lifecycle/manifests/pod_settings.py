@@ -54,11 +54,6 @@ def new_agent_image(job: Job, settings: PodSettings) -> str | None:
     return None if job.launch is None else settings.agent_image or settings.join_image
 
 
-def agent_image_of(job: Job, settings: PodSettings) -> str:
-    """Where a pod takes its agent from: as its peers do, over an upgrade of the operator, too."""
-    return job.status.agent_image or settings.agent_image or settings.join_image
-
-
 def _named_image(job: Job) -> str | None:
     if job.spec.template is not None:
         return job.spec.template.image

@@ -1,4 +1,4 @@
-"""Job -> pod manifests: metadata, scheduling and security. The containers are in `containers`.
+"""Job -> pod manifests, in one pass over the input of each pod.
 
 Pods are bound at creation (`spec.nodeName`), restricted (non-root, no capabilities, RuntimeDefault
 seccomp) unless the administrator of their pool says otherwise (`pool_profile`), carry no
@@ -14,28 +14,20 @@ from typing import Any
 from drumline.api.base import (
     ANNOTATION_NODE,
     DEVICE_BINDER,
-    LABEL_GANG_NETWORK,
     LABEL_GENERATION,
     LABEL_INDEX,
-    LABEL_JOB,
-    LABEL_JOB_UID,
-    LABEL_NODES,
-    LABEL_PROTECTED,
-    LABEL_QUEUE,
     LABEL_ROLE,
 )
-from drumline.api.podtemplate import PodTemplate
 from drumline.api.resource_names import GPU_TAINTS
-from drumline.lifecycle.manifests.agents import grace_seconds
-from drumline.lifecycle.manifests.children import owner_reference, shares_budget
+from drumline.lifecycle.manifests.agents import with_agent
 from drumline.lifecycle.manifests.compute_domains import with_channel
-from drumline.lifecycle.manifests.containers import containers_of
+from drumline.lifecycle.manifests.containers import main_container
+from drumline.lifecycle.manifests.init_containers import with_init_containers
+from drumline.lifecycle.manifests.pod_input import PodInput, pod_inputs
 from drumline.lifecycle.manifests.pod_settings import PodSettings
 from drumline.lifecycle.manifests.pool_profile import with_profile
 from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.job import Job
-from drumline.lifecycle.model.members import GangMember, members_of
-from drumline.lifecycle.model.roles import has_channel, role_pod
 from drumline_trainer.contract import (
     host_name,
     pod_name,
@@ -59,112 +51,106 @@ def pod_manifests(
     settings: PodSettings,
     own_budget: bool = False,
 ) -> list[Json]:
-    """The pods of the members with these indices, each bound to its node. O(members).
+    """Return the pods of the members with these indices, each bound to its node. O(members).
 
     Args:
         job: has an assignment.
         indices: of the members.
-        gpus: what their pool says of its GPUs and its pods.
-        settings: what the platform decides.
-        own_budget: whether the job has a budget of its own whatever its size, as it had in
-            earlier versions.
+        gpus: GPUs of their pool, and the additions of its administrator.
+        settings: of the installation.
+        own_budget: whether the job has a PodDisruptionBudget of its own whatever its size, as jobs
+            of earlier versions have.
+
+    Raises:
+        ConfigError: the trainer's configuration is invalid.
     """
-    chosen = frozenset(indices)
-    labels = _labels(job, protected=shares_budget(job) and not own_budget)
-    return [
-        with_profile(_manifest(job, member, labels, gpus=gpus, settings=settings), gpus.profile)
-        for member in members_of(job.status)
-        if member.index in chosen
-    ]
+    pods = pod_inputs(job, indices=indices, gpus=gpus, settings=settings, own_budget=own_budget)
+    return [_manifest(pod) for pod in pods]
 
 
-def _labels(job: Job, *, protected: bool) -> dict[str, str]:
-    """What the pods of all members are labelled with."""
-    return {
-        LABEL_JOB: job.name,
-        LABEL_JOB_UID: job.uid,
-        LABEL_NODES: str(job.wanted),
-        LABEL_QUEUE: job.spec.queue,
-        **({LABEL_PROTECTED: "true"} if protected else {}),
-        **({LABEL_GANG_NETWORK: "true"} if job.has_agents else {}),
-    }
-
-
-def _manifest(
-    job: Job,
-    member: GangMember,
-    labels: dict[str, str],
-    *,
-    gpus: PoolGpus,
-    settings: PodSettings,
-) -> Json:
-    template, role = job.spec.template, role_pod(job.spec, member.index)
-    channel = has_channel(job.spec, member.index)
-    by_claims = gpus.by_claims or channel
-    containers = containers_of(job, member, gpus=gpus, settings=settings)
-    extra = settings.trainer_pod if job.runs_trainer else {}
-    annotations = {
-        "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
-        "karpenter.sh/do-not-disrupt": "true",
-        **((template.annotations if template else None) or {}),
-        **extra.get("annotations", {}),
-        **({ANNOTATION_NODE: member.node} if by_claims else {}),
-    }
-    bound = {"schedulerName": DEVICE_BINDER} if by_claims else {"nodeName": member.node}
-    return {
+def _manifest(pod: PodInput) -> Json:
+    # 1. The container that trains, as the kubelet would start it, and its volumes.
+    spec = main_container(pod)
+    if pod.template is not None:
+        # 2. The template's sidecars and init containers, which take over its image and home.
+        spec = with_init_containers(spec, pod.template)
+        # 3. The agent: it starts the command, or an init container waits for the gang.
+        spec = with_agent(pod, spec, template=pod.template)
+    if pod.channel:
+        # 4. NVLink between the nodes of the gang.
+        spec = with_channel(spec, pod.job)
+    # 5. The pod around the containers: names, owner, node, rights.
+    manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {
-            "name": pod_name(job.name, member.index, member.pod_generation),
-            "namespace": job.namespace,
-            "labels": {
-                **((template.labels if template else None) or {}),
-                **labels,
-                LABEL_INDEX: str(member.index),
-                LABEL_GENERATION: str(member.pod_generation),
-                **({LABEL_ROLE: role.role.name} if role is not None else {}),
-            },
-            "annotations": annotations,
-            "ownerReferences": [owner_reference(job)],
+        "metadata": _metadata(pod),
+        "spec": {**_pod_spec(pod), **spec},
+    }
+    # 6. The additions of the pool's administrator, last: nothing of a job can undo them.
+    return with_profile(manifest, pod.profile)
+
+
+def _metadata(pod: PodInput) -> Json:
+    job, member, template = pod.job, pod.member, pod.template
+    return {
+        "name": pod_name(job.name, member.index, member.pod_generation),
+        "namespace": job.namespace,
+        "labels": {
+            **((template.labels if template else None) or {}),
+            **pod.labels,
+            LABEL_INDEX: str(member.index),
+            LABEL_GENERATION: str(member.pod_generation),
+            **({LABEL_ROLE: pod.role.role.name} if pod.role is not None else {}),
         },
-        "spec": {
-            **bound,
-            "hostname": host_name(job.name, member.index),
-            "restartPolicy": "Never",
-            "priorityClassName": settings.priority_class,
-            "automountServiceAccountToken": False,
-            "enableServiceLinks": False,
-            "terminationGracePeriodSeconds": grace_seconds(job, settings),
-            "securityContext": {
-                "runAsNonRoot": True,
-                **_user(template, settings.user),
-                **_supplemental_groups(template),
-                "fsGroupChangePolicy": "OnRootMismatch",
-                "seccompProfile": {"type": "RuntimeDefault"},
-            },
-            "tolerations": _tolerations(job, extra, has_agent=job.is_supervised and role is None),
-            **(with_channel(containers, job) if channel else containers),
+        "annotations": {
+            "cluster-autoscaler.kubernetes.io/safe-to-evict": "false",
+            "karpenter.sh/do-not-disrupt": "true",
+            **((template.annotations if template else None) or {}),
+            **pod.platform.get("annotations", {}),
+            **({ANNOTATION_NODE: member.node} if pod.by_claims else {}),
         },
+        "ownerReferences": [pod.owner],
     }
 
 
-def _user(template: PodTemplate | None, user: int | None) -> Json:
-    named = template.run_as_user if template else None
+def _pod_spec(pod: PodInput) -> Json:
+    bound = {"schedulerName": DEVICE_BINDER} if pod.by_claims else {"nodeName": pod.member.node}
+    return {
+        **bound,
+        "hostname": host_name(pod.job.name, pod.member.index),
+        "restartPolicy": "Never",
+        "priorityClassName": pod.settings.priority_class,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": pod.grace_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            **_user(pod),
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "tolerations": _tolerations(pod),
+        **({"imagePullSecrets": pod.pull_secrets} if pod.pull_secrets else {}),
+    }
+
+
+def _user(pod: PodInput) -> Json:
+    named = pod.template.run_as_user if pod.template else None
+    groups = pod.template.supplemental_groups if pod.template else None
+    user = pod.settings.user
     if user is None:  # the group is root's, which owns no right in a pod, or the constraint's
-        return {} if named is None else {"runAsUser": named}
-    return {"runAsUser": named or user, "runAsGroup": user, "fsGroup": user}
+        chosen = {} if named is None else {"runAsUser": named}
+    else:
+        chosen = {"runAsUser": named or user, "runAsGroup": user, "fsGroup": user}
+    return {**chosen, **({"supplementalGroups": groups} if groups else {})}
 
 
-def _supplemental_groups(template: PodTemplate | None) -> Json:
-    groups = template.supplemental_groups if template else None
-    return {"supplementalGroups": groups} if groups else {}
-
-
-def _tolerations(job: Job, extra: Json, *, has_agent: bool) -> list[Json]:
+def _tolerations(pod: PodInput) -> list[Json]:
+    gpus = [{"key": taint, "operator": "Exists"} for taint in GPU_TAINTS]
+    has_agent = pod.role is None and (pod.template is None or pod.launch is not None)
     own = [
         toleration.model_dump(by_alias=True, exclude_none=True)
-        for toleration in job.spec.tolerations or []
+        for toleration in pod.job.spec.tolerations or []
     ]
-    gpus = [{"key": taint, "operator": "Exists"} for taint in GPU_TAINTS]
     silent_kubelet = _SILENT_KUBELET if has_agent else ()
-    return [*gpus, *silent_kubelet, *own, *extra.get("tolerations", [])]
+    return [*gpus, *silent_kubelet, *own, *pod.platform.get("tolerations", [])]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict
 from typing import Any
 
 from drumline.api.overrides import OverridesError
 from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
 from drumline.lifecycle.manifests.any_model import check_for_any_model
+from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import (
     MODEL_PRESETS,
@@ -17,6 +19,7 @@ from drumline_trainer.config import (
     TrainerConfig,
     merge,
 )
+from drumline_trainer.contract import Env
 from drumline_trainer.layout_validation import validated_layout
 from drumline_trainer.planner.auto import check_choosable, is_auto
 
@@ -107,6 +110,19 @@ def _model(name: str) -> dict[str, Any]:
 
 def _is_auto(trainer: TrainerSpec) -> bool:
     return trainer.parallelism is not None and trainer.parallelism.mode == "Auto"
+
+
+def trainer_variables(job: Job, hardware: HardwareConfig | None) -> dict[str, str]:
+    """Return the environment variables that the ranks of the bundled trainer read.
+
+    Raises:
+        ConfigError: as `trainer_config`.
+    """
+    config = trainer_config(job.spec, hardware)
+    return {
+        Env.CONFIG: json.dumps(config.written(), sort_keys=True, separators=(",", ":")),
+        Env.CHECKPOINT_FOLDER: checkpoint_folder(job.spec, name=job.name, uid=job.uid) or "",
+    }
 
 
 def checkpoint_folder(spec: TrainingJobSpec, *, name: str, uid: str) -> str | None:

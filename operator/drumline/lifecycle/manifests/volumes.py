@@ -1,4 +1,4 @@
-"""Volumes and mounts of pods: claims, scratch space, shared memory, the job's token.
+"""Volumes of pods, and where the main container mounts them.
 
 The claim of a volume that is made for each pod waits, as any claim does, until its node is written
 in it, where its storage class says WaitForFirstConsumer. Kubernetes makes that claim once the pod
@@ -11,45 +11,92 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from drumline.api.podtemplate import PodTemplate
 from drumline.api.volumes import EphemeralVolume, Volume
-from drumline.lifecycle.manifests.children import token_secret_name
-from drumline.lifecycle.model.job import Job
-from drumline_trainer.contract import (
-    TOKEN_FILE,
-)
+from drumline.lifecycle.manifests.pod_input import PodInput
+from drumline.lifecycle.manifests.trainer_config import CHECKPOINT_FOLDER, DATA_FOLDER
+from drumline_trainer.contract import TOKEN_FILE
 
 Json = dict[str, Any]
 
 SELECTED_NODE: Final = "volume.kubernetes.io/selected-node"
 """Annotation of a claim: its volume is to be provisioned where this node can use it."""
+HOME_FOLDER: Final = "/home/drumline"
+HOME_VOLUME: Final = "drumline-home"
+TOKEN_MOUNT: Final[Json] = {
+    "name": "drumline-token",
+    "mountPath": TOKEN_FILE.rsplit("/", 1)[0],
+    "readOnly": True,
+}
+"""Where agents read the token."""
+_SHM_FOLDER: Final = "/dev/shm"  # noqa: S108 - the pod's own
+_SHM_VOLUME: Final[Json] = {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}
+"""NCCL and data workers need more than a runtime's default 64 MiB; counts as pod memory."""
+_SHM_MOUNT: Final[Json] = {"name": "drumline-shm", "mountPath": _SHM_FOLDER}
 
 
-def scratch_volume(name: str) -> Json:
-    """An empty folder on the node's disk that lives as long as the pod."""
-    return {"name": name, "emptyDir": {}}
+def trainer_volumes(pod: PodInput) -> tuple[list[Json], list[Json]]:
+    """Return the volumes of a pod of the bundled trainer, and its container's mounts."""
+    checkpoint, trainer = pod.job.spec.checkpoint, pod.job.spec.trainer
+    volumes: list[Json] = [{"name": "tmp", "emptyDir": {}}, _SHM_VOLUME, token_volume(pod)]
+    mounts: list[Json] = [
+        {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - the pod's own
+        _SHM_MOUNT,
+        TOKEN_MOUNT,
+    ]
+    if checkpoint is not None and checkpoint.claim_name is not None:
+        volumes.append(_claim_volume("checkpoints", checkpoint.claim_name, read_only=False))
+        mounts.append({"name": "checkpoints", "mountPath": CHECKPOINT_FOLDER})
+    if trainer is not None and trainer.data is not None:
+        volumes.append(_claim_volume("data", trainer.data.claim_name, read_only=True))
+        mounts.append({"name": "data", "mountPath": DATA_FOLDER, "readOnly": True})
+    return (
+        [*volumes, *pod.platform.get("volumes", [])],
+        [*mounts, *pod.platform.get("volumeMounts", [])],
+    )
 
 
-def shared_memory_volume() -> Json:
-    """NCCL and data workers need more than a runtime's default 64 MiB; counts as pod memory."""
-    return {"name": "drumline-shm", "emptyDir": {"medium": "Memory"}}
+def template_volumes(
+    template: PodTemplate, *, node: str, home: bool
+) -> tuple[list[Json], list[Json]]:
+    """Return the volumes of a template's pod, and its main container's mounts.
+
+    Args:
+        template: of the pod.
+        node: of the pod.
+        home: whether the operator gives the container a home.
+    """
+    volumes = [_template_volume(volume, node=node) for volume in template.volumes or []]
+    mounts = [
+        mount.model_dump(by_alias=True, exclude_none=True) for mount in template.volume_mounts or []
+    ]
+    taken = {mount["mountPath"] for mount in mounts}
+    if _SHM_FOLDER not in taken:
+        volumes.append(_SHM_VOLUME)
+        mounts.append(_SHM_MOUNT)
+    if home and HOME_FOLDER not in taken:
+        volumes.append({"name": HOME_VOLUME, "emptyDir": {}})
+        mounts.append({"name": HOME_VOLUME, "mountPath": HOME_FOLDER})
+    return volumes, mounts
 
 
-def claim_volume(name: str, claim: str, *, read_only: bool) -> Json:
-    """A PersistentVolumeClaim of the job's namespace."""
+def token_volume(pod: PodInput) -> Json:
+    """Return the volume with the job's token; see `children.token_secret`."""
+    return {
+        "name": "drumline-token",
+        "secret": {"secretName": pod.token_secret, "defaultMode": 0o440},
+    }
+
+
+def _claim_volume(name: str, claim: str, *, read_only: bool) -> Json:
     return {"name": name, "persistentVolumeClaim": {"claimName": claim, "readOnly": read_only}}
 
 
-def template_volume(volume: Volume, *, node: str) -> Json:
-    """A volume of spec.template as a pod's volume.
-
-    Args:
-        volume: what the template says.
-        node: of the pod.
-    """
+def _template_volume(volume: Volume, *, node: str) -> Json:
     manifest: Json = {"name": volume.name}
     if volume.persistent_volume_claim is not None:
         claim = volume.persistent_volume_claim
-        return claim_volume(volume.name, claim.claim_name, read_only=claim.read_only)
+        return _claim_volume(volume.name, claim.claim_name, read_only=claim.read_only)
     if volume.config_map is not None:
         manifest["configMap"] = {"name": volume.config_map.name}
     elif volume.secret is not None:
@@ -73,21 +120,4 @@ def _claim_of_pod(volume: EphemeralVolume, *, node: str) -> Json:
             "metadata": {"annotations": {SELECTED_NODE: node}},
             "spec": {"accessModes": ["ReadWriteOnce"], **wanted},
         }
-    }
-
-
-def token_volume(job: Job) -> Json:
-    """The Secret with the job's token; see `children.token_secret`."""
-    return {
-        "name": "drumline-token",
-        "secret": {"secretName": token_secret_name(job), "defaultMode": 0o440},
-    }
-
-
-def token_mount() -> Json:
-    """Where agents read the token."""
-    return {
-        "name": "drumline-token",
-        "mountPath": TOKEN_FILE.rsplit("/", 1)[0],
-        "readOnly": True,
     }
