@@ -13,7 +13,7 @@ from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents.gpu_seconds import account_at, rate_of, reclassified
-from drumline.lifecycle.model.gpu_share import GpuShare, share_in
+from drumline.lifecycle.model.hardware import GpuShare, share_in
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from tests.builders import EPOCH, T0, a_job, admitted, with_status

@@ -33,8 +33,13 @@ from drumline.kube.views import (
     TrainingJobView,
 )
 from drumline.kube.workload_views import WorkloadView
-from drumline.lifecycle.model.gpu_share import GpuShare, share_in
-from drumline.lifecycle.model.hardware import PoolGpus, PoolHardware, largest_hardware
+from drumline.lifecycle.model.hardware import (
+    GpuShare,
+    PoolGpus,
+    PoolHardware,
+    largest_hardware,
+    share_in,
+)
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.model import Toleration
 from drumline.scope import EVERYWHERE, InstallationScope

@@ -41,7 +41,7 @@ from drumline.controller.status.job_events import JobEvents
 from drumline.controller.status.writer import StatusWriter
 from drumline.kube.errors import Conflict, KubeError, NotFound, NotLeader
 from drumline.lifecycle.manifests.pod_settings import PodSettings, image_of, new_agent_image
-from drumline.lifecycle.model.gpu_share import GpuShare
+from drumline.lifecycle.model.hardware import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import base_size
 from drumline.lifecycle.model.roles import member_order

@@ -14,7 +14,7 @@ from drumline.api.incidents import MAX_STAYS, GpuSeconds, Stay
 from drumline.api.jobstatus import TrainingJobStatus
 from drumline.api.trainingjob import TrainingJobSpec
 from drumline.lifecycle.model.conditions import changed, is_true
-from drumline.lifecycle.model.gpu_share import GpuShare
+from drumline.lifecycle.model.hardware import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.roles import gang_gpus, gpus_of
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp

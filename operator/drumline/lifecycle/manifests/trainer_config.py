@@ -8,7 +8,6 @@ from typing import Any
 
 from drumline.api.overrides import OverridesError
 from drumline.api.trainingjob import MODEL_OF_FOLDER, TrainerSpec, TrainingJobSpec
-from drumline.lifecycle.manifests.any_model import check_for_any_model
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.sizes import allowed_sizes, data_parallel_size
 from drumline_trainer.config import (
@@ -20,17 +19,34 @@ from drumline_trainer.config import (
     merge,
 )
 from drumline_trainer.contract import Env
-from drumline_trainer.layout_validation import validated_layout
+from drumline_trainer.layout_validation import ViolationReason, validated_layout, violations
 from drumline_trainer.planner.auto import check_choosable, is_auto
 
 DATA_FOLDER = "/data"
 CHECKPOINT_FOLDER = "/checkpoints"
+_MODEL_REASONS = frozenset(
+    {
+        ViolationReason.HEADS,
+        ViolationReason.EXPERT_BIASES,
+        ViolationReason.HEAD_NORMS,
+        ViolationReason.FFN,
+        ViolationReason.SEQUENCE,  # a model of images does not read it
+        ViolationReason.POSITIONS,
+        ViolationReason.IMAGES,
+        ViolationReason.SCORES,
+        ViolationReason.WINDOWS,
+        ViolationReason.LAYERS,
+        ViolationReason.NO_EXPERTS,
+        ViolationReason.EXPERTS,
+    }
+)
+"""Violations that another model might not have. Only the ranks read the model of a folder."""
 
 
 def trainer_config(
     spec: TrainingJobSpec, hardware: HardwareConfig | None = None
 ) -> TrainerConfig | FolderConfig:
-    """The configuration of every rank of this job; without its model where a folder describes it.
+    """Return the configuration of every rank, without the model if a folder describes it.
 
     Args:
         spec: of the job.
@@ -50,7 +66,7 @@ def trainer_config(
         described = FolderConfig.from_dict(raw)
         if not is_auto(described.settings):
             for size in allowed_sizes(spec):
-                check_for_any_model(described.settings, world_size=size * spec.gpus_per_node)
+                _check_for_any_model(described.settings, world_size=size * spec.gpus_per_node)
         return described
     config = TrainerConfig.from_dict(raw)
     if is_auto(config):
@@ -59,6 +75,13 @@ def trainer_config(
     for size in allowed_sizes(spec):
         validated_layout(config, world_size=size * spec.gpus_per_node)
     return config
+
+
+def _check_for_any_model(config: TrainerConfig, *, world_size: int) -> None:
+    """Raise ConfigError if a layout is illegal with every model."""
+    for violation in violations(config, world_size=world_size):
+        if violation.reason not in _MODEL_REASONS:
+            raise ConfigError(violation.text)
 
 
 def _overrides(trainer: TrainerSpec) -> dict[str, Any]:

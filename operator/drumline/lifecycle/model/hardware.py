@@ -139,3 +139,26 @@ def _sized(pool: GpuPoolSpec | None, level: str | None, gpus: int | None) -> Dom
 def _same(sizes: set[DomainSize | None]) -> DomainSize | None:
     """What all of the pools have; None where they differ."""
     return next(iter(sizes)) if len(sizes) == 1 else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuShare:
+    """A part of a GPU, such as 3 of 7."""
+
+    parts: int
+    parts_per_gpu: int
+
+
+def share_in(pool: GpuPoolSpec | None, *, resource: str | None) -> GpuShare | None:
+    """Return the share of a GPU that one of a pool's resource is. None: a whole GPU, or unknown.
+
+    Args:
+        pool: None if it is unknown.
+        resource: `gpuPartition` of a job. None: the job asks for whole GPUs.
+    """
+    if pool is None or pool.partitions is None:
+        return None
+    parts = {each.resource: each.parts for each in pool.partitions.resources}.get(resource or "")
+    if parts is None:
+        return None
+    return GpuShare(parts=parts, parts_per_gpu=pool.partitions.parts_per_gpu)

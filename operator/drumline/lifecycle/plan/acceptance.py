@@ -5,9 +5,7 @@ from __future__ import annotations
 from drumline.api.conditions import ConditionType, Reason
 from drumline.api.spec_rules import broken_rules
 from drumline.api.trainingjob import TrainingJobSpec
-from drumline.lifecycle.manifests.preload import preload_error
-from drumline.lifecycle.manifests.progress_patterns import pattern_error
-from drumline.lifecycle.manifests.template_secrets import template_error
+from drumline.lifecycle.manifests.template_errors import template_error
 from drumline.lifecycle.manifests.trainer_config import trainer_config
 from drumline.lifecycle.model.conditions import is_true
 from drumline.lifecycle.model.hardware import PoolHardware
@@ -46,12 +44,7 @@ def judge(spec: TrainingJobSpec, hardware: PoolHardware | None = None) -> Schedu
     if broken := broken_rules(spec):
         return Refusal(reason=Reason.CONFIG_REFUSED, message=plain("; ".join(map(str, broken))))
     if spec.template is not None:
-        template = spec.template
-        error = (
-            template_error(template, spec.roles or ())
-            or pattern_error(template)
-            or preload_error(template)
-        )
+        error = template_error(spec.template, spec.roles or ())
         if error is not None:
             return Refusal(reason=Reason.CONFIG_REFUSED, message=plain(error))
     if spec.trainer is None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from drumline.api.jobstatus import TrainingJobStatus
+from drumline.lifecycle.model.members import GangMember
 from drumline.lifecycle.model.observed import PodFacts
 from drumline_trainer.contract import GenerationRecord, Notice
 
@@ -112,3 +114,26 @@ class JobPlan:
     actions: tuple[Action, ...] = ()
     requeue_at: float | None = None
     """Plan again at this time (seconds since the epoch), whether or not an event comes."""
+
+
+def delete_actions(
+    pods: Iterable[PodFacts], *, members: Collection[GangMember] = ()
+) -> list[Action]:
+    """Return the actions that delete these pods, except pods that are terminating already.
+
+    One request deletes a whole generation in which no member's pod was created.
+
+    Args:
+        pods: pods to delete; none is a member's.
+        members: members whose pods stay.
+    """
+    kept_generations = {member.pod_generation for member in members}
+    live = [pod for pod in pods if not pod.terminating]
+    generations = {pod.generation for pod in live} - kept_generations
+    single = tuple(pod for pod in live if pod.generation in kept_generations)
+    actions: list[Action] = []
+    if generations:
+        actions.append(DeleteGenerations(generations=tuple(sorted(generations))))
+    if single:
+        actions.append(DeletePods(pods=single))
+    return actions

@@ -15,7 +15,7 @@ from drumline.api.jobstatus import TrainingJobStatus
 from drumline.lifecycle import transitions
 from drumline.lifecycle.incidents import avoided_nodes, ledger
 from drumline.lifecycle.incidents.gpu_seconds import with_elapsed
-from drumline.lifecycle.model.conditions import condition, is_true
+from drumline.lifecycle.model.conditions import changed, condition, is_true
 from drumline.lifecycle.model.gang import ObservedGang, observed_gang
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.observed import Observed
@@ -28,16 +28,14 @@ from drumline.lifecycle.plan import (
     elastic,
     eviction,
     failure,
-    hold,
     idle,
     node_disruption,
     notices,
     start,
 )
 from drumline.lifecycle.plan.acceptance import is_ours, refusal_of, verdict_of
-from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan
+from drumline.lifecycle.plan.actions import Action, DeleteJob, DeletePods, JobPlan, delete_actions
 from drumline.lifecycle.plan.deadlines import SENTENCE_SECONDS, active_deadline
-from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.situation import Situation
 
 SUCCESSOR_SECONDS: Final = 1.0
@@ -214,7 +212,7 @@ def _continue_training(situation: Situation) -> JobPlan:
     said = transitions.with_agents_words(
         status, waiting_for=observed.waiting_for, remark=observed.remark
     )
-    said = hold.counted(job, said, now=situation.now)
+    said = _with_hold_counted(job, said, now=situation.now)
     if situation.observed.refresh_due:
         status = said
     if status != job.status:
@@ -234,6 +232,19 @@ def _continue_training(situation: Situation) -> JobPlan:
     )
     due = [at for at in times if at is not None]
     return JobPlan(actions=actions, requeue_at=min(due, default=None))
+
+
+def _with_hold_counted(job: Job, status: TrainingJobStatus, *, now: float) -> TrainingJobStatus:
+    """Return the next status, with GPU-seconds counted until now if a hold begins or ends in it.
+
+    Agents hold a gang whose program has failed for good (`recovery.holdSeconds`): they keep the
+    pods for their user. Until they end, its GPU-seconds are `recovering`, and the gang neither
+    grows nor saves (`Situation.is_held`). Suspension, deletion, a deadline, a preemption and the
+    end of a node end the hold, because they end the pods.
+    """
+    if (job.status.reason == Reason.HELD) == (status.reason == Reason.HELD):
+        return status
+    return changed(status, gpu_seconds=with_elapsed(job, now=now).gpu_seconds)
 
 
 def _with_figures(situation: Situation) -> TrainingJobStatus:

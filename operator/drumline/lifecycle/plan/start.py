@@ -21,9 +21,9 @@ from drumline.lifecycle.plan.actions import (
     CreateMembers,
     JobPlan,
     PushRecord,
+    delete_actions,
 )
 from drumline.lifecycle.plan.deadlines import backoff_seconds, generation_at, start_deadline
-from drumline.lifecycle.plan.deletion import delete_actions
 from drumline.lifecycle.plan.generation_record import generation_record
 from drumline.lifecycle.plan.protection import protection
 from drumline.lifecycle.plan.situation import Situation

@@ -22,7 +22,7 @@ from drumline.lifecycle.model.conditions import (
     with_condition,
     with_summary,
 )
-from drumline.lifecycle.model.gpu_share import GpuShare
+from drumline.lifecycle.model.hardware import GpuShare
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.members import (
     GangMember,

@@ -1,7 +1,7 @@
-"""Which Secrets a template names: never one with the token of a job.
+"""Errors of a template that its schema cannot state, or that an older schema did not state.
 
-The CRD refuses such a template too. This holds for objects that were stored before it did, and
-where the CRD of an older release is still installed.
+The CRD refuses a template with the Secret of a job's token too. The check here holds for objects
+that were stored before it did, and where the CRD of an older release is still installed.
 """
 
 from __future__ import annotations
@@ -12,10 +12,15 @@ from drumline.api.base import TOKEN_SECRET_SUFFIX
 from drumline.api.podtemplate import PodTemplate
 from drumline.api.role import RoleSpec
 from drumline.api.variables import EnvFromSource, EnvVar
+from drumline_trainer.contract import PROGRESS_GROUPS, ContractError, LinePattern, PythonProgram
 
 
 def template_error(template: PodTemplate, roles: Sequence[RoleSpec] = ()) -> str | None:
-    """Why a template or a role beside it is refused; names the field. None if they are valid."""
+    """Return why a template or a role beside it is refused, with the field. None: it is not."""
+    return _secret_error(template, roles) or _pattern_error(template) or _preload_error(template)
+
+
+def _secret_error(template: PodTemplate, roles: Sequence[RoleSpec]) -> str | None:
     named = [
         *((f"template.{field}", secret) for field, secret in _named(template)),
         *((f"roles[{role.name}].{field}", secret) for role in roles for field, secret in _of(role)),
@@ -63,3 +68,32 @@ def _variables(variables: list[EnvVar] | None, *, at: str) -> Iterator[tuple[str
         source = variable.value_from
         if source is not None and source.secret_key_ref is not None:
             yield f"{at}[{variable.name}].valueFrom.secretKeyRef", source.secret_key_ref.name
+
+
+def _pattern_error(template: PodTemplate) -> str | None:
+    """Return why the agent could not use a template's patterns of progress."""
+    patterns = (template.progress and template.progress.patterns) or []
+    for index, text in enumerate(patterns):
+        field = f"template.progress.patterns[{index}]"
+        try:
+            groups = LinePattern.parse(text).groups
+        except ContractError as error:
+            return f"{field}: {error}"
+        unknown = [name for name in groups if name not in PROGRESS_GROUPS]
+        if unknown or not groups:
+            name = f"has a group {unknown[0]}" if unknown else "has no named group"
+            return f"{field}: {text!r} {name}; its groups must be {', '.join(PROGRESS_GROUPS)}"
+    return None
+
+
+def _preload_error(template: PodTemplate) -> str | None:
+    """Return why the agent could not start standbys for a template's command."""
+    if not template.preload:
+        return None
+    if template.launch in {None, "Direct"}:
+        return "template.preload: it needs launch: PerGpu or launch: PerPod; add launch"
+    try:
+        PythonProgram.parse([*(template.command or []), *(template.args or [])])
+    except ContractError as error:
+        return f"template.{error}"
+    return None
