@@ -21,6 +21,7 @@ from drumline.lifecycle.model.observed import Observed
 from drumline.lifecycle.plan.acceptance import refusal_of
 from drumline.lifecycle.plan.planner import plan_job
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.model import Policy
 from tests.property.hostile_objects import (
     Json,
@@ -177,7 +178,7 @@ class World:
     def cycle(self) -> None:
         snapshot = self.state.scheduling.snapshot(now=NOW)
         pending = tuple(self.state.scheduling.pending())
-        decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+        decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
         decided = {each.uid for each in (*decisions.placed, *decisions.blocked)}
         self.tally.decided += len(decided)
         assert {gang.uid for gang in pending} <= decided, "every waiting job hears something"

@@ -17,6 +17,7 @@ from random import Random
 from drumline.scheduling import (
     Admitted,
     CycleCache,
+    CycleInput,
     Decisions,
     Gang,
     MoveBudget,
@@ -116,10 +117,9 @@ class Life:
         )
         self.asked, self.decided = asked, Decisions()
         decisions = decide(
-            snapshot=asked.snapshot,
-            pending=asked.pending,
-            policy=self.policy,
-            now=self.clock,
+            CycleInput(
+                snapshot=asked.snapshot, pending=asked.pending, policy=self.policy, now=self.clock
+            ),
             cache=self.cache,
         )
         self.decided = decisions

@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from drumline.scheduling import (
     Admitted,
+    CycleInput,
     Decisions,
     Gang,
     Node,
@@ -66,7 +67,9 @@ class World:
 
     def decide(self) -> Decisions:
         return decide(
-            snapshot=self.snapshot, pending=self.pending, policy=self.policy, now=self.now
+            CycleInput(
+                snapshot=self.snapshot, pending=self.pending, policy=self.policy, now=self.now
+            )
         )
 
     def shuffled(self, random: Random) -> World:

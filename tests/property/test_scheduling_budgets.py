@@ -16,6 +16,7 @@ from drumline.scheduling import (
     BlockReason,
     Budget,
     CycleCache,
+    CycleInput,
     Decisions,
     Refill,
     WhenSpent,
@@ -107,8 +108,8 @@ def test_nobody_gets_anything_of_a_spent_budget_and_a_cache_changes_nothing(seed
     item = budgeted(seed, frozenset(chance.sample(sorted(Feature), 5)))
     cache = CycleCache()
     asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
-    decide(snapshot=replace(item.snapshot, spent={}), cache=cache, **asked)
-    decisions = decide(snapshot=item.snapshot, cache=cache, **asked)
+    decide(CycleInput(snapshot=replace(item.snapshot, spent={}), **asked), cache=cache)
+    decisions = decide(CycleInput(snapshot=item.snapshot, **asked), cache=cache)
     assert decisions == item.decide()
     assert violations(snapshot=item.snapshot, decisions=decisions, **asked) == ()
     queue_of = {gang.uid: gang.queue for gang in item.pending}
@@ -153,7 +154,7 @@ def test_every_kind_of_budget_keeps_its_word_and_a_cache_changes_nothing(seed: i
     asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
     decisions = item.decide()
     for _ in range(2):
-        assert decide(snapshot=snapshot, cache=cache, **asked) == decisions
+        assert decide(CycleInput(snapshot=snapshot, **asked), cache=cache) == decisions
     assert violations(snapshot=snapshot, decisions=decisions, **asked) == ()
 
 

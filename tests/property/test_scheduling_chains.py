@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import CycleCache, Predecessor, decide
+from drumline.scheduling import CycleCache, CycleInput, Predecessor, decide
 from drumline.scheduling.invariants import violations
 from tests.property.scheduling_worlds import Feature, world
 
@@ -26,9 +26,9 @@ def test_a_gang_that_waits_for_a_job_is_as_if_it_were_not_there(seed: int) -> No
     )
     cache = CycleCache()
     asked = {"snapshot": given.snapshot, "policy": given.policy, "now": given.now}
-    decide(pending=given.pending, cache=cache, **asked)
-    decisions = decide(pending=pending, cache=cache, **asked)
-    assert decisions == decide(pending=pending, **asked)
+    decide(CycleInput(pending=given.pending, **asked), cache=cache)
+    decisions = decide(CycleInput(pending=pending, **asked), cache=cache)
+    assert decisions == decide(CycleInput(pending=pending, **asked))
     broken = violations(
         snapshot=given.snapshot,
         pending=pending,
@@ -37,7 +37,9 @@ def test_a_gang_that_waits_for_a_job_is_as_if_it_were_not_there(seed: int) -> No
         now=given.now,
     )
     assert broken == ()
-    alone = decide(pending=[each for each in given.pending if each.uid not in waits], **asked)
+    alone = decide(
+        CycleInput(pending=tuple(each for each in given.pending if each.uid not in waits), **asked)
+    )
     assert alone == replace(
         decisions,
         blocked=tuple(each for each in decisions.blocked if each.uid not in waits),

@@ -12,6 +12,7 @@ import pytest
 from drumline.scheduling import (
     Admitted,
     CycleCache,
+    CycleInput,
     Decisions,
     Gang,
     MoveBudget,
@@ -211,7 +212,7 @@ def test_with_and_without_a_cache_the_decisions_are_equal(seed: int, policy: Pol
     for _ in range(STEPS):
         life.happen()
         given = {"snapshot": life.snapshot, "policy": policy, "now": life.now}
-        fresh = decide(**given, pending=life.pending)
-        assert decide(**given, pending=life.pending, cache=cache) == fresh
-        assert decide(**given, pending=life.pending, cache=cache) == fresh
+        fresh = decide(CycleInput(**given, pending=life.pending))
+        assert decide(CycleInput(**given, pending=life.pending), cache=cache) == fresh
+        assert decide(CycleInput(**given, pending=life.pending), cache=cache) == fresh
         life.carry_out(fresh)

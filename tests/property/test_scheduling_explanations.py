@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import Blocked, decide
+from drumline.scheduling import Blocked, CycleInput, decide
 from tests.property.scale import many
 from tests.property.scheduling_worlds import Feature, world
 
@@ -22,8 +22,8 @@ def test_without_explanations_the_same_is_decided(part: int) -> None:
         features = frozenset(each for each in Feature if random.random() < 0.3)
         item = world(seed, features)
         given = {"snapshot": item.snapshot, "pending": item.pending, "policy": item.policy}
-        explained = decide(**given, now=item.now)
-        silent = decide(**given, now=item.now, explain=False)
+        explained = decide(CycleInput(**given, now=item.now))
+        silent = decide(CycleInput(**given, now=item.now, explain=False))
         assert _bare(silent.blocked) == _bare(explained.blocked), seed
         assert replace(silent, blocked=()) == replace(explained, blocked=()), seed
         named = zip(silent.blocked, explained.blocked, strict=True)

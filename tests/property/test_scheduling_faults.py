@@ -21,6 +21,7 @@ from drumline.scheduling import (
     Admitted,
     BlockReason,
     CycleCache,
+    CycleInput,
     Decisions,
     Gang,
     MoveBudget,
@@ -36,8 +37,9 @@ from drumline.scheduling.decisions import GangFault
 from drumline.scheduling.fault_isolation import (
     MAX_FAULTS,
     MAX_NAMESPACE_FAULTS,
-    CycleGangs,
     TooManyFaultsError,
+    all_gangs,
+    without,
 )
 from drumline.scheduling.faults import fault_about
 from drumline.scheduling.growth import Growth
@@ -189,22 +191,22 @@ def some_world(number: int) -> World:
     return item
 
 
-def decided(item: World, cache: CycleCache | None = None) -> Decisions:
-    return decide(
-        snapshot=item.snapshot,
-        pending=item.pending,
-        policy=item.policy,
-        now=item.now,
-        cache=cache,
+def cycle_of(item: World) -> CycleInput:
+    return CycleInput(
+        snapshot=item.snapshot, pending=item.pending, policy=item.policy, now=item.now
     )
+
+
+def decided(item: World, cache: CycleCache | None = None) -> Decisions:
+    return decide(cycle_of(item), cache=cache)
 
 
 @cache
 def decided_without(number: int, uid: str) -> Decisions:
     """Decide without a waiting gang, or with an inert running gang."""
     item = some_world(number)
-    gangs = CycleGangs(snapshot=item.snapshot, pending=item.pending).without({uid})
-    return decided(replace(item, snapshot=gangs.snapshot, pending=gangs.pending))
+    left = without(cycle_of(item), {uid})
+    return decided(replace(item, snapshot=left.snapshot, pending=left.pending))
 
 
 def of_others(decisions: Decisions, uid: str) -> Decisions:
@@ -223,7 +225,7 @@ def test_an_exception_on_one_gang_changes_nothing_for_all_others(place: Place) -
     hit = 0
     for number in NUMBERS:
         item = some_world(number)
-        uids = CycleGangs(snapshot=item.snapshot, pending=item.pending).uids
+        uids = list(all_gangs(cycle_of(item)))
         for uid in Random(number).sample(uids, min(3, len(uids))):
             memory = CycleCache()
             with planted(place, uid) as raised:
@@ -250,7 +252,7 @@ def test_an_exception_on_one_gang_changes_nothing_for_all_others(place: Place) -
 def test_exceptions_on_two_gangs_come_to_an_end_and_blame_no_third_one(place: Place) -> None:
     for number in NUMBERS[::2]:
         item = some_world(number)
-        uids = CycleGangs(snapshot=item.snapshot, pending=item.pending).uids
+        uids = list(all_gangs(cycle_of(item)))
         pair = Random(f"pair {number}").sample(uids, min(2, len(uids)))
         with planted(place, *pair) as raised:
             decisions = decided(item)
@@ -266,11 +268,13 @@ def test_gangs_that_are_set_aside_are_not_tried_and_say_why() -> None:
         first = run(snapshot, bad, good)
         count = raised[bad.uid]
         second = decide(
-            snapshot=snapshot,
-            pending=(bad, good),
-            policy=Policy(),
-            now=0.0,
-            set_aside=first.faults,
+            CycleInput(
+                snapshot=snapshot,
+                pending=(bad, good),
+                policy=Policy(),
+                now=0.0,
+                set_aside=first.faults,
+            )
         )
     assert (count, raised[bad.uid]) == (2, 2), "tried once more without the cache"
     assert second == first
@@ -427,7 +431,7 @@ def test_a_forecast_tries_a_bad_job_no_more_often_than_one_cycle() -> None:
     bad, good = gang("bad", at=0), [gang(f"g{i}", gpus=2, at=1.0 + i) for i in range(4)]
     with planted(PLACES[3], bad.uid) as raised:
         starts = expected_starts(
-            snapshot=snapshot, pending=(bad, *good), policy=Policy(), now=0.0, samples=8
+            CycleInput(snapshot=snapshot, pending=(bad, *good), policy=Policy(), now=0.0), samples=8
         )
     assert {start.uid for start in starts} == {each.uid for each in good}
     assert raised[bad.uid] == 2
@@ -487,11 +491,13 @@ def set_aside(
     snapshot: Snapshot, *pending: Gang, uids: Sequence[str], policy: Policy | None = None
 ) -> Decisions:
     return decide(
-        snapshot=snapshot,
-        pending=pending,
-        policy=policy or Policy(),
-        now=0.0,
-        set_aside=[GangFault(key=uid, uid=uid, stage="move", error="x") for uid in uids],
+        CycleInput(
+            snapshot=snapshot,
+            pending=pending,
+            policy=policy or Policy(),
+            now=0.0,
+            set_aside=tuple(GangFault(key=uid, uid=uid, stage="move", error="x") for uid in uids),
+        )
     )
 
 

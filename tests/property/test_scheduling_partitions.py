@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.jobs import gang_of
 from drumline.controller.conversion.nodes import node_of, pool_of
-from drumline.scheduling import Admitted, Gang, Queue, Snapshot, decide
+from drumline.scheduling import Admitted, CycleInput, Gang, Queue, Snapshot, decide
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy
@@ -87,7 +87,7 @@ def test_no_resource_is_overcommitted_and_every_part_is_charged(
             queues=(*queues, *both),
             admitted=held,
         )
-        decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0)
+        decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0))
         assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
         gangs = {gang.uid: gang for gang in pending}
         held += tuple(

@@ -11,7 +11,16 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import BlockReason, CycleCache, Decisions, Gang, Pool, Queue, decide
+from drumline.scheduling import (
+    BlockReason,
+    CycleCache,
+    CycleInput,
+    Decisions,
+    Gang,
+    Pool,
+    Queue,
+    decide,
+)
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
 from tests.property.scheduling_worlds import Feature, World, world
@@ -116,8 +125,8 @@ def test_nobody_starts_or_grows_where_it_costs_too_much_and_a_cache_changes_noth
     cache = CycleCache()
     asked = {"policy": item.policy, "now": item.now, "cache": cache}
     before = by_name(item)
-    decide(snapshot=before.snapshot, pending=before.pending, **asked)
-    decisions = decide(snapshot=item.snapshot, pending=item.pending, **asked)
+    decide(CycleInput(snapshot=before.snapshot, pending=before.pending, **asked))
+    decisions = decide(CycleInput(snapshot=item.snapshot, pending=item.pending, **asked))
     assert decisions == item.decide()
     assert (
         violations(

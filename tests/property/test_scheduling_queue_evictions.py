@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import CycleCache, decide
+from drumline.scheduling import CycleCache, CycleInput, decide
 from drumline.scheduling.invariants import violations
 from tests.property.scheduling_worlds import Feature, World, world
 
@@ -35,7 +35,7 @@ def test_a_drained_queue_empties_starts_nothing_and_a_cache_changes_nothing(seed
     asked = {"pending": item.pending, "policy": item.policy, "now": item.now}
     decisions, cache = item.decide(), CycleCache()
     for _ in range(2):
-        assert decide(snapshot=item.snapshot, cache=cache, **asked) == decisions
+        assert decide(CycleInput(snapshot=item.snapshot, **asked), cache=cache) == decisions
     assert violations(snapshot=item.snapshot, decisions=decisions, **asked) == ()
     closed = {queue.name for queue in item.snapshot.queues if queue.drained}
     of_closed = {gang.uid for gang in item.pending if gang.queue in closed}

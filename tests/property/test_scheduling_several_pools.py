@@ -11,7 +11,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import CycleCache, Gang, Queue, decide
+from drumline.scheduling import CycleCache, CycleInput, Gang, Queue, decide
 from tests.property.scale import many
 from tests.property.scheduling_checks import judged
 from tests.property.scheduling_worlds import Feature, World, some_gang, world
@@ -73,9 +73,10 @@ def test_the_order_of_the_input_and_a_cache_decide_nothing() -> None:
     for seed in range(100):
         item, cache = contested(seed), CycleCache()
         asked = {"policy": item.policy, "now": item.now}
-        decide(snapshot=item.snapshot, pending=item.pending[:1], cache=cache, **asked)
+        decide(CycleInput(snapshot=item.snapshot, pending=item.pending[:1], **asked), cache=cache)
         decisions = item.decide()
         assert item.shuffled(Random(seed)).decide() == decisions, seed
         assert (
-            decide(snapshot=item.snapshot, pending=item.pending, cache=cache, **asked) == decisions
+            decide(CycleInput(snapshot=item.snapshot, pending=item.pending, **asked), cache=cache)
+            == decisions
         ), seed

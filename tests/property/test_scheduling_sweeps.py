@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling import CycleCache, decide
+from drumline.scheduling import CycleCache, CycleInput, decide
 from drumline.scheduling.invariants import violations
 from tests.property.scheduling_worlds import Feature, world
 
@@ -23,7 +23,7 @@ def test_limits_hold_beside_everything_else_and_a_cache_changes_nothing(seed: in
     )
     cache = CycleCache()
     asked = {"snapshot": given.snapshot, "policy": given.policy, "now": given.now}
-    decide(pending=given.pending, cache=cache, **asked)
-    decisions = decide(pending=pending, cache=cache, **asked)
-    assert decisions == decide(pending=pending, **asked)
+    decide(CycleInput(pending=given.pending, **asked), cache=cache)
+    decisions = decide(CycleInput(pending=pending, **asked), cache=cache)
+    assert decisions == decide(CycleInput(pending=pending, **asked))
     assert violations(pending=pending, decisions=decisions, **asked) == ()

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import replace
 from random import Random
 
 import pytest
 
-from drumline.scheduling import Admitted, Decisions, Gang, Policy, Snapshot
+from drumline.scheduling import Admitted, CycleInput, Decisions, Snapshot
 from drumline.scheduling.model import PriceRule, SpotRule
 from drumline.simulator.cluster import Cluster
 from drumline.simulator.engine.simulated_job import SimulatedJob, Stall
@@ -56,15 +55,13 @@ class Watched:
         self.mixed = 0
         """Surplus gangs of all cycles."""
 
-    def __call__(
-        self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
-    ) -> Decisions:
+    def __call__(self, cycle: CycleInput) -> Decisions:
         """Check, then decide."""
         self.cycles += 1
-        self.mixed += _count_mixed(snapshot)
-        _check_quota(snapshot)
-        _check_nodes(snapshot)
-        return self._decider(snapshot=snapshot, pending=pending, policy=policy, now=now)
+        self.mixed += _count_mixed(cycle.snapshot)
+        _check_quota(cycle.snapshot)
+        _check_nodes(cycle.snapshot)
+        return self._decider(cycle)
 
 
 def _count_mixed(snapshot: Snapshot) -> int:

@@ -43,6 +43,7 @@ from drumline.lifecycle.model.hardware import PoolGpus
 from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy
 from drumline.telemetry.incidents import IncidentCounters
@@ -305,7 +306,7 @@ class _Operator:
         pending = tuple(self.cache.scheduling.pending())
         jobs = {job.uid: job for job in self.cache.jobs.all()}
         policy = Policy()
-        decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=NOW)
+        decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=policy, now=NOW))
         if requests is not None:
             await requests.take(decisions, snapshot=snapshot, pending=pending)
         ours = decisions

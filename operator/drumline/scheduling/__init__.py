@@ -5,6 +5,7 @@ No clock, no network, no chance but from a seed, no logging. See docs/scheduling
 
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import (
     FOREIGN_PODS,
     MAX_MESSAGE_CHARS,
@@ -70,6 +71,7 @@ __all__ = [
     "Budget",
     "CapacityType",
     "CycleCache",
+    "CycleInput",
     "Decisions",
     "ExpectedStart",
     "Gang",

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Decisions, GangFault
 from drumline.scheduling.model import Gang, Policy, Snapshot
 
@@ -53,6 +54,17 @@ class Capture:
     """Gangs that this cycle did not try, because they raised in an earlier one."""
     program: str = ""
     """The version of Drumline that decided."""
+
+    @property
+    def cycle(self) -> CycleInput:
+        """The arguments of `decide`."""
+        return CycleInput(
+            snapshot=self.snapshot,
+            pending=self.pending,
+            policy=self.policy,
+            now=self.now,
+            set_aside=self.set_aside,
+        )
 
 
 class _Head(msgspec.Struct):

@@ -18,8 +18,9 @@ O(domains of the searched levels + its pods); equivalent gangs that do not fit c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from drumline.scheduling.admission import Admission, Yields
 from drumline.scheduling.admitted_gangs import AdmittedGangs
@@ -31,19 +32,19 @@ from drumline.scheduling.cycle_answers import (
     order_of,
 )
 from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.cycle_session import CycleSession, open_session
 from drumline.scheduling.decisions import (
     Decisions,
-    GangFault,
     Placed,
     Preemption,
     Resized,
 )
-from drumline.scheduling.fault_isolation import CycleGangs, decide_around_faults
+from drumline.scheduling.fault_isolation import decide_around_faults
 from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.growth import Growth
-from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
-from drumline.scheduling.node_needs import BARE_POLICY, promised, with_node_needs
+from drumline.scheduling.model import Admitted, Gang, Snapshot
+from drumline.scheduling.node_needs import promised, with_node_needs
 from drumline.scheduling.queue_evictions import queue_evictions, with_evictions
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
@@ -52,28 +53,14 @@ from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.rejections import Rejection
 
 
-def decide(
-    *,
-    snapshot: Snapshot,
-    pending: Iterable[Gang],
-    policy: Policy,
-    now: float,
-    cache: CycleCache | None = None,
-    explain: bool = True,
-    set_aside: Iterable[GangFault] = (),
-) -> Decisions:
-    """Decide which pending gangs start and where, which are preempted, and repair broken gangs.
+def decide(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
+    """Decide which waiting gangs start and where, which are preempted, and repair broken gangs.
 
     An exception on one gang is that gang's answer (`Decisions.faults`, `SchedulerError`).
 
     Args:
-        snapshot: the cluster with its running gangs; lost positions (`Admitted.lost`) are repaired.
-        pending: the pending gangs, none of them running.
-        policy: the scheduler's.
-        now: seconds on the clock of `Gang.retry_at` and `Admitted.admitted_at`.
+        cycle: the cluster, the waiting gangs, the policy and the time.
         cache: of earlier cycles with the same policy; it saves time and changes no decision.
-        explain: False: blockers and remedies of rejections may be missing; all else is the same.
-        set_aside: faults of earlier cycles; these gangs are not tried again in this cycle.
 
     Raises:
         InvalidSnapshotError: if two gangs have the same uid.
@@ -81,37 +68,43 @@ def decide(
     """
     cache = cache or CycleCache()
 
-    def attempt(gangs: CycleGangs) -> Decisions:
+    def attempt(cycle: CycleInput) -> Decisions:
         try:
-            return _attempt(gangs, policy=policy, now=now, cache=cache, explain=explain)
+            return _decide(cycle, cache=cache)
         except Exception:
             cache.clear()  # it may have been left in the middle of a change
             raise
 
-    gangs = CycleGangs(snapshot=snapshot, pending=tuple(pending))
-    return decide_around_faults(attempt, gangs=gangs, set_aside=set_aside)
+    return decide_around_faults(attempt, cycle=cycle)
 
 
-def _attempt(
-    gangs: CycleGangs, *, policy: Policy, now: float, cache: CycleCache, explain: bool
-) -> Decisions:
-    """The decisions about these gangs; other arguments as of `decide`."""
-    snapshot, waiting = gangs.snapshot, gangs.pending
-    # Who has to leave for no other's sake counts as leaving from here on.
-    budgets = Budgets(snapshot, now=now)
-    evictions = queue_evictions(snapshot, budgets=budgets, now=now)
-    decisions = _decide(
-        snapshot=with_evictions(snapshot, leaving=evictions.leaving, staying=evictions.staying),
-        pending=waiting,
-        policy=policy,
-        now=now,
-        cache=cache,
-        explain=explain,
-    )
+def _decide(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
+    """Decide about all gangs of a cycle. An exception on one of them is raised."""
+    given, pending = cycle.snapshot, cycle.pending
+    # 1. Budgets and drained queues: gangs that they evict count as leaving from here on.
+    budgets = Budgets(given, now=cycle.now)
+    evictions = queue_evictions(given, budgets=budgets, now=cycle.now)
+    snapshot = with_evictions(given, leaving=evictions.leaving, staying=evictions.staying)
+    cycle = replace(cycle, snapshot=snapshot)
+    if snapshot.offers:
+        # 2. Nodes that an autoscaler adds: nominate their slots for the gangs that requested them.
+        # `on_more_nodes` decides on hypothetical clusters that have these nodes.
+        on_more_nodes = partial(_cycle, cache=cache.what_if)
+        promises = promised(cycle, decide=on_more_nodes)
+        # 3. The cycle.
+        cycle = replace(cycle, snapshot=promises.snapshot, pending=promises.pending)
+        decisions = _cycle(cycle, cache=cache)
+        # 4. Nodes for gangs that still wait.
+        decisions = with_node_needs(
+            decisions, snapshot=snapshot, promises=promises, now=cycle.now, decide=on_more_nodes
+        )
+    else:
+        decisions = _cycle(cycle, cache=cache)
+    # 5. What phase 1 adds to the answers.
     times = (decisions.retry_at, evictions.again_at)
     return replace(
         decisions,
-        placed=_warned(decisions.placed, pending=waiting, budgets=budgets),
+        placed=_warned(decisions.placed, pending=pending, budgets=budgets),
         evictions=evictions.leaving,
         stay=(*decisions.stay, *evictions.staying),
         retry_at=min((at for at in times if at is not None), default=None),
@@ -121,7 +114,7 @@ def _attempt(
 def _warned(
     placed: tuple[Placed, ...], *, pending: Sequence[Gang], budgets: Budgets
 ) -> tuple[Placed, ...]:
-    """The starts, with what is to be said to gangs that go over their queue's budget."""
+    """Add a warning to each start of a gang that exceeds its queue's budget."""
     if not budgets.warns:
         return placed
     gangs = {gang.uid: gang for gang in pending}
@@ -133,66 +126,18 @@ def _warned(
     )
 
 
-def _decide(
-    *,
-    snapshot: Snapshot,
-    pending: tuple[Gang, ...],
-    policy: Policy,
-    now: float,
-    cache: CycleCache,
-    explain: bool,
-) -> Decisions:
-    """The decisions once it is known who departs; arguments and errors as of `decide`."""
-    if not snapshot.offers:
-        return _cycle(
-            snapshot=snapshot, pending=pending, policy=policy, now=now, cache=cache, explain=explain
-        )
-
-    # Nodes that an autoscaler is to add: the same cycle, on clusters that have them.
-    def decide_with(snapshot: Snapshot, pending: Sequence[Gang]) -> Decisions:
-        return _cycle(
-            snapshot=snapshot,
-            pending=pending,
-            policy=BARE_POLICY,
-            now=now,
-            cache=cache.what_if,
-            explain=False,
-        )
-
-    kept = promised(snapshot=snapshot, pending=pending, decide=decide_with)
-    decisions = _cycle(
-        snapshot=kept.snapshot,
-        pending=kept.pending,
-        policy=policy,
-        now=now,
-        cache=cache,
-        explain=explain,
-    )
-    return with_node_needs(decisions, snapshot=snapshot, promised=kept, decide=decide_with)
-
-
-def _cycle(
-    *,
-    snapshot: Snapshot,
-    pending: Sequence[Gang],
-    policy: Policy,
-    now: float,
-    cache: CycleCache,
-    explain: bool,
-) -> Decisions:
-    """The decisions about the nodes that are there; arguments and errors as of `decide`."""
+def _cycle(cycle: CycleInput, *, cache: CycleCache) -> Decisions:
+    """Decide on the nodes of the snapshot alone; errors as of `decide`."""
     # 1. The session: the current and the projected view, with earlier nominations.
+    snapshot = cycle.snapshot
     admitted = cache.admitted(snapshot)
-    queued = cache.pending(snapshot=snapshot, pending=pending)
+    queued = cache.pending(snapshot=snapshot, pending=cycle.pending)
     queued.reject_admitted(admitted.uids)
     session = open_session(
-        snapshot=snapshot,
+        cycle,
         admitted=admitted,
-        cluster=cache.cluster_view(snapshot=snapshot, policy=policy),
+        cluster=cache.cluster_view(snapshot=snapshot, policy=cycle.policy),
         pending=queued,
-        policy=policy,
-        now=now,
-        explain=explain,
     )
     admission, growth = Admission(session), Growth(session)
     # 2. Repairs come first: a broken gang holds capacity without progress. Then nominated gangs,

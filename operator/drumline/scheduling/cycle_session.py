@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling.admitted_gangs import AdmittedGangs
-from drumline.scheduling.model import Admitted, Gang, Policy, Queue, Snapshot, WaitingRule
+from drumline.scheduling.cycle_input import CycleInput
+from drumline.scheduling.model import Admitted, Gang, Policy, Queue, WaitingRule
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.projection import Projection, recall_pending
@@ -60,26 +61,26 @@ class CycleSession:
 
 
 def open_session(
-    *,
-    snapshot: Snapshot,
-    admitted: AdmittedGangs,
-    cluster: ClusterView,
-    pending: PendingGangs,
-    policy: Policy,
-    now: float,
-    explain: bool = True,
+    cycle: CycleInput, *, admitted: AdmittedGangs, cluster: ClusterView, pending: PendingGangs
 ) -> CycleSession:
-    """The session of a cycle at time `now`; `cluster` is the current view of the snapshot."""
-    # The two views and what searches them.
+    """Open the session of a cycle.
+
+    Args:
+        cycle: the arguments of the cycle.
+        admitted: the running gangs of its snapshot.
+        cluster: the current view of its snapshot.
+        pending: its waiting gangs, sorted.
+    """
+    snapshot, policy, now, explain = cycle.snapshot, cycle.policy, cycle.now, cycle.explain
     queues = {queue.name: queue for queue in snapshot.queues}
     budgets = Budgets(snapshot, now=now)
+    # The two views and the searches in them.
     projection = Projection(current=cluster, admitted=admitted.unsettled)
     placer = Placer(projection, explain=explain)
     # Preemption and moves.
     candidates = Candidates(snapshot=snapshot, budgets=budgets, policy=policy, now=now)
-    budget = MoveAllowance.of(
-        policy.moves, admitted=admitted.unsettled, cost=candidates.moving_costs
-    )
+    moving, costs = admitted.unsettled, candidates.moving_costs
+    budget = MoveAllowance.of(policy.moves, admitted=moving, cost=costs)
     consolidator = Consolidator(projection=projection, candidates=candidates, budget=budget)
     preemptor = Preemptor(projection=projection, candidates=candidates, consolidator=consolidator)
     # Pending gangs.

@@ -18,12 +18,13 @@ time: the next cycles need one attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked, BlockReason, Decisions, GangFault
 from drumline.scheduling.faults import GangError, Stage, fault_about, message_of
-from drumline.scheduling.model import Admitted, Gang, InvalidSnapshotError, Snapshot
+from drumline.scheduling.model import Admitted, Gang, InvalidSnapshotError
 
 MAX_FAULTS: Final = 48
 """Exceptions that one call of `decide` answers; with more, the cycle fails."""
@@ -39,68 +40,51 @@ class TooManyFaultsError(RuntimeError):
         self.faults = tuple(faults)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleGangs:
-    """The arguments of a cycle that are about gangs."""
+def without(cycle: CycleInput, uids: Collection[str]) -> CycleInput:
+    """Return the arguments without some waiting gangs, and with some running gangs inert.
 
-    snapshot: Snapshot
-    pending: tuple[Gang, ...]
+    An inert gang keeps its slots and its quota. It is not repaired, resized, moved or evicted.
+    A waiting gang waits without its surplus gang if only the surplus gang is listed.
+    """
+    if not uids:
+        return cycle
+    snapshot = replace(
+        cycle.snapshot,
+        admitted=tuple(
+            _inert(held) if _is_meant(held, uids) else held for held in cycle.snapshot.admitted
+        ),
+    )
+    pending = tuple(_without_surplus(gang, uids) for gang in cycle.pending if gang.uid not in uids)
+    return replace(cycle, snapshot=snapshot, pending=pending)
 
-    def without(self, uids: Collection[str]) -> CycleGangs:
-        """Return the arguments without some waiting gangs, and with some running gangs inert.
 
-        An inert gang keeps its slots and its quota. It is not repaired, resized, moved or evicted.
-        A waiting gang waits without its surplus gang if only the surplus gang is listed.
-        """
-        if not uids:
-            return self
-        return CycleGangs(
-            snapshot=replace(
-                self.snapshot,
-                admitted=tuple(
-                    _inert(held) if _is_meant(held, uids) else held
-                    for held in self.snapshot.admitted
-                ),
-            ),
-            pending=tuple(
-                _without_surplus(gang, uids) for gang in self.pending if gang.uid not in uids
-            ),
-        )
-
-    @property
-    def all(self) -> dict[str, Gang]:
-        """All gangs by uid: the waiting ones, the running ones, and their surplus gangs."""
-        gangs = [*self.pending, *(held.gang for held in self.snapshot.admitted)]
-        gangs += [gang.surplus for gang in gangs if gang.surplus is not None]
-        return {gang.uid: gang for gang in gangs}
-
-    @property
-    def uids(self) -> list[str]:
-        """Uids of all gangs."""
-        return list(self.all)
+def all_gangs(cycle: CycleInput) -> dict[str, Gang]:
+    """Return all gangs by uid: the waiting ones, the running ones, and their surplus gangs."""
+    gangs = [*cycle.pending, *(held.gang for held in cycle.snapshot.admitted)]
+    gangs += [gang.surplus for gang in gangs if gang.surplus is not None]
+    return {gang.uid: gang for gang in gangs}
 
 
 def decide_around_faults(
-    attempt: Callable[[CycleGangs], Decisions], *, gangs: CycleGangs, set_aside: Iterable[GangFault]
+    attempt: Callable[[CycleInput], Decisions], *, cycle: CycleInput
 ) -> Decisions:
     """Return the decisions about all gangs that can be decided, and the faults of the others.
 
     Args:
         attempt: decide about some gangs; it starts from nothing that an earlier attempt changed.
-        gangs: all gangs.
-        set_aside: faults of earlier cycles; these gangs are not tried.
+        cycle: all gangs; those of `cycle.set_aside` are not tried.
 
     Raises:
         TooManyFaultsError: more than `MAX_FAULTS` gangs raise.
         InvalidSnapshotError: the arguments contradict each other.
         Exception: the cycle raises whatever gangs are set aside.
     """
-    known = {fault.uid: fault for fault in set_aside}
-    search = _FaultSearch(attempt=attempt, gangs=gangs, known=known.keys())
+    known = {fault.uid: fault for fault in cycle.set_aside}
+    search = _FaultSearch(attempt=attempt, cycle=cycle, known=known.keys())
     first: Exception | None = None
     while True:
         try:
-            decisions = attempt(gangs.without(search.out))
+            decisions = attempt(without(cycle, search.out))
         except InvalidSnapshotError:
             raise
         except Exception as error:
@@ -115,7 +99,7 @@ def decide_around_faults(
             if first is not None and not search.faults:
                 cause = first.__cause__ or first if isinstance(first, GangError) else first
                 search.faults[""] = fault_about("", uid="", stage=Stage.CACHE, error=cause)
-            return _with_faults(decisions, gangs=gangs, faults={**known, **search.faults})
+            return _with_faults(decisions, cycle=cycle, faults={**known, **search.faults})
 
 
 class _FaultSearch:
@@ -123,19 +107,20 @@ class _FaultSearch:
 
     Args:
         attempt: decide about some gangs.
-        gangs: all gangs.
+        cycle: all gangs.
         known: uids of the gangs that earlier cycles set aside.
     """
 
     def __init__(
         self,
         *,
-        attempt: Callable[[CycleGangs], Decisions],
-        gangs: CycleGangs,
+        attempt: Callable[[CycleInput], Decisions],
+        cycle: CycleInput,
         known: Collection[str],
     ) -> None:
         self._attempt = attempt
-        self._gangs = gangs
+        self._cycle = cycle
+        self._gangs = all_gangs(cycle)
         self._known = known
         self._may_share_a_cause = True
         self.faults: dict[str, GangFault] = {}
@@ -176,25 +161,25 @@ class _FaultSearch:
             uid, stage = error.gang.uid, error.stage
         else:
             cause = error
-        if not uid or uid in self.out or uid not in self._gangs.all:
-            culprit = self._culprit(out=self.out, among=self._gangs.uids)
+        if not uid or uid in self.out or uid not in self._gangs:
+            culprit = self._culprit(out=self.out, among=list(self._gangs))
             if culprit is None:
                 return None
             uid = culprit
-        return fault_about(self._gangs.all[uid].key, uid=uid, stage=stage, error=cause)
+        return fault_about(self._gangs[uid].key, uid=uid, stage=stage, error=cause)
 
     def _running_culprit(self, fault: GangFault, *, without: GangFault) -> GangFault | None:
         """Return the fault of the running gang that alone explains two faults, if there is one."""
         out = self.out - {without.uid}
-        running = [held.gang.uid for held in self._gangs.snapshot.admitted]
+        running = [held.gang.uid for held in self._cycle.snapshot.admitted]
         uid = self._culprit(out=out, among=running)
         if uid is None or uid in (fault.uid, without.uid) or self._raises({*out, uid}):
             return None
-        return replace(fault, key=self._gangs.all[uid].key, uid=uid)
+        return replace(fault, key=self._gangs[uid].key, uid=uid)
 
     def _set_namespace_aside(self, fault: GangFault) -> None:
         """Set all waiting gangs of a namespace aside once some of them have raised."""
-        waiting = {gang.uid: gang for gang in self._gangs.pending}
+        waiting = {gang.uid: gang for gang in self._cycle.pending}
         if fault.uid not in waiting:
             return
         namespace = waiting[fault.uid].namespace
@@ -229,7 +214,7 @@ class _FaultSearch:
 
     def _raises(self, out: Collection[str]) -> bool:
         try:
-            self._attempt(self._gangs.without(out))
+            self._attempt(without(self._cycle, out))
         except InvalidSnapshotError:
             raise
         except Exception:  # noqa: BLE001 - any exception is the one that is looked for
@@ -273,15 +258,15 @@ def _of(gang: Gang, faults: Mapping[str, GangFault]) -> GangFault:
 
 
 def _with_faults(
-    decisions: Decisions, *, gangs: CycleGangs, faults: dict[str, GangFault]
+    decisions: Decisions, *, cycle: CycleInput, faults: dict[str, GangFault]
 ) -> Decisions:
     """Add the answers of the gangs that were set aside: all that wait, and all that are broken."""
     if not faults:
         return decisions
-    waiting = [gang for gang in gangs.pending if gang.uid in faults]
+    waiting = [gang for gang in cycle.pending if gang.uid in faults]
     broken = [
         held.gang
-        for held in gangs.snapshot.admitted
+        for held in cycle.snapshot.admitted
         if _is_meant(held, faults) and held.lost and not (held.leaving or held.gang.surplus_of)
     ]
     answers = tuple(
@@ -296,7 +281,7 @@ def _with_faults(
     )
     stay = [
         held.gang.uid
-        for held in gangs.snapshot.admitted
+        for held in cycle.snapshot.admitted
         if _is_meant(held, faults) and held.leaving and held.nominated and not held.departs
     ]
     return replace(

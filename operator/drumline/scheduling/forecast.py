@@ -23,9 +23,8 @@ Cost: samples x events x a cycle; both are bounded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from math import exp, inf, log
 from random import Random
 from statistics import NormalDist, median
@@ -33,9 +32,9 @@ from typing import Final
 
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.decisions import GangFault
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast_cluster import ForecastCluster, RuntimeEstimate, promised
-from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from drumline.scheduling.model import Admitted, Gang, Snapshot
 from drumline.scheduling.queueing.expected_ends import LEAST_SECONDS
 
 LINE: Final = 32
@@ -75,39 +74,36 @@ class ExpectedStart:
 
 
 def expected_starts(
+    cycle: CycleInput,
     *,
-    snapshot: Snapshot,
-    pending: Iterable[Gang],
-    policy: Policy,
-    now: float,
     samples: int = 8,
     seed: int = 0,
     go_on: Callable[[], bool] = lambda: True,
 ) -> tuple[ExpectedStart, ...]:
-    """When each of the first in line will probably start, in the order of the line.
+    """Return when each of the first gangs in line will probably start, in the order of the line.
 
     Args:
-        snapshot: the cluster, as `decide` is shown it.
-        pending: who waits.
-        policy: as for `decide`; nothing is moved in the forecast.
-        now: the moment of the snapshot.
+        cycle: as for `decide`; nothing is moved in the forecast.
         samples: how many futures are looked at.
         seed: of chance.
         go_on: asked before each cycle; once it says no, nothing is told of anybody.
     """
-    waiting = {gang.uid: gang for gang in pending}
-    still = replace(
-        policy,
+    now = cycle.now
+    waiting = {gang.uid: gang for gang in cycle.pending}
+    calm = replace(
+        cycle.policy,
         moves=None,
         move_back=False,
         surplus=False,
         repairs_preempt=False,
-        reservations=min(policy.reservations, RESERVATIONS),
+        reservations=min(cycle.policy.reservations, RESERVATIONS),
     )
-    snapshot = replace(snapshot, offers=(), asked=())  # when new nodes come is not known here
-    first = decide(
-        snapshot=snapshot, pending=waiting.values(), policy=still, now=now, explain=False
-    )
+    # The time until new nodes arrive is not known here.
+    snapshot = replace(cycle.snapshot, offers=(), asked=())
+    pending = tuple(waiting.values())
+    still = replace(cycle, snapshot=snapshot, pending=pending, policy=calm, explain=False)
+    first = decide(still)
+    still = replace(still, set_aside=first.faults)
     faulty = {fault.uid for fault in first.faults}
     line = [waiting[uid] for uid in first.order if uid not in faulty][:LINE]
     start = promised(snapshot)
@@ -119,8 +115,7 @@ def expected_starts(
         chance = f"{seed}/{sample}"
         length = _lengths(chance=chance, usual=usual, honest=sample < honest)
         future = ForecastCluster(snapshot=start, pending=line, now=now, length=length)
-        run = partial(_run, future=future, policy=still, line=line, cache=cache, go_on=go_on)
-        for uid, at in run(set_aside=first.faults).items():
+        for uid, at in _run(still, future=future, line=line, cache=cache, go_on=go_on).items():
             starts[uid].append(at)
         if not go_on():
             return ()
@@ -136,28 +131,20 @@ def expected_starts(
 
 
 def _run(
+    still: CycleInput,
     *,
     future: ForecastCluster,
-    policy: Policy,
     line: Sequence[Gang],
     cache: CycleCache,
-    set_aside: Sequence[GangFault],
     go_on: Callable[[], bool],
 ) -> dict[str, float]:
-    """When each gang starts in one future, as far as it is looked at."""
+    """Return when each gang starts in one future, as far as the forecast looks ahead."""
     starts: dict[str, float] = {}
     for _ in range(MOMENTS):
         if not go_on():
             break
-        decisions = decide(
-            snapshot=future.snapshot,
-            pending=future.pending,
-            policy=policy,
-            now=future.now,
-            cache=cache,
-            explain=False,
-            set_aside=set_aside,
-        )
+        moment = replace(still, snapshot=future.snapshot, pending=future.pending, now=future.now)
+        decisions = decide(moment, cache=cache)
         future.carry_out(decisions)
         for placed in decisions.placed:
             starts.setdefault(placed.uid, future.now)

@@ -10,14 +10,25 @@ from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Decisions, NeedsNodes, Placed, Preemption
-from drumline.scheduling.model import Admitted, Gang, Node, NodeOffer, Snapshot
+from drumline.scheduling.model import Admitted, Gang, Node, NodeOffer, Policy, Snapshot
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
 from drumline.scheduling.resources import NOTHING, Resources
 
-Decide = Callable[[Snapshot, Sequence[Gang]], Decisions]
-"""The cycle, as it decides on a snapshot for pending gangs."""
+Decide = Callable[[CycleInput], Decisions]
+"""Decides a cycle."""
+_BARE_POLICY: Final = Policy()
+"""No gang waits for another one: such a gang was not rejected for capacity."""
+
+
+def bare_cycle(snapshot: Snapshot, pending: tuple[Gang, ...], *, now: float) -> CycleInput:
+    """Return a cycle that asks only whether these gangs have capacity on a cluster."""
+    return CycleInput(
+        snapshot=snapshot, pending=pending, policy=_BARE_POLICY, now=now, explain=False
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,11 +44,13 @@ class GrownCluster:
 
     Args:
         snapshot: the cluster without anything that is still to be decided.
-        decide: the cycle.
+        now: the time of the cycle.
+        decide: decides a cycle.
     """
 
-    def __init__(self, *, snapshot: Snapshot, decide: Decide) -> None:
+    def __init__(self, snapshot: Snapshot, *, now: float, decide: Decide) -> None:
         self._snapshot = snapshot
+        self._now = now
         self._decide = decide
         self.new: list[Node] = []
         """What has come."""
@@ -113,7 +126,8 @@ class GrownCluster:
         if broken is not None:
             unbroken = (held for held in world.admitted if held.gang.uid != gang.uid)
             world = replace(world, admitted=(*unbroken, broken))
-        decisions = self._decide(world, () if broken is not None else (gang,))
+        pending = () if broken is not None else (gang,)
+        decisions = self._decide(bare_cycle(world, pending, now=self._now))
         return next((placed for placed in decisions.placed if placed.uid == gang.uid), None)
 
     def _take(self, gang: Gang, placed: Placed, *, more: Sequence[Node]) -> None:

@@ -42,6 +42,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import (
     Blocked,
     BlockReason,
@@ -56,7 +57,7 @@ from drumline.scheduling.grown_cluster import (
     settled,
     shares_by_node,
 )
-from drumline.scheduling.model import Admitted, Gang, Node, Policy, Snapshot, is_surplus
+from drumline.scheduling.model import Admitted, Gang, Node, Snapshot, is_surplus
 from drumline.scheduling.node_offers import (
     PoolSizes,
     asked_before,
@@ -73,8 +74,6 @@ MAX_GANGS: Final = 8
 """For so many gangs, the first in line, nodes are asked at a time; each costs some cycles."""
 MAX_TRIED: Final = 32
 """So many gangs are looked at: some wait for what no new node has."""
-BARE_POLICY: Final = Policy()
-"""On a cluster that might be, nobody waits for another: who does was not rejected for capacity."""
 
 _HELPED_BY_NODES: Final = frozenset(
     {
@@ -104,14 +103,14 @@ class Promised:
     coming: tuple[Node, ...] = ()
 
 
-def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -> Promised:
+def promised(cycle: CycleInput, *, decide: Decide) -> Promised:
     """Nominate the places of the gangs for which nodes were asked.
 
     Args:
-        snapshot: the cluster.
-        pending: the pending gangs.
-        decide: the cycle, under `BARE_POLICY`.
+        cycle: the arguments of the cycle.
+        decide: decides a cycle on a hypothetical cluster.
     """
+    snapshot, pending = cycle.snapshot, cycle.pending
     asked = {each.uid: each for each in snapshot.asked}
     gangs = {gang.uid: gang for gang in pending}
     broken = {held.gang.uid: held for held in snapshot.admitted if held.lost and not held.leaving}
@@ -121,7 +120,7 @@ def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -
     if not line:
         return Promised(snapshot=snapshot, pending=pending)
     world = GrownCluster(
-        snapshot=settled(snapshot, gangs=gangs, decisions=Decisions()), decide=decide
+        settled(snapshot, gangs=gangs, decisions=Decisions()), now=cycle.now, decide=decide
     )
     sizes = PoolSizes(node for node in snapshot.nodes if node.ready)
     needs: list[NeedsNodes] = []
@@ -150,20 +149,21 @@ def promised(*, snapshot: Snapshot, pending: tuple[Gang, ...], decide: Decide) -
 
 
 def with_node_needs(
-    decisions: Decisions, *, snapshot: Snapshot, promised: Promised, decide: Decide
+    decisions: Decisions, *, snapshot: Snapshot, promises: Promised, now: float, decide: Decide
 ) -> Decisions:
     """The decisions of a cycle with what autoscalers are to be asked for.
 
     Args:
         decisions: about the nodes that are there.
         snapshot: the cluster without what is promised.
-        promised: what the cycle has decided on.
-        decide: the cycle, under `BARE_POLICY`.
+        promises: what the cycle has decided on.
+        now: the time of the cycle.
+        decide: decides a cycle on a hypothetical cluster.
     """
     gangs = {held.gang.uid: held.gang for held in snapshot.admitted if held.lost}
-    gangs.update((gang.uid, gang) for gang in promised.pending)
+    gangs.update((gang.uid, gang) for gang in promises.pending)
     started = {placed.uid for placed in decisions.placed}
-    needs = {need.uid: need for need in promised.needs if need.uid not in started}
+    needs = {need.uid: need for need in promises.needs if need.uid not in started}
     waiting = [
         gangs[blocked.uid]
         for blocked in decisions.blocked
@@ -176,13 +176,14 @@ def with_node_needs(
         sizes.ask(need.pool, need.nodes)
     if waiting and any(room_of(offer, sizes) for offer in snapshot.offers):
         world = GrownCluster(
-            snapshot=settled(
-                replace(promised.snapshot, nodes=(*snapshot.nodes, *promised.coming)),
+            settled(
+                replace(promises.snapshot, nodes=(*snapshot.nodes, *promises.coming)),
                 gangs=gangs,
                 decisions=_without_growth(
                     decisions, in_pools={offer.pool for offer in snapshot.offers}, snapshot=snapshot
                 ),
             ),
+            now=now,
             decide=decide,
         )
         more = _needs(waiting, snapshot=snapshot, sizes=sizes, world=world)

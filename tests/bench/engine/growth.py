@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
-from drumline.scheduling import Gang, Policy, Snapshot, decide
+from drumline.scheduling import CycleInput, Gang, Policy, Snapshot, decide
 from tests.bench.engine.worlds import empty, full, gangs, pod
 from tests.bench.report import FOLDER, Row
 
@@ -69,7 +69,7 @@ def _milliseconds(snapshot: Snapshot, pending: list[Gang]) -> float:
     took: list[float] = []
     for _ in range(ROUNDS):
         start = time.process_time()
-        decide(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0)
+        decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0))
         took.append(1000 * (time.process_time() - start))
     return median(took)
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
 from statistics import median
 
-from drumline.scheduling import CycleCache, Decisions, Gang, Policy, Snapshot, decide
+from drumline.scheduling import CycleCache, CycleInput, Decisions, Gang, Policy, Snapshot, decide
 from tests.bench.report import Row
 
 ROUNDS = 5
@@ -73,15 +72,16 @@ def measure(shape: Shape) -> Row:
     took: list[float] = []
     decisions = Decisions()
     already = shape.already() if shape.already else []
-    pending = [*already, *pending]
-    cycle = partial(decide, snapshot=snapshot, policy=shape.policy, now=0.0)
+    cycle = CycleInput(
+        snapshot=snapshot, pending=(*already, *pending), policy=shape.policy, now=0.0
+    )
     while len(took) < ROUNDS and sum(took) < MOST_SECONDS:
         cache = None
         if already:
             cache = CycleCache()
-            cycle(pending=already, cache=cache)
+            decide(replace(cycle, pending=tuple(already)), cache=cache)
         start = time.process_time()
-        decisions = cycle(pending=pending, cache=cache)
+        decisions = decide(cycle, cache=cache)
         took.append(time.process_time() - start)
     return row(shape, seconds=median(took), best=min(took), problem=shape.expect(decisions))
 

@@ -10,6 +10,7 @@ from statistics import median
 from drumline.scheduling import (
     Admitted,
     CycleCache,
+    CycleInput,
     Decisions,
     Gang,
     Policy,
@@ -154,7 +155,8 @@ def _cycle(site: Site) -> float:
     """Milliseconds of one cycle; then it is carried out."""
     start = time.process_time()
     decisions = decide(
-        snapshot=site.snapshot, pending=site.pending, policy=Policy(), now=0.0, cache=site.cache
+        CycleInput(snapshot=site.snapshot, pending=site.pending, policy=Policy(), now=0.0),
+        cache=site.cache,
     )
     took = 1000 * (time.process_time() - start)
     site.carry_out(decisions)

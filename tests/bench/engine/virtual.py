@@ -12,11 +12,12 @@ its admissions per second are beside ours per second of processor time spent in 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
 from drumline.scheduling import (
     CycleCache,
+    CycleInput,
     Decisions,
     Gang,
     Node,
@@ -26,7 +27,6 @@ from drumline.scheduling import (
     Queue,
     Reclaim,
     Resources,
-    Snapshot,
     WithinQueue,
     decide,
 )
@@ -86,13 +86,9 @@ class Stopwatch:
     seconds: list[float] = field(default_factory=list[float])
     cache: CycleCache = field(default_factory=CycleCache)
 
-    def __call__(
-        self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
-    ) -> Decisions:
+    def __call__(self, cycle: CycleInput) -> Decisions:
         began = time.process_time()
-        decisions = decide(
-            snapshot=snapshot, pending=pending, policy=policy, now=now, cache=self.cache
-        )
+        decisions = decide(cycle, cache=self.cache)
         self.seconds.append(time.process_time() - began)
         return decisions
 

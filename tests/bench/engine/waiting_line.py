@@ -15,7 +15,7 @@ from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
-from drumline.scheduling import Policy, decide
+from drumline.scheduling import CycleInput, Policy, decide
 from drumline.scheduling.decisions import Blocked, BlockReason
 from drumline.telemetry.metrics import Metrics
 from tests.bench.engine import worlds
@@ -45,7 +45,7 @@ async def _measured() -> list[Row]:
         ),
     )
     pending = worlds.gangs(WAITING, pods=2, max_runtime_seconds=3600.0)
-    line = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW).blocked
+    line = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)).blocked
     forecasts = Forecasts(
         state=ClusterCache(nodes=NodeCache(clock=lambda: NOW)),
         usage=QueueUsageHistory(half_life=3600.0),

@@ -9,6 +9,7 @@ from typing import Any
 from drumline.scheduling import (
     Admitted,
     Budget,
+    CycleInput,
     Decisions,
     Gang,
     Node,
@@ -123,7 +124,7 @@ def racks(*, count: int = 2, nodes: int = 2, gpus: int = 2) -> list[Node]:
 def run(
     snapshot: Snapshot, *pending: Gang, policy: Policy = BEST_EFFORT, now: float = 0.0
 ) -> Decisions:
-    return decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
+    return decide(CycleInput(snapshot=snapshot, pending=pending, policy=policy, now=now))
 
 
 def after(

@@ -13,6 +13,7 @@ from drumline.scheduling import (
     Snapshot,
     WaitingRule,
 )
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast import MOST_SECONDS, USUAL_SECONDS, ExpectedStart, expected_starts
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks
 
@@ -29,7 +30,9 @@ def starts(
     snapshot: Snapshot, *pending: Gang, samples: int = 41, seed: int = 0
 ) -> dict[str, ExpectedStart]:
     result = expected_starts(
-        snapshot=snapshot, pending=pending, policy=POLICY, now=NOW, samples=samples, seed=seed
+        CycleInput(snapshot=snapshot, pending=pending, policy=POLICY, now=NOW),
+        samples=samples,
+        seed=seed,
     )
     return {each.key.removeprefix("training/"): each for each in result}
 
@@ -184,10 +187,7 @@ def test_who_is_told_to_stop_looks_no_further() -> None:
     snapshot = cluster(node("n0", "rack-0"), running=[runs("r", "n0", limit=300)])
     answers = iter((True, False, False))
     result = expected_starts(
-        snapshot=snapshot,
-        pending=[gang("a", gpus=2)],
-        policy=Policy(),
-        now=NOW,
+        CycleInput(snapshot=snapshot, pending=(gang("a", gpus=2),), policy=Policy(), now=NOW),
         go_on=lambda: next(answers),
     )
     assert (result, list(answers)) == ((), [])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from drumline.scheduling import Admitted, Budget, Policy, Queue, Snapshot, WhenSpent
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast import expected_starts
 from drumline.scheduling.forecast_cluster import LEAVING_SECONDS
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
@@ -35,10 +36,7 @@ def world(*running: Admitted, hours: dict[int, int], nodes: int = 2) -> Snapshot
 def start_in_days(snapshot: Snapshot) -> float | None:
     """The median start of a gang that waits, in days from today's beginning."""
     (start,) = expected_starts(
-        snapshot=snapshot,
-        pending=[gang("waits", gpus=2)],
-        policy=Policy(),
-        now=NOON,
+        CycleInput(snapshot=snapshot, pending=(gang("waits", gpus=2),), policy=Policy(), now=NOON),
         samples=3,
     )
     return None if start.p50_at is None else start.p50_at / DAY - TODAY
@@ -107,11 +105,11 @@ def test_what_was_told_to_leave_and_need_not_holds_its_places_to_its_end() -> No
     """Its queue was drained, and is open again before it has saved."""
     leaves = replace(runs(hours=6), leaving=True, departs=True)
     drained = replace(RESEARCH, held=True, drained=True)
-    waits = {"pending": [gang("waits", gpus=2, queue="other")], "policy": Policy(), "now": NOON}
+    waits = {"pending": (gang("waits", gpus=2, queue="other"),), "policy": Policy(), "now": NOON}
     for queue, seconds in ((RESEARCH, 6 * HOUR), (drained, LEAVING_SECONDS)):
         queues = (queue, Queue(name="other", nominal={"h100": 100}))
         full = replace(world(leaves, hours={}, nodes=1), queues=queues)
-        (start,) = expected_starts(snapshot=full, samples=1, **waits)
+        (start,) = expected_starts(CycleInput(snapshot=full, **waits), samples=1)
         assert start.p50_at is not None
         assert start.p50_at - NOON == pytest.approx(seconds, rel=0.2)
 
@@ -132,9 +130,14 @@ def test_what_its_own_queue_has_leave_is_gone_and_comes_back(
     queues = (replace(RESEARCH, **changes), Queue(name="other", nominal={"h100": 100}))
     waits = gang("waits", gpus=2, queue="other", max_runtime_seconds=HOUR)
     behind = gang("behind", gpus=2, at=1.0)
-    asked = {"policy": Policy(), "now": NOON, "samples": 3}
     starts = expected_starts(
-        snapshot=replace(full, queues=queues), pending=[waits, behind], **asked
+        CycleInput(
+            snapshot=replace(full, queues=queues),
+            pending=(waits, behind),
+            policy=Policy(),
+            now=NOON,
+        ),
+        samples=3,
     )
     at = {start.key: start.p50_at for start in starts}
     assert at["training/waits"] == NOON + hours * HOUR + LEAVING_SECONDS

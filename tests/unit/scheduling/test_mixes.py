@@ -6,7 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Admitted, Decisions, Gang, Node, Policy, Queue, Snapshot, decide
+from drumline.scheduling import (
+    Admitted,
+    CycleInput,
+    Decisions,
+    Gang,
+    Node,
+    Policy,
+    Queue,
+    Snapshot,
+    decide,
+)
 from drumline.scheduling.forecast_cluster import ForecastCluster, promised
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import (
@@ -58,7 +68,7 @@ def snapshot(
 def cycle(world: Snapshot, *pending: Gang, policy: Policy | None = None) -> Decisions:
     """One cycle, of which all invariants hold."""
     rules = policy or Policy()
-    decisions = decide(snapshot=world, pending=pending, policy=rules, now=0.0)
+    decisions = decide(CycleInput(snapshot=world, pending=pending, policy=rules, now=0.0))
     assert not violations(snapshot=world, pending=pending, decisions=decisions, policy=rules)
     return decisions
 
@@ -207,7 +217,9 @@ def test_ahead_in_time_surplus_ends_with_its_gang() -> None:
         snapshot=promised(world), pending=(job, waits), now=0.0, length=lambda *_: 100.0
     )
     future.carry_out(
-        decide(snapshot=future.snapshot, pending=future.pending, policy=Policy(), now=0.0)
+        decide(
+            CycleInput(snapshot=future.snapshot, pending=future.pending, policy=Policy(), now=0.0)
+        )
     )
     assert {held.gang.uid for held in future.snapshot.admitted} == {
         job.uid,

@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-from typing import Any
-
 from drumline.scheduling import Policy
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.forecast_accuracy import StartForecast
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
@@ -23,10 +22,10 @@ def run(recorder: ForecastRecorder) -> tuple[StartForecast, ...]:
     return outcome.forecasts
 
 
-def in_fifty(**request: Any) -> list[ExpectedStart]:
+def in_fifty(cycle: CycleInput) -> list[ExpectedStart]:
     return [
-        ExpectedStart(key=gang.key, uid=gang.uid, p50_at=request["now"] + 50, p90_at=None)
-        for gang in request["pending"]
+        ExpectedStart(key=gang.key, uid=gang.uid, p50_at=cycle.now + 50, p90_at=None)
+        for gang in cycle.pending
     ]
 
 

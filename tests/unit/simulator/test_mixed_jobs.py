@@ -10,6 +10,7 @@ import pytest
 
 from drumline.scheduling import (
     CapacityType,
+    CycleInput,
     Decisions,
     Node,
     Policy,
@@ -199,9 +200,9 @@ def test_two_jobs_take_both_parts_in_one_cycle() -> None:
 def test_each_part_counts_in_the_usage_of_its_pool() -> None:
     known: list[float] = []
 
-    def watched(**given: Any) -> Decisions:
-        known.append(given["snapshot"].history.get("q", 0.0))
-        return decide(**given)
+    def watched(cycle: CycleInput) -> Decisions:
+        known.append(cycle.snapshot.history.get("q", 0.0))
+        return decide(cycle)
 
     run(elastic(), a_job("later", at=100), decider=watched)
     assert 0 < known[1] <= 100  # all of h100 and of spot: one whole share, for 100 seconds

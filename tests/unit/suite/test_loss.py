@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drumline.controller.scheduler import loop
-from drumline.scheduling import Decisions, Resources, Snapshot
+from drumline.scheduling import CycleInput, Decisions, Resources
 from tests.integration.operator.loss.faults import Distortion
 from tests.integration.operator.loss.matrix import SEEDS, all_faults, faults_of_the_day
 from tests.integration.operator.loss.verdicts import judged_cycles
@@ -31,10 +31,11 @@ def test_each_day_plays_every_distortion_and_a_fortnight_each_on_every_kind(firs
     assert len(all_faults(seed=first)) == SEEDS * len(everything)
 
 
-def forgetful(*, snapshot: Snapshot, **given: Any) -> Decisions:
+def forgetful(cycle: CycleInput, **more: Any) -> Decisions:
     """Takes every node for free."""
-    nodes = tuple(replace(each, used=Resources()) for each in snapshot.nodes)
-    return right(snapshot=replace(snapshot, nodes=nodes, admitted=()), **given)
+    nodes = tuple(replace(each, used=Resources()) for each in cycle.snapshot.nodes)
+    empty = replace(cycle.snapshot, nodes=nodes, admitted=())
+    return right(replace(cycle, snapshot=empty), **more)
 
 
 right = loop.decide
@@ -48,7 +49,8 @@ def test_a_cycle_that_gives_a_node_away_twice_is_noticed(
     full = cluster(node("n0"), running=[admitted(gang("runs", gpus=2), "n0")])
     with judged_cycles() as verdicts:
         verdicts.begin(CORNER)
-        loop.decide(snapshot=full, pending=(gang("waits"),), policy=BEST_EFFORT, now=9.0)
+        pending = (gang("waits"),)
+        loop.decide(CycleInput(snapshot=full, pending=pending, policy=BEST_EFFORT, now=9.0))
         assert bool(verdicts.of(CORNER)) == wrong
         verdicts.begin(CORNER)
         assert verdicts.of(CORNER) == []

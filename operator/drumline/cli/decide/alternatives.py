@@ -9,7 +9,7 @@ named works as soon as it is chosen, if nothing else happens first.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
@@ -20,11 +20,11 @@ import msgspec
 from drumline.cost.money import HOUR_SECONDS, cost, exact_text
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason, Decisions, Placed
 from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.grown_cluster import GrownCluster, settled
-from drumline.scheduling.model import Gang, NodeOffer, Policy, Pool, Queue, Snapshot
-from drumline.scheduling.node_needs import BARE_POLICY
+from drumline.scheduling.grown_cluster import GrownCluster, bare_cycle, settled
+from drumline.scheduling.model import Gang, NodeOffer, Pool, Queue, Snapshot
 from drumline.scheduling.quota.pool_prices import accepts, turn_of
 from drumline.scheduling.quota.pool_selection import requested_pools
 from drumline.scheduling.quota.queue_access import HIGHEST_PRIORITY
@@ -92,33 +92,23 @@ class Alternative(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
 
 
 def alternatives(
-    *,
-    snapshot: Snapshot,
-    pending: Iterable[Gang],
-    decisions: Decisions,
-    starts: Mapping[str, ExpectedStart],
-    policy: Policy,
-    now: float,
+    cycle: CycleInput, *, decisions: Decisions, starts: Mapping[str, ExpectedStart]
 ) -> Mapping[str, tuple[Alternative, ...]]:
     """By uid, for the first jobs in line; none where no pool has a price.
 
     Args:
-        snapshot: the cluster.
-        pending: the waiting gangs.
+        cycle: the arguments of this cycle.
         decisions: of this cycle.
         starts: forecasts, by uid.
-        policy: of the operator.
-        now: seconds since the epoch.
     """
+    snapshot = cycle.snapshot
     if all(pool.price is None for pool in snapshot.pools):
         return {}
-    gangs = {gang.uid: gang for gang in pending}
+    gangs = {gang.uid: gang for gang in cycle.pending}
     world = _World(
-        snapshot=snapshot,
+        cycle=cycle,
         after=settled(snapshot, gangs=gangs, decisions=decisions),
         decisions=decisions,
-        policy=policy,
-        now=now,
         pools={pool.name: pool for pool in snapshot.pools},
         queues={queue.name: queue for queue in snapshot.queues},
         caches=(CycleCache(), CycleCache()),
@@ -140,11 +130,9 @@ def alternatives(
 class _World:
     """The cluster before and after the cycle, and how to ask about it."""
 
-    snapshot: Snapshot
+    cycle: CycleInput
     after: Snapshot
     decisions: Decisions
-    policy: Policy
-    now: float
     pools: Mapping[str, Pool]
     queues: Mapping[str, Queue]
     caches: tuple[CycleCache, CycleCache]
@@ -195,7 +183,7 @@ class _World:
 
     def _placed(self, gang: Gang, size: int) -> Placed | None:
         smaller = replace(gang, nodes=size, sizes=())
-        decisions = self._decide(self.after, (smaller,))
+        decisions = self._decide(bare_cycle(self.after, (smaller,), now=self.cycle.now))
         return next(iter(decisions.placed), None)
 
     def _preempt(self, gang: Gang, *, queue: Queue) -> Alternative | None:
@@ -204,12 +192,9 @@ class _World:
         if gang.priority >= top:
             return None
         first = replace(gang, priority=top)
+        snapshot = replace(self.cycle.snapshot, offers=(), asked=())
         decisions = decide(
-            snapshot=replace(self.snapshot, offers=(), asked=()),
-            pending=(first,),
-            policy=self.policy,
-            now=self.now,
-            cache=self.caches[0],
+            replace(self.cycle, snapshot=snapshot, pending=(first,)), cache=self.caches[0]
         )
         ways = (*decisions.placed, *decisions.preemptions)
         way = next((each for each in ways if each.uid == gang.uid), None)
@@ -218,7 +203,7 @@ class _World:
         victims = () if isinstance(way, Placed) else way.victims
         pool = self.pools[way.pool]
         gpus = pool.in_gpus(sum(victim.gpus for victim in victims))
-        restarts = float(gpus) * self.policy.restart_seconds
+        restarts = float(gpus) * self.cycle.policy.restart_seconds
         lost = sum(victim.gpu_seconds_lost for victim in victims) + restarts
         size = len(way.assignment) - gang.extras
         return self._alternative(
@@ -238,10 +223,10 @@ class _World:
 
         What other jobs ask for counts against the pool's limit.
         """
-        there = sum(node.pool == pool.name for node in self.snapshot.nodes)
+        there = sum(node.pool == pool.name for node in self.cycle.snapshot.nodes)
         needs = self.decisions.needs_nodes
         asked = sum(each.nodes for each in needs if each.uid != gang.uid and each.pool == pool.name)
-        for offer in self.snapshot.offers:
+        for offer in self.cycle.snapshot.offers:
             most = min(gang.nodes + gang.extras, offer.pool_limit - there - asked)
             if offer.pool == pool.name and most > 0:
                 bought = self._bought(gang, offer=offer, most=most)
@@ -250,7 +235,7 @@ class _World:
         return None
 
     def _bought(self, gang: Gang, *, offer: NodeOffer, most: int) -> Alternative | None:
-        world = GrownCluster(snapshot=self.after, decide=self._decide)
+        world = GrownCluster(self.after, now=self.cycle.now, decide=self._decide)
         start = world.start(gang, offer=offer, most=most)
         if start is None or not start.need.nodes:
             return None
@@ -281,14 +266,8 @@ class _World:
         )
         return msgspec.structs.replace(plain, **more)
 
-    def _decide(self, snapshot: Snapshot, gangs: Iterable[Gang]) -> Decisions:
-        return decide(
-            snapshot=snapshot,
-            pending=tuple(gangs),
-            policy=BARE_POLICY,
-            now=self.now,
-            cache=self.caches[1],
-        )
+    def _decide(self, cycle: CycleInput) -> Decisions:
+        return decide(cycle, cache=self.caches[1])
 
 
 def _an_hour(amount: int, pool: Pool) -> str:

@@ -16,6 +16,7 @@ from drumline.cli.errors import BadInput
 from drumline.cli.manifests import read_manifests
 from drumline.controller.conversion.queues import policy_of
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.model import Policy
 
@@ -31,25 +32,21 @@ def decided(
         forecast: whether the starts of waiting jobs are forecast.
         priced: whether what these could do instead is worked out, with its price.
     """
-    snapshot, pending = cluster_input.snapshot, cluster_input.pending
     now = cluster_input.as_of
-    decisions = decide(snapshot=snapshot, pending=pending, policy=policy, now=now)
+    cycle = CycleInput(
+        snapshot=cluster_input.snapshot, pending=cluster_input.pending, policy=policy, now=now
+    )
+    decisions = decide(cycle)
     starts: dict[str, ExpectedStart] = {}
     if forecast and decisions.blocked:
-        expected = expected_starts(snapshot=snapshot, pending=pending, policy=policy, now=now)
-        starts = {start.uid: start for start in expected}
+        starts = {start.uid: start for start in expected_starts(cycle)}
         starts.update(cluster_input.node_demands.starts_after(decisions, now=now))
-    rows = job_decisions(decisions, snapshot=snapshot, pending=pending, starts=starts.values())
+    rows = job_decisions(
+        decisions, snapshot=cycle.snapshot, pending=cycle.pending, starts=starts.values()
+    )
     if not priced:
         return rows
-    choices = alternatives(
-        snapshot=snapshot,
-        pending=pending,
-        decisions=decisions,
-        starts=starts,
-        policy=policy,
-        now=now,
-    )
+    choices = alternatives(cycle, decisions=decisions, starts=starts)
     return [replace(row, alternatives=choices.get(row.uid, ())) for row in rows]
 
 

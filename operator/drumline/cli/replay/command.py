@@ -22,13 +22,7 @@ def run(chosen: argparse.Namespace) -> Output:
         BadInput: the file is no capture.
     """
     was = read_capture(chosen.capture)
-    decisions = decide(
-        snapshot=was.snapshot,
-        pending=was.pending,
-        policy=was.policy,
-        now=was.now,
-        set_aside=was.set_aside,
-    )
+    decisions = decide(was.cycle)
     shown = ""
     if chosen.output != "text":
         rows = job_decisions(decisions, snapshot=was.snapshot, pending=was.pending)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -79,7 +80,7 @@ def run(chosen: argparse.Namespace) -> Output:
 
 def _decided_again(name: str) -> CapturedCycle:
     was = read_capture(name)
-    again = decide(snapshot=was.snapshot, pending=was.pending, policy=was.policy, now=was.now)
+    again = decide(replace(was.cycle, set_aside=()))
     broken = violations(
         snapshot=was.snapshot,
         pending=was.pending,

@@ -17,8 +17,8 @@ from typing import Final
 
 from drumline import __version__
 from drumline.scheduling.capture import MAX_BYTES, Capture, encode
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Decisions, GangFault
-from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.captures")
@@ -49,24 +49,16 @@ class CycleCaptures:
 
     async def take(
         self,
+        cycle: CycleInput,
         *,
-        snapshot: Snapshot,
-        pending: tuple[Gang, ...],
-        policy: Policy,
-        now: float,
         decisions: Decisions,
-        set_aside: tuple[GangFault, ...] = (),
         fresh: Sequence[GangFault] = (),
     ) -> None:
         """Write this cycle if that was requested or it has a new fault; a failing disk is logged.
 
         Args:
-            snapshot: argument of the cycle.
-            pending: argument of the cycle.
-            policy: argument of the cycle.
-            now: argument of the cycle.
+            cycle: the arguments of the cycle.
             decisions: of the cycle.
-            set_aside: argument of the cycle.
             fresh: new faults; the first few get a file each, with the same content.
         """
         files = [fault_file(self._file, fault) for fault in fresh[:MAX_FAULT_FILES]]
@@ -76,12 +68,12 @@ class CycleCaptures:
             return
         self._wanted = False
         capture = Capture(
-            snapshot=snapshot,
-            pending=pending,
-            policy=policy,
-            now=now,
+            snapshot=cycle.snapshot,
+            pending=cycle.pending,
+            policy=cycle.policy,
+            now=cycle.now,
             decisions=decisions,
-            set_aside=set_aside,
+            set_aside=cycle.set_aside,
             program=__version__,
         )
         document = await asyncio.to_thread(encode, capture)

@@ -30,6 +30,7 @@ from dataclasses import replace
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.lifecycle.model.timestamps import parse_timestamp
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.forecast_accuracy import StartForecast
@@ -131,10 +132,7 @@ class Forecasts:
         try:
             starts = await asyncio.to_thread(
                 self._forecaster,
-                snapshot=snapshot,
-                pending=pending,
-                policy=self._policy,
-                now=now,
+                CycleInput(snapshot=snapshot, pending=pending, policy=self._policy, now=now),
                 samples=SAMPLES,
                 go_on=lambda: not stopped.is_set(),
             )

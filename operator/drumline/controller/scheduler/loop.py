@@ -36,10 +36,11 @@ from drumline.kube.errors import NotLeader
 from drumline.lifecycle.model.job import Job
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
-from drumline.scheduling.decisions import Decisions, GangFault
+from drumline.scheduling.cycle_input import CycleInput
+from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.fault_isolation import TooManyFaultsError
 from drumline.scheduling.faults import Stage
-from drumline.scheduling.model import Gang, Policy, Snapshot
+from drumline.scheduling.model import Policy
 from drumline.scheduling.queue_evictions import stopped_queues
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import Metrics
@@ -153,17 +154,17 @@ class SchedulerLoop:
         settled = await self._withdraw()
         started = time.perf_counter()
         now = self._clock()
-        snapshot, pending = self._gather(now)
         jobs = {job.uid: job for job in self._state.jobs.all()}
+        explains = self._has_decided
+        given = self._gather(now, jobs=jobs, explains=explains)
+        self._has_decided = True
+        snapshot, pending = given.snapshot, given.pending
         gathered = time.perf_counter()
-        explains, self._has_decided = self._has_decided, True
-        decisions, set_aside = self._decide(
-            snapshot, pending, jobs=jobs, now=now, explains=explains
-        )
+        decisions = self._decide(given, jobs=jobs)
         decided = time.perf_counter()
         self._decided_in = decided - started
         captured = decisions
-        decisions = self._without_workloads(decisions, snapshot=snapshot, pending=pending, now=now)
+        decisions = self._without_workloads(decisions, given=given)
         may_be_done = self._guard.hold_back(decisions, pending=pending)
         held_back = _starting(decisions) - _starting(may_be_done)
         with self._without_harm("ask for nodes"):
@@ -189,15 +190,7 @@ class SchedulerLoop:
         fresh = self._faults.take_fresh()
         if explains or fresh:
             with self._without_harm("capture"):
-                await self._captures.take(
-                    snapshot=snapshot,
-                    pending=pending,
-                    policy=self._policy,
-                    now=now,
-                    decisions=captured,
-                    set_aside=set_aside,
-                    fresh=fresh,
-                )
+                await self._captures.take(given, decisions=captured, fresh=fresh)
         self._count(decisions)
         if may_be_done.placed:
             log_cycle(may_be_done, decide_seconds=decided - gathered, started=started)
@@ -215,7 +208,7 @@ class SchedulerLoop:
         on_fault = self._faults.recorder("withdraw", jobs=jobs, now=now)
         return await self._committer.withdraw(jobs.values(), now=now, on_fault=on_fault)
 
-    def _gather(self, now: float) -> tuple[Snapshot, tuple[Gang, ...]]:
+    def _gather(self, now: float, *, jobs: Mapping[str, Job], explains: bool) -> CycleInput:
         """Return the arguments of a cycle; a job that cannot be converted is left out."""
         snapshot = replace(self._state.scheduling.snapshot(now=now), history=self._usage.at(now))
         snapshot = self._node_requests.offered(snapshot, now=now)
@@ -224,54 +217,38 @@ class SchedulerLoop:
             log.error("job_left_out", job=key, why=problem)
             self._enqueue(key)
         self._state.scheduling.left_out.clear()
-        return snapshot, pending
+        return CycleInput(
+            snapshot=snapshot,
+            pending=pending,
+            policy=self._policy,
+            now=now,
+            set_aside=self._faults.set_aside(jobs, now=now),
+            explain=explains,
+        )
 
-    def _decide(
-        self,
-        snapshot: Snapshot,
-        pending: tuple[Gang, ...],
-        *,
-        jobs: Mapping[str, Job],
-        now: float,
-        explains: bool,
-    ) -> tuple[Decisions, tuple[GangFault, ...]]:
-        """Return the decisions, and the faults of earlier cycles whose gangs were not tried.
+    def _decide(self, given: CycleInput, *, jobs: Mapping[str, Job]) -> Decisions:
+        """Decide a cycle, and remember its faults.
 
         Raises:
             TooManyFaultsError: the next cycle skips these gangs.
         """
-        set_aside = self._faults.set_aside(jobs, now=now)
+        cache = self._cycle_cache if given.explain else None  # it keeps rejections as they are
         try:
-            decisions = decide(
-                snapshot=snapshot,
-                pending=pending,
-                policy=self._policy,
-                now=now,
-                cache=self._cycle_cache if explains else None,  # it keeps rejections as they are
-                explain=explains,
-                set_aside=set_aside,
-            )
+            decisions = decide(given, cache=cache)
         except TooManyFaultsError as error:
-            self._faults.take(error.faults, jobs=jobs, now=now)
+            self._faults.take(error.faults, jobs=jobs, now=given.now)
             raise
-        self._faults.take(decisions.faults, jobs=jobs, now=now)
-        return decisions, set_aside
+        self._faults.take(decisions.faults, jobs=jobs, now=given.now)
+        return decisions
 
-    def _without_workloads(
-        self,
-        decisions: Decisions,
-        *,
-        snapshot: Snapshot,
-        pending: tuple[Gang, ...],
-        now: float,
-    ) -> Decisions:
+    def _without_workloads(self, decisions: Decisions, *, given: CycleInput) -> Decisions:
         """Hand on what was decided about workloads that are no jobs; return the rest."""
         if self._admission is None:
             return decisions
         with self._without_harm("workloads"):
-            stopped = stopped_queues(snapshot, now=now)
-            return self._admission.take(decisions, pending=pending, stopped=stopped)
-        foreign = {gang.uid for gang in pending if gang.is_foreign}
+            stopped = stopped_queues(given.snapshot, now=given.now)
+            return self._admission.take(decisions, pending=given.pending, stopped=stopped)
+        foreign = {gang.uid for gang in given.pending if gang.is_foreign}
         return replace(
             decisions,
             placed=tuple(each for each in decisions.placed if each.uid not in foreign),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from drumline.scheduling import Gang, Policy, Snapshot, decide
+from drumline.scheduling import CycleInput, Gang, Policy, Snapshot, decide
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.forecast_accuracy import StartForecast
 from drumline.scheduling.forecast_correction import ForecastLearner, grouped
@@ -42,10 +42,11 @@ class ForecastRecorder:
         if now < self._next_at or not waiting:
             return
         self._next_at = now + self.every_seconds
-        starts = self.forecaster(
-            snapshot=snapshot, pending=waiting.values(), policy=policy, now=now
+        cycle = CycleInput(
+            snapshot=snapshot, pending=tuple(waiting.values()), policy=policy, now=now
         )
-        line = decide(snapshot=snapshot, pending=waiting.values(), policy=policy, now=now).blocked
+        starts = self.forecaster(cycle)
+        line = decide(cycle).blocked
         rough = rough_starts(
             snapshot=snapshot,
             waiting=waiting,

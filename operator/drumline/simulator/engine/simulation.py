@@ -11,20 +11,19 @@ Cost: one `decide` for each time with an event, and O(log events) for each event
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import Final, Protocol
+from typing import Final
 
 from drumline.scheduling import (
     CycleCache,
+    CycleInput,
     Decisions,
-    Gang,
     Policy,
     PreemptionRule,
-    Snapshot,
     decide,
 )
 from drumline.scheduling.model import ANY_PRICE
@@ -43,14 +42,8 @@ _DECIMALS: Final = 6
 0.1 + 0.2 is not 0.3 in floating point."""
 
 
-class Decider(Protocol):
-    """`drumline.scheduling.decide`, or a wrapper that measures it."""
-
-    def __call__(
-        self, *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
-    ) -> Decisions:
-        """Decide one cycle."""
-        ...
+Decider = Callable[[CycleInput], Decisions]
+"""`drumline.scheduling.decide`, a wrapper that measures it, or another scheduler."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,12 +244,13 @@ class _Simulation:
     def _cycle(self, decider: Decider) -> float | None:
         if self._uses_risk:
             self._cluster.update_work_at_risk(self._now)
-        decisions = decider(
+        cycle = CycleInput(
             snapshot=self._cluster.snapshot(self._now),
-            pending=self._cluster.pending(),
+            pending=tuple(self._cluster.pending()),
             policy=self._policy,
             now=self._now,
         )
+        decisions = decider(cycle)
         self._cycles += 1
         self._applier.apply(decisions, self._now)
         return decisions.retry_at

@@ -17,10 +17,10 @@ from dataclasses import dataclass, replace
 
 from drumline.scheduling import (
     Admitted,
+    CycleInput,
     Decisions,
     Gang,
     Placed,
-    Policy,
     Preemption,
     Snapshot,
     Victim,
@@ -32,15 +32,12 @@ from drumline.simulator.peers.quota import KueueQuota
 from drumline.simulator.peers.victims import PoolPlaces, find_victims
 
 
-def decide_as_kueue(
-    *, snapshot: Snapshot, pending: Iterable[Gang], policy: Policy, now: float
-) -> Decisions:
-    """One cycle. Of `policy` the waiting rule counts: `STRICT` is StrictFIFO."""
-    del now
-    cycle = _Cycle(snapshot, strict=policy.waiting is WaitingRule.STRICT)
-    repaired = tuple(cycle.repairs())
-    cycle.admit(list(pending))
-    return Decisions(placed=(*repaired, *cycle.placed), preemptions=tuple(cycle.preemptions))
+def decide_as_kueue(cycle: CycleInput) -> Decisions:
+    """Decide one cycle. The waiting rule `STRICT` is StrictFIFO; other policy is ignored."""
+    state = _Cycle(cycle.snapshot, strict=cycle.policy.waiting is WaitingRule.STRICT)
+    repaired = tuple(state.repairs())
+    state.admit(list(cycle.pending))
+    return Decisions(placed=(*repaired, *state.placed), preemptions=tuple(state.preemptions))
 
 
 @dataclass(frozen=True, slots=True)

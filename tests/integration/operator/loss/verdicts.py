@@ -9,9 +9,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 from drumline.controller.scheduler import loop
+from drumline.scheduling.cycle_cache import CycleCache
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.invariants import violations
 
@@ -22,11 +23,16 @@ class CycleVerdicts:
 
     _wrong: defaultdict[str, dict[str, None]] = field(default_factory=lambda: defaultdict(dict))
 
-    def judge(self, decisions: Decisions, **given: Any) -> None:
+    def judge(self, cycle: CycleInput, *, decisions: Decisions) -> None:
         """Judge one cycle by what it was given; a corner has the name of its only queue."""
-        given = {name: given[name] for name in ("snapshot", "pending", "policy", "now")}
-        for queue in given["snapshot"].queues:
-            sentences = violations(decisions=decisions, **given)
+        for queue in cycle.snapshot.queues:
+            sentences = violations(
+                snapshot=cycle.snapshot,
+                pending=cycle.pending,
+                decisions=decisions,
+                policy=cycle.policy,
+                now=cycle.now,
+            )
             self._wrong[queue.name] |= dict.fromkeys(f"a cycle: {each}" for each in sentences)
 
     def begin(self, corner: str) -> None:
@@ -42,9 +48,9 @@ def judged_cycles() -> Iterator[CycleVerdicts]:
     """Every cycle of every operator in this process is judged."""
     verdicts, decide = CycleVerdicts(), loop.decide
 
-    def judged(**given: Any) -> Decisions:
-        decisions = decide(**given)
-        verdicts.judge(decisions, **given)
+    def judged(cycle: CycleInput, *, cache: CycleCache | None = None) -> Decisions:
+        decisions = decide(cycle, cache=cache)
+        verdicts.judge(cycle, decisions=decisions)
         return decisions
 
     loop.decide = judged

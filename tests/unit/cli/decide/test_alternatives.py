@@ -9,7 +9,7 @@ import pytest
 from drumline.cli.decide.alternatives import Alternative, AlternativeKind, alternatives
 from drumline.cli.decide.alternatives_text import alternatives_text
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
-from drumline.scheduling import Gang, NodeOffer, Policy, Pool, Queue, Snapshot, decide
+from drumline.scheduling import CycleInput, Gang, NodeOffer, Policy, Pool, Queue, Snapshot, decide
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
 from tests.unit.scheduling.builders import PREEMPTS, admitted, cluster, gang, node
@@ -39,17 +39,11 @@ def offer(pool: str, limit: int = 10) -> NodeOffer:
 
 def of(snapshot: Snapshot, *pending: Gang, starts_at: float | None = 3600.0) -> Kinds:
     """The alternatives of the first gang."""
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0)
+    cycle = CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=0.0)
+    decisions = decide(cycle)
     first = pending[0]
     start = ExpectedStart(key=first.key, uid=first.uid, p50_at=starts_at, p90_at=None)
-    choices = alternatives(
-        snapshot=snapshot,
-        pending=pending,
-        decisions=decisions,
-        starts={first.uid: start},
-        policy=Policy(),
-        now=0.0,
-    )
+    choices = alternatives(cycle, decisions=decisions, starts={first.uid: start})
     return {each.kind: each for each in choices.get(first.uid, ())}
 
 

@@ -18,6 +18,7 @@ from drumline.cli.manifests import read_manifests
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.capture import Capture, encode
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.model import Policy
 
 API = "drumline.dev/v1alpha1"
@@ -260,7 +261,7 @@ def test_pods_of_a_deleted_job_and_foreign_ones_are_charged_here_and_in_a_replay
     assert f"held by {holder} (8)" in waits["message"]
     world = cluster.read(read_manifests([file]))
     arguments: Json = {"snapshot": world.snapshot, "pending": world.pending, "policy": Policy()}
-    decisions = decide(**arguments, now=world.as_of)
+    decisions = decide(CycleInput(**arguments, now=world.as_of))
     capture = Capture(**arguments, now=world.as_of, decisions=decisions)
     (tmp_path / "capture.json").write_bytes(encode(capture))
     code, out, _ = run(capsys, "replay", str(tmp_path / "capture.json"))
@@ -371,7 +372,7 @@ def captured(folder: Path) -> Path:
     file = written(folder, *SITE, a_job("first", nodes=2), a_job("two", nodes=1))
     site = cluster.read(read_manifests([file]))
     policy = Policy()
-    made = decide(snapshot=site.snapshot, pending=site.pending, policy=policy, now=5.0)
+    made = decide(CycleInput(snapshot=site.snapshot, pending=site.pending, policy=policy, now=5.0))
     capture = Capture(
         snapshot=site.snapshot,
         pending=site.pending,

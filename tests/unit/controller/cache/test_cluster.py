@@ -20,6 +20,7 @@ from drumline.kube.views import NodeView, ObjectView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.model import Node, Policy, Snapshot
 from drumline.scope import InstallationScope
 from drumline_trainer.contract import Progress
@@ -91,7 +92,7 @@ def test_a_tenant_gets_no_quarantined_nodes_by_a_toleration(home: str) -> None:
     toleration = {"key": "drumline.dev/quarantined", "operator": "Exists"}
     state.on_job(None, job_view(gpusPerNode=8, tolerations=[toleration]))
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert [start.key for start in decisions.placed] == ([KEY] if home == "team" else [])
 
 

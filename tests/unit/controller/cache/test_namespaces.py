@@ -13,6 +13,7 @@ from drumline.controller.cache.nodes import NodeCache
 from drumline.kube.store import Change, Event
 from drumline.kube.views import NamespaceView, ObjectView, PodPhase
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked, BlockReason, Placed
 from drumline.scheduling.model import Policy
 from tests.unit.controller.views import (
@@ -52,7 +53,9 @@ def state() -> ClusterCache:
 def outcome(state: ClusterCache) -> Placed | Blocked:
     """Of the only job that waits, which is in namespace team."""
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=tuple(pending), policy=Policy(), now=NOW)
+    decisions = decide(
+        CycleInput(snapshot=snapshot, pending=tuple(pending), policy=Policy(), now=NOW)
+    )
     (only,) = (*decisions.placed, *decisions.blocked)
     return only
 
@@ -126,7 +129,9 @@ def test_a_namespace_that_loses_its_label_keeps_what_runs(state: ClusterCache) -
     state.namespaces.on_namespace(labelled, namespace())
     state.on_job(None, job_view("late", uid="job-2"))
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=tuple(pending), policy=Policy(), now=NOW)
+    decisions = decide(
+        CycleInput(snapshot=snapshot, pending=tuple(pending), policy=Policy(), now=NOW)
+    )
     assert [held.gang.key for held in snapshot.admitted] == ["team/llama"]
     assert (decisions.placed, decisions.preemptions) == ((), ())
     assert [(each.key, each.reason) for each in decisions.blocked] == [

@@ -10,6 +10,7 @@ from msgspec import structs
 from drumline.controller.cache.cluster import ClusterCache
 from drumline.controller.cache.nodes import NodeCache
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked, BlockReason
 from drumline.scheduling.model import Policy
 from tests.unit.controller.views import (
@@ -50,10 +51,12 @@ def preempted(state: ClusterCache) -> list[str]:
     spec: dict[str, Any] = {"nodes": 1, "gpusPerNode": 8, "priorityClassName": "high"}
     state.on_job(None, job_view("urgent", uid="urgent", **spec))
     decisions = decide(
-        snapshot=state.scheduling.snapshot(now=NOW),
-        pending=state.scheduling.pending(),
-        policy=Policy(),
-        now=NOW,
+        CycleInput(
+            snapshot=state.scheduling.snapshot(now=NOW),
+            pending=state.scheduling.pending(),
+            policy=Policy(),
+            now=NOW,
+        )
     )
     return [victim.key for each in decisions.preemptions for victim in each.victims]
 
@@ -89,10 +92,12 @@ def test_a_waiting_job_is_rejected_above_what_training_may_have(state: ClusterCa
     """Also where it was stored before its class was refused by the API server."""
     state.on_job(None, job_view("proud", uid="proud", priorityClassName="highest"))
     decisions = decide(
-        snapshot=state.scheduling.snapshot(now=NOW),
-        pending=state.scheduling.pending(),
-        policy=Policy(),
-        now=NOW,
+        CycleInput(
+            snapshot=state.scheduling.snapshot(now=NOW),
+            pending=state.scheduling.pending(),
+            policy=Policy(),
+            now=NOW,
+        )
     )
     (blocked,) = decisions.blocked
     assert isinstance(blocked, Blocked)

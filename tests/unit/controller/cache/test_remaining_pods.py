@@ -15,6 +15,7 @@ from drumline.kube.views import ContainerView, PodPhase, PodView
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Admitted, Node, Policy
@@ -209,13 +210,13 @@ def test_no_job_starts_on_quota_whose_pods_still_run(placed: ClusterCache, endin
     placed.on_job(None, job_view("next", uid="next"))
     snapshot = placed.scheduling.snapshot(now=NOW)
     pending = [gang for gang in placed.scheduling.pending() if gang.uid == "next"]
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert [blocked.reason for blocked in decisions.blocked] == [BlockReason.QUOTA_EXHAUSTED]
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     for index in (0, 1):
         placed.on_pod(pod_view(index=index, node_name=f"node-{index}"), None)
     snapshot = placed.scheduling.snapshot(now=NOW)
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert [start.uid for start in decisions.placed] == ["next"]
 
 
@@ -318,14 +319,14 @@ def test_jobs_wait_for_the_quota_that_foreign_pods_take(state: ClusterCache) -> 
     state.on_pod(None, notebook)
     state.on_job(None, job_view())
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     (blocked,) = decisions.blocked
     assert blocked.reason is BlockReason.QUOTA_EXHAUSTED
     assert "other/pods/notebook" in blocked.message
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     state.on_pod(notebook, structs.replace(notebook, phase=PodPhase.SUCCEEDED))
     snapshot = state.scheduling.snapshot(now=NOW)
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert [start.key for start in decisions.placed] == [KEY]
 
 
@@ -439,7 +440,7 @@ def test_foreign_pods_take_nothing_of_what_a_user_may_hold(state: ClusterCache) 
     state.on_pod(None, running_pod("notebook", gpus=2, labels=NAMES_RESEARCH))
     state.on_job(None, job_view())
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert [start.key for start in decisions.placed] == [KEY]
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
 

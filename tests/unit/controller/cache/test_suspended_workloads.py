@@ -26,6 +26,7 @@ from drumline.kube.workload_views import WorkloadView
 from drumline.kube.workloads import MAX_PODS
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.model import Policy
 from tests.unit.controller.views import priority_view, queue_view
 from tests.unit.controller.workload_bodies import QUEUE, a_job, a_job_set, job_set_of, view
@@ -45,7 +46,7 @@ def state() -> ClusterCache:
 def let_go(state: ClusterCache) -> list[LetGo]:
     """What a cycle lets go."""
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     return workloads(state).let_go(decisions.placed)
 
 
@@ -277,7 +278,9 @@ def test_gpus_beyond_all_measure_fit_into_the_status_of_a_queue(state: ClusterCa
     state.on_workload(JOB_SETS, None, view(body))
     (gang,) = state.scheduling.pending()
     blocked = decide(
-        snapshot=state.scheduling.snapshot(now=NOW), pending=[gang], policy=Policy(), now=NOW
+        CycleInput(
+            snapshot=state.scheduling.snapshot(now=NOW), pending=(gang,), policy=Policy(), now=NOW
+        )
     ).blocked
     (waiting,) = workloads(state).explain(blocked, queues={gang.uid: gang.queue})
     assert waiting.workload.gpus(POOLS) == 2**48

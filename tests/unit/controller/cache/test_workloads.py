@@ -14,6 +14,7 @@ from drumline.controller.status.workloads_in_line import workload_in_line
 from drumline.kube.views import PlacementView, PodPhase, PodView, TolerationView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason, Decisions
 from drumline.scheduling.forecast import ExpectedStart
 from drumline.scheduling.invariants import violations
@@ -50,7 +51,7 @@ def released(pod: PodView, *, node: str = "") -> PodView:
 
 def cycle(state: ClusterCache) -> Decisions:
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
     assert violations(snapshot=snapshot, pending=pending, decisions=decisions) == ()
     return decisions
 
@@ -111,10 +112,9 @@ def test_nobody_is_preempted_for_a_pod(state: ClusterCache) -> None:
     rule = PreemptionRule(within_queue=WithinQueue.LOWER_PRIORITY)
     queues = tuple(replace(queue, preemption=rule) for queue in snapshot.queues)
     first = decide(
-        snapshot=replace(snapshot, queues=queues),
-        pending=pending,
-        policy=Policy(),
-        now=NOW,
+        CycleInput(
+            snapshot=replace(snapshot, queues=queues), pending=pending, policy=Policy(), now=NOW
+        )
     )
     assert [each.key for each in first.placed] == ["team/llama"]
     assert first.preemptions == ()
@@ -227,7 +227,9 @@ def test_a_place_in_line_counts_jobs_too(state: ClusterCache) -> None:
     state.on_pod(None, gated("later", gpus=16, created="2027-01-02T00:00:00Z"))
     state.on_job(None, job_view("second", uid="second"))
     snapshot, pending = state.scheduling.snapshot(now=NOW), state.scheduling.pending()
-    blocked = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW).blocked
+    blocked = decide(
+        CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+    ).blocked
     queues = {gang.uid: gang.queue for gang in pending}
     waiting = workloads(state).explain(blocked, queues=queues)
     order = [each.key for each in blocked]

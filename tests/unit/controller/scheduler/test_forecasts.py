@@ -15,6 +15,7 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.controller.scheduler.forecasts import Forecasts
 from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked, BlockReason
 from drumline.scheduling.forecast import ExpectedStart, expected_starts
 from drumline.scheduling.forecast_inputs import OLDEST_SECONDS
@@ -60,7 +61,7 @@ async def test_the_first_forecast_waits_until_the_leader_has_caught_up() -> None
         await caught_up.wait()
         order.append("caught up")
 
-    def forecast(**_: object) -> tuple[()]:
+    def forecast(_cycle: CycleInput, **_: object) -> tuple[()]:
         order.append("forecast")
         return ()
 
@@ -102,7 +103,7 @@ async def test_what_was_expected_is_forgotten_when_no_job_waits() -> None:
 async def test_a_forecast_gives_up_when_the_operator_ends() -> None:
     began, stopped = threading.Event(), threading.Event()
 
-    def long_forecast(*, go_on: Callable[[], bool], **_: object) -> tuple[()]:
+    def long_forecast(_cycle: CycleInput, *, go_on: Callable[[], bool], **_: object) -> tuple[()]:
         began.set()
         for _moment in range(10_000):
             if not go_on():
@@ -133,8 +134,8 @@ async def test_a_cluster_at_rest_is_forecast_once() -> None:
     state, made = a_full_node(), []
     now = [NOW]
 
-    def count(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
-        made.append(now)
+    def count(cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
+        made.append(cycle.now)
         return (ExpectedStart(key="team/waits", uid="2", p50_at=NOW + 900, p90_at=None),)
 
     woken: list[bool] = []
@@ -190,8 +191,8 @@ async def test_a_first_forecast_is_compared_with_the_start() -> None:
     state, metrics = a_full_node(), Metrics()
     now = [NOW]
 
-    def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
-        start = NOW + 900 if now == NOW else now + 1.0  # later ones are easy
+    def expect(cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
+        start = NOW + 900 if cycle.now == NOW else cycle.now + 1.0  # later ones are easy
         return (ExpectedStart(key="team/waits", uid="2", p50_at=start, p90_at=start + 300),)
 
     forecasts = counting(state, metrics, now=now, forecaster=expect)
@@ -220,7 +221,7 @@ def look(forecasts: Forecasts, state: ClusterCache, *, now: float, reason: Block
     )
 
 
-def nothing_in_sight(**_: object) -> tuple[ExpectedStart, ...]:
+def nothing_in_sight(_cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
     """A simulated future that is too short."""
     return (ExpectedStart(key="team/waits", uid="2", p50_at=None, p90_at=None),)
 
@@ -255,7 +256,7 @@ async def test_a_pod_at_the_gate_has_a_start_that_is_kept_while_others_come() ->
 async def test_a_simulated_start_replaces_a_rough_one() -> None:
     state = a_full_node()
 
-    def expect(**_: object) -> tuple[ExpectedStart, ...]:
+    def expect(_cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
         return (ExpectedStart(key="team/waits", uid="2", p50_at=NOW + 9000, p90_at=NOW + 99_000),)
 
     forecasts = counting(state, Metrics(), now=[NOW], forecaster=expect)
@@ -272,8 +273,12 @@ async def test_what_delayed_starts_were_worth_moves_the_next_forecast() -> None:
     state, metrics = a_full_node(), Metrics()
     now = [NOW]
 
-    def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
-        return (ExpectedStart(key="team/waits", uid="2", p50_at=now + 900, p90_at=now + 901),)
+    def expect(cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
+        return (
+            ExpectedStart(
+                key="team/waits", uid="2", p50_at=cycle.now + 900, p90_at=cycle.now + 901
+            ),
+        )
 
     forecasts = counting(state, metrics, now=now, forecaster=expect)
     for _ in range(10):
@@ -294,8 +299,8 @@ async def test_a_first_look_without_a_band_is_unknown_whatever_later_forecasts_s
     state, metrics = a_full_node(), Metrics()
     now = [NOW]
 
-    def expect(*, now: float, **_: object) -> tuple[ExpectedStart, ...]:
-        at = None if now == NOW else NOW + 6000
+    def expect(cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
+        at = None if cycle.now == NOW else NOW + 6000
         return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at),)
 
     forecasts = counting(state, metrics, now=now, forecaster=expect)
@@ -318,7 +323,7 @@ async def test_a_job_that_ran_and_left_between_two_forecasts_is_counted(phase: s
     state, metrics = a_full_node(), Metrics()
     now = [NOW]
 
-    def expect(**_: object) -> tuple[ExpectedStart, ...]:
+    def expect(_cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
         at = NOW + 900
         return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at + 300),)
 
@@ -347,7 +352,7 @@ async def test_who_waits_again_has_a_new_band_before_the_next_simulated_future(
     state, now = a_full_node(), [NOW]
     at_once: list[ExpectedStart | None] = []
 
-    def expect(**_: object) -> tuple[ExpectedStart, ...]:
+    def expect(_cycle: CycleInput, **_: object) -> tuple[ExpectedStart, ...]:
         if now[0] == NOW:
             at = NOW + 900 if simulated else None
             return (ExpectedStart(key="team/waits", uid="2", p50_at=at, p90_at=at),)

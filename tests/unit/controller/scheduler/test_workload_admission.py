@@ -21,6 +21,7 @@ from drumline.kube.credentials import Credentials, Token
 from drumline.kube.events import EventRecorder
 from drumline.kube.kinds import JOBS
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Decisions
 from drumline.scheduling.model import Policy
 from tests.unit.controller.workload_bodies import a_job, view
@@ -62,7 +63,7 @@ class Site:
         assert self.admission is not None
         pending = self.state.scheduling.pending()
         snapshot = self.state.scheduling.snapshot(now=NOW)
-        decisions = decide(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW)
+        decisions = decide(CycleInput(snapshot=snapshot, pending=pending, policy=Policy(), now=NOW))
         self.admission.take(decisions, pending=pending, stopped={})
 
     async def pause(self) -> float:

@@ -30,6 +30,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.transitions import membership
 from drumline.scheduling.cycle import decide
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.model import Policy
 from tests.unit.controller.views import CREATED, job_view, node_view, pool_view, queue_view
 
@@ -145,10 +146,12 @@ class Site:
         """The jobs that a cycle would start now beside another one of the same shape."""
         self.state.on_job(None, job_view("next", uid="next", template={"image": "a"}))
         decisions = decide(
-            snapshot=self.state.scheduling.snapshot(now=NOW),
-            pending=self.state.scheduling.pending(),
-            policy=Policy(),
-            now=NOW,
+            CycleInput(
+                snapshot=self.state.scheduling.snapshot(now=NOW),
+                pending=self.state.scheduling.pending(),
+                policy=Policy(),
+                now=NOW,
+            )
         )
         return [start.uid for start in decisions.placed]
 

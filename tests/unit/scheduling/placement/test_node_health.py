@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from drumline.scheduling import Node, Policy, Resources, decide
+from drumline.scheduling import CycleInput, Node, Policy, Resources, decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import BlockReason, RemedyKind
 from drumline.scheduling.invariants import violations
@@ -81,7 +81,8 @@ def test_a_kept_view_follows_a_change_of_health() -> None:
 
     def placed(*nodes: Node) -> tuple[str, ...]:
         decisions = decide(
-            snapshot=cluster(*nodes), pending=[gang_a], policy=Policy(), now=0.0, cache=cache
+            CycleInput(snapshot=cluster(*nodes), pending=(gang_a,), policy=Policy(), now=0.0),
+            cache=cache,
         )
         return decisions.placed[0].assignment if decisions.placed else ()
 

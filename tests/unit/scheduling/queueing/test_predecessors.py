@@ -9,6 +9,7 @@ import pytest
 from drumline.scheduling import (
     BlockReason,
     CycleCache,
+    CycleInput,
     Gang,
     Predecessor,
     PredecessorState,
@@ -60,7 +61,8 @@ def test_once_nothing_holds_it_back_it_starts_also_with_a_cache() -> None:
 
     def starts(pending: Gang) -> list[str]:
         decisions = decide(
-            snapshot=snapshot, pending=[pending], policy=BEST_EFFORT, now=0.0, cache=cache
+            CycleInput(snapshot=snapshot, pending=(pending,), policy=BEST_EFFORT, now=0.0),
+            cache=cache,
         )
         assert len(decisions.placed) + len(decisions.blocked) == 1
         return [placed.key for placed in decisions.placed]

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import BlockReason, Gang, Policy, RemedyKind
+from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.forecast import expected_starts
 from tests.unit.scheduling.builders import (
     BEST_EFFORT,
@@ -100,9 +101,9 @@ def test_a_gang_with_lost_nominated_places_is_not_in_its_own_way() -> None:
 
 
 def test_the_forecast_starts_them_in_turns() -> None:
-    pending = [replace(each, max_runtime_seconds=300.0) for each in sweep(3, limit=1)]
+    pending = tuple(replace(each, max_runtime_seconds=300.0) for each in sweep(3, limit=1))
     starts = expected_starts(
-        snapshot=cluster(*racks()), pending=pending, policy=Policy(), now=0.0, samples=9
+        CycleInput(snapshot=cluster(*racks()), pending=pending, policy=Policy(), now=0.0), samples=9
     )
     first, second, third = (start.p50_at or 0.0 for start in starts)
     assert 0.0 == first < second < third

@@ -15,6 +15,7 @@ from drumline.scheduling import (
     Blocked,
     BlockReason,
     Budget,
+    CycleInput,
     MoveBudget,
     Policy,
     Pool,
@@ -194,9 +195,9 @@ def test_a_gang_that_could_not_start_again_is_not_moved() -> None:
     running = tuple(admitted(gang(name), place) for name, place in (("a", "n0"), ("b", "n2")))
     snapshot = cluster(*racks(), queues=(RESEARCH, OTHER), running=running)
     policy = Policy(moves=MoveBudget(gangs=4, gpu_seconds=1e9), restart_seconds=0.0)
-    assert decide(snapshot=snapshot, pending=(), policy=policy, now=NOON).moves
+    assert decide(CycleInput(snapshot=snapshot, pending=(), policy=policy, now=NOON)).moves
     spent = replace(snapshot, spent={"research": SPENT})
-    assert decide(snapshot=spent, pending=(), policy=policy, now=NOON).moves == ()
+    assert decide(CycleInput(snapshot=spent, pending=(), policy=policy, now=NOON)).moves == ()
 
 
 def test_the_invariant_names_what_is_given_to_a_queue_whose_budget_is_spent() -> None:

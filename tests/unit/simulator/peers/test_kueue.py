@@ -9,6 +9,7 @@ import pytest
 
 from drumline.scheduling import (
     Admitted,
+    CycleInput,
     Decisions,
     Gang,
     Policy,
@@ -59,7 +60,8 @@ def decided(
         admitted=running,
     )
     policy = Policy(waiting=waiting)
-    return decide_as_kueue(snapshot=snapshot, pending=pending, policy=policy, now=100)
+    cycle = CycleInput(snapshot=snapshot, pending=pending, policy=policy, now=100)
+    return decide_as_kueue(cycle)
 
 
 def placed(decisions: Decisions) -> dict[str, tuple[str, ...]]:
