@@ -44,8 +44,8 @@ TESTS = (
 )
 """What one CPU does in half a minute; a mutant meets those that reach its function."""
 SLOW = (
-    f"{UNIT}/test_forecast.py",
-    f"{UNIT}/quota/test_ordering_fair.py",
+    f"{UNIT}/forecast/test_expected_starts.py",
+    f"{UNIT}/queueing/test_order_fair.py",
     f"{QUOTA_REJECTIONS}::test_every_remedy_of_quota_is_true_and_the_smallest",
     f"{DEFRAGMENTATION}::test_used_racks_stay_near_what_the_demand_needs_under_churn",
 )

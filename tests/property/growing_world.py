@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from drumline.scheduling import Admitted, Gang, Node, NodeOffer, Queue, Resources, Snapshot
-from drumline.scheduling.node_demands import (
+from drumline.scheduling.autoscaling.node_demands import (
     DemandEnd,
     NodeDemand,
     NodeDemands,

@@ -1,7 +1,7 @@
 """Jobs as rows, and the lines they wait in.
 
 Inside a queue the operator's order is the same under every policy: higher priority, then longer
-waiting, then uid (`scheduling.quota.ordering`). So a position needs no cycle. Which queue is served
+waiting, then uid (`scheduling.queueing.order`). So a position needs no cycle. Which queue is served
 next does depend on the policy, and shows in the expected starts that the operator writes.
 """
 

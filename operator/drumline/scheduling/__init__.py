@@ -26,7 +26,7 @@ from drumline.scheduling.decisions import (
     Victim,
     VictimReason,
 )
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
 from drumline.scheduling.model import (
     Admitted,
     AskedNodes,

@@ -24,6 +24,7 @@ from functools import partial
 
 from drumline.scheduling.admission import Admission, Yields
 from drumline.scheduling.admitted_gangs import AdmittedGangs
+from drumline.scheduling.autoscaling.node_needs import promised, with_node_needs
 from drumline.scheduling.cycle_answers import (
     Answer,
     BlockableGangs,
@@ -43,13 +44,11 @@ from drumline.scheduling.decisions import (
 from drumline.scheduling.fault_isolation import decide_around_faults
 from drumline.scheduling.faults import Stage, deciding
 from drumline.scheduling.growth import Growth
-from drumline.scheduling.model import Admitted, Gang, Snapshot
-from drumline.scheduling.node_needs import promised, with_node_needs
+from drumline.scheduling.model import Admitted, Gang, Snapshot, order_key
 from drumline.scheduling.queue_evictions import queue_evictions, with_evictions
 from drumline.scheduling.queueing.groups import GangGroups
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.quota.budgets import Budgets
-from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.rejections import Rejection
 
 

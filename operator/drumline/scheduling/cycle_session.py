@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from drumline.scheduling.admitted_gangs import AdmittedGangs
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.model import Admitted, Gang, Policy, Queue, WaitingRule
+from drumline.scheduling.model import Admitted, Gang, Policy, Queue, WaitingRule, order_key
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.projection import Projection, recall_pending
@@ -26,7 +26,6 @@ from drumline.scheduling.queueing.rejection_cache import RejectionCache
 from drumline.scheduling.queueing.reservations import Reservations
 from drumline.scheduling.queueing.sweeps import SweepLimits
 from drumline.scheduling.quota.budgets import Budgets
-from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.unmet_demand import UnmetDemand
 

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 
 from drumline.scheduling.cycle_session import CycleSession
 from drumline.scheduling.model import Gang, WaitingRule
+from drumline.scheduling.queueing.order import BorrowingLevels, SchedulingOrder
 from drumline.scheduling.quota.entitlement import Entitlements
-from drumline.scheduling.quota.ordering import BorrowingLevels, SchedulingOrder
 
 
 class Turns:

@@ -17,7 +17,7 @@ from drumline.scheduling import (
     Snapshot,
     decide,
 )
-from drumline.scheduling.forecast_cluster import ForecastCluster, promised
+from drumline.scheduling.forecast.cluster import ForecastCluster, promised
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import (
     CapacityType,

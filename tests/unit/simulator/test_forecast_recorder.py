@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from drumline.scheduling import Policy
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.forecast_accuracy import StartForecast
+from drumline.scheduling.forecast.accuracy import StartForecast
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.simulator.engine.forecast_recorder import ForecastRecorder
 from drumline.simulator.engine.simulation import simulate
 from tests.unit.simulator.clusters import PROMPT, a_cluster, a_job

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from drumline.scheduling import Queue
-from drumline.scheduling.forecast_accuracy import StartForecast
+from drumline.scheduling.forecast.accuracy import StartForecast
 from drumline.simulator.results import statistics
 from drumline.simulator.results.outcome import Allocation, JobRecord, Outcome
 from drumline.simulator.results.statistics import QueueShare, Summary

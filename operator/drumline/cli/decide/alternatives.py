@@ -18,12 +18,12 @@ from typing import Final
 import msgspec
 
 from drumline.cost.money import HOUR_SECONDS, cost, exact_text
+from drumline.scheduling.autoscaling.grown_cluster import GrownCluster, bare_cycle, settled
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason, Decisions, Placed
-from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.grown_cluster import GrownCluster, bare_cycle, settled
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import Gang, NodeOffer, Pool, Queue, Snapshot
 from drumline.scheduling.quota.pool_prices import accepts, turn_of
 from drumline.scheduling.quota.pool_selection import requested_pools

@@ -17,7 +17,7 @@ from drumline.cli.manifests import read_manifests
 from drumline.controller.conversion.queues import policy_of
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
+from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
 from drumline.scheduling.model import Policy
 
 

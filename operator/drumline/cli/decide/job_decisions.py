@@ -26,7 +26,7 @@ from drumline.scheduling.decisions import (
     Resized,
     Victim,
 )
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
 
 

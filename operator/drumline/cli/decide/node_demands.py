@@ -10,12 +10,11 @@ from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.autoscaling import demands_in, offers_of, timeouts_of
 from drumline.controller.conversion.node_supply import supply_of
 from drumline.kube.views import PodView
+from drumline.scheduling.autoscaling.node_demands import NodeDemands, demands_after
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.forecast_nodes import node_starts
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
+from drumline.scheduling.forecast.node_times import NodeTimes, node_starts
 from drumline.scheduling.model import Snapshot
-from drumline.scheduling.node_demands import NodeDemands, demands_after
-from drumline.scheduling.node_times import NodeTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

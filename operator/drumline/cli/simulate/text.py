@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from drumline.cli.formatting import count, duration, percent
-from drumline.scheduling.forecast_accuracy import Calibration
+from drumline.scheduling.forecast.accuracy import Calibration
 from drumline.simulator.results.statistics import Summary
 from drumline_trainer.contract import plain
 

@@ -22,9 +22,9 @@ from drumline.controller.conversion.placeholder_pods import (
 )
 from drumline.kube.quantity import amount
 from drumline.kube.views import PodView
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
 from drumline.scheduling.model import Gang, Node, NodeOffer, Taint, TaintEffect
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
-from drumline.scheduling.node_demands import NodeDemand
 from drumline.scheduling.resources import NOTHING
 
 _PODS: Final = "110"

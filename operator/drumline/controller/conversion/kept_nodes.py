@@ -14,7 +14,7 @@ from drumline.controller.conversion.placeholder_pods import (
     placeholder_pod,
     placeholder_spec,
 )
-from drumline.scheduling.kept_nodes import KeptNode
+from drumline.scheduling.autoscaling.kept_nodes import KeptNode
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
 
 _HOSTNAME: Final = "kubernetes.io/hostname"

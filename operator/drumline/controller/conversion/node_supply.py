@@ -10,8 +10,8 @@ from drumline.api.autoscaling import NodeSupplyStatus, ZonePauseStatus
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.api.load import ApiError, parse
 from drumline.lifecycle.model.timestamps import parse_timestamp, timestamp
-from drumline.scheduling.node_demands import NodeBackoff
-from drumline.scheduling.node_times import NodeTimes
+from drumline.scheduling.autoscaling.node_demands import NodeBackoff
+from drumline.scheduling.forecast.node_times import NodeTimes
 
 SUPPLY_FIELD = "autoscaling"
 

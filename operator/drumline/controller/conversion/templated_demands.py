@@ -20,8 +20,8 @@ from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.conversion.autoscaling import demand_name, record_of
 from drumline.controller.conversion.placeholder_pods import placeholder_spec, zone_selector
 from drumline.kube.kinds import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
 from drumline.scheduling.model import Gang
-from drumline.scheduling.node_demands import NodeDemand
 
 Json = dict[str, Any]
 ACTIVE_CAPACITY: Final = "buffer.x-k8s.io/active-capacity"

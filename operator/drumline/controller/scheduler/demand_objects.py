@@ -15,8 +15,8 @@ from drumline.kube import codec, reads
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import Forbidden, Invalid
 from drumline.kube.kinds import GPU_POOLS
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
 from drumline.scheduling.model import Gang
-from drumline.scheduling.node_demands import NodeDemand
 
 MAX_SAID_CHARS: Final = 200
 REFUSALS: Final = (Forbidden, Invalid)

@@ -2,9 +2,9 @@
 
 A simulated forecast takes many cycles, so it runs in a thread, on a frozen snapshot, and then
 pauses for `PAUSE_FACTOR` times as long as it took. So it uses at most a twentieth of one core; the
-larger the cluster, the older the forecast. While nothing changes but the time, a forecast stands
-(`scheduling.forecast_inputs`). Shutdown does not wait for it: the thread stops within one of its
-cycles.
+larger the cluster, the older the forecast. While nothing changes but the time, a forecast stays
+current (`scheduling.forecast.forecast`). Shutdown does not wait for it: the thread stops within one
+of its cycles.
 
 Whoever it lacks, because it came since or stands far behind, gets a rough forecast in the cycle
 that first rejects it (`look_at_line`), and so with the status that says why it waits. All are
@@ -32,11 +32,11 @@ from drumline.controller.cache.usage_history import QueueUsageHistory
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
-from drumline.scheduling.forecast_accuracy import StartForecast
-from drumline.scheduling.forecast_correction import ForecastLearner, GroupedStart, grouped
-from drumline.scheduling.forecast_inputs import Forecast, ForecastInputs
-from drumline.scheduling.forecast_rough import rough_starts
+from drumline.scheduling.forecast.accuracy import StartForecast
+from drumline.scheduling.forecast.correction import ForecastLearner, GroupedStart, grouped
+from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline.scheduling.forecast.forecast import Forecast
+from drumline.scheduling.forecast.rough_starts import rough_starts
 from drumline.scheduling.model import Gang, Policy, Snapshot
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import ForecastMetrics
@@ -113,7 +113,7 @@ class Forecasts:
             await asyncio.sleep(max(INTERVAL_SECONDS, PAUSE_FACTOR * took))
 
     async def forecast(self) -> None:
-        """Forecast when the gangs that wait now will start, unless the last forecast stands."""
+        """Forecast when the gangs that wait now will start, unless the last forecast is current."""
         now = self._clock()
         pending = tuple(self._state.scheduling.pending())
         snapshot = self._state.scheduling.snapshot(now=now)
@@ -124,21 +124,21 @@ class Forecasts:
             self._looked_at.clear()
             return
         snapshot = replace(snapshot, history=self._usage.at(now))
-        inputs = ForecastInputs(snapshot=snapshot, pending=pending)
-        if self._newest is not None and self._newest.stands(inputs, now=now):
+        cycle = CycleInput(snapshot=snapshot, pending=pending, policy=self._policy, now=now)
+        if self._newest is not None and self._newest.is_current(cycle):
             return
-        repeats = self._newest.repeats_for(inputs) if self._newest is not None else 0
+        repeats = self._newest.repeats_for(cycle) if self._newest is not None else 0
         stopped = threading.Event()
         try:
             starts = await asyncio.to_thread(
                 self._forecaster,
-                CycleInput(snapshot=snapshot, pending=pending, policy=self._policy, now=now),
+                cycle,
                 samples=SAMPLES,
                 go_on=lambda: not stopped.is_set(),
             )
         finally:
             stopped.set()  # cancelled, we are gone at once, but not the thread
-        self._newest = Forecast(inputs=inputs, made_at=now, starts=tuple(starts), repeats=repeats)
+        self._newest = Forecast(cycle=cycle, starts=tuple(starts), repeats=repeats)
         self._simulated = {start.uid: start for start in starts}
         self._starts = {}
         self._looked_at.clear()

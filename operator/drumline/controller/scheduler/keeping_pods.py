@@ -1,4 +1,4 @@
-"""Placeholders for free nodes that are kept for gangs (`scheduling.kept_nodes`).
+"""Placeholders for free nodes that are kept for gangs (`scheduling.autoscaling.kept_nodes`).
 
 An autoscaler leaves a node alone on which a pending pod would fit, so such a pod stands for each
 kept node. It needs no right to change nodes, and whoever leads next finds it and takes it away once
@@ -17,7 +17,7 @@ from drumline.controller.conversion.kept_nodes import keeping_pod
 from drumline.controller.scheduler.demand_objects import ObjectSettings, pool_uid
 from drumline.controller.scheduler.placeholder_writes import PlaceholderWrites
 from drumline.kube.client import KubeClient
-from drumline.scheduling.kept_nodes import KeptNode, first_gangs
+from drumline.scheduling.autoscaling.kept_nodes import KeptNode, first_gangs
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.keeping_pods")

@@ -1,6 +1,6 @@
 """Asks autoscalers for the nodes that waiting gangs need, and stops asking.
 
-What is asked for is decided by `scheduling.node_needs` and `scheduling.node_demands`; what makes it
+The decision is `node_needs` and `node_demands` of `scheduling.autoscaling`; what makes it
 visible, by the mode of the GpuPool, are `DemandObjects`. They say what is asked for: a new leader
 takes over those that it finds, and sweeps those of no demand. What was learned of a pool's
 autoscaler is in the status of the GpuPool (`conversion.node_supply`).
@@ -25,12 +25,17 @@ from drumline.controller.scheduler.karpenter_reports import KarpenterReports
 from drumline.controller.scheduler.keeping_pods import KeepingPods
 from drumline.kube import codec
 from drumline.kube.errors import KubeError, NotLeader
+from drumline.scheduling.autoscaling.kept_nodes import KeptNode, kept_nodes
+from drumline.scheduling.autoscaling.node_demands import (
+    DemandEnd,
+    NodeDemand,
+    NodeDemands,
+    demands_after,
+)
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.forecast_nodes import node_starts
-from drumline.scheduling.kept_nodes import KeptNode, kept_nodes
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
+from drumline.scheduling.forecast.node_times import node_starts
 from drumline.scheduling.model import Gang, Snapshot
-from drumline.scheduling.node_demands import DemandEnd, NodeDemand, NodeDemands, demands_after
 from drumline.telemetry import logs
 from drumline.telemetry.metrics import AutoscalingMetrics
 

@@ -27,7 +27,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import StatusError
 from drumline.kube.events import events_about
 from drumline.kube.views import EventView, PodView
-from drumline.scheduling.node_demands import NodeDemand
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
 
 _ASKED: Final = LABEL_NODE_DEMAND
 

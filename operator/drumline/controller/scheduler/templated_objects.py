@@ -34,7 +34,7 @@ from drumline.kube.client import KubeClient
 from drumline.kube.errors import AlreadyExists, NotFound, StatusError
 from drumline.kube.kinds import CAPACITY_BUFFERS, POD_TEMPLATES, PROVISIONING_REQUESTS, Resource
 from drumline.kube.views import ObjectView
-from drumline.scheduling.node_demands import NodeDemand
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
 
 _ASKED: Final = LABEL_NODE_DEMAND
 _MODE: Final = LABEL_NODE_DEMAND_KIND

@@ -25,7 +25,7 @@ from drumline.lifecycle import transitions
 from drumline.lifecycle.model.job import Job
 from drumline.lifecycle.model.timestamps import parse_timestamp
 from drumline.lifecycle.plan.acceptance import is_queued
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.scheduler.waiting_messages")

@@ -42,7 +42,7 @@ from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
 from drumline.kube.views import Key, ObjectView
 from drumline.lifecycle.model.signing_keys import KeyState, SigningKeys
 from drumline.lifecycle.plan.acceptance import is_queued
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import Node, Pool, Snapshot
 from drumline.scheduling.quota.budgets import held_in
 from drumline.telemetry import logs

@@ -8,7 +8,7 @@ from typing import Any
 from drumline.api.gpupool import GpuPoolSpec
 from drumline.controller.cache.workloads import WorkloadInLine
 from drumline.lifecycle.model.timestamps import timestamp
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 
 Json = dict[str, Any]
 

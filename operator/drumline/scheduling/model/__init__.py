@@ -16,10 +16,12 @@ from drumline.scheduling.model.gangs import (
     Gang,
     NodeOperator,
     NodeRequirement,
+    OrderKey,
     Predecessor,
     PredecessorState,
     Role,
     Slice,
+    order_key,
 )
 from drumline.scheduling.model.nodes import (
     Node,
@@ -72,6 +74,7 @@ __all__ = [
     "NodeOffer",
     "NodeOperator",
     "NodeRequirement",
+    "OrderKey",
     "Ordering",
     "Policy",
     "Pool",
@@ -98,6 +101,7 @@ __all__ = [
     "can_be_split",
     "is_surplus",
     "job_uid",
+    "order_key",
     "parts_of",
     "with_surplus",
 ]

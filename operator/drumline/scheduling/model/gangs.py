@@ -10,6 +10,8 @@ from drumline.scheduling.model.capacity import ANY_PRICE, PriceRule
 from drumline.scheduling.model.nodes import Toleration
 from drumline.scheduling.resources import Resources
 
+OrderKey = tuple[int, float, str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Role:
@@ -308,3 +310,8 @@ class Admitted:
     def gpus(self) -> int:
         """GPUs of all its places, lost ones counted: what its queue pays."""
         return self.gang.gpus_at(self.size)
+
+
+def order_key(gang: Gang) -> OrderKey:
+    """Return the place of a gang inside its queue: higher priority, longer waiting, then uid."""
+    return (-gang.priority, gang.queued_at, gang.uid)

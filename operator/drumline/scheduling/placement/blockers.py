@@ -12,7 +12,6 @@ from functools import partial
 from itertools import chain
 
 from drumline.scheduling.decisions import FOREIGN_PODS
-from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.placement.allocations import Allocation
 from drumline.scheduling.placement.foreign_pods import (
     foreign_usage,
@@ -25,7 +24,7 @@ from drumline.scheduling.placement.search import Search
 from drumline.scheduling.placement.slots import SlotIndex
 from drumline.scheduling.placement.topology import Domain
 from drumline.scheduling.rejections import amount
-from drumline.scheduling.undo import Undo
+from drumline.scheduling.undo import Undo, minimal_subset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

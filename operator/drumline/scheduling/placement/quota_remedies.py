@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import RemedyKind
-from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.model import Gang
 from drumline.scheduling.placement.allocations import Allocation
 from drumline.scheduling.placement.cluster_view import ClusterView
@@ -19,7 +18,7 @@ from drumline.scheduling.placement.hypothetical import HypotheticalCapacity
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.search import Search
 from drumline.scheduling.rejections import Rejection
-from drumline.scheduling.undo import Undo
+from drumline.scheduling.undo import Undo, minimal_subset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 
 from drumline.scheduling.decisions import Move, MoveReason
 from drumline.scheduling.faults import Stage, deciding
-from drumline.scheduling.model import Gang, Queue
+from drumline.scheduling.model import Gang, Queue, order_key
 from drumline.scheduling.placement.placer import Placer
 from drumline.scheduling.placement.projection import Projection
 from drumline.scheduling.preemption.candidates import Candidates
 from drumline.scheduling.preemption.eviction_simulation import EvictionUnit
 from drumline.scheduling.preemption.relocation import MoveAllowance, Relocation, start_moves
-from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.rejections import Rejection
 

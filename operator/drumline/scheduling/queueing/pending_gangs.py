@@ -16,9 +16,8 @@ from operator import indexOf, is_
 from typing import Final
 
 from drumline.scheduling.decisions import Blocked
-from drumline.scheduling.model import Gang, InvalidSnapshotError
+from drumline.scheduling.model import Gang, InvalidSnapshotError, OrderKey, order_key
 from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
-from drumline.scheduling.quota.ordering import OrderKey, order_key
 
 _FEW: Final = 500
 """After more changes all gangs are sorted again."""

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from drumline.scheduling.decisions import BlockReason, Remedy, RemedyKind
-from drumline.scheduling.minimal_subset import minimal_subset
 from drumline.scheduling.model import Queue
 from drumline.scheduling.quota.cohorts import CohortQuota, QueueTree
 from drumline.scheduling.quota.usage import GangUsage, UsageByQueue
 from drumline.scheduling.quota.user_limits import UserLimits
 from drumline.scheduling.rejections import Rejection, counted, named
-from drumline.scheduling.undo import Undo
+from drumline.scheduling.undo import Undo, minimal_subset
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from drumline.scheduling import CycleInput, Gang, Policy, Snapshot, decide
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
-from drumline.scheduling.forecast_accuracy import StartForecast
-from drumline.scheduling.forecast_correction import ForecastLearner, grouped
-from drumline.scheduling.forecast_rough import rough_starts
+from drumline.scheduling.forecast.accuracy import StartForecast
+from drumline.scheduling.forecast.correction import ForecastLearner, grouped
+from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline.scheduling.forecast.rough_starts import rough_starts
 
 Forecaster = Callable[..., Sequence[ExpectedStart]]
 """`expected_starts`, or a function with its signature."""

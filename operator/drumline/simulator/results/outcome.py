@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from drumline.scheduling.forecast_accuracy import StartForecast
+from drumline.scheduling.forecast.accuracy import StartForecast
 from drumline.simulator.results.leases import Lease
 from drumline.simulator.results.time_account import TimeAccount
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from drumline.scheduling import Queue
-from drumline.scheduling.forecast_accuracy import Calibration, calibration
+from drumline.scheduling.forecast.accuracy import Calibration, calibration
 from drumline.simulator.results.outcome import JobRecord, Outcome
 
 

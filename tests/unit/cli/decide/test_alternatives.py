@@ -10,7 +10,7 @@ from drumline.cli.decide.alternatives import Alternative, AlternativeKind, alter
 from drumline.cli.decide.alternatives_text import alternatives_text
 from drumline.cli.decide.job_decisions import JobDecision, JobVerdict
 from drumline.scheduling import CycleInput, Gang, NodeOffer, Policy, Pool, Queue, Snapshot, decide
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
 from tests.unit.scheduling.builders import PREEMPTS, admitted, cluster, gang, node
 

@@ -16,7 +16,7 @@ from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason, Decisions
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy, PreemptionRule, WithinQueue
 from tests.unit.controller.views import (

@@ -14,8 +14,8 @@ from drumline.controller.conversion.autoscaling import (
 )
 from drumline.controller.conversion.placeholder_pods import SCHEDULER_NAME, unschedulable
 from drumline.kube.views import PodView
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
 from drumline.scheduling.model import Gang, NodeOperator, NodeRequirement, TaintEffect, Toleration
-from drumline.scheduling.node_demands import NodeDemand
 from drumline.scheduling.resources import Resources
 
 SHARE = Resources(

@@ -17,8 +17,8 @@ from drumline.kube.views import TrainingJobView
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.forecast import ExpectedStart, expected_starts
-from drumline.scheduling.forecast_inputs import OLDEST_SECONDS
+from drumline.scheduling.forecast.expected_starts import ExpectedStart, expected_starts
+from drumline.scheduling.forecast.forecast import OLDEST_SECONDS
 from drumline.scheduling.model import Policy
 from drumline.telemetry.metrics import Metrics
 from tests.builders import T0

@@ -13,7 +13,7 @@ from drumline.controller.scheduler.keeping_pods import KeepingPods
 from drumline.kube.client import KubeClient
 from drumline.kube.errors import ServerError
 from drumline.kube.request import Request, Verb
-from drumline.scheduling.kept_nodes import KeptNode
+from drumline.scheduling.autoscaling.kept_nodes import KeptNode
 from drumline.scheduling.model import Node
 from tests.unit.controller.conversion.test_autoscaling import GANG, SHARE, a_spec
 

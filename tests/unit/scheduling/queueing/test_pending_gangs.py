@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from drumline.scheduling import BlockReason, Gang
+from drumline.scheduling.model import order_key
 from drumline.scheduling.queueing.equivalence_classes import EquivalenceClasses
 from drumline.scheduling.queueing.pending_gangs import PendingGangs
-from drumline.scheduling.quota.ordering import order_key
 from drumline.scheduling.rejections import Rejection
 from tests.unit.scheduling.builders import gang
 

@@ -8,7 +8,7 @@ import pytest
 
 from drumline.scheduling import BlockReason, Decisions, Gang, NodeOffer, Pool, Snapshot
 from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
-from drumline.scheduling.quota.ordering import BorrowingLevels
+from drumline.scheduling.queueing.order import BorrowingLevels
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.quota_ledger import ledger_of
 from tests.unit.scheduling.builders import BEST_EFFORT, admitted, cluster, gang, node, queue, run

@@ -27,8 +27,8 @@ from drumline.scheduling import (
     TolerationOperator,
     WaitingRule,
 )
+from drumline.scheduling.autoscaling.node_needs import MAX_GANGS
 from drumline.scheduling.model.autoscaling import ZONE_LABEL
-from drumline.scheduling.node_needs import MAX_GANGS
 from tests.unit.scheduling.builders import (
     admitted,
     after,

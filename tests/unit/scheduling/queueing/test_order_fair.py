@@ -21,15 +21,9 @@ from drumline.scheduling import (
     Resources,
     Snapshot,
 )
-from drumline.scheduling.model import Ordering
+from drumline.scheduling.model import Ordering, OrderKey, order_key
+from drumline.scheduling.queueing.order import Above, BorrowingLevels, SchedulingOrder
 from drumline.scheduling.quota.fair_sharing import decay
-from drumline.scheduling.quota.ordering import (
-    Above,
-    BorrowingLevels,
-    OrderKey,
-    SchedulingOrder,
-    order_key,
-)
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.quota_ledger import QuotaLedger, ledger_of
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run

@@ -10,8 +10,8 @@ import pytest
 
 from drumline.scheduling import Admitted, Budget, Policy, Queue, Snapshot, WhenSpent
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast import expected_starts
-from drumline.scheduling.forecast_cluster import LEAVING_SECONDS
+from drumline.scheduling.forecast.cluster import LEAVING_SECONDS
+from drumline.scheduling.forecast.expected_starts import expected_starts
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 
 DAY = 86_400

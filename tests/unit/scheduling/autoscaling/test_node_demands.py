@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from drumline.scheduling import AskedNodes, NeedsNodes, NodeOffer
-from drumline.scheduling.node_demands import (
+from drumline.scheduling.autoscaling.node_demands import (
     FIRST_PAUSE_SECONDS,
     LONGEST_PAUSE_SECONDS,
     NOTHING_SAID,

@@ -42,6 +42,21 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Final
 
+from drumline.scheduling.autoscaling.grown_cluster import (
+    Decide,
+    GrownCluster,
+    ending,
+    settled,
+    shares_by_node,
+)
+from drumline.scheduling.autoscaling.node_offers import (
+    PoolSizes,
+    asked_before,
+    choices,
+    in_turn,
+    limits_text,
+    room_of,
+)
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import (
     Blocked,
@@ -50,23 +65,7 @@ from drumline.scheduling.decisions import (
     NeedsNodes,
     Placed,
 )
-from drumline.scheduling.grown_cluster import (
-    Decide,
-    GrownCluster,
-    ending,
-    settled,
-    shares_by_node,
-)
-from drumline.scheduling.model import Admitted, Gang, Node, Snapshot, is_surplus
-from drumline.scheduling.node_offers import (
-    PoolSizes,
-    asked_before,
-    choices,
-    in_turn,
-    limits_text,
-    room_of,
-)
-from drumline.scheduling.quota.ordering import order_key
+from drumline.scheduling.model import Admitted, Gang, Node, Snapshot, is_surplus, order_key
 from drumline.scheduling.rejections import bounded, counted, request_text
 from drumline.scheduling.resources import NOTHING, Resources
 

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from drumline.scheduling.forecast import FARTHEST_SECONDS, ExpectedStart
-from drumline.scheduling.forecast_correction import (
+from drumline.scheduling.forecast.correction import (
     ALLOWANCE_SECONDS,
     ForecastLearner,
     GroupedStart,
     grouped,
 )
+from drumline.scheduling.forecast.expected_starts import FARTHEST_SECONDS, ExpectedStart
 from tests.unit.scheduling.builders import gang
 
 HOUR = 3600.0

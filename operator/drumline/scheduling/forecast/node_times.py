@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
+
+from drumline.scheduling.autoscaling.node_demands import NodeDemand
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 
 MOST: Final = 20
 """Of the times of a pool, the newest count: clouds change."""
@@ -39,3 +42,25 @@ class NodeTimes:
             return None
         middle, late = (longer[int(share * (len(longer) - 1) + 0.5)] for share in (0.5, 0.9))
         return asked_at + middle, asked_at + late
+
+
+def node_starts(
+    demands: Iterable[NodeDemand], *, times: NodeTimes, now: float
+) -> dict[str, ExpectedStart]:
+    """The expected starts, by uid, of gangs whose pool has let enough others start.
+
+    Args:
+        demands: what is asked for.
+        times: how long the last ones took.
+        now: seconds on the clock of `asked_at`.
+    """
+    starts: dict[str, ExpectedStart] = {}
+    for demand in demands:
+        if demand.started_at is None:
+            start = times.start(demand.pool, asked_at=demand.asked_at, now=now)
+            if start is not None:
+                p50_at, p90_at = start
+                starts[demand.uid] = ExpectedStart(
+                    key=demand.key, uid=demand.uid, p50_at=p50_at, p90_at=p90_at
+                )
+    return starts

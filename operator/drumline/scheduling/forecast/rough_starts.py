@@ -7,7 +7,7 @@ just come, starts when the GPUs of those before have been given back as often as
 
 counted from the latest simulated start before it in line. It says little about a single gang (a
 queue of its own may be served sooner, a large one later), so its band is wide; what is learned of
-its errors (`forecast_correction`) moves it. Where most GPUs are held by gangs of unknown length the
+its errors (`correction`) moves it. Where most GPUs are held by gangs of unknown length the
 band is that of such lengths.
 
 Cost: O(running gangs + waiting gangs), without any cycle.
@@ -19,7 +19,11 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Final
 
 from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.forecast import FARTHEST_SECONDS, USUAL_SECONDS, ExpectedStart
+from drumline.scheduling.forecast.expected_starts import (
+    FARTHEST_SECONDS,
+    USUAL_SECONDS,
+    ExpectedStart,
+)
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.queueing.expected_ends import LEAST_SECONDS, expected_end
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.scheduling.forecast_notes import (
+from drumline.scheduling.forecast.correction import (
     MOST_NOTED,
     MOST_OF_A_JOB,
     NOTED_EACH_SECONDS,

@@ -33,7 +33,7 @@ from typing import Final
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast_cluster import ForecastCluster, RuntimeEstimate, promised
+from drumline.scheduling.forecast.cluster import ForecastCluster, RuntimeEstimate, promised
 from drumline.scheduling.model import Admitted, Gang, Snapshot
 from drumline.scheduling.queueing.expected_ends import LEAST_SECONDS
 

@@ -33,23 +33,17 @@ from heapq import heapify, heappop, heappush, heapreplace
 from operator import add
 from typing import Final
 
-from drumline.scheduling.model import Gang, Queue
+from drumline.scheduling.model import Gang, OrderKey, Queue, order_key
 from drumline.scheduling.quota.cohorts import QueueTree
 from drumline.scheduling.quota.pool_selection import PoolSelector
 from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from drumline.scheduling.rejections import Rejection
 
-OrderKey = tuple[int, float, str]
 Above = tuple[int, ...]
 """From the root to a leaf, whether a branch would be above its quota: 0 no, 1 with the size that
 the gang wants, 2 with any size."""
 _Rank = tuple[Above, float, OrderKey]
 _ROOT: Final = -1
-
-
-def order_key(gang: Gang) -> OrderKey:
-    """Higher priority, then longer waiting, then uid."""
-    return (-gang.priority, gang.queued_at, gang.uid)
 
 
 class BorrowingLevels:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drumline.scheduling.forecast import ExpectedStart
-from drumline.scheduling.forecast_accuracy import Calibration, Side, StartForecast, calibration
+from drumline.scheduling.forecast.accuracy import Calibration, Side, StartForecast, calibration
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from drumline.scheduling import Admitted, Decisions, Gang, Node, Placed, Reservation
-from drumline.scheduling.kept_nodes import first_gangs, kept_nodes
+from drumline.scheduling.autoscaling.kept_nodes import first_gangs, kept_nodes
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod
 
 TIMEOUTS = {"h100": 600.0}

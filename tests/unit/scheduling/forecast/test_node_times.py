@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drumline.scheduling.node_times import MOST, NodeTimes
+from drumline.scheduling.forecast.node_times import MOST, NodeTimes
 
 
 def times(*seconds: float) -> NodeTimes:

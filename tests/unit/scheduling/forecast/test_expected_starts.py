@@ -14,7 +14,12 @@ from drumline.scheduling import (
     WaitingRule,
 )
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast import MOST_SECONDS, USUAL_SECONDS, ExpectedStart, expected_starts
+from drumline.scheduling.forecast.expected_starts import (
+    MOST_SECONDS,
+    USUAL_SECONDS,
+    ExpectedStart,
+    expected_starts,
+)
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks
 
 POLICY = Policy(waiting=WaitingRule.BACKFILL)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from drumline.scheduling import Gang, Queue
+from drumline.scheduling.model import order_key
+from drumline.scheduling.queueing.order import SchedulingOrder
 from drumline.scheduling.quota.cohorts import QueueTree
-from drumline.scheduling.quota.ordering import SchedulingOrder, order_key
 from drumline.scheduling.quota.quota_ledger import QuotaLedger
 from tests.unit.scheduling.builders import admitted, after, cluster, gang, queue, racks, run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from drumline.scheduling.decisions import Blocked, BlockReason
-from drumline.scheduling.forecast import USUAL_SECONDS, ExpectedStart
-from drumline.scheduling.forecast_rough import UNKNOWN_WIDTH, WIDTH, rough_starts
+from drumline.scheduling.forecast.expected_starts import USUAL_SECONDS, ExpectedStart
+from drumline.scheduling.forecast.rough_starts import UNKNOWN_WIDTH, WIDTH, rough_starts
 from drumline.scheduling.model import Gang, Snapshot
 from tests.unit.scheduling.builders import admitted, cluster, gang, node
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from drumline.scheduling.forecast import ExpectedStart
+from drumline.scheduling.forecast.expected_starts import ExpectedStart
 
 Side = Literal["early", "band", "late", "unknown"]
 

@@ -1,0 +1,1 @@
+"""Nodes that autoscalers add or keep for gangs: who needs them, how many, and where."""

@@ -1,0 +1,1 @@
+"""When waiting gangs will probably start: simulated, rough and corrected forecasts."""
