@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import inf
 
 from drumline.scheduling import Admitted, Gang, Snapshot
-from drumline.scheduling.invariants.quota import shares_of
+from tests.property.invariants.quota import shares_of
 from tests.property.scheduling_placements import (
     Amounts,
     can_sit,

@@ -25,10 +25,10 @@ from drumline.scheduling import (
     Resized,
     WaitingRule,
 )
-from drumline.scheduling.invariants import violations
-from drumline.scheduling.invariants.policy_check import RunningGang, policy_violations
-from drumline.scheduling.invariants.quota import shares_of
 from drumline.scheduling.model import CapacityType, SpotRule
+from tests.property.invariants import violations
+from tests.property.invariants.policy_check import RunningGang, policy_violations
+from tests.property.invariants.quota import shares_of
 from tests.property.scheduling_backfill import Stay, beginning
 from tests.property.scheduling_placements import (
     Amounts,

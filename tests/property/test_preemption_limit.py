@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from drumline.scheduling import Policy, PreemptionLimit, Snapshot
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 HOUR = 3600.0

@@ -22,8 +22,8 @@ from drumline.scheduling import (
     WhenSpent,
     decide,
 )
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.quota.budgets import window_gpu_seconds
+from tests.property.invariants import violations
 from tests.property.scheduling_worlds import NOW, Feature, World, world
 
 STILL = frozenset({Feature.ELASTIC, Feature.PREEMPTION, Feature.MIN_RUNTIME})

@@ -43,7 +43,6 @@ from drumline.scheduling.fault_isolation import (
 )
 from drumline.scheduling.faults import fault_about
 from drumline.scheduling.growth import Growth
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import InvalidSnapshotError, with_surplus
 from drumline.scheduling.placement.cluster_view import ClusterView
 from drumline.scheduling.placement.placer import Placer
@@ -56,6 +55,7 @@ from drumline.scheduling.queueing.pending_gangs import PendingGangs
 from drumline.scheduling.queueing.reservations import Reservations
 from drumline.scheduling.quota.queue_access import QueueAccess
 from drumline.scheduling.rejections import Rejection
+from tests.property.invariants import violations
 from tests.property.scale import many
 from tests.property.scheduling_lifetime import Life
 from tests.property.scheduling_mixed_life import MixedLife

@@ -18,10 +18,10 @@ from drumline.controller.conversion.jobs import gang_of
 from drumline.controller.conversion.nodes import node_of, pool_of
 from drumline.scheduling import Admitted, CycleInput, Gang, Queue, Snapshot, decide
 from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy
 from drumline.scheduling.resources import NOTHING
 from tests.builders import a_job
+from tests.property.invariants import violations
 from tests.property.scale import many
 from tests.unit.controller.views import node_view
 

@@ -31,7 +31,7 @@ from drumline.scheduling import (
     TaintEffect,
     Toleration,
 )
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import after, cluster, gang, pod, room, run
 
 PROPERTY = settings(max_examples=300, derandomize=True, deadline=None)

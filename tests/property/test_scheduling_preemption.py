@@ -25,10 +25,10 @@ from drumline.scheduling import (
     Snapshot,
     WithinQueue,
 )
-from drumline.scheduling.invariants import violations
-from drumline.scheduling.invariants.preemptions import RunningGang, policy_violations
-from drumline.scheduling.invariants.quota import shares_of
 from drumline.scheduling.preemption import victims
+from tests.property.invariants import violations
+from tests.property.invariants.preemptions import RunningGang, policy_violations
+from tests.property.invariants.quota import shares_of
 from tests.unit.scheduling.builders import (
     PREEMPTS,
     after,

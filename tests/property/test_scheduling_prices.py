@@ -21,8 +21,8 @@ from drumline.scheduling import (
     Queue,
     decide,
 )
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import CapacityType, PriceRule, SpotRule
+from tests.property.invariants import violations
 from tests.property.scheduling_worlds import Feature, World, world
 
 PRICES = (None, 0, 900_000, 1_200_000, 2_500_000)

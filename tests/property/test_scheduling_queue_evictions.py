@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from drumline.scheduling import CycleCache, CycleInput, decide
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.property.scheduling_worlds import Feature, World, world
 
 

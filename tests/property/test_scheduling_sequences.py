@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from drumline.scheduling import Admitted, Decisions, Gang, Node, Queue, Resources, Snapshot
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.property.scale import many
 from tests.unit.scheduling.builders import (
     after,

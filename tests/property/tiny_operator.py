@@ -44,11 +44,11 @@ from drumline.lifecycle.model.signing_keys import SigningKeys
 from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy
 from drumline.telemetry.incidents import IncidentCounters
 from drumline.telemetry.metrics import Metrics
 from tests.cluster.kwok import fake_node
+from tests.property.invariants import violations
 from tests.property.tiny_autoscaler import TinyAutoscaler, TinyNodeRequests
 from tests.property.tiny_cluster import EPOCH, NAMESPACE, NOW, JobState, Json, text_of
 from tests.property.tiny_workloads import admit, released_by, suspension

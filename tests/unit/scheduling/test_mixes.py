@@ -18,7 +18,6 @@ from drumline.scheduling import (
     decide,
 )
 from drumline.scheduling.forecast.cluster import ForecastCluster, promised
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import (
     CapacityType,
     NodeOffer,
@@ -29,6 +28,7 @@ from drumline.scheduling.model import (
     WithinQueue,
     with_surplus,
 )
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, gang, node
 
 POOLS = (

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Admitted, BlockReason, Queue, QueueEvictionReason, Snapshot
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Budget, WhenSpent
 from drumline.scheduling.queue_evictions import stopped_queues
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, run
 
 NOW = 1_800_000_000.0

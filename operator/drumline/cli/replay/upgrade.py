@@ -18,7 +18,6 @@ from drumline.cli.output import Output
 from drumline.cli.replay.command import read_capture
 from drumline.cli.replay.outcomes import ChangedJob, changed_jobs
 from drumline.scheduling.cycle import decide
-from drumline.scheduling.invariants import violations
 
 
 class CapturedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -30,7 +29,6 @@ class CapturedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         program: the version that took it; empty: not known.
         waiting_jobs: how many jobs waited in it.
         changes: the jobs that fare otherwise.
-        broken_rules: rules of the scheduler that the new decisions break, as sentences.
     """
 
     capture: str
@@ -38,12 +36,6 @@ class CapturedCycle(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     program: str
     waiting_jobs: int
     changes: tuple[ChangedJob, ...]
-    broken_rules: tuple[str, ...]
-
-    @property
-    def differs(self) -> bool:
-        """Whether somebody should look at it."""
-        return bool(self.changes or self.broken_rules)
 
 
 class UpgradeCheck(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +65,7 @@ def run(chosen: argparse.Namespace) -> Output:
     check = UpgradeCheck(
         kind="UpgradeCheck", version=__version__, cycles=tuple(map(_decided_again, names))
     )
-    differs = any(cycle.differs for cycle in check.cycles)
+    differs = any(cycle.changes for cycle in check.cycles)
     text = _as_json(check) if chosen.output == "json" else _as_text(check)
     return Output(text=text, exit_code=int(differs))
 
@@ -81,20 +73,12 @@ def run(chosen: argparse.Namespace) -> Output:
 def _decided_again(name: str) -> CapturedCycle:
     was = read_capture(name)
     again = decide(replace(was.cycle, set_aside=()))
-    broken = violations(
-        snapshot=was.snapshot,
-        pending=was.pending,
-        decisions=again,
-        policy=was.policy,
-        now=was.now,
-    )
     return CapturedCycle(
         capture=display_name(name),
         at=was.now,
         program=was.program,
         waiting_jobs=len(was.pending),
         changes=changed_jobs(was.decisions, again),
-        broken_rules=tuple(str(rule) for rule in broken),
     )
 
 
@@ -103,7 +87,7 @@ def _as_json(check: UpgradeCheck) -> str:
 
 
 def _as_text(check: UpgradeCheck) -> str:
-    worse = sum(cycle.differs for cycle in check.cycles)
+    worse = sum(bool(cycle.changes) for cycle in check.cycles)
     head = f"drumline {check.version} decides {many(len(check.cycles), 'captured cycle')} again: "
     head += f"jobs fare otherwise in {worse}" if worse else "every job fares the same"
     lines = (line for cycle in check.cycles for line in _lines(cycle))
@@ -118,7 +102,6 @@ def _lines(cycle: CapturedCycle) -> list[str]:
     return [
         f"{cycle.capture}: {clock(cycle.at)} by {version}, {jobs}: {result}",
         *(f"  {each.job}: {each.before}; now {each.now}" for each in cycle.changes),
-        *(f"  broken rule: {rule}" for rule in cycle.broken_rules),
     ]
 
 

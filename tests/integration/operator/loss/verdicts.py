@@ -14,7 +14,7 @@ from drumline.controller.scheduler import loop
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 
 
 @dataclass

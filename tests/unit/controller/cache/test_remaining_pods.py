@@ -17,9 +17,9 @@ from drumline.lifecycle.model.timestamps import timestamp
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Admitted, Node, Policy
 from drumline.scope import InstallationScope
+from tests.property.invariants import violations
 from tests.unit.controller.views import (
     assignment,
     foreign_pod,

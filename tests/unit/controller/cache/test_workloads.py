@@ -17,8 +17,8 @@ from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.decisions import BlockReason, Decisions
 from drumline.scheduling.forecast.expected_starts import ExpectedStart
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Policy, PreemptionRule, WithinQueue
+from tests.property.invariants import violations
 from tests.unit.controller.views import (
     foreign_pod,
     job_view,

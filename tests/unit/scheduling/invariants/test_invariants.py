@@ -17,7 +17,7 @@ from drumline.scheduling import (
     Resources,
     Snapshot,
 )
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, after, cluster, gang, pod, queue, racks, run
 
 N0, N1, N2, N3 = racks()

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Node, Resources
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, room, run
 
 

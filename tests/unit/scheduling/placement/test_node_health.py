@@ -9,8 +9,8 @@ import pytest
 from drumline.scheduling import CycleInput, Node, Policy, Resources, decide
 from drumline.scheduling.cycle_cache import CycleCache
 from drumline.scheduling.decisions import BlockReason, RemedyKind
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Toleration, TolerationOperator
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, racks, run
 
 

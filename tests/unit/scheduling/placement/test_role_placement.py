@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from drumline.scheduling import BlockReason, Node, Role
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, run
 
 LAUNCHER = Role(name="launcher", pods=1, per_pod=pod(0, cpu=60))

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from drumline.scheduling import BlockReason, Node, Role, Slice, Snapshot
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, run
 
 LEVELS = ("block", "rack", "host")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from drumline.scheduling import Node, Role, Slice
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import cluster, gang, node, pod, run
 
 LEVELS = ("block", "rack", "host")

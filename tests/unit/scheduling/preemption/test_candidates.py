@@ -12,7 +12,7 @@ from drumline.scheduling import (
     VictimReason,
     WithinQueue,
 )
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, queue, racks, run
 
 LOWER, NEVER = WithinQueue.LOWER_PRIORITY, WithinQueue.NEVER

@@ -16,7 +16,7 @@ from drumline.scheduling import (
     Resources,
     Snapshot,
 )
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, queue, racks, run
 
 MOVES = Policy(moves=MoveBudget(gangs=8, gpu_seconds=3600.0))

@@ -6,8 +6,8 @@ import pytest
 
 from drumline.scheduling import Admitted, Decisions, Snapshot
 from drumline.scheduling.decisions import VictimReason
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Gang
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import BEST_EFFORT, admitted, cluster, gang, node, queue, run
 
 

@@ -17,7 +17,7 @@ from drumline.scheduling import (
     Queue,
     Snapshot,
 )
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, run
 
 BACK = Policy(moves=MoveBudget(), move_back=True, restart_seconds=10.0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import BlockReason, Decisions, Gang, Policy, Snapshot
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, queue, racks, run, without
 
 MAY = Policy(repairs_preempt=True)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Decisions, Gang, Policy, Snapshot, Victim, VictimReason
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.model import Role, Slice
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import admitted, cluster, gang, pod, queue, racks, run
 
 SURPLUS = Policy(surplus=True)

@@ -28,8 +28,8 @@ from drumline.scheduling import (
     WhenSpent,
     decide,
 )
-from drumline.scheduling.invariants import violations
 from drumline.scheduling.quota.budgets import spent_percents, window_gpu_seconds
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import (
     admitted,
     budgets,

@@ -18,7 +18,7 @@ from drumline.scheduling import (
     VictimReason,
     WithinQueue,
 )
-from drumline.scheduling.invariants import violations
+from tests.property.invariants import violations
 from tests.unit.scheduling.builders import (
     admitted,
     after,

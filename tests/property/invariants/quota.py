@@ -14,8 +14,8 @@ from math import log
 from typing import Final
 
 from drumline.scheduling.decisions import BlockReason, Decisions
-from drumline.scheduling.invariants.prices import suits
 from drumline.scheduling.model import Gang, Policy, Pool, Queue, Snapshot
+from tests.property.invariants.prices import suits
 
 _OWN: Final = "own jobs of "
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from drumline.scheduling.decisions import Decisions, Preemption, Victim, VictimReason
-from drumline.scheduling.invariants.nominations import broken_nominations, nominated_placements
-from drumline.scheduling.invariants.policy_check import RunningGang, policy_violations, potential
-from drumline.scheduling.invariants.quota import QueueShares, past_gpus, shares_of
 from drumline.scheduling.model import Admitted, Gang, Policy, Snapshot
+from tests.property.invariants.nominations import broken_nominations, nominated_placements
+from tests.property.invariants.policy_check import RunningGang, policy_violations, potential
+from tests.property.invariants.quota import QueueShares, past_gpus, shares_of
 
 _SPARED_FROM = frozenset({VictimReason.LOWER_PRIORITY, VictimReason.MOVED})
 """What a gang is spared that was preempted often; what it borrows is reclaimed all the same."""

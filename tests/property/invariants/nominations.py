@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from drumline.scheduling.decisions import BlockReason, Decisions, Preemption
-from drumline.scheduling.invariants.placements import new_places, promised_to
 from drumline.scheduling.model import Gang, Snapshot
 from drumline.scheduling.resources import NOTHING, Resources
+from tests.property.invariants.placements import new_places, promised_to
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

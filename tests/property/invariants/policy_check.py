@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from drumline.scheduling.invariants.quota import QueueShares
 from drumline.scheduling.model import Gang, PreemptionRule, Reclaim, WithinQueue
+from tests.property.invariants.quota import QueueShares
 
 Potential = tuple[tuple[tuple[float, ...], ...], tuple[int, ...]]
 _ROUNDING: Final = 1e-9

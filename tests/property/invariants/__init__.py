@@ -1,7 +1,7 @@
 """What must hold of every cycle, as predicates that share no arithmetic with the engine.
 
-Each returns the violations it finds as sentences, so a test (or a replay of a captured snapshot)
-says what is wrong and not only that something is. They look at a snapshot and its decisions only:
+Each returns the violations it finds as sentences, so a failing test shows what is wrong. They look
+at a snapshot and its decisions only:
 
 * I1 `shares`: no queue is taken above its quota and what it may borrow, at any level of the tree,
   and no user above his cap. Pods that run on after their gang gave their places up count, and so do
@@ -30,21 +30,21 @@ from dataclasses import replace
 from typing import Final
 
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.invariants.budgets import budget_violations
-from drumline.scheduling.invariants.moves import move_violations
-from drumline.scheduling.invariants.placements import (
+from drumline.scheduling.model import Gang, Policy, Snapshot
+from drumline.scheduling.queue_evictions import with_evictions
+from tests.property.invariants.budgets import budget_violations
+from tests.property.invariants.moves import move_violations
+from tests.property.invariants.placements import (
     capacity_violations,
     gang_violations,
     topology_violations,
 )
-from drumline.scheduling.invariants.preemptions import preemption_violations
-from drumline.scheduling.invariants.prices import price_violations
-from drumline.scheduling.invariants.queue_evictions import queue_eviction_violations
-from drumline.scheduling.invariants.quota import quota_violations
-from drumline.scheduling.invariants.surplus_gangs import started_surplus, surplus_violations
-from drumline.scheduling.invariants.sweeps import sweep_violations
-from drumline.scheduling.model import Gang, Policy, Snapshot
-from drumline.scheduling.queue_evictions import with_evictions
+from tests.property.invariants.preemptions import preemption_violations
+from tests.property.invariants.prices import price_violations
+from tests.property.invariants.queue_evictions import queue_eviction_violations
+from tests.property.invariants.quota import quota_violations
+from tests.property.invariants.surplus_gangs import started_surplus, surplus_violations
+from tests.property.invariants.sweeps import sweep_violations
 
 _DEFAULT: Final = Policy()
 

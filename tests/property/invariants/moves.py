@@ -10,9 +10,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from drumline.scheduling.decisions import Decisions, Move, MoveReason
-from drumline.scheduling.invariants.nominations import nominated_placements, stays
-from drumline.scheduling.invariants.preemptions import hurried
 from drumline.scheduling.model import Admitted, Gang, Pool, Snapshot
+from tests.property.invariants.nominations import nominated_placements, stays
+from tests.property.invariants.preemptions import hurried
 
 
 def move_violations(

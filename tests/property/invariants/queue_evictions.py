@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from drumline.scheduling.decisions import Decisions
-from drumline.scheduling.invariants.budgets import spends_too_much
 from drumline.scheduling.model import Snapshot, WhenSpent
+from tests.property.invariants.budgets import spends_too_much
 
 
 def queue_eviction_violations(*, snapshot: Snapshot, decisions: Decisions, now: float) -> list[str]:
