@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import NoReturn
 
 from drumline_trainer.buckets.failures import StoreError
-from drumline_trainer.collectives.options import BenchOptions
 from drumline_trainer.command_line import add_configuration, as_file, configured, quiet_torch
 from drumline_trainer.config import ConfigError, TrainerConfig
 from drumline_trainer.contract import BUCKET_FORMS, ExitCode, checkpoint_place
@@ -62,14 +61,6 @@ def train(arguments: list[str]) -> int:
     return _run(work, started, config=config)
 
 
-def bench_collectives(arguments: list[str]) -> int:
-    """Measure collectives by size over every axis of a layout."""
-    options = BenchOptions.parse(arguments)
-    started = started_as(options.ranks)
-    options.layout(world_size=_world_size(started))  # raises now what every rank would
-    return _run(partial(_bench_rank, options=options), started)
-
-
 def check_nodes(arguments: list[str]) -> int:
     """Check what each node computes, remembers and sends, and print the verdicts as JSON."""
     options = CheckOptions.parse(arguments)
@@ -108,7 +99,6 @@ def show_configuration(arguments: list[str]) -> int:
 
 COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": train,
-    "bench-collectives": bench_collectives,
     "check-nodes": check_nodes,
     "rehearse": rehearse,
     "export": export,
@@ -170,12 +160,6 @@ def _train_rank(
 
     placement = placement.saving_to(checkpoints)
     return rank_main(config, placement=placement, losses_file=losses_file)
-
-
-def _bench_rank(placement: Placement, *, options: BenchOptions) -> int:
-    from drumline_trainer.collectives.bench import bench_rank  # noqa: PLC0415 - torch
-
-    return bench_rank(placement, options=options)
 
 
 def _check_rank(placement: Placement, *, options: CheckOptions) -> int:

@@ -58,7 +58,6 @@ def test_a_bad_setting_says_what_is_wrong(setting: str, message: str) -> None:
         (["--ranks", "0"], "ranks: must be at least 1, not 0"),
         (["train", "--ranks", "0"], "ranks: must be at least 1, not 0"),
         (["--set", "parallelism.tensor=2", "--ranks", "3"], "3 ranks do not divide by 2"),
-        (["bench-collectives", "--ranks", "3", "--layout", "tensor=2"], "do not divide by 2"),
         (["--metrics-file", "/absent/losses"], "--metrics-file: /absent is not a folder"),
     ],
 )

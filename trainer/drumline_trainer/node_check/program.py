@@ -16,7 +16,6 @@ from itertools import count
 import torch
 import torch.distributed as dist
 
-from drumline_trainer.collectives.point_to_point import exchange
 from drumline_trainer.config import ParallelismConfig
 from drumline_trainer.contract import ExitCode
 from drumline_trainer.host.cpus import threads_per_rank
@@ -126,12 +125,17 @@ def _rates(placement: Placement, *, device: torch.device, options: CheckOptions)
                 continue
             partner = (sum(pair) - here) * placement.local_world_size + placement.local_rank
             began = time.perf_counter()
-            group = dist.group.WORLD
-            assert group is not None  # noqa: S101 - this rank has joined
-            exchange(group, send=ours, to=partner, receive=theirs, source=partner)
+            _exchange(ours, theirs, partner=partner)
             if on_gpu:
                 torch.cuda.synchronize(device)
             if repeat:  # the first one connects
                 seconds.append(time.perf_counter() - began)
         rates.append(2.0 * size / statistics.median(seconds) if seconds else _NO_PARTNER)
     return rates
+
+
+def _exchange(ours: torch.Tensor, theirs: torch.Tensor, *, partner: int) -> None:
+    """Send and receive at once: two blocking sends would wait for each other."""
+    messages = [dist.P2POp(dist.isend, ours, partner), dist.P2POp(dist.irecv, theirs, partner)]
+    for work in dist.batch_isend_irecv(messages):
+        work.wait()
