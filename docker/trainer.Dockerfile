@@ -1,5 +1,5 @@
 # The trainer: torch and its CUDA libraries, numpy, safetensors, what a run imports where its
-# configuration asks for it (tokenizers, boto3, obstore, pillow, TensorBoard, W&B), drumline_trainer,
+# configuration asks for it (tokenizers, obstore, pillow, TensorBoard, W&B), drumline_trainer,
 # and the compiler with which torch makes kernels of `compile: blocks`.
 #
 #   python -m tests.cluster context trainer DIR

@@ -16,6 +16,7 @@ from drumline_trainer.contract import without_secrets
 _CODE: Final = re.compile(r"<Code>([A-Za-z0-9]{1,64})</Code>")
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 
+NO_CREDENTIALS: Final = "no credentials"
 _REGION: Final = "set AWS_REGION to the bucket's own"
 _EXPIRED: Final = "the credentials have expired: renew them"
 _ADVICE: Final = {
@@ -37,12 +38,12 @@ _ADVICE_BY_WORDS: Final = {
     ),
     "incorrectly configured region": _REGION,  # a redirect, of which the library keeps no code
     "//169.254.169.254/": (  # where a node of AWS says what role it has
-        "no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (a job names a Secret), or"
-        " give the pods' ServiceAccount a role"
+        f"{NO_CREDENTIALS}: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (a job names a"
+        " Secret), or give the pods' ServiceAccount a role"
     ),
     "//metadata.google.internal/": (
-        "no credentials: set GOOGLE_SERVICE_ACCOUNT_KEY (a job names a Secret), or give the pods'"
-        " ServiceAccount an account of GCP"
+        f"{NO_CREDENTIALS}: set GOOGLE_SERVICE_ACCOUNT_KEY (a job names a Secret), or give the"
+        " pods' ServiceAccount an account of GCP"
     ),
 }
 _NOT_ALLOWED: Final = "let these credentials get, put, delete and list objects there"

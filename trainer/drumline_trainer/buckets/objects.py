@@ -56,7 +56,9 @@ class ObjectBucket:
     All methods raise BucketError where the store refuses or is not there.
     """
 
-    def __init__(self, url: str, *, retries: int = RETRIES) -> None:
+    def __init__(
+        self, url: str, *, retries: int = RETRIES, request_seconds: float = _REQUEST_SECONDS
+    ) -> None:
         """Open it; no request is made.
 
         Raises:
@@ -77,7 +79,7 @@ class ObjectBucket:
         try:
             self._store: Any = stores.from_url(
                 url,
-                client_options=_client_options(os.environ),
+                client_options=_client_options(os.environ, request_seconds=request_seconds),
                 retry_config={
                     "max_retries": retries,
                     "retry_timeout": timedelta(seconds=_RETRY_SECONDS),
@@ -190,6 +192,18 @@ class ObjectBucket:
 
         return self._call("list", f"{place}/", listed)
 
+    def sizes(self, place: str) -> dict[str, int]:
+        """Bytes of each object below `place/`, by its key behind it; of the bucket without one."""
+
+        def listed() -> dict[str, int]:
+            chunks = self._library.list(self._store, prefix=place or None, chunk_size=1000)
+            return {
+                str(each["path"]).removeprefix(f"{place}/"): each["size"]
+                for each in chain.from_iterable(chunks)
+            }
+
+        return self._call("list", place, listed)
+
     def delete_place(self, place: str) -> None:
         """Delete every object below `place/`."""
 
@@ -253,10 +267,10 @@ def _is_endpoint(url: str) -> bool:
     return url.startswith(("https://", "http://")) and is_host
 
 
-def _client_options(environ: Mapping[str, str]) -> dict[str, Any]:
+def _client_options(environ: Mapping[str, str], *, request_seconds: float) -> dict[str, Any]:
     """An endpoint without TLS is spoken to where the environment names one."""
     endpoint = next((value for name in _ENDPOINTS if (value := environ.get(name))), "")
     return {
-        "timeout": timedelta(seconds=_REQUEST_SECONDS),
+        "timeout": timedelta(seconds=request_seconds),
         "allow_http": bool(re.match("http://", endpoint)),
     }

@@ -26,6 +26,7 @@ from drumline_trainer.data.record_text import MemoryText, open_records, records_
 from drumline_trainer.data.records.tokenizer import TOKENIZER_FILE, LoadedTokenizer
 from drumline_trainer.data.shards.folder_store import FolderShardStore
 from drumline_trainer.data.shards.index import INDEX_FILE
+from drumline_trainer.data.shards.s3_store import S3ShardStore
 from drumline_trainer.data.shards.text import ShardText, open_shards
 from drumline_trainer.data.text_dataset import TextDataset, TokenStream
 
@@ -189,10 +190,6 @@ def _check_tokenizer(file: str, shards: ShardText) -> None:
 
 def _open_shards(config: DataConfig) -> ShardText | None:
     if config.source.startswith(S3_SCHEME):
-        from drumline_trainer.data.shards.s3_store import (  # noqa: PLC0415 - optional: boto3
-            S3ShardStore,
-        )
-
         return open_shards(S3ShardStore(config.source, cache_bytes=config.cache_bytes))
     if (Path(config.source) / INDEX_FILE).is_file():
         return open_shards(FolderShardStore(Path(config.source)))

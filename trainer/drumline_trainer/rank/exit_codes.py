@@ -13,6 +13,7 @@ from drumline_trainer.checkpoint.errors import (
 )
 from drumline_trainer.config import ConfigError
 from drumline_trainer.contract import ExitCode
+from drumline_trainer.data.shards.s3_store import StoreUnreachableError
 from drumline_trainer.recovery.tiered_checkpointer import PreemptedError
 from drumline_trainer.sharding.gpus import DeviceError
 
@@ -50,6 +51,8 @@ def exit_code_of(error: BaseException) -> ExitCode:
             return ExitCode.PEER_LOST
         case dist.DistNetworkError() | dist.DistStoreError():
             return ExitCode.PEER_LOST
+        case StoreUnreachableError():  # its message may have the words below
+            return ExitCode.APPLICATION
         case RuntimeError() if any(words in str(error).lower() for words in _PEER_LOST_WORDS):
             return ExitCode.PEER_LOST
         case PreemptedError():

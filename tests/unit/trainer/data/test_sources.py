@@ -103,4 +103,4 @@ def test_no_data_module_loads_what_its_configuration_may_not_ask_for() -> None:
         text=True,
         check=True,
     )
-    assert not {"torch", "boto3", "botocore", "tokenizers"} & set(done.stdout.split())
+    assert not {"torch", "obstore", "tokenizers"} & set(done.stdout.split())
