@@ -26,6 +26,7 @@ from typing import Any, Final, cast
 
 from drumline_trainer.checkpoint.digests import HEX_DIGITS, Algorithm
 from drumline_trainer.checkpoint.errors import CorruptCheckpointError
+from drumline_trainer.contract import json_fields as read
 from drumline_trainer.sharding.boxes import Box, tiles
 
 MANIFEST_FILE: Final = "manifest.json"
@@ -37,6 +38,8 @@ _LISTED_BY_TENSOR: Final = 1
 """The version before tilings: every tensor lists its own pieces. Still read."""
 DTYPE_BYTES: Final = {"F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8}
 """Safetensors' names of the types we store."""
+_MOST: Final = (1 << 62) - 1
+_MOST_DIMENSIONS: Final = 8
 _FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _DIGEST = re.compile(r"[0-9a-f]+")
 
@@ -147,12 +150,18 @@ class Manifest:
         Raises:
             CorruptCheckpointError: anything missing, of the wrong type or inconsistent.
         """
-        raw = _decode(body)
+        try:
+            return cls._parsed(read.json_object(body, MAX_MANIFEST_BYTES))
+        except read.ContractError as error:
+            raise CorruptCheckpointError(f"manifest: {error}") from None
+
+    @classmethod
+    def _parsed(cls, raw: dict[str, Any]) -> Manifest:
         version = raw.get("version")
         if raw.get("format") != FORMAT or version not in (_LISTED_BY_TENSOR, VERSION):
             raise CorruptCheckpointError(f"not a {FORMAT} manifest of version {VERSION} or before")
-        files = {_file_name(n): _file_record(r) for n, r in _object(raw, "files").items()}
-        records = _object(raw, "tensors")
+        files = {_file_name(n): _file_record(r) for n, r in read.nested(raw, "files").items()}
+        records = read.nested(raw, "tensors")
         if version == VERSION:
             tilings = _parsed_tilings(raw, files=sorted(files))
             tensors = {name: _tensor(name, r, tilings=tilings) for name, r in records.items()}
@@ -165,7 +174,7 @@ class Manifest:
             attempt=_count(raw, "attempt"),
             files=files,
             tensors=tensors,
-            trainer=_object(raw, "trainer"),
+            trainer=read.nested(raw, "trainer"),
         )
 
 
@@ -198,35 +207,17 @@ def _tiling_text(record: TensorRecord, place: Mapping[str, int]) -> str:
     )
 
 
-def _decode(body: bytes) -> dict[str, Any]:
-    try:
-        raw: object = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise CorruptCheckpointError(f"manifest is not JSON: {error}") from None
-    if not isinstance(raw, dict):
-        raise CorruptCheckpointError("manifest is not a JSON object")
-    return cast("dict[str, Any]", raw)
-
-
-def _object(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
-    value = raw.get(key)
-    if not isinstance(value, dict):
-        raise CorruptCheckpointError(f"{key}: must be an object")
-    return cast("dict[str, Any]", value)
+def _counts(raw: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    sides = read.array(raw, key, most=_MOST_DIMENSIONS)
+    return tuple(_count({key: side}, key) for side in sides)
 
 
 def _count(raw: Mapping[str, Any], key: str) -> int:
-    value = raw.get(key)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 62:
-        raise CorruptCheckpointError(f"{key}: must be a whole number")
-    return value
+    return read.integer(raw, key, high=_MOST)
 
 
-def _counts(raw: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    value = raw.get(key)
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > 8:
-        raise CorruptCheckpointError(f"{key}: must be a list of at most 8 whole numbers")
-    return tuple(_count({key: item}, key) for item in cast("list[Any]", value))
+def _list(raw: Mapping[str, Any], key: str) -> list[Any]:
+    return read.array(raw, key, most=MAX_MANIFEST_BYTES)
 
 
 def _file_name(name: object) -> str:
@@ -236,7 +227,7 @@ def _file_name(name: object) -> str:
 
 
 def _file_record(raw: Any) -> FileRecord:
-    record = _object({"file": raw}, "file")
+    record = read.nested({"file": raw}, "file")
     named = [algorithm for algorithm in Algorithm if algorithm in record]
     if len(named) != 1:
         raise CorruptCheckpointError("a file without one digest of a known kind is not trusted")
@@ -258,7 +249,7 @@ def _parsed_tilings(raw: Mapping[str, Any], *, files: Sequence[str]) -> list[_Ti
 
 
 def _tiling(raw: Any, *, files: Sequence[str]) -> _Tiling:
-    record = _object({"tiling": raw}, "tiling")
+    record = read.nested({"tiling": raw}, "tiling")
     places, offsets, shapes = (_list(record, key) for key in ("files", "offsets", "shapes"))
     if not len(places) == len(offsets) == len(shapes):
         raise CorruptCheckpointError("tilings: files, offsets and shapes differ in length")
@@ -275,7 +266,7 @@ def _tiling(raw: Any, *, files: Sequence[str]) -> _Tiling:
 
 
 def _tensor(name: str, raw: Any, *, tilings: Sequence[_Tiling]) -> TensorRecord:
-    record = _object({name: raw}, name)
+    record = read.nested({name: raw}, name)
     number = _count(record, "tiling")
     if number >= len(tilings):
         raise CorruptCheckpointError(f"{name}: there is no tiling {number}")
@@ -288,13 +279,6 @@ def _dtype(name: str, record: Mapping[str, Any]) -> str:
     if dtype not in tuple(DTYPE_BYTES):  # by equality: what JSON gives need not be hashable
         raise CorruptCheckpointError(f"{name}: unknown type {dtype!r}")
     return cast("str", dtype)
-
-
-def _list(raw: Mapping[str, Any], key: str) -> list[Any]:
-    value = raw.get(key)
-    if not isinstance(value, list):
-        raise CorruptCheckpointError(f"{key}: must be a list")
-    return cast("list[Any]", value)
 
 
 def _check_tiling(shape: Sequence[int], pieces: Sequence[Piece]) -> None:
@@ -312,7 +296,7 @@ def _box(offsets: tuple[int, ...], shape: tuple[int, ...], *, name: str) -> Box:
 
 def _tensor_record(name: str, raw: Any, *, files: Mapping[str, FileRecord]) -> TensorRecord:
     """Of version 1."""
-    record = _object({name: raw}, name)
+    record = read.nested({name: raw}, name)
     shape = _counts(record, "shape")
     pieces = tuple(_piece(name, item, files=files) for item in _list(record, "shards"))
     _check_tiling(shape, pieces)
@@ -320,7 +304,7 @@ def _tensor_record(name: str, raw: Any, *, files: Mapping[str, FileRecord]) -> T
 
 
 def _piece(name: str, raw: Any, *, files: Mapping[str, FileRecord]) -> Piece:
-    record = _object({name: raw}, name)
+    record = read.nested({name: raw}, name)
     file = _file_name(record.get("file"))
     if file not in files:
         raise CorruptCheckpointError(f"{name}: {file} is not among the manifest's files")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar, cast
 
@@ -50,10 +51,9 @@ def choice(raw: dict[str, Any], key: str, kind: type[Choice]) -> Choice:
 
 def choices(raw: dict[str, Any], key: str, kind: type[Choice]) -> tuple[Choice, ...]:
     """Members of an enumeration, at most as many as it has; empty where it is absent."""
-    value = raw.get(key, [])
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > len(kind):
-        raise ContractError(f"{key}: must be a list of at most {len(kind)}")
-    return tuple(choice({key: item}, key, kind) for item in cast("list[Any]", value))
+    return tuple(
+        choice({key: item}, key, kind) for item in array(raw, key, most=len(kind), optional=True)
+    )
 
 
 def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
@@ -66,10 +66,7 @@ def exact_text(raw: dict[str, Any], key: str, *, limit: int = 2048) -> str:
 
 def exact_texts(raw: dict[str, Any], key: str, *, most: int) -> tuple[str, ...]:
     """At most so many strings, each as `exact_text` reads it; none where it is absent."""
-    value = raw.get(key, [])
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
-        raise ContractError(f"{key}: must be a list of at most {most}")
-    return tuple(exact_text({key: each}, key) for each in cast("list[Any]", value))
+    return tuple(exact_text({key: each}, key) for each in array(raw, key, most=most, optional=True))
 
 
 def flag(raw: dict[str, Any], key: str) -> bool:
@@ -80,12 +77,30 @@ def flag(raw: dict[str, Any], key: str) -> bool:
     return value
 
 
-def objects(raw: dict[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
+def array(raw: Mapping[str, Any], key: str, *, most: int, optional: bool = False) -> list[Any]:
+    """Read a list of at most `most` values; empty where it is optional and absent."""
+    value = raw.get(key, [] if optional else None)
+    if not isinstance(value, list) or len(cast("list[Any]", value)) > most:
+        raise ContractError(f"{key}: must be a list of at most {most}")
+    return cast("list[Any]", value)
+
+
+def nested(raw: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """Read an object; must be there."""
+    value = raw.get(key)
+    if not isinstance(value, dict):
+        raise ContractError(f"{key}: must be an object")
+    return cast("dict[str, Any]", value)
+
+
+def optional_nested(raw: Mapping[str, Any], key: str) -> dict[str, Any] | None:
+    """Read an object; None where it is absent."""
+    return None if raw.get(key) is None else nested(raw, key)
+
+
+def objects(raw: Mapping[str, Any], key: str, *, limit: int) -> list[dict[str, Any]]:
     """A list of objects; empty where it is absent."""
-    value = raw.get(key, [])
-    if not isinstance(value, list) or len(cast("list[Any]", value)) > limit:
-        raise ContractError(f"{key}: must be a list of at most {limit}")
-    items = cast("list[Any]", value)
+    items = array(raw, key, most=limit, optional=True)
     if not all(isinstance(item, dict) for item in items):
         raise ContractError(f"{key}: each must be an object")
     return items
@@ -108,7 +123,7 @@ def number(raw: dict[str, Any], key: str) -> float:
     return value
 
 
-def integer(raw: dict[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
+def integer(raw: Mapping[str, Any], key: str, *, low: int = 0, high: int = 1 << 53) -> int:
     """An integer within bounds; must be there."""
     value = raw.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any
 
 from drumline_trainer.contract import json_fields as read
-from drumline_trainer.contract.json_fields import ContractError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,13 +52,11 @@ class NoticeAnswer:
     """Why it could not be saved; empty where it could."""
 
 
-def notice_answer(item: object) -> NoticeAnswer | None:
+def notice_answer(status: dict[str, Any]) -> NoticeAnswer | None:
     """The answer in a decoded status, if there is one. Raises ContractError."""
-    if item is None:
+    raw = read.optional_nested(status, "notice")
+    if raw is None:
         return None
-    if not isinstance(item, dict):
-        raise ContractError("notice: must be an object")
-    raw = cast("dict[str, Any]", item)
     return NoticeAnswer(
         id=read.text(raw, "id", limit=253),
         step=read.optional_integer(raw, "step"),

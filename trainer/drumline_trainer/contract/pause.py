@@ -7,10 +7,9 @@ a line every 200 steps, 300 s   idle after 660 s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from drumline_trainer.contract import json_fields as read
-from drumline_trainer.contract.json_fields import ContractError
 
 IDLE_FACTOR: Final = 2.0
 IDLE_SECONDS: Final = 60.0
@@ -36,13 +35,11 @@ class Pause:
         return self.usual_seconds > 0 and self.seconds > self.idle_after_seconds
 
 
-def optional_pause(raw: object) -> Pause | None:
+def optional_pause(raw: dict[str, Any]) -> Pause | None:
     """The pause in a message; an older agent leaves it out. Raises ContractError."""
-    if raw is None:
+    fields = read.optional_nested(raw, "pause")
+    if fields is None:
         return None
-    if not isinstance(raw, dict):
-        raise ContractError("pause: must be an object")
-    fields = cast("dict[str, Any]", raw)
     return Pause(
         seconds=max(0.0, read.number(fields, "seconds")),
         usual_seconds=max(0.0, read.number(fields, "usual_seconds")),

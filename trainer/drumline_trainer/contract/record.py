@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from drumline_trainer.contract import json_fields as read
 from drumline_trainer.contract.json_fields import ContractError
@@ -104,20 +104,14 @@ class GenerationRecord:
 
 
 def _members(raw: Mapping[str, Any], key: str) -> tuple[Member, ...]:
-    listed = raw.get(key, [])
-    if not isinstance(listed, list):
-        raise ContractError(f"{key}: must be a list")
-    members = tuple(_member(item) for item in cast("list[Any]", listed))
+    members = tuple(map(_member, read.objects(raw, key, limit=MAX_BODY_BYTES)))
     indices = [member.index for member in members]
     if indices != sorted(set(indices)):
         raise ContractError(f"{key}: indices must be distinct and ascending")
     return members
 
 
-def _member(item: object) -> Member:
-    if not isinstance(item, dict):
-        raise ContractError("members: each must be an object")
-    raw = cast("dict[str, Any]", item)
+def _member(raw: dict[str, Any]) -> Member:
     return Member(
         index=read.integer(raw, "index"),
         pod_uid=read.text(raw, "pod_uid"),

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from drumline_trainer.contract import json_fields as read
 from drumline_trainer.contract.incidents import MAX_CAUSE_CHARS, FaultClass, Incident
-from drumline_trainer.contract.json_fields import ContractError
 from drumline_trainer.contract.notices import NoticeAnswer, notice_answer
 from drumline_trainer.contract.pause import Pause, optional_pause
 from drumline_trainer.contract.rank_compute import MAX_COMPUTE_CHARS
@@ -174,34 +173,27 @@ class AgentStatus:
     def parse(cls, body: bytes) -> AgentStatus:
         """Read a status. Raises ContractError for anything malformed or oversized."""
         raw = read.json_object(body, MAX_STATUS_BYTES)
-        try:
-            phase = AgentPhase(read.text(raw, "phase"))
-        except ValueError as error:
-            raise ContractError(f"phase: {error}") from None
-        progress = raw.get("progress")
-        if not isinstance(progress, dict):
-            raise ContractError("progress: must be an object")
         return cls(
             job_uid=read.text(raw, "job_uid"),
             pod_uid=read.text(raw, "pod_uid"),
             index=read.integer(raw, "index"),
             generation=read.integer(raw, "generation"),
             attempt=read.integer(raw, "attempt"),
-            phase=phase,
-            progress=Progress.parse(cast("dict[str, Any]", progress)),
+            phase=read.choice(raw, "phase", AgentPhase),
+            progress=Progress.parse(read.nested(raw, "progress")),
             version=read.integer(raw, "version") if "version" in raw else 0,
             silent=tuple(_silence(item) for item in read.objects(raw, "silent", limit=MAX_SILENT)),
             slow=tuple(_slow(item) for item in read.objects(raw, "slow", limit=MAX_SLOW)),
             incidents=tuple(
                 Incident.parse(item) for item in read.objects(raw, "incidents", limit=MAX_INCIDENTS)
             ),
-            notice=notice_answer(raw.get("notice")),
+            notice=notice_answer(raw),
             waiting_for=read.text(raw, "waiting_for")[:MAX_CAUSE_CHARS],
             acknowledges_saves=(
                 read.flag(raw, "acknowledges_saves") if "acknowledges_saves" in raw else False
             ),
-            remark=_remark(raw.get("remark")),
-            pause=optional_pause(raw.get("pause")),
+            remark=_remark(raw),
+            pause=optional_pause(raw),
         )
 
 
@@ -235,11 +227,8 @@ class FinalReport:
     def parse(cls, body: bytes) -> FinalReport:
         """Read a termination message. Raises ContractError if it is not one of ours."""
         raw = read.json_object(body, MAX_FINAL_REPORT_BYTES)
-        progress = raw.get("progress")
-        if not isinstance(progress, dict):
-            raise ContractError("progress: must be an object")
         return cls(
-            progress=Progress.parse(cast("dict[str, Any]", progress)),
+            progress=Progress.parse(read.nested(raw, "progress")),
             error=read.text(raw, "error")[:1024],
             failed_rank=read.optional_integer(raw, "failed_rank"),
             fault_class=(
@@ -255,12 +244,10 @@ def _compact(whole: dict[str, Any]) -> bytes:
     return json.dumps(whole, sort_keys=True, separators=(",", ":")).encode()
 
 
-def _remark(raw: object) -> Remark | None:
-    if raw is None:
+def _remark(raw: dict[str, Any]) -> Remark | None:
+    fields = read.optional_nested(raw, "remark")
+    if fields is None:
         return None
-    if not isinstance(raw, dict):
-        raise ContractError("remark: must be an object")
-    fields = cast("dict[str, Any]", raw)
     sentence = read.text(fields, "sentence")[:MAX_CAUSE_CHARS]
     kind = next((kind for kind in RemarkKind if kind == read.text(fields, "kind")), None)
     return None if kind is None else Remark(kind=kind, sentence=sentence)

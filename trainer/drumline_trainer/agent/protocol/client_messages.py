@@ -68,15 +68,11 @@ class ClientMessages:
 def parse_client_messages(body: bytes) -> ClientMessages:
     """Read what a member's clients said. Raises ContractError."""
     raw = read.json_object(body, MAX_MESSAGE_BYTES)
-    said = raw.get("said")
-    entries = cast("list[object]", said) if isinstance(said, list) else []
-    if not isinstance(said, list) or len(entries) > MAX_SAID:
-        raise ContractError(f"said: must be a list of at most {MAX_SAID}")
     messages = ClientMessages(
         index=read.integer(raw, "index"),
         generation=read.integer(raw, "generation"),
         attempt=read.integer(raw, "attempt"),
-        said=[_entry(entry) for entry in entries],
+        said=[_entry(entry) for entry in read.array(raw, "said", most=MAX_SAID)],
     )
     try:
         messages.decoded()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from drumline_trainer.agent.protocol.leader_orders import (
     MAX_INCIDENTS_IN_ORDER,
@@ -13,7 +13,7 @@ from drumline_trainer.agent.protocol.leader_orders import (
 from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
 from drumline_trainer.agent.protocol.member_reports import Fault, fault_from
 from drumline_trainer.agent.protocol.snapshot_info import SnapshotInfo
-from drumline_trainer.contract import ContractError, Incident
+from drumline_trainer.contract import Incident
 from drumline_trainer.contract import json_fields as read
 
 MAX_FAULTS = 16
@@ -56,7 +56,7 @@ def parse_inventory(body: bytes) -> Inventory:
     return Inventory(
         index=read.integer(raw, "index"),
         previous_generation=read.integer(raw, "previous_generation"),
-        broken=_failure(raw.get("broken")),
+        broken=_failure(raw),
         step=read.integer(raw, "step"),
         saved=parse_checkpoint(raw, "saved"),
         shards=tuple(SnapshotInfo.parse(item) for item in shards),
@@ -65,10 +65,8 @@ def parse_inventory(body: bytes) -> Inventory:
     )
 
 
-def _failure(item: object) -> MembershipFailure | None:
-    if item is None:
+def _failure(inventory: dict[str, Any]) -> MembershipFailure | None:
+    raw = read.optional_nested(inventory, "broken")
+    if raw is None:
         return None
-    if not isinstance(item, dict):
-        raise ContractError("broken: must be an object")
-    raw = cast("dict[str, Any]", item)
     return MembershipFailure(at=read.number(raw, "at"), noticed_at=read.number(raw, "noticed_at"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 from drumline_client.wire import MAX_LINE_BYTES, MAX_TEXT
 from drumline_trainer.agent.protocol.limits import MAX_MESSAGE_BYTES, MAX_RANKS
@@ -208,22 +208,16 @@ def _about_clients(
 
 def parse_checkpoint(whole: dict[str, Any], key: str) -> CommittedCheckpoint | None:
     """A checkpoint in a field of a decoded JSON object, if there is one. Raises ContractError."""
-    item = whole.get(key)
-    if item is None:
+    raw = read.optional_nested(whole, key)
+    if raw is None:
         return None
-    if not isinstance(item, dict):
-        raise ContractError(f"{key}: must be an object")
-    raw = cast("dict[str, Any]", item)
     return CommittedCheckpoint(
         step=read.integer(raw, "step"), digest=read.text(raw, "digest", limit=128)
     )
 
 
 def _source(raw: dict[str, Any]) -> SnapshotSource:
-    shard = raw.get("shard")
-    if not isinstance(shard, dict):
-        raise ContractError("shard: must be an object")
     return SnapshotSource(
         holder=read.integer(raw, "holder"),
-        shard=SnapshotInfo.parse(cast("dict[str, Any]", shard)),
+        shard=SnapshotInfo.parse(read.nested(raw, "shard")),
     )

@@ -164,30 +164,25 @@ def _rank_view(raw: dict[str, Any]) -> RankView:
         patience_seconds=read.number(raw, "patience_seconds"),
         evidence=read.choice(raw, "evidence", ProcessEvidence),
         done=read.flag(raw, "done"),
-        progress=_progress(raw.get("progress")),
-        pause=optional_pause(raw.get("pause")),
-        compute=_compute(raw.get("compute")),
+        progress=_progress(raw),
+        pause=optional_pause(raw),
+        compute=_compute(raw),
     )
 
 
-def _progress(value: object) -> CollectiveProgress | None:
-    if value is None:
-        return None
-    if not isinstance(value, dict):
-        raise ContractError("progress: must be an object")
-    return parse_progress(cast("dict[str, Any]", value))
+def _progress(raw: dict[str, Any]) -> CollectiveProgress | None:
+    progress = read.optional_nested(raw, "progress")
+    return None if progress is None else parse_progress(progress)
 
 
-def _compute(value: object) -> StepCompute | None:
-    if value is None:
+def _compute(raw: dict[str, Any]) -> StepCompute | None:
+    compute = read.optional_nested(raw, "compute")
+    if compute is None:
         return None
-    if not isinstance(value, dict):
-        raise ContractError("compute: must be an object")
-    raw = cast("dict[str, Any]", value)
     return StepCompute(
-        step=read.integer(raw, "step"),
-        seconds=read.number(raw, "seconds"),
-        stage=read.integer(raw, "stage"),
+        step=read.integer(compute, "step"),
+        seconds=read.number(compute, "seconds"),
+        stage=read.integer(compute, "stage"),
     )
 
 

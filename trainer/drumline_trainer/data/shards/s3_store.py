@@ -47,7 +47,7 @@ class S3ShardStore:
             raise ConfigError(f"data.source: {error}") from None
         self._pool = ThreadPoolExecutor(_READERS, thread_name_prefix="shards")
         self._lock = threading.Lock()
-        self._cache: OrderedDict[ShardBlock, Future[bytes | memoryview]] = OrderedDict()
+        self._cache: OrderedDict[ShardBlock, Future[memoryview]] = OrderedDict()
         """Blocks that are cached or being fetched, least recently used first."""
         self._held_bytes = 0
 
@@ -62,7 +62,7 @@ class S3ShardStore:
         """Size of each object in bytes, by name, as the store lists them."""
         return _checked(lambda: self._bucket.sizes(self._prefix))
 
-    def block(self, block: ShardBlock) -> bytes | memoryview:
+    def block(self, block: ShardBlock) -> memoryview:
         """The content, from the cache or fetched."""
         future = self._requested(block)
         try:
@@ -88,7 +88,7 @@ class S3ShardStore:
         """End the threads: cancel queued fetches, wait for running ones."""
         self._pool.shutdown(cancel_futures=True)
 
-    def _requested(self, block: ShardBlock) -> Future[bytes | memoryview]:
+    def _requested(self, block: ShardBlock) -> Future[memoryview]:
         with self._lock:
             future = self._cache.get(block)
             if future is None:
