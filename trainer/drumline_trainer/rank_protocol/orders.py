@@ -4,9 +4,33 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import Any, cast
+from typing import Any, ClassVar, Final, cast
 
 from drumline_trainer.rank_protocol.placement import Placement
+
+_RESUME: Final = "resume"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Order:
+    """A line of JSON: an object whose only key is the order's kind."""
+
+    KIND: ClassVar[str]
+
+    def to_json(self) -> str:
+        """One line of JSON."""
+        return json.dumps({self.KIND: asdict(self)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OrderToMembership(_Order):
+    generation: int
+    attempt: int
+
+    @property
+    def membership(self) -> tuple[int, int]:
+        """(generation, attempt), compared lexicographically."""
+        return (self.generation, self.attempt)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,81 +41,58 @@ class Resume:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps({"resume": json.loads(self.placement.to_json())})
+        return json.dumps({_RESUME: json.loads(self.placement.to_json())})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Interrupt:
+class Interrupt(_OrderToMembership):
     """Break out of the collectives of this membership and of lower ones, and send `Quiesced`."""
 
-    generation: int
-    attempt: int
-
-    @property
-    def membership(self) -> tuple[int, int]:
-        """(generation, attempt), compared lexicographically."""
-        return (self.generation, self.attempt)
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"interrupt": asdict(self)})
+    KIND = "interrupt"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SaveNotice:
+class SaveNotice(_Order):
     """Save at the next step boundary that all ranks agree on, and answer with `NoticeSaved`."""
+
+    KIND = "notice"
 
     id: str
     leave: bool
     """Exit with PREEMPTED once it is saved; else go on training."""
 
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"notice": asdict(self)})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Withdraw:
+class Withdraw(_Order):
     """Drop the notice with this id, unless the ranks have agreed on it already."""
+
+    KIND = "withdraw"
 
     id: str
 
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"withdraw": asdict(self)})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replicated:
+class Replicated(_Order):
     """This rank's snapshot of the step has reached the memory of another node."""
+
+    KIND = "replicated"
 
     step: int
     seconds: float
     """How long the transfer took."""
 
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"replicated": asdict(self)})
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportCollectives:
+class ReportCollectives(_OrderToMembership):
     """Say how far this rank is in its collectives, if the backend knows (`CollectivesReported`)."""
 
-    generation: int
-    attempt: int
-
-    @property
-    def membership(self) -> tuple[int, int]:
-        """(generation, attempt), compared lexicographically."""
-        return (self.generation, self.attempt)
-
-    def to_json(self) -> str:
-        """One line of JSON."""
-        return json.dumps({"report_collectives": asdict(self)})
+    KIND = "report_collectives"
 
 
 RankOrder = Resume | Interrupt | SaveNotice | Withdraw | Replicated | ReportCollectives
+_KINDS: Final = {
+    kind.KIND: kind for kind in (Interrupt, SaveNotice, Withdraw, Replicated, ReportCollectives)
+}
 
 
 def parse_rank_order(line: str | bytes) -> RankOrder:
@@ -99,19 +100,9 @@ def parse_rank_order(line: str | bytes) -> RankOrder:
     raw: object = json.loads(line)
     if not isinstance(raw, dict):
         raise TypeError(f"not an order: {line[:80]!r}")
-    whole = cast("dict[str, Any]", raw)
-    match whole:
-        case {"resume": placement}:
-            return Resume(placement=Placement.from_json(json.dumps(placement)))
-        case {"interrupt": fields}:
-            return Interrupt(**fields)
-        case {"notice": fields}:
-            return SaveNotice(**fields)
-        case {"withdraw": fields}:
-            return Withdraw(**fields)
-        case {"replicated": fields}:
-            return Replicated(**fields)
-        case {"report_collectives": fields}:
-            return ReportCollectives(**fields)
-        case _:
-            raise ValueError(f"not an order: {line[:80]!r}")
+    for name, fields in cast("dict[str, Any]", raw).items():
+        if name == _RESUME:
+            return Resume(placement=Placement.from_json(json.dumps(fields)))
+        if name in _KINDS:
+            return _KINDS[name](**fields)
+    raise ValueError(f"not an order: {line[:80]!r}")
