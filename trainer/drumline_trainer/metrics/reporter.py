@@ -10,8 +10,9 @@ import logging
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor, nn
 
@@ -52,21 +53,9 @@ class RunReporter:
     show: Callable[[str], None] | None = None
     """Receives progress lines, which may replace each other; None: `write` receives them."""
     instruments: Instruments = field(default_factory=Instruments)
-    step: int = 0
-    micro_batch: int = 0
-    loss: float | None = None
-    gradient_norm: float | None = None
-    tokens_per_second: float | None = None
-    step_seconds: float | None = None
-    step_parts: dict[str, float] | None = None
-    measured_step: int | None = None
-    """Finished steps when these were measured."""
-    stage: int = 0
-    """Place in its pipeline."""
+    figures: Heartbeat = field(init=False)
+    """The newest figures; each heartbeat adds its phase and time to them."""
     memory: MemoryUsage | None = None
-    layout: str = ""
-    predicted_step_seconds: float | None = None
-    """By the planner; None where it does not know the device."""
     part_comparison: PartComparison = field(default_factory=lambda: PartComparison(predicted={}))
     learning_rate: float | None = None
     skipped_steps: int = 0
@@ -74,13 +63,6 @@ class RunReporter:
     """Since all ranks last synchronized; None where they do so in every step."""
     rewards: Rewards | None = None
     """Of the last step; None where the run does not learn from preferences."""
-    checkpoint_step: int | None = None
-    checkpoint_digest: str = ""
-    checkpoint_seconds: float | None = None
-    restored_step: int | None = None
-    restored_from: RestoreTier | None = None
-    snapshot_every_steps: int | None = None
-    snapshot_seconds: float | None = None
     unwritten: dict[int, float] = field(default_factory=dict[int, float])
     """Losses by step that are not yet in the file."""
     _usual_seconds: float | None = None
@@ -93,6 +75,28 @@ class RunReporter:
     _last_beat: float = 0.0
     _mark: bool = True
     """The next heartbeat marks a stage of the start and is sent at once."""
+
+    def __post_init__(self) -> None:
+        """Begin without figures."""
+        self.figures = Heartbeat(
+            generation=self.placement.generation,
+            attempt=self.placement.attempt,
+            rank=self.placement.rank,
+            step=0,
+            total_steps=self.config.steps,
+            phase=Phase.STARTING,
+            time_seconds=0.0,
+        )
+
+    @property
+    def step(self) -> int:
+        """Finished steps."""
+        return self.figures.step
+
+    @property
+    def loss(self) -> float | None:
+        """The newest one."""
+        return self.figures.loss
 
     def print_line(self, line: str) -> None:
         """Print a line, on the ranks that print."""
@@ -114,7 +118,7 @@ class RunReporter:
     ) -> None:
         """The layout of this membership: printed where it was chosen, and sent to the agent."""
         self.part_comparison = PartComparison(predicted=parts or {})
-        self.layout, self.predicted_step_seconds = summary[:MAX_LAYOUT_CHARS], seconds
+        self._set(layout=summary[:MAX_LAYOUT_CHARS], predicted_step_seconds=seconds)
         for number, reason in enumerate(reasons):
             if number == 0:
                 self.print_line(f"layout: {summary}")
@@ -124,8 +128,14 @@ class RunReporter:
         """Go on under another placement; unwritten losses belong to abandoned steps."""
         self.placement = placement
         self.instruments.rejoin(placement)
-        self.restored_step = self.restored_from = None
-        self.micro_batch = 0
+        self._set(
+            generation=placement.generation,
+            attempt=placement.attempt,
+            rank=placement.rank,
+            restored_step=None,
+            restored_from=None,
+            micro_batch=0,
+        )
         self.unwritten.clear()
         self._mark = True
 
@@ -138,9 +148,8 @@ class RunReporter:
         unwritten: Iterable[tuple[int, float]] = (),
     ) -> None:
         """Training goes on after `step` finished steps, with the state of this tier."""
-        self.step = self.restored_step = self._window_first = step
-        self.restored_from = tier
-        self.loss = loss
+        self._set(step=step, loss=loss, restored_step=step, restored_from=tier)
+        self._window_first = step
         self.unwritten = dict(unwritten)
         self._window_start = time.monotonic()
         self.instruments.begin(step)
@@ -149,7 +158,7 @@ class RunReporter:
     def enter(self, phase: Phase, *, micro_batch: int | None = None) -> None:
         """A phase begins."""
         if micro_batch is not None:
-            self.micro_batch = micro_batch
+            self._set(micro_batch=micro_batch)
         self.instruments.enter(phase)
         before_training = phase in (Phase.STARTING, Phase.RESTORING)
         self._beat(phase, now=self._mark or before_training)
@@ -170,7 +179,7 @@ class RunReporter:
         """The model is built: count its bytes and the optimizer's, and note the groups."""
         self.instruments.set_groups(layout, rank=self.placement.rank)
         rank = self.placement.rank
-        self.stage = layout.group_of(Axis.PIPELINE, rank).index(rank)
+        self._set(stage=layout.group_of(Axis.PIPELINE, rank).index(rank))
         self.instruments.memory.count_state(stages, state=state)
 
     def count_gradients(self, gradients: Iterable[Tensor]) -> None:
@@ -200,11 +209,15 @@ class RunReporter:
             staleness: since all ranks last synchronized, where they do so rarely.
             rewards: of the step's pairs, where there are any.
         """
-        self._mark = self._mark or self.step == self.restored_step
-        self.step, self.loss, self.gradient_norm = step, losses.get(step, self.loss), gradient_norm
+        self._mark = self._mark or self.step == self.figures.restored_step
+        self._set(
+            step=step,
+            loss=losses.get(step, self.loss),
+            gradient_norm=gradient_norm,
+            micro_batch=0,
+        )
         self.learning_rate, self.skipped_steps = learning_rate, skipped_steps
         self.staleness, self.rewards = staleness or self.staleness, rewards
-        self.micro_batch = 0
         self.unwritten.update(losses)
         self.instruments.finish_step(step)
         if self._reports(step):
@@ -212,9 +225,9 @@ class RunReporter:
 
     def checkpointed(self, *, step: int, digest: str, seconds: float | None) -> None:
         """A checkpoint was committed (training stood still for `seconds`) or restored (None)."""
-        self.checkpoint_step, self.checkpoint_digest = step, digest
+        self._set(checkpoint_step=step, checkpoint_digest=digest)
         if seconds is not None:
-            self.checkpoint_seconds = seconds
+            self._set(checkpoint_seconds=seconds)
         self._beat(Phase.CHECKPOINT if seconds is not None else Phase.RESTORING, now=True)
 
     @contextmanager
@@ -226,7 +239,7 @@ class RunReporter:
 
     def snapshot_taken(self, *, every_steps: int, seconds: float) -> None:
         """A snapshot was taken; the next one follows after `every_steps`."""
-        self.snapshot_every_steps, self.snapshot_seconds = every_steps, seconds
+        self._set(snapshot_every_steps=every_steps, snapshot_seconds=seconds)
 
     def done(self) -> None:
         """Send the last heartbeat and print the bottleneck."""
@@ -259,15 +272,19 @@ class RunReporter:
         elapsed = max(time.monotonic() - self._window_start, 1e-9)
         self._window_start += elapsed
         steps = self.step - self._window_first
-        self.step_seconds = elapsed / steps
+        step_seconds = elapsed / steps
         self._window_first = self.step
         batch_tokens = self.config.global_batch_size * self.config.tokens_per_sample
-        self.tokens_per_second = batch_tokens / self.step_seconds
-        self.step_parts, self.memory = self.instruments.collect(steps=steps)
-        self.measured_step = self.step
-        self.part_comparison.add(self.step_parts, steps=steps)
+        parts, self.memory = self.instruments.collect(steps=steps)
+        self.part_comparison.add(parts, steps=steps)
+        self._set(
+            step_seconds=step_seconds,
+            tokens_per_second=batch_tokens / step_seconds,
+            step_parts=parts,
+            measured_step=self.step,
+        )
         usual = self._usual_seconds if self.instruments.warmed_up else None  # not the first windows
-        self._usual_seconds = smoothed(usual, self.step_seconds)
+        self._usual_seconds = smoothed(usual, step_seconds)
         self._publish()
         if self._prints:
             (self.show or self.write)(self._progress())
@@ -278,8 +295,8 @@ class RunReporter:
             step=self.step,
             total_steps=self.config.steps,
             loss=self.loss or 0.0,
-            gradient_norm=self.gradient_norm or 0.0,
-            tokens_per_second=self.tokens_per_second or 0.0,
+            gradient_norm=self.figures.gradient_norm or 0.0,
+            tokens_per_second=self.figures.tokens_per_second or 0.0,
             eta_seconds=(self.config.steps - self.step) * (self._usual_seconds or 0.0),
             mfu=self._mfu(),
             staleness=self.staleness,
@@ -288,7 +305,7 @@ class RunReporter:
 
     def _publish(self) -> None:
         """Write the figures of this window to the sinks."""
-        parts = self.step_parts
+        parts = self.figures.step_parts
         if not parts or not any(parts.values()) or self.memory is None:
             return
         diagnosis = self._diagnose(parts)
@@ -296,9 +313,9 @@ class RunReporter:
             step=self.step,
             loss=self.loss or 0.0,
             learning_rate=self.learning_rate,
-            gradient_norm=self.gradient_norm or 0.0,
-            tokens_per_second=self.tokens_per_second or 0.0,
-            step_seconds=self.step_seconds or 0.0,
+            gradient_norm=self.figures.gradient_norm or 0.0,
+            tokens_per_second=self.figures.tokens_per_second or 0.0,
+            step_seconds=self.figures.step_seconds or 0.0,
             mfu=self._mfu(),
             skipped_steps=self.skipped_steps,
             staleness=self.staleness,
@@ -330,43 +347,22 @@ class RunReporter:
         self._phase, self._last_beat = phase, time.monotonic()
         if self.heartbeats is None:
             return
-        self.heartbeats.send(
-            Heartbeat(
-                generation=self.placement.generation,
-                attempt=self.placement.attempt,
-                rank=self.placement.rank,
-                step=self.step,
-                total_steps=self.config.steps,
-                phase=phase,
-                micro_batch=self.micro_batch,
-                loss=self.loss,
-                gradient_norm=self.gradient_norm,
-                tokens_per_second=self.tokens_per_second,
-                step_seconds=self.step_seconds,
-                step_parts=self.step_parts,
-                measured_step=self.measured_step,
-                stage=self.stage,
-                memory_bytes=None if self.memory is None else self.memory.by_category(),
-                layout=self.layout,
-                predicted_step_seconds=self.predicted_step_seconds,
-                compared_parts=self.part_comparison.means(),
-                mfu=self._mfu(),
-                checkpoint_step=self.checkpoint_step,
-                checkpoint_digest=self.checkpoint_digest,
-                checkpoint_seconds=self.checkpoint_seconds,
-                restored_step=self.restored_step,
-                restored_from=self.restored_from,
-                snapshot_every_steps=self.snapshot_every_steps,
-                snapshot_seconds=self.snapshot_seconds,
-                time_seconds=time.monotonic(),
-            ),
-            now=now,
+        self._set(
+            phase=phase,
+            memory_bytes=None if self.memory is None else self.memory.by_category(),
+            compared_parts=self.part_comparison.means(),
+            mfu=self._mfu(),
+            time_seconds=time.monotonic(),
         )
+        self.heartbeats.send(self.figures, now=now)
+
+    def _set(self, **figures: Any) -> None:
+        self.figures = replace(self.figures, **figures)
 
     def _mfu(self) -> float | None:
         return mfu_of_run(
             self.config,
-            self.tokens_per_second,
+            self.figures.tokens_per_second,
             devices=self.placement.world_size,
             peak=self.peak_flops,
         )
