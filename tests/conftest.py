@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis judges time, and a store of objects and the time for it.
+"""What all tests share: how Hypothesis judges time, and a store of objects.
 
 Hypothesis fails an example that takes longer than 200 ms, or data that is slow to make. On a
 machine that others use either happens to sound code.
@@ -17,16 +17,6 @@ settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
-
-_STORE_SECONDS = 900
-"""Of a test with a store: the first one builds the server, where no test has before."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give tests with a store the time to build it."""
-    for item in items:
-        if isinstance(item, pytest.Function) and "object_store" in item.fixturenames:
-            item.add_marker(pytest.mark.timeout(_STORE_SECONDS), append=False)
 
 
 @pytest.fixture(scope="session")

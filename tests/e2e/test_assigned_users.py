@@ -1,6 +1,6 @@
 """Operator and jobs under a user that the namespace assigns, with group 0, as OpenShift does it.
 
-Not of every day: `make test-all WHAT=helm`. A MutatingAdmissionPolicy plays the constraint
+Not in `make test`: `make test-all WHAT=helm`. A MutatingAdmissionPolicy plays the constraint
 `restricted-v2`: it gives every pod that names no user one of the namespace's range.
 """
 

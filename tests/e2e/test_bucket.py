@@ -61,7 +61,6 @@ def _saved(job: Json | None) -> bool:
     return checkpoint.get("step", 0) >= EVERY
 
 
-@pytest.mark.timeout(900)  # with the images and the store, where this test is the first
 def test_a_killed_job_goes_on_from_its_bucket(site: Site, store: ObjectStore) -> None:
     kubectl(site.cluster, "apply", "--filename=-", manifests=[_secret(store, site.namespace)])
     site.submit(

@@ -1,6 +1,6 @@
 """A script of the user's own goes on with fewer ranks where a node is lost, and grows back.
 
-Not of every day: `make test-all WHAT=scripts`. The script uses the client, so nothing is lost while
+`make test-all WHAT=scripts` runs it. The script uses the client, so nothing is lost while
 it shrinks, as its node's end is announced; and while it grows, what it does until its new record is
 there.
 """

@@ -1,6 +1,6 @@
 """A release's whole life under running jobs: installed, upgraded, rolled back, uninstalled, back.
 
-Not of every day: `make test-all WHAT=helm`. Two trainers of two ranks train throughout, a pod of a
+`make test-all WHAT=helm` runs it. Two trainers of two ranks train throughout, a pod of a
 template holds its GPU, and a job that finds no room waits; none of them notices.
 """
 

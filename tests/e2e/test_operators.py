@@ -1,6 +1,6 @@
 """Two operators on nodes of their own: the node with the leader dies, and a new version rolls out.
 
-Not of every day: `make test-all WHAT=e2e`. What is measured is printed (`-rP`).
+Not in `make test`: `make test-all WHAT=e2e`. What is measured is printed (`-rP`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """People's own scripts under every fault: what each costs, at each level of what they let us do.
 
 A job takes one blow after the other and has to come, step by step and bit by bit, to what torchrun
-alone comes to undisturbed. Of every day one job with two blows (SCRIPT_SEED repeats a day's); all
+alone comes to undisturbed. `make test` runs one job with two blows (SCRIPT_SEED picks it); all
 of them with DRUMLINE_SCRIPTS=all, or those it names: `ddp-L1,fsdp2-L2:killed+spot`.
 """
 
@@ -25,7 +25,7 @@ from tests.e2e.scripts.script_job import (
     under_torchrun,
 )
 from tests.e2e.site import Site
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
 DAILY_BLOWS = ("killed", "deleted", "drained", "preempted", "spot")
 """The others take a node or the operator away for longer."""
@@ -46,7 +46,7 @@ class Sequence:
 
 
 def sequences() -> list[Sequence]:
-    """Of today, all, or those that are named."""
+    """The sampled one, all, or those that are named."""
     wanted = os.environ.get("DRUMLINE_SCRIPTS", "")
     if wanted == "all":
         wanted = ",".join(
@@ -54,7 +54,7 @@ def sequences() -> list[Sequence]:
         )
     if wanted:
         return [named(text) for text in wanted.split(",")]
-    drawn = random.Random(seed_of_the_day("SCRIPT_SEED"))
+    drawn = random.Random(seed_of("SCRIPT_SEED"))
     name = drawn.choice([name for name, each in PROGRAMS.items() if not each.needs_libraries])
     level = drawn.choice(PROGRAMS[name].levels)
     return [Sequence(program=name, level=level, blows=tuple(drawn.sample(DAILY_BLOWS, 2)))]

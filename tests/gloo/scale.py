@@ -1,4 +1,4 @@
-"""How much of the large samples is tried: a seeded slice every day, all when asked for."""
+"""How much of the large samples is tried: a slice, or all when asked for."""
 
 from __future__ import annotations
 

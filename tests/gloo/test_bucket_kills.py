@@ -2,7 +2,7 @@
 
 Real processes, a real S3 server and a proxy in between that strikes at the n-th request that
 changes anything. What was acknowledged is never lost, what is committed is whole, and the next
-claim leaves nothing else behind. A slice each day (BUCKET_SEED); all: `make test-all WHAT=buckets`.
+claim leaves nothing else behind. BUCKET_SEED picks a slice; all: `make test-all WHAT=buckets`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.gloo.configs import small
 from tests.gloo.gang import Gang, GangStarter
 from tests.gloo.jobs import opened, restore_once, training_state
 from tests.object_store import BUCKET, ObjectStore
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 from tests.store_proxy import Fate, Proxy, Request, proxy_to
 
 RANKS = 2
@@ -62,10 +62,10 @@ STRIKES = (
 
 
 def chosen() -> list[tuple[int, Strike]]:
-    """The day's slice, or as many as the environment says."""
+    """The seeded slice, or as many as the environment says."""
     cells = list(itertools.product(range(REQUESTS), STRIKES))
     count = int(os.environ.get("DRUMLINE_BUCKET_KILLS", EVERY_DAY))
-    return random.Random(seed_of_the_day("BUCKET_SEED")).sample(cells, min(count, len(cells)))
+    return random.Random(seed_of("BUCKET_SEED")).sample(cells, min(count, len(cells)))
 
 
 def save_and_tell(

@@ -82,7 +82,6 @@ def compiler() -> None:
         pytest.skip("no C++ compiler or no openssl: compiled layers are NOT tested here")
 
 
-@pytest.mark.timeout(900)  # g++ compiles some 15 libraries: 20 s of a core that is not shared
 @pytest.mark.usefixtures("compiler")
 def test_compiled_layers_train_as_eager_ones_and_a_new_machine_compiles_nothing(
     gangs: GangStarter, tmp_path: Path

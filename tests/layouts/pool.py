@@ -38,7 +38,7 @@ class Pool:
         self._workers: list[tuple[BaseProcess, Connection]] = []
 
     def run(
-        self, job: Job, *arguments: Any, ranks: int, seconds: float = 240.0, **place: Any
+        self, job: Job, *arguments: Any, ranks: int, seconds: float = 1000.0, **place: Any
     ) -> Any:
         """What rank 0's `job(placement, *arguments)` returned.
 

@@ -17,7 +17,7 @@ from tests.layouts.cases import STEPS, Case
 from tests.layouts.images import CHANNELS, CLASSES, SIDE, write_images
 from tests.layouts.runs import Runs, failings
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.gloo
 
 
 CASES = [

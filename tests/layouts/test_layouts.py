@@ -1,6 +1,6 @@
-"""Layouts in which each two settings of the matrix meet train the same model; half of them a day.
+"""Layouts in which each two settings of the matrix meet train the same model.
 
-The seed of the day picks the layouts and the half, LAYOUT_SEED in the environment another one. With
+The seed picks the layouts, LAYOUT_SEED in the environment other ones. With
 LAYOUTS=all (`make test-all WHAT=adapters`) there are both halves; every layout there is, `make
 test-all WHAT=layouts`.
 """
@@ -15,9 +15,9 @@ import pytest
 
 from tests.layouts.cases import Case, all_pairs, every_case, names
 from tests.layouts.runs import Runs, failings
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
-SEED = seed_of_the_day("LAYOUT_SEED")
+SEED = seed_of("LAYOUT_SEED")
 ALL_PAIRS = all_pairs(every_case(), seed=SEED // 2, at_least=40)
 CASES = ALL_PAIRS if os.environ.get("LAYOUTS") == "all" else ALL_PAIRS[SEED % 2 :: 2]
 CHANGES = 3 * len(CASES) // 5
@@ -25,7 +25,7 @@ RESTARTS = CASES[: len(CASES) // 10]
 LOW_PRECISION = CASES[len(CASES) // 10 : len(CASES) // 5]
 BF16_TOLERANCE = 2e-2
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.gloo
 
 
 def changes_of_layout() -> list[tuple[Case, Case]]:

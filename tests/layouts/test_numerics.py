@@ -22,7 +22,7 @@ FP16 = {"precision": "fp16"}
 FP16_TOLERANCE = 2e-2
 OVERFLOW, LAST = 7, 10
 
-pytestmark = [pytest.mark.gloo, pytest.mark.timeout(280)]
+pytestmark = pytest.mark.gloo
 
 
 def case(data: str, model: str, **settings: Any) -> Case:

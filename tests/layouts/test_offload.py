@@ -48,7 +48,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
 
 @pytest.mark.gloo
-@pytest.mark.timeout(280)
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_those_without_offload(runs: Runs, name: str, tmp_path: Path) -> None:
     case, settings, memory = CASES[name]

@@ -31,7 +31,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
 
 @pytest.mark.gloo
-@pytest.mark.timeout(280)
 def test_every_kind_trains_the_same_bits_on_one_rank(runs: Runs, tmp_path: Path) -> None:
     last = {"steps": 3, "checkpoint": {"every_steps": 3}, "micro_batch_size": 8}
     base = merge(merge(plain("untied"), runs.text), last)

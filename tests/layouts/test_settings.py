@@ -1,6 +1,6 @@
-"""Every option of the trainer is in the matrix, and a few cells of it are trained each day.
+"""Every option of the trainer is in the matrix, and a few cells of it are trained.
 
-The seed of the day (LAYOUT_SEED in the environment another one) picks them among those that
+The seed (LAYOUT_SEED in the environment another one) picks them among those that
 `make test-all WHAT=settings` trains.
 """
 
@@ -16,20 +16,20 @@ from tests.layouts.coverage import REASONS, demands, had_by
 from tests.layouts.runs import Runs
 from tests.layouts.setting_table import SETTINGS
 from tests.layouts.settings import Cell, cells_of
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
-SEED = seed_of_the_day("LAYOUT_SEED")
-CELLS_A_DAY = 5
+SEED = seed_of("LAYOUT_SEED")
+SAMPLED_CELLS = 5
 SEED_OF_ALL = 0
 """Of `python -m tests.layouts --settings`."""
 CASES = every_case()
 
 
-def cells_of_the_day() -> list[Cell]:
+def sampled_cells() -> list[Cell]:
     """Of so many settings one each; every setting has its turn."""
     names = list(SETTINGS)
-    begin = SEED * CELLS_A_DAY % len(names)
-    turn = [*names, *names][begin : begin + CELLS_A_DAY]
+    begin = SEED * SAMPLED_CELLS % len(names)
+    turn = [*names, *names][begin : begin + SAMPLED_CELLS]
     cells = [cells_of(SETTINGS[name], cases=CASES, seed=SEED_OF_ALL) for name in turn]
     return [random.Random(SEED).choice(some) for some in cells]
 
@@ -84,7 +84,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
 
 
 @pytest.mark.gloo
-@pytest.mark.timeout(280)
-@pytest.mark.parametrize("cell", cells_of_the_day(), ids=lambda cell: cell.name)
+@pytest.mark.parametrize("cell", sampled_cells(), ids=lambda cell: cell.name)
 def test_a_setting_trains_in_a_layout_what_it_trains_in_one_process(runs: Runs, cell: Cell) -> None:
     assert runs.failings_of(cell) == []

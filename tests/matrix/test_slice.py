@@ -1,6 +1,6 @@
 """A slice of the kill matrix, and proof that its verdict can be red.
 
-Another slice every day; MATRIX_SEED in the environment picks one, and is part of every test's name.
+The seed, or MATRIX_SEED in the environment, picks it and is part of every test's name.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tests.matrix.judge import Verdict
 from tests.matrix.run import result_of
 from tests.matrix.stage import Observation
 from tests.matrix.strikes import Backend
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
-SEED = seed_of_the_day("MATRIX_SEED")
+SEED = seed_of("MATRIX_SEED")
 CELLS = len(Fault) - len(OF_DEVICES)
 """Every fault once, at a moment and in a role that change with the seed."""
 CELLS_ON_NCCL = 2

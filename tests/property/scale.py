@@ -1,4 +1,4 @@
-"""How much the property tests try: a seeded slice every day, all of it on demand."""
+"""How much the property tests try: a seeded slice, or all of it on demand."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ from tests.property.tiny_autoscaler import TinyAutoscaler
 from tests.property.tiny_cluster import NOW, JobState, Json, a_job, helped, text_of, troubled
 from tests.property.tiny_operator import cluster_objects
 from tests.property.tiny_workloads import gated_pods
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
 QUOTAS = (8, 16, 24)
 LARGER_QUOTAS = (24, 40, 64)
@@ -58,7 +58,7 @@ def _quiet() -> Iterator[None]:
 
 @pytest.mark.timeout(3600)
 def test_the_operator_does_what_decide_answers(tmp_path: Path) -> None:
-    first = 0 if ALL else seed_of_the_day("DECIDE_SEED") * WORLDS
+    first = 0 if ALL else seed_of("DECIDE_SEED") * WORLDS
     verdicts: Counter[str] = Counter()
     wrong: list[str] = []
     for seed in range(first, first + WORLDS):

@@ -28,7 +28,7 @@ from tests.property import tiny_operator
 from tests.property.exploration import Bounds, Exploration, Wrong
 from tests.property.scale import ALL
 from tests.property.tiny_cluster import a_job
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
 EVERY_DAY = (Bounds(crashes=2, faults=0, quota=16), Bounds(crashes=0, faults=0, quota=24))
 WHOLE = (
@@ -55,7 +55,7 @@ def exploration(bounds: Bounds) -> Exploration:
     )
 
 
-@pytest.mark.timeout(7200 if ALL else 300)
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("bounds", WHOLE if ALL else EVERY_DAY, ids=str)
 def test_no_order_of_steps_and_crashes_breaks_an_invariant_or_ends_in_a_dead_end(
     bounds: Bounds,
@@ -74,7 +74,7 @@ def test_a_reconcile_does_not_depend_on_other_jobs() -> None:
     bounds = Bounds(crashes=0, faults=0, quota=16)
     explored = exploration(bounds)
     explored.run()
-    for states in explored.some_clusters(20, seed=seed_of_the_day("EXPLORATION_SEED")):
+    for states in explored.some_clusters(20, seed=seed_of("EXPLORATION_SEED")):
         for name, state in states.items():
             whole = tiny_operator.reconcile(name, states, quota=bounds.quota)
             alone = tiny_operator.reconcile(name, {name: state}, quota=bounds.quota)

@@ -12,20 +12,20 @@ from tests.property import soak
 from tests.property.scale import ALL
 from tests.property.scheduling_lifetime import Life
 from tests.property.soak import EVENTS
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
 LIVES, AT_ONCE = 6000, 100
 SLICE = 600
-"""Beside the sequences of test_scheduling_sequences: a tenth of the lives a day."""
+"""Beside the sequences of test_scheduling_sequences: a seeded tenth of the lives."""
 LONG_LIVES, LONG_AT_ONCE, LONG_SLICE = 6000, 25, 150
 """Numbers for lives with the number of events of `make soak`."""
 
 
 def first_seeds(*, lives: int, at_once: int, part: int) -> range:
-    """Of the lives that are lived together: the slice of the day, or all of them."""
+    """Of the lives that are lived together: the seeded slice, or all of them."""
     if ALL:
         return range(0, lives, at_once)
-    first = seed_of_the_day("LIFE_SEED") * part % lives
+    first = seed_of("LIFE_SEED") * part % lives
     return range(first, first + part, at_once)
 
 

@@ -21,7 +21,7 @@ SLOWEST = 10
 
 
 def main(names: Sequence[str]) -> int:
-    """Run parts; 1 if a test or a check failed, or a part took far longer than its budget."""
+    """Run parts; return 1 if a test or a check failed."""
     try:
         parts = chosen(names)
     except LookupError as error:
@@ -45,19 +45,20 @@ def report(results: Sequence[Result], *, minutes: float) -> None:
     print("\n===== parts =====")
     for result in results:
         print(result.summary)
-    print(f"all parts took {minutes:.1f} min", flush=True)
     for result in results:
         if result.over_budget:
-            print(f"FAILED {result.part.name}: {result.minutes:.1f} min, twice its budget")
+            print(f"warning: {result.part.name} is over its budget; slow machines do not fail")
+    print(f"all parts took {minutes:.1f} min", flush=True)
+    for result in results:
         for failure in result.failures or (result.part.name,) * bool(result.failed):
             print(f"FAILED {failure}")
 
 
 def totals(results: Sequence[Result]) -> tuple[int, int, int]:
-    """Passed, failed, skipped; a part over its budget is one failure more."""
+    """Passed, failed, skipped."""
     return (
         sum(result.passed for result in results),
-        sum(result.failed + result.over_budget for result in results),
+        sum(result.failed for result in results),
         sum(result.skipped for result in results),
     )
 

@@ -52,6 +52,7 @@ class Running:
     @classmethod
     def begin(cls, part: Part) -> Running:
         """Start it; its output goes to its file."""
+        print(f"started {part.title}", flush=True)
         results_file(part).unlink(missing_ok=True)
         output = log_file(part).open("wb")
         process = subprocess.Popen(

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tests import lint
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 
@@ -20,7 +20,7 @@ class Part:
 
     name: str
     budget_minutes: float
-    """About 1.4 times what it takes on two idle cores beside the other lane."""
+    """About 1.4 times the time on two idle cores beside the other lane; a warning above it."""
     paths: tuple[str, ...] = ()
     """Folders and options of pytest."""
     command: tuple[str, ...] = ()
@@ -40,8 +40,8 @@ class Part:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What it adds: the seed of the day where none is given."""
-        return {name: str(seed_of_the_day(name)) for name in self.seeds}
+        """What it adds: each seed, from the environment or from `tests.seeds`."""
+        return {name: str(seed_of(name)) for name in self.seeds}
 
     @property
     def title(self) -> str:

@@ -8,10 +8,6 @@ from pathlib import Path
 
 from tests.suite.parts import Part
 
-OVERRUN = 2.0
-"""A part that takes so many times its budget fails the run; beside other programs parts took 1.7
-times as long as alone."""
-
 
 @dataclass(frozen=True, slots=True)
 class Duration:
@@ -38,8 +34,8 @@ class Result:
 
     @property
     def over_budget(self) -> bool:
-        """By more than a slow machine explains."""
-        return self.minutes > OVERRUN * self.part.budget_minutes
+        """Whether it took longer than a quiet machine needs: a warning, never a failure."""
+        return self.minutes > self.part.budget_minutes
 
     @property
     def summary(self) -> str:

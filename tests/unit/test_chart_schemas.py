@@ -29,9 +29,6 @@ VALUES = {
     "namespaces": ("--set=watchNamespaces={nlp,vision}", "--set=installation=research"),
 }
 
-pytestmark = pytest.mark.timeout(900)
-"""The first time the sources of three minors of Kubernetes are fetched, 18 MB each."""
-
 Conform = Callable[[list[Json]], Json]
 
 

@@ -1,6 +1,6 @@
 """The operator before this one, this one, and that one again, with jobs running throughout.
 
-Not of every day: `make test-all WHAT=upgrade`. The operator before is that of the newest tag, or of
+`make test-all WHAT=upgrade` runs it. The operator before is that of the newest tag, or of
 the commit below while there is none, from the history of this repository; DRUMLINE_PREVIOUS_TREE
 names an unpacked source tree instead, for a checkout without history.
 """

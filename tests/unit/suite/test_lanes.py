@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeds import SEED
 from tests.suite import lanes
 from tests.suite.parts import Part
 
@@ -47,6 +48,13 @@ def test_two_parts_run_at_a_time_and_are_printed_in_the_order_of_the_table(
     assert printed == ["output of first", "output of second", "output of third"]
 
 
+def test_the_seeds_are_printed_when_a_part_begins(capfd: pytest.CaptureFixture[str]) -> None:
+    command = (sys.executable, "-c", "")
+    lanes.run_all([Part(name="one", budget_minutes=1, command=command, checks=1, seeds=("X",))])
+    first = capfd.readouterr().out.splitlines()[0]
+    assert first == f"started one (budget 1 min, X={SEED})"
+
+
 def test_a_part_runs_beside_those_of_its_group_alone(tmp_path: Path) -> None:
     """The others fail if they run once it has begun; so it begins when they have ended."""
     parts = [
@@ -67,7 +75,7 @@ def test_the_dots_of_pytest_are_not_printed(capfd: pytest.CaptureFixture[str]) -
     written = "..F...s   [ 71%]\n.E        [100%]\nE   assert 1 == 2\n8 passed [as said]"
     command = (sys.executable, "-c", f"print({written!r})")
     lanes.run_all([Part(name="dots", budget_minutes=1, command=command, checks=1)])
-    _, _, *printed, _ = capfd.readouterr().out.splitlines()
+    _, _, _, *printed, _ = capfd.readouterr().out.splitlines()
     assert printed == ["E   assert 1 == 2", "8 passed [as said]"]
 
 

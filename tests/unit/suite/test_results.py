@@ -65,19 +65,20 @@ def test_the_exit_code_of_a_command_counts_its_failed_checks(
     assert (result.passed, result.failed) == counts
 
 
-def test_a_part_that_takes_twice_its_budget_fails_the_run(
+def test_a_part_over_its_budget_is_a_warning_and_no_failure(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    slow = Result(part=COMMAND, minutes=1.9, passed=4)
-    too_slow = Result(part=COMMAND, minutes=2.1, passed=4)
-    assert totals([slow]) == (4, 0, 0)
-    assert totals([slow, too_slow]) == (8, 1, 0)
-    report([slow, too_slow, Result(part=COMMAND, minutes=1, failed=2)], minutes=5)
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "FAILED lint: 2.1 min, twice its budget",
-        "FAILED lint",
+    in_time = Result(part=COMMAND, minutes=0.9, passed=4)
+    slow = Result(part=COMMAND, minutes=30.0, passed=4)
+    assert totals([in_time, slow]) == (8, 0, 0)
+    report([in_time, slow, Result(part=COMMAND, minutes=1, failed=2)], minutes=5)
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("warning")] == [
+        "warning: lint is over its budget; slow machines do not fail",
     ]
-    assert "OVER BUDGET" in too_slow.summary
+    assert printed[-1] == "FAILED lint"
+    assert "OVER BUDGET" in slow.summary
+    assert "OVER BUDGET" not in in_time.summary
 
 
 def test_every_test_file_is_in_some_part_or_left_out_for_a_reason() -> None:
@@ -127,7 +128,7 @@ def test_a_part_says_every_seed_of_its_tests(part: Part) -> None:
     for folder in (ROOT / path for path in part.paths if not path.startswith("-")):
         for file in [folder] if folder.is_file() else folder.rglob("*.py"):
             if not any(file.is_relative_to(path) for path in ignored):
-                used |= set(re.findall(r'seed_of_the_day\("(\w+)"\)', file.read_text()))
+                used |= set(re.findall(r'seed_of\("(\w+)"\)', file.read_text()))
     assert set(part.seeds) == used
     assert all(f", {name}=" in part.title for name in used)
 

@@ -256,9 +256,9 @@ LIVES: dict[str, Life] = {
     **{f"{name} (template)": life for name, life in _OF_BOTH.items()},
     **{f"{name} (trainer)": partial(life, **TRAINER) for name, life in _OF_BOTH.items()},
 }
-OF_A_DAY = 16
+LIVES_IN_SAMPLE = 16
 
 
-def lives_of_the_day(seed: int) -> list[str]:
+def sampled_lives(seed: int) -> list[str]:
     """So many that each is observed once, and much is done to it."""
-    return random.Random(seed).sample(sorted(LIVES), OF_A_DAY)
+    return random.Random(seed).sample(sorted(LIVES), LIVES_IN_SAMPLE)

@@ -26,7 +26,7 @@ from tests.integration.operator.loss.lanes import (
 )
 from tests.integration.operator.loss.scenarios import LIVES
 from tests.kube import Kube
-from tests.seeds import seed_of_the_day
+from tests.seeds import seed_of
 
 pytestmark = MARKS
 
@@ -108,7 +108,7 @@ async def test_it_ends_as_if_it_had_not_happened(
     api.ensure(HIGH_CLASS)
     # a version from the future is answered with silence, which ends after two minutes otherwise
     monkeypatch.setattr(informer, "InformerTiming", partial(InformerTiming, silence_seconds=1.5))
-    seed = seed_of_the_day("LOSS_SEED")
+    seed = seed_of("LOSS_SEED")
     among = [life for life in LIVES if not life.startswith(BY_THE_CLOCK)]
     chosen = random.Random(seed).sample(among, CASES)
     async with lanes(api.kubeconfig, count=CASES) as workers:

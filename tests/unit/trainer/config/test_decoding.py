@@ -82,7 +82,6 @@ def test_a_batch_smaller_than_its_ranks_is_named_in_a_pipeline_too() -> None:
     assert [str(violation.reason) for violation in against] == ["BatchDoesNotDivide"]
 
 
-@pytest.mark.timeout(60)
 def test_a_share_is_split_in_steps_of_its_root() -> None:
     """A trillion, which no configuration may say, would take hours if each number were tried."""
     degrees = ParallelismConfig(pipeline=2)
