@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from drumline_trainer.metrics.losses import LOSSES_FILE
 from tests.gloo.configs import write_text
 from tests.layouts.cases import MOST_RANKS, STEPS, Case, plain
 from tests.layouts.jobs import train, train_until
-from tests.layouts.judge import LOSS_TOLERANCE, WEIGHT_TOLERANCE, Outcome
+from tests.layouts.judge import Outcome, failings
 from tests.layouts.materials import Materials
 from tests.layouts.pool import Pool
 from tests.layouts.settings import Cell
@@ -27,7 +28,7 @@ class Runs:
     folder: Path
     pool: Pool = field(default_factory=lambda: Pool(local_world_size=MOST_RANKS))
     """Its ranks have one compute thread each, also where there are few."""
-    _known: dict[str, Outcome] = field(default_factory=dict)
+    _known: dict[str, Outcome] = field(default_factory=dict[str, Outcome])
 
     @property
     def text(self) -> dict[str, object]:
@@ -41,7 +42,12 @@ class Runs:
             config = TrainerConfig.from_dict(
                 merge(merge(plain(model, layers=layers), self.text), changes)
             )
-            self._known[name] = self._outcome(config, ranks=1)
+            one_by_one = merge(changes, {"micro_batch_size": 1})
+            self._known[name] = self._outcome(
+                config,
+                ranks=1,
+                reordered=lambda: self.alone(model, layers=layers, **one_by_one),
+            )
         return self._known[name]
 
     def plain(self, case: Case, **changes: object) -> Outcome:
@@ -80,10 +86,16 @@ class Runs:
         self.pool.run(train, config, ranks=after.ranks, checkpoint_folder=folder)
         return Outcome.of(folder)
 
-    def _outcome(self, config: TrainerConfig, *, ranks: int) -> Outcome:
+    def _outcome(
+        self,
+        config: TrainerConfig,
+        *,
+        ranks: int,
+        reordered: Callable[[], Outcome] | None = None,
+    ) -> Outcome:
         folder = self._fresh()
         self.pool.run(train, config, ranks=ranks, checkpoint_folder=folder)
-        return Outcome.of(folder)
+        return Outcome.of(folder, reordered=reordered)
 
     def _killed(self, folder: Path) -> Path:
         """What the same run had left behind, had it been killed after half of its steps."""
@@ -96,17 +108,3 @@ class Runs:
 
     def _fresh(self) -> Path:
         return Path(tempfile.mkdtemp(dir=self.folder))
-
-
-def failings(got: Outcome, expected: Outcome) -> list[str]:
-    """What differs from the one process by more than rounding."""
-    loss = got.loss_error(expected)
-    weight, name = got.weight_error(expected)
-    output: list[str] = []
-    if not loss <= LOSS_TOLERANCE:
-        output.append(f"loss off by {loss:.1e}")
-    if not weight <= WEIGHT_TOLERANCE:
-        output.append(f"{name} off by {weight:.1e}")
-    if got.held_out and not (held := got.held_out_error(expected)) <= LOSS_TOLERANCE:
-        output.append(f"held-out loss off by {held:.1e}")
-    return output

@@ -19,7 +19,8 @@ from drumline_trainer.models.hugging_face import export_hugging_face, import_hug
 from drumline_trainer.models.initialize import initialize
 from drumline_trainer.sharding.slices import named_weights
 from tests.layouts.cases import STEPS, Case
-from tests.layouts.runs import Runs, failings
+from tests.layouts.judge import failings
+from tests.layouts.runs import Runs
 
 NAME = "layers.1.feed_forward.correction"
 SHARDED = Case(data="fsdp", model="deepseek", expert=2)

@@ -15,7 +15,8 @@ from drumline_trainer.models.hugging_face import export_hugging_face
 from drumline_trainer.models.hugging_face.names import our_shapes
 from tests.layouts.cases import STEPS, Case
 from tests.layouts.images import CHANNELS, CLASSES, SIDE, write_images
-from tests.layouts.runs import Runs, failings
+from tests.layouts.judge import failings
+from tests.layouts.runs import Runs
 
 pytestmark = pytest.mark.gloo
 

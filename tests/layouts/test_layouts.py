@@ -14,7 +14,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.layouts.cases import Case, all_pairs, every_case, names
-from tests.layouts.runs import Runs, failings
+from tests.layouts.judge import failings
+from tests.layouts.runs import Runs
 from tests.seeds import seed_of
 
 SEED = seed_of("LAYOUT_SEED")

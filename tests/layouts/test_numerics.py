@@ -13,8 +13,9 @@ from drumline_trainer.config import TrainerConfig, merge
 from tests.gloo.stored import same_bits, trainer_state, whole_tensors
 from tests.layouts.cases import BATCH, Case, names
 from tests.layouts.jobs import train, train_with_overflow
+from tests.layouts.judge import failings
 from tests.layouts.pool import LayoutError
-from tests.layouts.runs import Runs, failings
+from tests.layouts.runs import Runs
 
 MUON = {"optimizer": {"kind": "muon"}}
 SGD = {"optimizer": {"kind": "sgd", "learning_rate": 0.1}}
