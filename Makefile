@@ -29,8 +29,11 @@ check: setup  ## lint, types and unit tests of what differs from main, in a minu
 lint: setup  ## style, types, imports between the rooms
 	@$(PYTHON) -m tests.lint
 
-test: setup  ## all tests, as CI runs them; PART="unit e2e" for some parts
+test: setup  ## every feature, 15 minutes on two cores; PART="unit e2e" for some parts
 	@$(PYTHON) -m tests.suite $(PART)
+
+test-slice: setup  ## a seeded share of the tests that `make test` leaves out; CI runs both
+	@$(PYTHON) -m tests.suite --slice $(PART)
 
 generate: setup  ## crds/, the chart's rules and boards, docs/*reference.md, docs/values.md, docs/cli-*.schema.json
 	@$(PYTHON) -m drumline.api.crds
@@ -59,7 +62,7 @@ lock: setup  ## resolve the dependencies of pyproject.toml again
 	@$(PYTHON) -m tests.libraries.lock
 
 ## Try it harder (ARGS are handed on)
-test-all: setup  ## the whole of what CI takes a slice of: WHAT=layouts, matrix, ...; without WHAT a list
+test-all: setup  ## the tests that are in neither: WHAT=extended, layouts, matrix, ...; without WHAT a list
 	@$(PYTHON) -m tests.suite.whole $(WHAT) $(ARGS)
 
 mutants: setup  ## small faults in the scheduler, or OF=trainer, and how many the tests notice
@@ -74,4 +77,4 @@ bench: setup  ## the control plane beside the raw limit of the same run; WHAT=en
 gpu:  ## every check that needs a GPU, on a machine with 1 to 8 of them; installs nothing: needs torch
 	@PYTHONPATH=operator:trainer:$$PYTHONPATH $(or $(wildcard .venv/bin/python),python3) -m tests.gpu $(ARGS)
 
-.PHONY: help setup demo down check lint test generate mixin site release lock test-all mutants soak bench gpu
+.PHONY: help setup demo down check lint test test-slice generate mixin site release lock test-all mutants soak bench gpu

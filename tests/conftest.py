@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis judges time, and a store of objects.
+"""What all tests share: which of them run, how Hypothesis judges time, and a store of objects.
 
 Hypothesis fails an example that takes longer than 200 ms, or data that is slow to make. On a
 machine that others use either happens to sound code.
@@ -12,11 +12,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.object_store import ObjectStore, running
+from tests.suite import selection
 
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("busy machine")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--choose", choices=selection.CHOICES, default=selection.ALL)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    selection.select(config, items)
 
 
 @pytest.fixture(scope="session")

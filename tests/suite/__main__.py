@@ -1,11 +1,14 @@
-"""`make test`: every part, or the parts that are named.
+"""`make test` and `make test-slice`: every part, or the parts that are named.
 
-python -m tests.suite               all of them
-python -m tests.suite unit layouts  these two
+python -m tests.suite               `make test`
+python -m tests.suite unit layouts  these two parts
+python -m tests.suite --slice       a seeded share of the tests that are not in `make test`
+python -m tests.suite --extended    all tests that are not in `make test`
 """
 
 from __future__ import annotations
 
+import argparse
 import heapq
 import signal
 import sys
@@ -13,17 +16,19 @@ import time
 from collections.abc import Sequence
 from itertools import chain
 
-from tests.suite.lanes import run_all
+from tests.suite.lanes import FOLDER, run_all
 from tests.suite.parts import chosen
 from tests.suite.results import Result
+from tests.suite.selection import ESSENTIAL, EXTENDED, SLICE
 
 SLOWEST = 10
 
 
-def main(names: Sequence[str]) -> int:
+def main(arguments: Sequence[str]) -> int:
     """Run parts; return 1 if a test or a check failed."""
+    options = _options(arguments)
     try:
-        parts = chosen(names)
+        parts = chosen(options.parts, choice=options.choice)
     except LookupError as error:
         print(error)
         return 2
@@ -32,8 +37,24 @@ def main(names: Sequence[str]) -> int:
     results = run_all(parts)
     report(results, minutes=(time.monotonic() - started) / 60)
     passed, failed, skipped = totals(results)
+    # .ci/run adds the counts of its runs up
+    (FOLDER / f"{options.choice}.counts").write_text(f"{passed} {failed} {skipped}\n")
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
     return 1 if failed or not passed else 0
+
+
+def _options(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.suite",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("parts", nargs="*", help="names of parts (default: all)")
+    which = parser.add_mutually_exclusive_group()
+    for choice in (SLICE, EXTENDED):
+        which.add_argument(f"--{choice}", dest="choice", action="store_const", const=choice)
+    parser.set_defaults(choice=ESSENTIAL)
+    return parser.parse_args(arguments)
 
 
 def report(results: Sequence[Result], *, minutes: float) -> None:

@@ -6,10 +6,11 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests import lint
 from tests.seeds import seed_of
+from tests.suite.selection import ESSENTIAL, SEED_VARIABLE
 
 PYTEST = (sys.executable, "-m", "pytest", "-q")
 
@@ -37,11 +38,14 @@ class Part:
     """Those of Kubernetes: the part of that name runs before it."""
     needs_nodes: bool = False
     """Real kubelets."""
+    choice: str = ESSENTIAL
+    """Which of its tests run: see `tests.suite.selection`."""
 
     @property
     def environment(self) -> dict[str, str]:
         """What it adds: each seed, from the environment or from `tests.seeds`."""
-        return {name: str(seed_of(name)) for name in self.seeds}
+        names = self.seeds if self.command else (SEED_VARIABLE, *self.seeds)
+        return {name: str(seed_of(name)) for name in names}
 
     @property
     def title(self) -> str:
@@ -52,7 +56,8 @@ class Part:
     def arguments(self, *, results: str) -> list[str]:
         """The command line; pytest writes each test's outcome and duration to `results`."""
         nice = ("nice", f"--adjustment={self.niceness}") if self.niceness else ()
-        command = self.command or (*PYTEST, f"--junitxml={results}", *self.paths)
+        pytest = (*PYTEST, f"--choose={self.choice}", f"--junitxml={results}", *self.paths)
+        command = self.command or pytest
         return [*nice, *command]
 
 
@@ -163,8 +168,10 @@ PARTS = (
 )
 
 
-def chosen(names: Sequence[str]) -> list[Part]:
-    """The named parts and what they need, or all.
+def chosen(names: Sequence[str], *, choice: str = ESSENTIAL) -> list[Part]:
+    """Return the named parts and the part they need, or all parts.
+
+    Without the essential tests the checks of commands are left out, too.
 
     Raises:
         LookupError: There is no such part; the message names those there are.
@@ -172,7 +179,11 @@ def chosen(names: Sequence[str]) -> list[Part]:
     for name in names:
         if not any(part.name == name for part in PARTS):
             raise LookupError(f"no part {name!r}; known: {', '.join(each.name for each in PARTS)}")
-    parts = [part for part in PARTS if not names or part.name in names]
+    parts = [
+        replace(part, choice=choice)
+        for part in PARTS
+        if (not names or part.name in names) and (choice == ESSENTIAL or not part.command)
+    ]
     binaries = PARTS[0]
     if binaries not in parts and any(part.needs_binaries for part in parts):
         return [binaries, *parts]

@@ -1,6 +1,6 @@
-"""`make test-all WHAT=...`: the whole of what `make test` takes a slice of.
+"""`make test-all WHAT=...`: all tests and cells that `make test` leaves out.
 
-Each prints its own count at the end. What is too long for every day stands here, not in a skip.
+Each prints its own count. Tests that take too long for every change are listed here, not skipped.
 """
 
 from __future__ import annotations
@@ -27,6 +27,10 @@ class Whole:
 
 
 WHOLES = {
+    "extended": Whole(
+        summary="every marked test that `make test` leaves out, 20 min; ARGS=trainer for one part",
+        command=(*MODULE, "tests.suite", "--extended"),
+    ),
     "layouts": Whole(
         summary="every layout of the training matrix, five hours; ARGS='--cases 100' for fewer",
         command=(*MODULE, "tests.layouts"),
@@ -37,7 +41,7 @@ WHOLES = {
         command=(*MODULE, "tests.layouts", "--settings"),
     ),
     "adapters": Whole(
-        summary="the layouts of every day with all adapters and optimizers",
+        summary="the layouts of `make test` with all adapters and optimizers",
         command=(*PYTEST, "tests/layouts"),
         environment={"LAYOUTS": "all"},
     ),
@@ -77,7 +81,7 @@ WHOLES = {
         command=(*MODULE, "tests.gpu", "--device", "cpu"),
     ),
     "e2e": Whole(
-        summary="the end-to-end tests with what is too long for every day",
+        summary="the end-to-end tests with those that are too long for `make test`",
         # Karpenter ends a node for good
         command=(*PYTEST, "tests/e2e", "--ignore=tests/e2e/test_karpenter.py"),
     ),
@@ -174,7 +178,7 @@ WHOLES = {
     ),
     "monitoring": Whole(
         summary="Drumline under faults on a real Prometheus: every panel, every alert; 9 min, "
-        "ARGS=--record for the test of every day",
+        "ARGS=--record for the test in `make test`",
         command=(*MODULE, "tests.monitoring"),
     ),
     "soak-alerts": Whole(

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from tests.suite.__main__ import report, totals
 from tests.suite.parts import PARTS, Part, chosen
 from tests.suite.results import Result, result_of
+from tests.suite.selection import SLICE
 
 TESTS = """
 import pytest
@@ -129,8 +132,22 @@ def test_a_part_says_every_seed_of_its_tests(part: Part) -> None:
         for file in [folder] if folder.is_file() else folder.rglob("*.py"):
             if not any(file.is_relative_to(path) for path in ignored):
                 used |= set(re.findall(r'seed_of\("(\w+)"\)', file.read_text()))
-    assert set(part.seeds) == used
+    assert set(part.seeds) == used - {"SUITE_SEED"}
     assert all(f", {name}=" in part.title for name in used)
+
+
+def test_a_slice_may_hold_no_test_of_a_part(tmp_path: Path) -> None:
+    results = tmp_path / "results.xml"
+    results.write_text('<testsuites><testsuite tests="0" /></testsuites>')
+    none = partial(result_of, code=5, minutes=0.1, results=results)
+    assert none(PYTEST_PART).failed == 1
+    assert none(replace(PYTEST_PART, choice=SLICE)).failed == 0
+
+
+def test_a_slice_repeats_no_checks_of_commands() -> None:
+    names = [part.name for part in chosen([], choice=SLICE)]
+    assert names == [part.name for part in PARTS if part.name != "lint"]
+    assert {part.choice for part in chosen(["unit"], choice=SLICE)} == {SLICE}
 
 
 def test_a_part_is_run_with_the_binaries_that_it_needs() -> None:

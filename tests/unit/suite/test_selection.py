@@ -1,0 +1,93 @@
+"""The tests of `make test`, and the seeded share of the others."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.suite.selection import SHARE
+
+ROOT = Path(__file__).parents[3]
+CONFTEST = """
+import pytest
+from tests.suite import selection
+
+def pytest_addoption(parser):
+    parser.addoption("--choose", choices=selection.CHOICES, default=selection.ALL)
+
+def pytest_collection_modifyitems(config, items):
+    selection.select(config, items)
+"""
+FILE = """
+import pytest
+
+def test_always(): pass
+
+@pytest.mark.extended
+def test_marked(): pass
+
+@pytest.mark.extended(keep=2)
+@pytest.mark.parametrize("number", range(7))
+def test_many(number): pass
+
+@pytest.mark.parametrize("name", ["a", pytest.param("b", marks=pytest.mark.extended)])
+def test_a_parameter(name): pass
+"""
+MODULE = """
+import pytest
+
+pytestmark = pytest.mark.extended(keep=1)
+
+def test_one(): pass
+def test_two(): pass
+"""
+NO_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+ALWAYS = {"test_file.py::test_always", "test_file.py::test_a_parameter[a]"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in (("conftest", CONFTEST), ("test_file", FILE), ("test_module", MODULE)):
+        (tmp_path / f"{name}.py").write_text(text)
+    return tmp_path
+
+
+def chosen(folder: Path, choice: str, *, seed: int = 5) -> set[str]:
+    options = ("-q", "--collect-only", f"--choose={choice}", "-c", "/dev/null", "--rootdir=.")
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options],
+        cwd=folder,
+        env={**NO_PLUGINS, "PYTHONPATH": str(ROOT), "SUITE_SEED": str(seed)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return {line for line in done.stdout.splitlines() if "::" in line}
+
+
+def test_make_test_and_the_extended_tests_are_all_tests(folder: Path) -> None:
+    everything, essential = chosen(folder, "all"), chosen(folder, "essential")
+    assert chosen(folder, "extended") == everything - essential
+    assert len(everything) == 13
+    assert essential > ALWAYS
+    in_groups = essential - ALWAYS
+    assert sum("test_many" in name for name in in_groups) == 2
+    assert sum("test_module" in name for name in in_groups) == 1
+    assert len(in_groups) == 3
+
+
+def test_consecutive_seeds_run_every_extended_test(folder: Path) -> None:
+    slices = [chosen(folder, "slice", seed=seed) for seed in range(40, 40 + SHARE)]
+    together = set[str]().union(*slices)
+    assert {"test_file.py::test_marked", "test_file.py::test_a_parameter[b]"} <= together
+    assert sum(map(len, slices)) == len(together)
+    assert ALWAYS.isdisjoint(together)
+
+
+def test_the_seed_moves_what_is_kept_and_nothing_else_does(folder: Path) -> None:
+    kept = [chosen(folder, "essential", seed=seed) - ALWAYS for seed in (0, 0, 1)]
+    assert kept[0] == kept[1]
+    assert kept[0] != kept[2]
