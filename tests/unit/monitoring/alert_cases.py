@@ -20,13 +20,13 @@ class AlertCase:
         fires: samples that fire it.
         at_minutes: when both are looked at.
         labels: of the alert that fires, beside its severity.
-        summary: its sentence.
+        value: figure in its summary; empty if the summary has none.
         silent: samples that do not fire it.
     """
 
     fires: Samples
     at_minutes: int
-    summary: str
+    value: str = ""
     silent: Samples
     labels: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -53,14 +53,12 @@ CASES: Mapping[str, AlertCase] = {
     "DrumlineNoLeader": AlertCase(
         fires={'drumline_leader{instance="a"}': "0x10", 'drumline_leader{instance="b"}': "0x10"},
         at_minutes=3,
-        summary="No process of the operator leads: nothing is placed, no lost pod is replaced."
-        " Jobs train on.",
         silent={'drumline_leader{instance="a"}': "0x10", 'drumline_leader{instance="b"}': "1x10"},
     ),
     "DrumlineTwoLeaders": AlertCase(
         fires={'drumline_leader{instance="a"}': "1x10", 'drumline_leader{instance="b"}': "1x10"},
         at_minutes=3,
-        summary="2 processes say that they lead. Only the holder of the Lease can write.",
+        value="2",
         silent={  # one took over from the other
             'drumline_leader{instance="a"}': "1 1 0x8",
             'drumline_leader{instance="b"}': "0 1x9",
@@ -73,14 +71,14 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=59,
         labels={"instance": "a"},
-        summary="The operator at a has started 4 times within an hour.",
+        value="4",
         silent={'process_start_time_seconds{instance="other"}': "0+60x60"},
     ),
     "DrumlineWatchStale": AlertCase(
         fires={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "150x10"},
         at_minutes=3,
         labels={"instance": "a", "resource": "pods"},
-        summary="The operator at a has not heard of pods for 2m 30s.",
+        value="2m 30s",
         silent={'drumline_informer_freshness_seconds{instance="a",resource="pods"}': "70x10"},
     ),
     "DrumlineReconcileErrorsFast": AlertCase(
@@ -89,7 +87,7 @@ CASES: Mapping[str, AlertCase] = {
             "drumline_reconcile_seconds_count": "0+100x90",
         },
         at_minutes=70,
-        summary="20% of the reconciles fail.",
+        value="20%",
         silent={  # it is over: the long window alone remembers it
             "drumline_reconcile_errors_total": "0+20x60 1200x30",
             "drumline_reconcile_seconds_count": "0+100x90",
@@ -101,7 +99,7 @@ CASES: Mapping[str, AlertCase] = {
             "drumline_reconcile_seconds_count": "0+100x420",
         },
         at_minutes=420,
-        summary="7% of the reconciles fail.",
+        value="7%",
         silent={
             "drumline_reconcile_errors_total": "0+5x420",
             "drumline_reconcile_seconds_count": "0+100x420",
@@ -113,8 +111,7 @@ CASES: Mapping[str, AlertCase] = {
             'drumline_api_requests_total{code="200"}': "0+90x40",
         },
         at_minutes=25,
-        summary="The API server does not answer 10% of the operator's requests, or refuses them"
-        " for load.",
+        value="10%",
         silent={
             'drumline_api_requests_total{code="404"}': "0+50x40",
             'drumline_api_requests_total{code="200"}': "0+50x40",
@@ -128,7 +125,7 @@ CASES: Mapping[str, AlertCase] = {
         ),
         at_minutes=30,
         labels={"phase": "place"},
-        summary="The slowest of a hundred scheduling cycles takes 3.98s in phase place.",
+        value="3.98s",
         silent=_buckets(
             "drumline_scheduling_cycle_seconds",
             {"2": "0+10x40", "4": "0+10x40", "+Inf": "0+10x40"},
@@ -139,36 +136,32 @@ CASES: Mapping[str, AlertCase] = {
         fires={'drumline_scheduling_faults_total{stage="repair"}': "_x60 1x60"},
         at_minutes=62,
         labels={"stage": "repair"},
-        summary="The scheduler raises exceptions in stage repair.",
         silent={'drumline_scheduling_faults_total{stage="repair"}': "1x120"},
     ),
     "DrumlineObjectUnreadable": AlertCase(
         fires={'drumline_poisoned_objects_total{resource="trainingjobs"}': "_x60 1x60"},
         at_minutes=62,
         labels={"resource": "trainingjobs"},
-        summary="Objects of trainingjobs cannot be decoded and are left out.",
         silent={'drumline_poisoned_objects_total{resource="trainingjobs"}': "1x120"},
     ),
     "DrumlineSigningKeyMissing": AlertCase(
         fires={'drumline_gangs_by_signing_key{key="missing"}': "3x10"},
         at_minutes=6,
-        summary="3 gangs were admitted under a signing key that the operator no longer has: it"
-        " cannot reach their agents.",
+        value="3",
         silent={'drumline_gangs_by_signing_key{key="previous"}': "3x10"},
     ),
     "DrumlineJobsNeverStart": AlertCase(
         fires={'drumline_pending_jobs{queue="nlp",reason="ExceedsQuota"}': "2x20"},
         at_minutes=16,
         labels={"queue": "nlp", "reason": "ExceedsQuota"},
-        summary="2 jobs of queue nlp wait with reason ExceedsQuota, which waiting does not remove.",
+        value="2",
         silent={'drumline_pending_jobs{queue="nlp",reason="InsufficientGpus"}': "2x20"},
     ),
     "DrumlineCreatesRejected": AlertCase(
         fires={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "2x20"},
         at_minutes=16,
         labels={"queue": "nlp"},
-        summary="2 jobs of queue nlp wait because the API server rejects their pods, or their"
-        " starts fail.",
+        value="2",
         silent={'drumline_pending_jobs{queue="nlp",reason="BackingOff"}': "0 0 2x10 0x10"},
     ),
     "DrumlineQueueBudgetLow": AlertCase(
@@ -178,8 +171,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=16,
         labels={"queue": "nlp"},
-        summary="Queue nlp has spent 85% of its GPU-hours; none of its jobs starts once all are"
-        " spent.",
+        value="85%",
         silent={
             'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
             'drumline_queue_budget_spent_gpu_seconds{instance="a",queue="nlp"}': "79x20",
@@ -194,7 +186,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=1,
         labels={"queue": "nlp"},
-        summary="Queue nlp has spent 105% of its GPU-hours, credit included.",
+        value="105%",
         silent={
             'drumline_queue_budget_gpu_seconds{instance="a",queue="nlp"}': "100x20",
             'drumline_queue_budget_credit_gpu_seconds{instance="a",queue="nlp"}': "20x20",
@@ -208,8 +200,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=16,
         labels={"queue": "nlp"},
-        summary="Queue nlp has spent 80% of its budget in money; none of its jobs starts once all"
-        " is spent.",
+        value="80%",
         silent={
             'drumline_queue_budget_cost{instance="a",queue="nlp"}': "500x20",
             'drumline_queue_budget_spent_cost{instance="a",queue="nlp"}': "399x20",
@@ -222,7 +213,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=1,
         labels={"queue": "nlp"},
-        summary="Queue nlp has spent 100% of its budget in money.",
+        value="100%",
         silent={
             'drumline_queue_budget_cost{instance="a",queue="nlp"}': "500x20",
             'drumline_queue_budget_spent_cost{instance="a",queue="nlp"}': "499x20",
@@ -240,8 +231,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=16,
         labels={"queue": "nlp", "user": "ann"},
-        summary="User ann of queue nlp has spent 90% of a user's GPU-hours; none of their jobs"
-        " starts once all are spent.",
+        value="90%",
         silent={
             'drumline_queue_budget_user_gpu_seconds{instance="a",queue="nlp"}': "100x20",
             'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="ann"}': (
@@ -258,7 +248,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=1,
         labels={"queue": "nlp", "user": "ann"},
-        summary="User ann of queue nlp has spent 110% of a user's GPU-hours.",
+        value="110%",
         silent={
             'drumline_queue_budget_user_gpu_seconds{instance="a",queue="nlp"}': "100x20",
             'drumline_queue_budget_user_spent_gpu_seconds{instance="a",queue="nlp",user="ann"}': (
@@ -274,8 +264,7 @@ CASES: Mapping[str, AlertCase] = {
             'drumline_pool_gpus{gpu_pool="h100",kind="total"}': "100x100",
         },
         at_minutes=70,
-        summary="3 jobs wait, over 30 % of the GPUs are free, and nothing was placed for half an"
-        " hour.",
+        value="3",
         silent={
             'drumline_pending_jobs{queue="nlp",reason="TopologyTooNarrow"}': "2x100",
             'drumline_pending_jobs{queue="web",reason="TopologyTooNarrow"}': "1x100",
@@ -293,7 +282,7 @@ CASES: Mapping[str, AlertCase] = {
             "drumline_admission_to_running_seconds_count": "0+1x100",
         },
         at_minutes=90,
-        summary="From admission until a gang runs, a tenth of them need more than 19m 0s.",
+        value="19m 0s",
         silent={  # too few to say
             **_buckets(
                 "drumline_admission_to_running_seconds",
@@ -308,7 +297,7 @@ CASES: Mapping[str, AlertCase] = {
             'drumline_jobs_finished_total{outcome="Succeeded"}': "0x360",
         },
         at_minutes=360,
-        summary="More than half of the jobs that ended within six hours have failed: 360.",
+        value="360",
         silent={
             'drumline_jobs_finished_total{outcome="Failed"}': "0+1x360",
             'drumline_jobs_finished_total{outcome="Succeeded"}': "0+1x360",
@@ -318,22 +307,19 @@ CASES: Mapping[str, AlertCase] = {
         fires={'drumline_preemptions_total{reason="LowerPriority"}': "0+1x60"},
         at_minutes=60,
         labels={"reason": "LowerPriority"},
-        summary="60 gangs were preempted within an hour, reason LowerPriority.",
+        value="60",
         silent={'drumline_preemptions_total{reason="Moved"}': "0+1x60"},
     ),
     "DrumlineNodeBroken": AlertCase(
         fires={_disrupted(): "1x90"},
         at_minutes=61,
         labels={"node": "gpu-7", "kind": "Hardware"},
-        summary="Node gpu-7 announces Hardware for an hour: nobody repairs it.",
         silent={_disrupted(confidence="likely"): "1x90", _disrupted(kind="Cordoned"): "1x90"},
     ),
     "DrumlineJobOnBrokenNode": AlertCase(
         fires={_of_job("drumline_job_node", node="gpu-7"): "1x30", _disrupted(): "1x30"},
         at_minutes=16,
         labels={**_JOB, "node": "gpu-7", "kind": "Hardware"},
-        summary="research/llama of queue nlp is on node gpu-7, which announces Hardware for 15"
-        " minutes.",
         silent={  # it leaves before
             _of_job("drumline_job_node", node="gpu-7"): "1x10 stale",
             _disrupted(): "1x30",
@@ -347,7 +333,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=3,
         labels={**_JOB, "node": "gpu-7"},
-        summary="A GPU of node gpu-7 reports Xid 79: research/llama of queue nlp is there.",
+        value="79",
         silent={  # 31 is the program's own; nobody is on the other node
             _of_job("drumline_job_node", node="gpu-7"): "1x5",
             'DCGM_FI_DEV_XID_ERRORS{Hostname="gpu-7",gpu="2"}': "31x5",
@@ -358,8 +344,7 @@ CASES: Mapping[str, AlertCase] = {
         fires={_of_job("drumline_gang_missing_members"): "2x10"},
         at_minutes=4,
         labels=_JOB,
-        summary="research/llama of queue nlp holds GPUs although 2 of its members have no pod, past"
-        " its start deadline: this should never be.",
+        value="2",
         silent={_of_job("drumline_gang_missing_members"): "2 2 stale"},
     ),
     "DrumlineCapacityRequestFailing": AlertCase(
@@ -370,8 +355,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=50,
         labels={"gpu_pool": "h100"},
-        summary="Within an hour 2 requests for nodes of pool h100 have timed out or were refused,"
-        " and none has brought a job its nodes.",
+        value="2",
         silent={
             'drumline_node_requests_total{gpu_pool="h100",end="TimedOut"}': "0x30 2x30",
             'drumline_node_requests_total{gpu_pool="h100",end="Started"}': "5x40 6x20",
@@ -383,8 +367,7 @@ CASES: Mapping[str, AlertCase] = {
             'drumline_forecasts_total{start="band"}': "0+1x1500",
         },
         at_minutes=200,
-        summary="50% of the jobs that started within a day did so after their first"
-        " expectedStartBy; right would be a tenth.",
+        value="50%",
         silent={  # too few to say
             'drumline_forecasts_total{start="late"}': "0x100 10x1400",
             'drumline_forecasts_total{start="band"}': "0x1500",
@@ -396,7 +379,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=25,
         labels={"channel": "oncall", "kind": "slack"},
-        summary="Channel oncall (slack) has a message that waits for 25m 0s.",
+        value="25m 0s",
         silent={
             'drumline_notifier_oldest_message_seconds{channel="oncall",kind="slack"}': "0+60x18 0x9"
         },
@@ -407,34 +390,33 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=60,
         labels={"channel": "oncall", "kind": "slack"},
-        summary="3 messages for channel oncall (slack) were given up within an hour.",
+        value="3",
         silent={'drumline_notifier_messages_dropped_total{channel="oncall",kind="slack"}': "3x90"},
     ),
     "DrumlineArchiveLate": AlertCase(
         fires={"drumline_archiver_overdue_seconds": "0+60x40"},
         at_minutes=25,
-        summary="The archive lacks changes of jobs that should be in it for 25m 0s.",
+        value="25m 0s",
         silent={"drumline_archiver_overdue_seconds": "0+60x18 0x20"},
     ),
     "DrumlineNodesQuarantined": AlertCase(
         fires={'drumline_quarantined_nodes{gpu_pool="h100"}': "2x40"},
         at_minutes=31,
         labels={"gpu_pool": "h100"},
-        summary="2 nodes of pool h100 take no new pods for half an hour: jobs or checks found them"
-        " slow or broken.",
+        value="2",
         silent={'drumline_quarantined_nodes{gpu_pool="h100"}': "2x20 0x20"},
     ),
     "DrumlineSpotStorm": AlertCase(
         fires={'drumline_node_disruptions{kind="SpotReclaim",confidence="certain"}': "5x5"},
         at_minutes=1,
-        summary="5 spot nodes are being taken back at the same time.",
+        value="5",
         silent={'drumline_node_disruptions{kind="SpotReclaim",confidence="certain"}': "4x5"},
     ),
     "DrumlineRecoveriesPileUp": AlertCase(
         fires={'drumline_incidents_total{class="Hang"}': "0+1x60"},
         at_minutes=60,
         labels={"class": "Hang"},
-        summary="60 recoveries within an hour, of class Hang.",
+        value="60",
         silent={'drumline_incidents_total{class="Hang"}': "0+1x15 15x45"},
     ),
     "DrumlineRecoverySlow": AlertCase(
@@ -445,7 +427,7 @@ CASES: Mapping[str, AlertCase] = {
         ),
         at_minutes=370,
         labels={"phase": "restored"},
-        summary="A tenth of the recoveries spend more than 9m 30s in phase restored.",
+        value="9m 30s",
         silent=_buckets(
             "drumline_incident_seconds",
             {"300": "0+1x400", "600": "0+1x400", "+Inf": "0+1x400"},
@@ -459,7 +441,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=370,
         labels={"queue": "nlp"},
-        summary="10% of the GPU time of queue nlp repeats steps that faults undid.",
+        value="10%",
         silent={
             'drumline_queue_gpu_seconds_total{queue="nlp",state="repeated"}': "0+4x400",
             'drumline_queue_gpu_seconds_total{queue="nlp",state="productive"}': "0+96x400",
@@ -469,7 +451,7 @@ CASES: Mapping[str, AlertCase] = {
         fires={'drumline_queue_goodput_ratio{queue="nlp"}': "0.7x90"},
         at_minutes=61,
         labels={"queue": "nlp"},
-        summary="Only 70% of the GPU time of queue nlp trains for the first time.",
+        value="70%",
         silent={'drumline_queue_goodput_ratio{queue="nlp"}': "0.81x90"},
     ),
     "DrumlineJobStalled": AlertCase(
@@ -479,7 +461,6 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=45,
         labels=_JOB,
-        summary="research/llama of queue nlp has made no step for 40 minutes.",
         silent={  # it has made its last one
             _of_job("drumline_trainer_step", rank="0"): "100x60",
             _of_job("drumline_trainer_total_steps", rank="0"): "100x60",
@@ -489,7 +470,7 @@ CASES: Mapping[str, AlertCase] = {
         fires={_of_job("drumline_trainer_idle_seconds", pod="a"): "0x5 120+60x10"},
         at_minutes=12,
         labels=_JOB,
-        summary="The GPUs of research/llama of queue nlp have been idle for 8m 0s.",
+        value="8m 0s",
         silent={  # it has gone on
             _of_job("drumline_trainer_idle_seconds", pod="a"): "0x5 120 180 240 0x10",
         },
@@ -501,8 +482,6 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=400,
         labels=_JOB,
-        summary="research/llama has trained for six hours without a new checkpoint: a fault would"
-        " undo them.",
         silent={
             _of_job("drumline_trainer_checkpoint_step"): "10x200 210x600",
             _of_job("drumline_trainer_step"): "0+1x800",
@@ -515,7 +494,6 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=16,
         labels=_JOB,
-        summary="A rank of research/llama has not run for 15 minutes; the others wait for it.",
         silent={_of_job("drumline_trainer_rank_up", rank="0"): "1 0x10 1x10"},
     ),
     "DrumlineStepsSlow": AlertCase(
@@ -525,7 +503,7 @@ CASES: Mapping[str, AlertCase] = {
         },
         at_minutes=31,
         labels=_JOB,
-        summary="Steps of research/llama take 2 times what the planner predicts.",
+        value="2",
         silent={
             _of_job("drumline_trainer_step_seconds"): "1.4x40",
             _of_job("drumline_trainer_predicted_step_seconds"): "1x40",
@@ -535,7 +513,6 @@ CASES: Mapping[str, AlertCase] = {
         fires={_of_job("drumline_trainer_loss"): "2.3 NaN NaN NaN"},
         at_minutes=2,
         labels=_JOB,
-        summary="The loss of research/llama is not a number any more.",
         silent={_of_job("drumline_trainer_loss"): "2.3 2.2 2.1 2.0"},
     ),
 }

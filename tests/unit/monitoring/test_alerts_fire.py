@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from drumline.monitoring import generate
-from tests.unit.monitoring.alert_cases import CASES, Samples
+from tests.unit.monitoring.alert_cases import CASES, AlertCase, Samples
 from tests.unit.monitoring.exported import metrics_of
 
 ROOT = Path(__file__).parents[3]
@@ -32,15 +32,30 @@ def promtool_test(
     }
 
 
+def filled(template: str, case: AlertCase) -> str:
+    """Return a template of Prometheus with the labels and the figure of a case."""
+    labelled = re.sub(r"{{ \$labels\.(\w+) }}", lambda label: case.labels[label[1]], template)
+    return re.sub(r"{{ \$value.*? ?}}", case.value, labelled)
+
+
 @pytest.mark.parametrize("name", CASES)
-def test_an_alert_fires_with_its_sentence_and_is_silent_nearby(
+def test_a_summary_names_every_label_and_the_figure(name: str) -> None:
+    case, summary = CASES[name], ALERTS[name].summary
+    named = set(re.findall(r"\$labels\.(\w+)", summary))
+    # a job's namespace and name suffice to find its queue
+    optional = {"queue"} if "training_job" in case.labels else set[str]()
+    assert named | optional >= case.labels.keys()
+    assert ("$value" in summary) == bool(case.value)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_alert_fires_with_its_figures_and_is_silent_nearby(
     name: str, promtool: Path, tmp_path: Path
 ) -> None:
     case, alert = CASES[name], ALERTS[name]
-    command = re.sub(r"{{ \$labels\.(\w+) }}", lambda label: case.labels[label[1]], alert.command)
     annotations = {
-        "summary": case.summary,
-        "command": command,
+        "summary": filled(alert.summary, case),
+        "command": filled(alert.command, case),
         "runbook": f"{generate.RUNBOOKS}#{name.lower()}",
     }
     fires = {
