@@ -1,4 +1,4 @@
-"""What all tests share: which of them run, how Hypothesis judges time, and a store of objects.
+"""What all tests share: which of them run, how Hypothesis judges time, golden files, a store.
 
 Hypothesis fails an example that takes longer than 200 ms, or data that is slow to make. On a
 machine that others use either happens to sound code.
@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.object_store import ObjectStore, running
 from tests.suite import selection
+from tests.texts import Golden
 
 settings.register_profile(
     "busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
@@ -33,3 +34,9 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
     """An S3 server that runs while anybody uses it."""
     with running(tmp_path_factory.mktemp("objects")) as store:
         yield store
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Golden:
+    """Compare a text with a file in the folder `golden` beside the test."""
+    return Golden(request.path.parent / "golden")
