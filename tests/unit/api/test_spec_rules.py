@@ -11,7 +11,7 @@ from drumline.api.base import Rule
 from drumline.api.load import ApiError, parse
 from drumline.api.spec_rules import RULES_OF_THE_SPEC, broken_name, broken_rules
 from drumline.api.trainingjob import TrainingJob, TrainingJobSpec
-from tests.integration.api.test_bad_specs import JOBS, TEMPLATES, Bad
+from tests.integration.api.bad_specs import Bad, bad_specs
 from tests.integration.api.test_good_specs import ACCEPTED, EXAMPLES
 
 
@@ -23,7 +23,11 @@ def spec_of(body: dict[str, Any]) -> TrainingJobSpec | None:
         return None
 
 
-BAD = [(bad, spec) for bad in (*JOBS, *TEMPLATES) if (spec := spec_of(bad.body)) is not None]
+BAD = [
+    (bad, spec)
+    for bad in bad_specs("TrainingJob", "TemplateJob")
+    if (spec := spec_of(bad.body)) is not None
+]
 GOOD = {
     **ACCEPTED,
     **{
