@@ -37,6 +37,7 @@ def object_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectSto
 
 
 @pytest.fixture
-def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compare a text with a file in the folder `golden` beside the test."""
+def golden(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Golden:
+    """Compare a text of 120 columns with a file in the folder `golden` beside the test."""
+    monkeypatch.setenv("COLUMNS", "120")
     return Golden(request.path.parent / "golden")
