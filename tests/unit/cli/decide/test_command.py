@@ -20,6 +20,7 @@ from drumline.scheduling.capture import Capture, encode
 from drumline.scheduling.cycle import decide
 from drumline.scheduling.cycle_input import CycleInput
 from drumline.scheduling.model import Policy
+from tests.texts import Golden, missing
 
 API = "drumline.dev/v1alpha1"
 Json = dict[str, Any]
@@ -102,7 +103,7 @@ def test_a_job_that_fits_is_placed_and_a_job_that_does_not_gets_a_remedy(
     assert (small["verdict"], small["pool"], small["nodes"]) == ("Placed", "h100", ["n1", "n2"])
     assert (small["level"], small["domain"], small["gpus"]) == ("rack", ["r1"], 16)
     assert (big["verdict"], big["reason"]) == ("Waits", "ExceedsQuota")
-    assert big["message"].startswith("needs 24 GPUs; queue q has a nominal quota of 16")
+    assert not missing(big["message"], "24 GPUs", "queue q", "16")
 
 
 @pytest.mark.parametrize(("hours", "reason"), [(98, ""), (99, "BudgetSpent")])
@@ -161,28 +162,25 @@ def test_labels_of_namespaces_open_queues_and_their_absence_is_said(
     opened = written(tmp_path, *site, namespace)
     assert verdicts(capsys, "-f", opened)["team/waits"]["verdict"] == "Placed"
     code, out, err = run(capsys, "decide", "-f", written(tmp_path, *site))
-    assert "NamespaceNotAllowed" in out
-    assert "queue q: its namespaceSelector means none: no Namespace is among the objects" in (
-        out + err
-    )
     assert code == 0
+    assert not missing(out + err, "NamespaceNotAllowed", "queue q", "namespaceSelector")
 
 
+@pytest.mark.parametrize("output", ["table", "wide"])
 def test_the_table_has_a_line_a_job_and_wide_names_every_node(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    output: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
-    nodes = [a_node(f"n{number}") for number in range(6)]
-    file = written(tmp_path, *nodes, a_pool(), a_queue(64), a_job("first", nodes=6))
-    code, table, _ = run(capsys, "decide", "-f", file)
-    headings, line = table.splitlines()
-    assert (code, headings.split()) == (
-        0,
-        ["JOB", "QUEUE", "PODS", "GPUS", "VERDICT", "REASON", "EXPECTED", "DETAIL"],
+    nodes = [a_node(f"n{number}") for number in range(8)]
+    since = {"admittedAt": "2026-11-21T10:00:00Z"}
+    held = a_job(
+        "held", nodes=2, activeDeadlineSeconds=86_400, status={**placed_on("n0", "n1"), **since}
     )
-    assert line.split()[:5] == ["team/first", "q", "6", "48", "Placed"]
-    assert "n0, n1, n2, n3 and 2 more" in line
-    wide = run(capsys, "decide", "-f", file, "-o", "wide")[1].splitlines()[1]
-    assert "n0, n1, n2, n3, n4, n5" in wide
+    jobs = (a_job("first", nodes=6), a_job("next", nodes=5), a_job("big", nodes=9))
+    file = written(tmp_path, *nodes, a_pool(), a_queue(64), held, *jobs)
+    as_of = moment("2026-11-21T11:00:00Z")
+    assert as_of is not None
+    os.utime(file, (as_of, as_of))
+    golden(f"{output}.txt", run(capsys, "decide", "-f", file, "-o", output)[1])
 
 
 def test_lists_several_files_and_what_is_there_twice(
@@ -258,14 +256,15 @@ def test_pods_of_a_deleted_job_and_foreign_ones_are_charged_here_and_in_a_replay
     file = written(tmp_path, *small, pod, a_job("next"))
     (waits,) = verdicts(capsys, "-f", file).values()
     assert (waits["verdict"], waits["reason"]) == ("Waits", "QuotaExhausted")
-    assert f"held by {holder} (8)" in waits["message"]
+    assert not missing(waits["message"], f"{holder} (8)")
     world = cluster.read(read_manifests([file]))
     arguments: Json = {"snapshot": world.snapshot, "pending": world.pending, "policy": Policy()}
     decisions = decide(CycleInput(**arguments, now=world.as_of))
     capture = Capture(**arguments, now=world.as_of, decisions=decisions)
     (tmp_path / "capture.json").write_bytes(encode(capture))
     code, out, _ = run(capsys, "replay", str(tmp_path / "capture.json"))
-    assert (code, out.startswith("the same decisions as captured: 0 placed")) == (0, True)
+    assert code == 0
+    assert not missing(out, "0 placed")
 
 
 def test_waiting_jobs_get_a_forecast_of_their_start(
@@ -282,8 +281,6 @@ def test_waiting_jobs_get_a_forecast_of_their_start(
     decisions = verdicts(capsys, "-f", file)["team/next"]
     assert as_of < decisions["expectedStart"] <= decisions["expectedStartBy"] <= as_of + 23 * 3600
     assert "expectedStart" not in verdicts(capsys, "-f", file, "--no-forecast")["team/next"]
-    wide = run(capsys, "decide", "-f", file, "-o", "wide")[1]
-    assert "   in " in wide.splitlines()[1]
 
 
 def test_the_owner_s_choices_come_from_the_chart_s_values(
@@ -301,19 +298,13 @@ def test_the_owner_s_choices_come_from_the_chart_s_values(
 
 
 def test_jobs_that_no_cycle_looks_at_are_listed_below(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], golden: Golden
 ) -> None:
     classless = a_job("classless", priorityClassName="gone")
     refused = a_job("refused", template=None, trainer={"overrides": {"optimiser": {}}})
     odd = a_job("odd", nodes=4, topology={"slices": [{"level": "rack", "nodes": 3}]})
-    text = run(capsys, "decide", "-f", written(tmp_path, *SITE, classless, refused, odd))[1]
-    table, *remarks = text.splitlines()
-    assert table == "nothing to decide: no job waits or is broken"
-    assert [remark.split(": ")[:2] for remark in remarks] == [
-        ["team/classless", "PriorityClassNotFound"],
-        ["team/odd", "InvalidConfig"],
-        ["team/refused", "InvalidConfig"],
-    ]
+    file = written(tmp_path, *SITE, classless, refused, odd)
+    golden("set-aside.txt", run(capsys, "decide", "-f", file)[1])
 
 
 def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
@@ -323,27 +314,24 @@ def test_of_a_pool_of_devices_it_says_that_only_the_operator_counts_them(
     pool["spec"]["devices"] = {"driver": "gpu.example.com", "deviceClassName": "gpu.example.com"}
     file = written(tmp_path, a_node("n1"), pool, a_queue(), a_job("first"))
     text = run(capsys, "decide", "-f", file)[1]
-    assert text.splitlines()[-1].startswith("pool h100: its GPUs are devices of gpu.example.com")
-    assert "exist only as DRA devices" in text
+    assert not missing(text.splitlines()[-1], "pool h100", "gpu.example.com")
+    assert not missing(text, "DRA devices")
     assert "add nodes" not in text
 
 
 @pytest.mark.parametrize(
-    ("objects", "said"),
+    ("objects", "field"),
     [
-        ([a_job("bad", nodes="two")], "team/bad: spec.nodes: Input should be a valid integer"),
-        (
-            [a_queue(-1, name="bad")],
-            "spec.quotas[0].nominalGpus: Input should be greater than or equal to 0",
-        ),
-        ([{**a_pool("bad"), "spec": {}}], "spec.nodeSelector: Field required"),
-        ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]: Expected `str`, got"),
-        ([a_node("n", allocatable={"cpu": "four"})], "'four' is no quantity"),
-        ([{"apiVersion": API, "kind": "TrainingJob"}], "Object missing required field `metadata`"),
+        ([a_job("bad", nodes="two")], "team/bad: spec.nodes:"),
+        ([a_queue(-1, name="bad")], "spec.quotas[0].nominalGpus:"),
+        ([{**a_pool("bad"), "spec": {}}], "spec.nodeSelector:"),
+        ([a_node("n", allocatable={"cpu": 4})], "status.allocatable[...]:"),
+        ([a_node("n", allocatable={"cpu": "four"})], "'four'"),
+        ([{"apiVersion": API, "kind": "TrainingJob"}], "`metadata`"),
     ],
 )
 def test_a_malformed_object_is_named_by_file_line_and_field(
-    objects: list[Json], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    objects: list[Json], field: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     objects = [*SITE, a_job("fine"), *objects]
     code, out, err = run(capsys, "decide", "-f", written(tmp_path, *objects), "-o", "json")
@@ -351,7 +339,7 @@ def test_a_malformed_object_is_named_by_file_line_and_field(
     assert (code, err) == (1, "")
     (problem,) = answer["unreadable"]
     assert problem.startswith(f"{tmp_path / 'all.yaml'}, line ")
-    assert said in problem
+    assert field in problem
     assert {"team/fine": "Placed"}.items() <= {
         verdict["job"]: verdict["verdict"] for verdict in answer["verdicts"]
     }.items()
@@ -364,7 +352,7 @@ def test_a_policy_that_is_none_is_named_too(
     arguments = ("-f", written(tmp_path, *SITE), "--policy", str(tmp_path / "values.yaml"))
     code, _, err = run(capsys, "decide", *arguments)
     assert code == 2
-    assert "values.yaml, line 3: scheduling.waiting: Input should be 'BestEffort'" in err
+    assert not missing(err, "values.yaml, line 3: scheduling.waiting", "'BestEffort'")
 
 
 def captured(folder: Path) -> Path:
@@ -388,10 +376,8 @@ def test_a_capture_is_decided_the_same_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, out, _ = run(capsys, "replay", str(captured(tmp_path)))
-    assert code == 0
-    assert out == (
-        "the same decisions as captured: 1 placed, 0 resized, 0 preemptions, 0 moves, 1 waiting\n"
-    )
+    assert (code, out.count("\n")) == (0, 1)
+    assert not missing(out, "1 placed", "0 resized", "0 preemptions", "0 moves", "1 waiting")
     table = run(capsys, "replay", str(captured(tmp_path)), "-o", "table")[1]
     assert [line.split()[0] for line in table.splitlines()[:3]] == ["JOB", "team/first", "team/two"]
 
@@ -406,11 +392,8 @@ def test_what_would_be_decided_otherwise_now_is_printed(
     file.write_text(bent)
     code, out, _ = run(capsys, "replay", str(file))
     assert code == 1
-    head, *lines = out.splitlines()
-    assert head.endswith("differences from what was captured (no version):")
-    assert "  placed[team/first]: no more" in lines
-    assert any(line.startswith("  blocked[team/first]: new: ") for line in lines)
-    assert any(line.startswith("  blocked[team/two].reason: ") for line in lines)
+    lines = {line.strip().partition(": ")[0] for line in out.splitlines()[1:]}
+    assert lines >= {"placed[team/first]", "blocked[team/first]", "blocked[team/two].reason"}
 
 
 def test_an_upgrade_that_changes_nothing_says_so(
@@ -420,13 +403,10 @@ def test_an_upgrade_that_changes_nothing_says_so(
     file.write_text(file.read_text().replace("needs", "wants"))  # other words are no difference
     assert run(capsys, "replay", str(file))[0] == 1
     code, out, _ = run(capsys, "upgrade", "--check", str(file))
-    assert (code, out.splitlines()) == (
-        0,
-        [
-            f"drumline {__version__} decides 1 captured cycle again: every job fares the same",
-            f"{file}: 1970-01-01 00:00:05Z by an unknown version, 2 waiting jobs: the same",
-        ],
-    )
+    total, capture = out.splitlines()
+    assert code == 0
+    assert not missing(total, __version__, "1 captured cycle")
+    assert not missing(capture, str(file), "1970-01-01 00:00:05Z", "2 waiting jobs")
 
 
 def test_an_upgrade_names_the_jobs_that_fare_otherwise(
@@ -436,18 +416,17 @@ def test_an_upgrade_names_the_jobs_that_fare_otherwise(
     file.write_text(file.read_text().replace('"unschedulable": false', '"unschedulable": true'))
     code, out, _ = run(capsys, "upgrade", "--check", str(tmp_path))
     assert code == 1
-    head, capture, *jobs = out.splitlines()
-    assert head.endswith("1 captured cycle again: jobs fare otherwise in 1")
-    assert capture.endswith("2 waiting jobs: 2 fare otherwise")
-    assert jobs[0].startswith("  team/first: starts on n1, n2 of ")
-    assert "; now waits (" in jobs[0]
+    _, capture, first, _ = out.splitlines()
+    assert not missing(capture, "2 waiting jobs: 2")
+    assert not missing(first, "team/first", "n1, n2", "NodesUnavailable")
 
 
 def test_an_upgrade_without_captures_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code, _, err = run(capsys, "upgrade", "--check", str(tmp_path))
-    assert (code, err) == (2, "drumline: no captures: name files, or a folder with *.json\n")
+    assert code == 2
+    assert not missing(err, "captures", "*.json")
 
 
 def test_what_is_no_capture_is_named_by_line_and_field(
