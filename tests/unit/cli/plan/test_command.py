@@ -19,6 +19,7 @@ from drumline_trainer.planner.correction import is_state
 from drumline_trainer.planner.memory import rank_lines
 from drumline_trainer.planner.setup import TrainingSetup
 from drumline_trainer.shapes.hugging_face import to_theirs
+from tests.texts import Golden, missing
 
 SMALL = ["--gpus", "8", "--batch", "32", "--sequence", "2048"]
 JOB = """\
@@ -44,18 +45,41 @@ def plan(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> 
     return shown.err if code == 2 else shown.out
 
 
-def test_the_table_has_layouts_the_bill_the_step_and_the_measures(
+GOLDEN = {
+    "sizes": (
+        (
+            "llama-8b --gpus 8..16 --batch 32 --sequence 2048 --tokens 1e12 --price 2.5"
+            " --compare tensor=8,micro_batch=4,recompute=full --compare pipeline=3"
+            " --compare data_parallel=ddp"
+        ),
+        slice(None),
+    ),
+    "small-batch": ("llama-8b --gpus 16 --batch 4 --sequence 2048", slice(4, 7)),
+    "curve": ("llama-70b --gpus 8..32 --batch 64 --price 2", slice(4, 5)),
+    "job-as-written": ("job.yaml", slice(2)),
+    "too-slow": (
+        "llama-8b --gpus 8..32 --batch 32 --sequence 2048 --tokens 1e14 --within 1",
+        slice(2),
+    ),
+    "too-big": ("llama-405b --gpus 8 --batch 8", slice(4)),
+}
+"""Arguments, and the paragraphs that are compared."""
+EXIT_CODES = {"too-slow": 1, "too-big": 1}
+
+
+@pytest.mark.parametrize("name", GOLDEN)
+def test_the_text_of_a_plan(
+    name: str,
+    tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    golden: Golden,
 ) -> None:
-    shown = plan(capsys, "llama-8b", *SMALL, "--tokens", "1e12", "--price", "2.5")
-    assert shown.startswith("llama-8b on 8 x H100\n")
-    for part in ("LAYOUT", "MEMORY of the fullest rank", "STEP of the first", "cheap ones first"):
-        assert part in shown
-    assert "8.03 G parameters x 16 bytes" in shown
-    assert re.search(r"a copy on every GPU \(DDP\) .* too much", shown)
-    assert "the first measure that fits is" in shown
-    assert "for a million tokens" in shown
-    assert "tokens take" in shown
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    arguments, paragraphs = GOLDEN[name]
+    shown = plan(capsys, *arguments.split(), code=EXIT_CODES.get(name, 0))
+    golden(f"{name}.txt", "\n\n".join(shown.split("\n\n")[paragraphs]))
 
 
 def test_json_says_what_to_write_into_a_job(capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,14 +104,6 @@ def test_html_draws_and_says_the_same(capsys: pytest.CaptureFixture[str]) -> Non
     assert all(f"<title>{title}</title>" in page for title in titles)
     assert "<script" not in page
     assert re.search(r"\n ?1   (FSDP|ZERO|HSDP|TP|PP)", page)  # as the point in the picture
-    assert "cheap ones first" in page
-
-
-def test_a_curve_has_a_row_for_each_size(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = plan(capsys, "llama-70b", "--gpus", "8..32", "--batch", "64", "--price", "2")
-    rows = shown.partition("CURVE\n")[2].splitlines()[1:4]
-    assert [row.split()[0] for row in rows] == ["8", "16", "32"]
-    assert "does not fit" in rows[0]
 
 
 def test_the_number_of_gpus_is_chosen_by_cost_time_and_deadline(
@@ -98,18 +114,7 @@ def test_the_number_of_gpus_is_chosen_by_cost_time_and_deadline(
     cheap = json.loads(plan(capsys, *sizes, "--by", "cost", "-o", "json"))
     assert cheap["size"]["gpus"] == cheap["gpus"] == 8
     assert [point["gpus"] for point in cheap["curve"]] == [8, 16, 32]
-    late = plan(capsys, *sizes, "--tokens", "1e14", "--within", "1", code=1)
-    assert "100 trillion tokens in 1 days are not possible on 8 to 32 GPUs" in late
-    assert "give --tokens too" in plan(capsys, *sizes, "--within", "3", code=2)
-
-
-def test_a_small_batch_has_its_measures_in_columns(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = plan(capsys, "llama-8b", "--gpus", "16", "--batch", "4", "--sequence", "2048")
-    rows = shown.partition("WHERE THE BATCH IS TOO SMALL\n")[2].splitlines()
-    assert rows[0].split() == ["GPUS", "BATCH", "STEP", "TOKENS/S", "TOKENS/S/GPU", "LAYOUT"]
-    assert rows[2].split()[-2:] == ["no", "layout"]
-    ladder = shown.partition("MEASURES")[2].partition("WHERE")[0]
-    assert ladder.count("does not split evenly over 16 ranks") == 1  # once for all rungs
+    assert "--tokens" in plan(capsys, *sizes, "--within", "3", code=2)
 
 
 def test_pictures_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -124,25 +129,8 @@ def test_pictures_are_written(capsys: pytest.CaptureFixture[str], tmp_path: Path
     assert f"{taken}: File exists" in plan(capsys, *sizes, "--pictures", str(taken), code=2)
 
 
-def test_layouts_of_one_s_own_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = plan(
-        capsys,
-        "llama-8b",
-        *SMALL,
-        "--compare",
-        "tensor=8,micro_batch=4,recompute=full",
-        "--compare",
-        "pipeline=3",
-    )
-    compared = shown.partition("COMPARED\n")[2]
-    assert "TP8" in compared
-    assert "pipeline=3: parallelism: 8 ranks do not divide by 3" in compared
-
-
 def test_a_compared_layout_that_does_not_fit_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     wishes = ["--compare", "data_parallel=ddp", "--compare", "recompute=full"]
-    compared = plan(capsys, "llama-8b", *SMALL, *wishes).partition("COMPARED\n")[2].splitlines()
-    assert [row.split()[-1] for row in compared[:3]] == ["FITS", "NO", "yes"]
     shown = json.loads(plan(capsys, "llama-8b", *SMALL, *wishes, "-o", "json"))
     assert [each["fits"] for each in shown["compared"]] == [False, True]
 
@@ -157,17 +145,6 @@ def test_a_curve_is_drawn_with_its_values(capsys: pytest.CaptureFixture[str]) ->
     assert ">tokens/s of a GPU</text>" in picture
 
 
-def test_a_job_is_judged_as_it_is_written(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "job.yaml"
-    file.write_text(JOB)
-    shown = plan(capsys, str(file))
-    assert shown.startswith(f"{file} on 16 x H100")
-    assert re.search(r"As written \(DDP16\) it needs [\d.]+ GiB and does NOT fit in 79.2", shown)
-    assert "trainer.parallelism.dataParallel: fsdp" in shown.partition("does NOT fit")[2]
-
-
 def test_a_model_that_a_folder_describes_is_planned_like_another(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -176,7 +153,7 @@ def test_a_model_that_a_folder_describes_is_planned_like_another(
     known = plan(capsys, str(file))
     folder = "model: FromFolder\n    overrides: {model_from: /data/mistral}"
     file.write_text(JOB.replace("model: llama-8b", folder))
-    assert "which is not read from here; give its config.json" in plan(capsys, str(file), code=2)
+    assert not missing(plan(capsys, str(file), code=2), "/data/mistral", "config.json")
     assert plan(capsys, str(file), "--like", "llama-8b") == known
     described.write_text(json.dumps(to_theirs(MODEL_PRESETS["llama-8b"], dtype="bfloat16")))
     assert plan(capsys, str(file), "--like", str(described)) == known
@@ -202,8 +179,7 @@ def test_the_pool_beside_a_job_says_what_its_gpus_are(
     assert plan(capsys, str(file), "--gpu", "H200").startswith(f"{file} on 16 x H200")
     file.write_text(JOB + POOL.replace("B200,", "B2000,"))
     refused = plan(capsys, str(file), code=2)
-    assert "job.yaml, line 20: " in refused
-    assert "'B2000' is not known; did you mean B200?" in refused
+    assert not missing(refused, "job.yaml, line 20", "'B2000'", "B200")
 
 
 def test_it_says_what_the_scheduler_is_asked_for(
@@ -216,13 +192,13 @@ def test_it_says_what_the_scheduler_is_asked_for(
     job = JOB.replace("{dataParallel: ddp}", "{pipeline: 4, tensor: 8, context: 2}")
     job = job.replace("nodes: 2", "nodes: 16").replace("32\n", "256\n    microBatchSize: 1\n")
     file.write_text(job + pool)
-    asked = "every 4 pods in one rack if possible, every 2 pods in one clique if possible"
-    assert f"The scheduler is asked for {asked}." in plan(capsys, str(file), "--top", "1")
+    asked = plan(capsys, str(file), "--top", "1")
+    assert not missing(asked, "every 4 pods in one rack", "every 2 pods in one clique")
     shown = json.loads(plan(capsys, str(file), "--top", "1", "-o", "json"))
     assert shown["scheduler"]["slices"][0] == {"level": "rack", "nodes": 4, "required": False}
     elastic = job.replace("nodes: 16", "nodes: 16\n  minNodes: 4\n  checkpoint: {claimName: c}")
     file.write_text(elastic.replace("{pipeline: 4, tensor: 8, context: 2}", "{mode: Auto}") + POOL)
-    assert "It may run with 4, 8 or 16 pods." in plan(capsys, str(file), "--top", "1")
+    assert "4, 8 or 16 pods" in plan(capsys, str(file), "--top", "1")
 
 
 def test_times_are_corrected_by_what_the_pool_measured(
@@ -235,7 +211,7 @@ def test_times_are_corrected_by_what_the_pool_measured(
         shown = json.loads(plan(capsys, str(file), "-o", "json", "--top", "1"))
         seconds.append(shown["layouts"][0]["step_seconds"])
     assert seconds[1] == pytest.approx(1.5 * seconds[0], rel=0.01)
-    assert "take 150 % of the predicted time" in plan(capsys, str(file), "--top", "1")
+    assert "150 %" in plan(capsys, str(file), "--top", "1")
 
 
 def test_each_part_is_corrected_by_what_the_pool_measured_of_it(
@@ -251,7 +227,7 @@ def test_each_part_is_corrected_by_what_the_pool_measured_of_it(
         seconds.append(shown["compared"][0]["parts_seconds"])
     assert seconds[1]["optimizer"] == pytest.approx(3 * seconds[0]["optimizer"])
     assert seconds[1]["compute"] == pytest.approx(seconds[0]["compute"])
-    assert "take optimizer 300 % of the predicted time" in plan(capsys, str(file), "--top", "1")
+    assert "optimizer 300 %" in plan(capsys, str(file), "--top", "1")
 
 
 def test_what_a_job_writes_beside_auto_is_kept(
@@ -279,13 +255,8 @@ def test_hugging_face_s_config_is_read(tmp_path: Path, capsys: pytest.CaptureFix
     file.write_text(json.dumps(raw))
     assert "1.10 G parameters" in plan(capsys, str(file), *SMALL)
     file.write_text(json.dumps({**raw, "model_type": "mamba"}))
-    assert "model_type is 'mamba'; one of llama, " in plan(capsys, str(file), *SMALL, code=2)
-
-
-def test_where_nothing_fits_the_exit_code_says_so(capsys: pytest.CaptureFixture[str]) -> None:
-    shown = plan(capsys, "llama-405b", "--gpus", "8", "--batch", "8", code=1)
-    assert "No layout fits." in shown
-    assert "too big for every rung" in shown
+    refused = plan(capsys, str(file), *SMALL, code=2)
+    assert not missing(refused, "model_type", "'mamba'", "llama")
 
 
 SCORED = """\
@@ -299,13 +270,13 @@ gpus,global_batch,micro_batch,hidden,heads,layers,sequence,tensor,data,pipeline,
 def test_measured_rows_are_scored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(SCORED)
-    assert "3 measured: mean absolute error " in plan(capsys, "--score", str(file))
+    assert "3 measured" in plan(capsys, "--score", str(file))
     shown = json.loads(plan(capsys, "--score", str(file), "-o", "json"))
     assert len(shown["rows"]) == 3
     assert shown["summary"]["mean_absolute"] < 0.1
     assert all(abs(row["predicted_ms"] / row["measured_ms"] - 1) < 0.1 for row in shown["rows"])
     file.write_text(SCORED.replace("3072", "wide"))
-    assert "line 2: hidden: must be a number" in plan(capsys, "--score", str(file), code=2)
+    assert "line 2: hidden:" in plan(capsys, "--score", str(file), code=2)
 
 
 def play_python(script: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,17 +322,14 @@ def test_a_rehearsal_corrects_the_bill_and_is_shown(
     ]
     assert sizes[-1]["optimizer state"] == pytest.approx(1.25 * sizes[0]["optimizer state"], abs=2)
     text = plan(capsys, *arguments, "--rehearse")
-    assert "REHEARSED on processors: FSDP2, three steps, the last 500 ms" in text
-    assert "smaller: layers 32 to 2" in text
+    assert not missing(text, "REHEARSED", "FSDP2", "500 ms", "layers 32 to 2")
 
 
 def test_without_torch_a_rehearsal_is_refused_with_what_to_do(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert "run the command in the trainer's image" in plan(
-        capsys, "llama-8b", *SMALL, "--rehearse", code=2
-    )
+    assert "trainer's image" in plan(capsys, "llama-8b", *SMALL, "--rehearse", code=2)
 
 
 def test_a_slice_that_fails_says_what_the_trainer_said(
@@ -369,4 +337,4 @@ def test_a_slice_that_fails_says_what_the_trainer_said(
 ) -> None:
     play_python("echo 'out of memory on rank 0' >&2; exit 3", tmp_path, monkeypatch)
     assert program.main(["plan", "llama-8b", *SMALL, "--rehearse"]) == 1
-    assert "the slice failed: out of memory on rank 0" in capsys.readouterr().err
+    assert "out of memory on rank 0" in capsys.readouterr().err
