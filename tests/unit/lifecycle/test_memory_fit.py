@@ -17,6 +17,7 @@ from drumline.lifecycle.plan.acceptance import judge
 from drumline.lifecycle.plan.planner import plan_job
 from drumline_trainer.config import HardwareConfig
 from tests.builders import a_job, admitted, with_status
+from tests.texts import missing
 
 H100 = PoolHardware(pool="h100", config=HardwareConfig(gpu="H100"), refuses=False)
 TOO_LARGE: dict[str, Any] = {
@@ -47,7 +48,7 @@ def test_what_it_needs_of_what_there_is_and_the_smallest_change() -> None:
     assert isinstance(verdict, Schedulable)
     assert verdict.shortage is not None
     message = verdict.shortage.message
-    assert "a rank needs 415.4 GiB of the 79.2 GiB of an H100 (GpuPool h100)" in message
+    assert not missing(message, "415.4 GiB", "79.2 GiB", "H100", "GpuPool h100")
     assert "trainer.microBatchSize: 1 needs" in message
 
 

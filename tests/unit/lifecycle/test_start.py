@@ -34,6 +34,7 @@ from tests.builders import (
     running,
     with_status,
 )
+from tests.texts import missing
 
 
 def planned(job: Job, seen: Observed | None = None, *, now: float = T0 + 1) -> JobPlan:
@@ -189,7 +190,7 @@ def test_places_are_not_held_for_ever_while_an_earlier_generation_does_not_go() 
     status = planned(job, observed(stuck, other), now=T0 + 60).status
     assert status is not None
     assert status.assignment is None
-    assert "earlier generation to end: llama-0-g1 on node-a" in (status.message or "")
+    assert not missing(status.message or "", "llama-0-g1")
 
 
 def test_a_member_that_is_through_shows_that_the_record_was_known() -> None:

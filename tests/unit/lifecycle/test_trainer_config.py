@@ -118,7 +118,7 @@ def test_degrees_reach_the_trainer_and_leave_the_batch_to_the_other_ranks() -> N
 
 def test_an_override_must_fit_every_size_of_an_elastic_gang() -> None:
     trainer = {"globalBatchSize": 48, "overrides": {"global_batch_size": 56}}
-    with pytest.raises(ConfigError, match="56 does not split evenly over 6 ranks"):
+    with pytest.raises(ConfigError, match=r"56.*6 ranks"):
         config_of(trainer=trainer, **ELASTIC)
 
 
@@ -179,7 +179,7 @@ def test_a_layout_is_refused_where_no_folder_could_help() -> None:
     of_folder(nodes=2, trainer={"parallelism": {"tensor": 2}, "sequenceLength": 33})
     of_folder(nodes=2, trainer={"parallelism": {"pipeline": 2}})
     of_folder(nodes=3, trainer={"globalBatchSize": 18, "parallelism": {"tensor": 3}})
-    with pytest.raises(ConfigError, match="33 does not split evenly over 4 ranks"):
+    with pytest.raises(ConfigError, match=r"33.*4 ranks"):
         of_folder(nodes=2, overrides={"global_batch_size": 33})
     with pytest.raises(ConfigError, match="1f1b has exactly 1, not 2"):
         of_folder(

@@ -17,6 +17,7 @@ from drumline.notifications.messages import (
     mail_message,
     slack_message,
 )
+from tests.texts import missing
 from tests.unit.notifications.jobs import a_change, at, failed, time
 
 EVIL = "<!channel> *b* <http://x|y> & \r\nBcc: all@example.com\x1b[31m\u202e"
@@ -61,16 +62,13 @@ def test_a_failure_says_who_and_why() -> None:
 
 def test_a_preemption_says_when_the_job_returns() -> None:
     change = a_change(NewsKind.PREEMPTED, returns_at=time("12:00:00"), returns_by=time("14:00:00"))
-    assert details(change)[0] == (
-        "It is expected to run again at 2026-11-23T12:00:00Z,"
-        " nine times in ten by 2026-11-23T14:00:00Z."
-    )
+    assert not missing(details(change)[0], "2026-11-23T12:00:00Z", "2026-11-23T14:00:00Z")
     assert "no forecast" in details(a_change(NewsKind.PREEMPTED))[0]
 
 
 def test_a_stuck_job_says_since_when_and_why() -> None:
     change = a_change(NewsKind.STUCK, since=at("08:00:00"), reason="InsufficientQuota")
-    assert details(change)[0] == "It has made no way since 2026-11-23T08:00:00Z: InsufficientQuota"
+    assert not missing(details(change)[0], "2026-11-23T08:00:00Z", "InsufficientQuota")
 
 
 def test_a_cloud_event_has_what_the_specification_asks_for() -> None:

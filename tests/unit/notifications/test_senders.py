@@ -27,6 +27,7 @@ from tests.channel_servers import (
     write_secret,
 )
 from tests.cluster.certificates import new_authority
+from tests.texts import missing
 from tests.unit.notifications.jobs import a_change
 
 MESSAGE = PendingMessage(change=a_change(reason="Hang"), channel="any")
@@ -94,7 +95,7 @@ async def test_slack_at_an_address_that_is_a_secret(
         await sender.send(MESSAGE)
         posted = server.next()
     assert posted.path == "/services/T0/B0/x"
-    assert posted.body["text"] == "[east] research/llama has failed: Hang"
+    assert not missing(posted.body["text"], "research/llama", "Hang")
 
 
 @pytest.mark.parametrize(
@@ -126,7 +127,7 @@ async def test_an_error_does_not_say_the_secret_address(
 ) -> None:
     channel = SlackChannel.model_validate({"urlFrom": {"secret": "any", "key": "url"}})
     sender = SlackSender(session=session, channel=channel, secrets=secrets, cluster="")
-    with pytest.raises(DeliveryError, match="key 'url' of Secret 'any' cannot be read"):
+    with pytest.raises(DeliveryError, match=r"'url'.*'any'"):
         await sender.send(MESSAGE)
     for url in ("http://127.0.0.1:1/s3cret", "no address s3cret", "http://[s3cret"):
         write_secret(secrets.folder, "any", url=url)
@@ -160,7 +161,7 @@ async def test_a_mail_with_starttls_and_a_password(secrets: SecretFiles) -> None
         "drumline@example.com",
         ("nlp@example.com", "ops@example.com"),
     )
-    assert got.mail["Subject"] == "research/llama has failed: Hang"
+    assert not missing(got.mail["Subject"], "research/llama", "Hang")
     assert "drumline report llama -n research" in got.mail.get_content()
 
 

@@ -14,6 +14,7 @@ from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
 from drumline.overview.usage import usage_rows
 from drumline.overview.why import why_card
+from tests.texts import missing
 from tests.unit.overview.objects import (
     NOW,
     a_cluster,
@@ -58,11 +59,11 @@ def test_a_quota_of_parts_says_so_and_the_line_is_in_gpus() -> None:
     whole, parts = row.quotas
     assert (whole.used_gpus, whole.parts_per_gpu) == (0, 1)
     assert (parts.used_gpus, parts.nominal_gpus, parts.parts_per_gpu) == (6, 14, 7)
-    assert tables.quota_sentence(whole) == "0 of 16 GPUs of gpus held"
-    assert tables.quota_sentence(parts) == "6 of 14 parts (7 a GPU) of mixed held"
+    assert not missing(tables.quota_sentence(whole), "0 of 16 GPUs")
+    assert not missing(tables.quota_sentence(parts), "6 of 14", "7", "GPU")
     assert row.waiting_gpus == pytest.approx(8 + 6 / 7)
     text = tables.queues([row], now=NOW)
-    assert "2 jobs for 8.86 GPUs in line" in text
+    assert not missing(text, "2 jobs", "8.86 GPUs")
     assert "2 x mig-3g.40gb" in text
 
 
@@ -108,8 +109,8 @@ def test_why_says_what_comes_before_in_gpus_and_who_holds_parts() -> None:
     card = why_card(cluster, mine)
     assert card.gpus_ahead == pytest.approx(6 / 7)
     text = tables.why(card, now=NOW)
-    assert "0.86 GPUs are asked for before it" in text
-    assert "team/held of research, 2 x mig-3g.40gb" in text
+    assert not missing(text, "0.86 GPUs")
+    assert not missing(text, "team/held", "research", "2", "mig-3g.40gb")
 
 
 def test_a_node_counts_parts_and_its_whole_gpus_apart() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Blocked, BlockReason, Gang, Placed, Queue, Resources
+from tests.texts import missing
 from tests.unit.scheduling.builders import (
     STRICT,
     admitted,
@@ -107,9 +108,7 @@ def test_strict_holds_the_pool_behind_a_gang_that_waits_for_capacity() -> None:
         BlockReason.BEHIND_HIGHER_PRIORITY,
         ("training/big",),
     )
-    assert held.message == (
-        "waits behind training/big, which comes earlier and waits in pool h100 (InsufficientGpus)"
-    )
+    assert not missing(held.message, "training/big", "pool h100", "InsufficientGpus")
 
 
 def test_strict_holds_only_its_own_queue_behind_a_gang_that_waits_for_quota() -> None:
@@ -210,7 +209,7 @@ def test_an_overcommitted_node_is_only_full() -> None:
 
 
 def test_one_uid_for_two_gangs_is_refused() -> None:
-    with pytest.raises(ValueError, match=r"training/a \(uid-a\) waits twice or is admitted"):
+    with pytest.raises(ValueError, match="training/a"):
         run(cluster(*racks()), gang("a"), gang("a"))
     running = admitted(gang("a"), "n0")
     with pytest.raises(ValueError, match="is admitted already"):

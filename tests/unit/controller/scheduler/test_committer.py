@@ -52,6 +52,7 @@ from tests.builders import (
     running,
     with_status,
 )
+from tests.texts import missing
 
 NOW = T0 + 60
 VICTIM = running(admitted(a_job(name="victim")))
@@ -353,7 +354,7 @@ async def test_the_gang_of_a_template_gives_its_nodes_up_in_the_write_that_evict
     assert not {"assignment", "disruption"} & written.keys()
     assert (written["phase"], written["reason"]) == ("Pending", "Preempted")
     assert written["message"].startswith("preempted by ")
-    assert "needs 4 GPUs of this job (LowerPriority)" in written["lastIncident"]["cause"]
+    assert not missing(written["lastIncident"]["cause"], "4 GPUs", "LowerPriority")
     ((name, status),) = site.announced
     assert (name, status.phase) == ("victim", Phase.PENDING)
 

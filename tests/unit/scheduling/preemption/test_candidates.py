@@ -13,6 +13,7 @@ from drumline.scheduling import (
     WithinQueue,
 )
 from tests.property.invariants import violations
+from tests.texts import missing
 from tests.unit.scheduling.builders import admitted, cluster, gang, queue, racks, run
 
 LOWER, NEVER = WithinQueue.LOWER_PRIORITY, WithinQueue.NEVER
@@ -84,7 +85,7 @@ def test_another_victim_is_taken_while_one_is_spared_and_none_is_said_to_be() ->
     assert [victim.key for victim in preemption.victims] == ["training/fresh"]
     both = gang("y", nodes=2, gpus=2, priority=5)
     waits = run(snapshot, both, policy=policy, now=30.0)
-    assert waits.blocked[0].message.endswith("; not preempted again so soon: training/tired")
+    assert not missing(waits.blocked[0].message, "training/tired")
     assert waits.retry_at == 110.0
     assert run(snapshot, both, policy=policy, now=110.0).preemptions
 

@@ -8,6 +8,7 @@ from drumline.scheduling import BlockReason, Node
 from drumline.scheduling.placement.pool_view import build_views
 from drumline.scheduling.placement.resource_axis import axis_of
 from drumline.scheduling.preemption.repair import most_free_gpus
+from tests.texts import missing
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, pod, racks, run
 
 LOST_1 = frozenset({1})
@@ -26,10 +27,7 @@ def test_without_room_in_the_rack_a_repair_goes_wider_unless_the_rack_is_require
     strict = replace(broken, gang=replace(broken.gang, required_level="rack"))
     blocked = run(cluster(*racks(nodes=2), running=[strict])).blocked[0]
     assert (blocked.reason, blocked.blockers) == (BlockReason.EXCEEDS_CLUSTER, ())
-    assert blocked.message == (
-        "needs 2 GPUs in one rack beside its other pods; rack-0 has room for 0 such pods"
-        " even with nobody else in it: ask for less or add nodes"
-    )
+    assert not missing(blocked.message, "2 GPUs", "rack-0")
 
 
 def test_a_repair_waits_for_who_sits_in_its_rack() -> None:
@@ -38,10 +36,7 @@ def test_a_repair_waits_for_who_sits_in_its_rack() -> None:
     blocked = run(cluster(*racks(), running=[broken, other])).blocked[0]
     assert blocked.reason is BlockReason.TOPOLOGY_DOES_NOT_FIT
     assert blocked.blockers == ("training/b",)
-    assert blocked.message == (
-        "needs 2 GPUs in one rack beside its other pods; the best rack, rack-0, has 1 of 4 free"
-        " (the whole pool has room for 2 such pods); training/b holds 1 (priority 0)"
-    )
+    assert not missing(blocked.message, "2 GPUs", "rack-0", "1 of 4", "training/b")
 
 
 def test_s10_what_cannot_be_repaired_does_not_keep_another_from_its_repair() -> None:
@@ -108,10 +103,7 @@ def test_a_repair_keeps_off_nodes_that_the_job_excludes_or_that_are_about_to_go(
     assert run(cluster(*nodes, running=[broken])).placed[0].assignment == ("n0", "n3")
     blocked = run(cluster(*nodes[:3], running=[broken])).blocked[0]
     assert blocked.reason is BlockReason.NODES_UNAVAILABLE
-    assert (
-        "(1 about to be disrupted: spot reclaim, 1 avoided as a GPU there failed the job)"
-        in blocked.message
-    )
+    assert not missing(blocked.message, "1", "spot", "GPU")
 
 
 def test_a_gang_that_leaves_is_not_repaired_any_more() -> None:
@@ -175,7 +167,7 @@ def test_two_broken_gangs_on_the_same_nodes_wait_for_each_other_and_not_for_them
 def test_a_repaired_gang_holds_its_old_places_and_its_new_ones() -> None:
     broken = admitted(gang("a", nodes=2, gpus=2), "n0", "x", lost=LOST_1)
     blocked = run(cluster(*racks(count=1), running=[broken]), gang("b", nodes=2, gpus=2)).blocked
-    assert blocked[0].message.endswith("0 of 4 free; training/a holds 4 (priority 0)")
+    assert not missing(blocked[0].message, "0 of 4", "training/a")
 
 
 def closed(nodes: list[Node], *names: str) -> list[Node]:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import Admitted, BlockReason, Gang, Queue, Resized, Resources
+from tests.texts import missing
 from tests.unit.scheduling.builders import (
     STRICT,
     admitted,
@@ -40,7 +41,7 @@ def test_it_starts_with_the_largest_legal_size_that_fits(nodes: int, size: int) 
 
 def test_a_smaller_start_says_so() -> None:
     placed = run(cluster(*racks(count=1, nodes=3)), elastic()).placed[0]
-    assert placed.message == "placed on 2 nodes, in rack rack-0 with 2 of 4 pods"
+    assert not missing(placed.message, "2 nodes", "rack-0", "2 of 4 pods")
 
 
 def test_quota_bounds_the_size_too() -> None:
@@ -120,7 +121,7 @@ def test_it_stays_in_its_required_rack_when_it_is_resized() -> None:
 def test_it_grows_to_the_largest_legal_size_beside_its_own_places() -> None:
     resized = run(cluster(*racks(count=1, nodes=5), running=[running("n1", "n3")])).resized[0]
     assert (resized.kept, resized.added) == ((0, 1), ("n0", "n2"))
-    assert resized.message == "grows from 2 to 4 of 4 pods, in rack rack-0"
+    assert not missing(resized.message, "2", "4 of 4 pods", "rack-0")
 
 
 def test_after_it_grew_there_is_nothing_left_to_do() -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from drumline.scheduling import BlockReason, Queue
+from tests.texts import missing
 from tests.unit.scheduling.builders import admitted, cluster, gang, node, run
 
 HELD = Queue(name="research", nominal={"h100": 100}, held=True)
@@ -19,7 +20,7 @@ def test_nothing_of_a_held_queue_starts_and_others_do() -> None:
     assert [placed.key for placed in decisions.placed] == ["training/starts"]
     (blocked,) = decisions.blocked
     assert blocked.reason is BlockReason.QUEUE_HELD
-    assert blocked.message == ("queue research is held: its jobs start once its stopPolicy is None")
+    assert not missing(blocked.message, "queue research", "stopPolicy")
     opened = replace(snapshot, queues=(replace(HELD, held=False), other))
     assert len(run(opened, gang("waits")).placed) == 1
 
