@@ -2,74 +2,95 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 
-import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
 from drumline.cli.decide.cycle import read_policy
+from drumline.cli.decide.what_if import MoreQuota
+from drumline.cli.errors import CommandError, NotLoggedIn
 from drumline.cli.ui.callers import NAMESPACE_COOKIE, ApiServer, TokenAccess
-from drumline.cli.ui.cluster_source import LiveCluster
-from drumline.cli.ui.server import application, listening
+from drumline.cli.ui.cluster_source import ClusterSource
+from drumline.cli.ui.kept_value import KeptValue
+from drumline.cli.ui.server import listening
+
+MINE, YOURS = "token-of-mine", "token-of-yours"
+ASKED = MoreQuota(queue="research", pool="gpus", gpus=8)
 
 
-def an_access(url: str = "http://h") -> TokenAccess:
-    return TokenAccess(ApiServer(url=url, ca=Path("/ca")), policy=read_policy(None))
+class Cluster:
+    """An API server with no objects that counts by token how often jobs are read."""
+
+    def __init__(self) -> None:
+        self.port = 0
+        self.reads: Counter[str] = Counter()
+
+    async def answer(self, request: web.Request) -> web.Response:
+        token = request.headers["Authorization"].removeprefix("Bearer ")
+        if token not in (MINE, YOURS):
+            raise web.HTTPUnauthorized
+        self.reads[token] += request.path.endswith("/trainingjobs")
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": []})
+
+    def __str__(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
 
 
 @pytest.fixture
-def access() -> TokenAccess:
-    return an_access()
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster, app = Cluster(), web.Application()
+    app.router.add_get("/{path:.*}", cluster.answer)
+    async with listening(app, host="127.0.0.1", port=0) as cluster.port:
+        yield cluster
 
 
-def source(access: TokenAccess, *, token: str, namespace: str = "team") -> LiveCluster:
+@pytest.fixture
+def access(cluster: Cluster) -> TokenAccess:
+    return TokenAccess(ApiServer(url=str(cluster), ca=Path("/ca")), policy=read_policy(None))
+
+
+def source(access: TokenAccess, token: str, *, namespace: str = "team") -> ClusterSource:
     headers = {"Authorization": f"Bearer {token}", "Cookie": f"{NAMESPACE_COOKIE}={namespace}"}
-    live = access.source(make_mocked_request("GET", "/", headers=headers))
-    assert isinstance(live, LiveCluster)
-    return live
+    return access.source(make_mocked_request("GET", "/", headers=headers))
 
 
-def test_a_caller_finds_his_own_again_and_nobody_elses(access: TokenAccess) -> None:
-    mine = source(access, token="token-of-mine")  # noqa: S106 - of nobody
-    assert source(access, token="token-of-mine")._memory is mine._memory  # noqa: S106
-    assert source(access, token="token-of-yours")._memory is not mine._memory  # noqa: S106
-    assert source(access, token="token-of-mine", namespace="b")._memory is not mine._memory  # noqa: S106
-    assert "token" not in repr(dict(access._memories))
+async def test_a_caller_finds_what_was_read_for_him_and_nobody_else_does(
+    access: TokenAccess, cluster: Cluster
+) -> None:
+    windows = [source(access, MINE), source(access, MINE)]
+    for window in windows:
+        await window.cluster()
+    assert cluster.reads == {MINE: 1}
+    await source(access, YOURS).cluster()
+    assert cluster.reads == {MINE: 1, YOURS: 1}
+    await source(access, MINE, namespace="b").cluster()
+    assert cluster.reads == {MINE: 2, YOURS: 1}
 
 
-def test_for_questions_a_caller_is_his_token_whatever_namespace_he_chooses(
+async def test_for_questions_a_caller_is_his_token_whatever_namespace_he_chooses(
+    access: TokenAccess, cluster: Cluster
+) -> None:
+    for token, namespace in ((MINE, "a"), (MINE, "b"), (YOURS, "a")):
+        with suppress(CommandError):  # there is no such queue
+            await source(access, token, namespace=namespace).what_if(ASKED)
+    assert cluster.reads == {MINE: 1, YOURS: 1}
+
+
+async def test_tokens_that_the_api_server_refuses_leave_nothing_behind(
     access: TokenAccess,
 ) -> None:
-    first, second = (source(access, token="token-of-mine", namespace=name) for name in "ab")  # noqa: S106
-    assert first._caller.key == second._caller.key
-    assert first._caller.key != source(access, token="token-of-yours")._caller.key  # noqa: S106
-    assert first._limits is second._limits
+    def memories() -> int:
+        gc.collect()
+        return sum(isinstance(each, KeptValue) for each in gc.get_objects())
 
-
-async def test_tokens_that_the_api_server_refuses_leave_nothing_behind() -> None:
-    async def refuse(_request: web.Request) -> web.Response:
-        raise web.HTTPUnauthorized
-
-    cluster = web.Application()
-    cluster.router.add_get("/{path:.*}", refuse)
-    async with listening(cluster, host="127.0.0.1", port=0) as behind:
-        access = an_access(f"http://127.0.0.1:{behind}")
-        mine = source(access, token="token-of-mine")  # noqa: S106 - of nobody
-        app = application(access)
-        async with (
-            listening(app, host="127.0.0.1", port=0) as port,
-            aiohttp.ClientSession() as session,
-        ):
-            for number in range(3):
-                headers = {"Authorization": f"Bearer invented-{number}"}
-                url = f"http://127.0.0.1:{port}/"
-                async with session.get(url, headers=headers) as answer:
-                    assert answer.status == 401
-    async with asyncio.timeout(60):  # the task of the last request may not have ended yet
-        while list(access._memories.values()) != [mine._memory]:
-            await asyncio.sleep(0)
-            gc.collect()
+    before = memories()
+    for number in range(3):
+        with pytest.raises(NotLoggedIn):
+            await source(access, f"invented-{number}").cluster()
+    assert memories() == before
