@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,7 +11,6 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from drumline.cli.report import step_charts, text
-from drumline.cli.report.charts import WIDTH
 from drumline.cli.report.model import JobReport
 from drumline.cli.report.sparkline import sparkline
 from drumline_trainer.contract import StepPoint
@@ -31,6 +31,22 @@ POINTS = (
 
 def titles(markup: str) -> list[str]:
     return [each.text or "" for each in ET.fromstring(markup).iter("title")]  # noqa: S314 - our own
+
+
+def corners(shape: ET.Element) -> list[tuple[float, float]]:
+    """Return the corners of a polygon or polyline."""
+    pairs = (corner.split(",") for corner in shape.get("points", "").split())
+    return [(float(x), float(y)) for x, y in pairs]
+
+
+def seconds_of(root: ET.Element) -> Callable[[float], float]:
+    """Return the scale of a picture, read from its own ticks."""
+    heights = [float(line.get("y1", "")) for line in root.iter("line")]
+    figures = [
+        float(each.text or "") for each in root.iter("text") if "name" in each.get("class", "")
+    ]
+    slope = (figures[-1] - figures[0]) / (heights[-1] - heights[0])
+    return lambda y: figures[0] + slope * (y - heights[0])
 
 
 def test_the_loss_has_marks_for_checkpoints_memberships_and_incidents() -> None:
@@ -61,15 +77,16 @@ def test_parts_are_stacked_to_the_seconds_of_a_step() -> None:
         StepPoint(step=20, step_seconds=4.0, parts={"compute": 500, "data": 500}),
     ]
     root = ET.fromstring(step_charts.parts(points))  # noqa: S314 - our own
-    tops = [polygon.get("points", "").split()[:2] for polygon in root.iter("polygon")]
-    heights = [[float(corner.split(",")[1]) for corner in top] for top in tops]
-    assert [polygon.get("class") for polygon in root.iter("polygon")] == [
-        f"band part-{part}" for part in ("compute", "data", "saving")
-    ]
-    floor = step_charts.PARTS_HEIGHT - 6
-    whole = floor - heights[-1][1]  # 4 s
-    assert [round((floor - y) / whole * 4, 2) for y in heights[0]] == [1.5, 2.0]
-    assert [round((floor - y) / whole * 4, 2) for y in heights[-1]] == [2.0, 4.0]
+    seconds = seconds_of(root)
+    tops = {
+        polygon.get("class"): [seconds(y) for _, y in corners(polygon)[:2]]
+        for polygon in root.iter("polygon")
+    }
+    assert tops == {
+        "band part-compute": pytest.approx([1.5, 2.0], abs=0.01),
+        "band part-data": pytest.approx([1.5, 4.0], abs=0.01),
+        "band part-saving": pytest.approx([2.0, 4.0], abs=0.01),
+    }
     assert step_charts.parts_in(points) == ("compute", "data", "saving")
     assert not step_charts.parts(points[:1])
 
@@ -94,12 +111,13 @@ figures = st.none() | st.floats(-1e15, 1e15)
 )
 def test_whatever_the_figures_are_they_are_drawn_inside_the_frame(points: list[StepPoint]) -> None:
     report = report_of(*sorted(points, key=lambda point: point.step))
-    for markup in (step_charts.line(report, "Loss"), step_charts.parts(report.series)):
-        for shape in ET.fromstring(markup).iter() if markup else ():  # noqa: S314 - our own
-            for corner in shape.get("points", "").split():
-                x, y = map(float, corner.split(","))
-                assert 0 <= x <= WIDTH
-                assert 0 <= y <= step_charts.LOSS_HEIGHT
+    charts = (step_charts.line(report, "Loss"), step_charts.parts(report.series))
+    for drawn in (ET.fromstring(chart) for chart in charts if chart):  # noqa: S314 - our own
+        (svg,) = drawn.iter("svg")
+        width, height = map(float, svg.get("viewBox", "").split()[2:])
+        for x, y in (corner for shape in svg.iter() for corner in corners(shape)):
+            assert 0 <= x <= width
+            assert 0 <= y <= height
     assert max(map(len, text.render(report, colours=False).splitlines())) <= text.WIDTH
 
 
