@@ -8,7 +8,6 @@ import pytest
 
 from drumline.scheduling import BlockReason, Gang, Policy, RemedyKind
 from drumline.scheduling.cycle_input import CycleInput
-from drumline.scheduling.forecast import expected_starts
 from drumline.scheduling.forecast.expected_starts import expected_starts
 from tests.texts import missing
 from tests.unit.scheduling.builders import (
