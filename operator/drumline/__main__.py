@@ -1,133 +1,59 @@
-"""The program: `python -m drumline` runs the operator, `drumline report JOB` is a CLI command.
+"""The program: `python -m drumline` runs the operator, `drumline report JOB` a command.
 
-`python -m drumline archiver` runs the archiver, `python -m drumline notifier` the notifier,
-`python -m drumline page` the page in the cluster.
+`python -m drumline archiver`, `notifier` and `page` run the other processes of the cluster.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 # a command of `cli` needs no settings
 if TYPE_CHECKING:
     from drumline.settings import Settings
 
-OPERATOR = "operator"
-ARCHIVER = "archiver"
-NOTIFIER = "notifier"
-PAGE = "page"
+OPERATOR: Final = "operator"
+PROCESSES: Final[Mapping[str, str]] = {
+    OPERATOR: "drumline.controller.app.kopf_process",
+    "archiver": "drumline.archive.process",
+    "notifier": "drumline.notifications.process",
+    "page": "drumline.cli.ui.in_cluster",
+}
+"""Name -> module, whose `main(settings)` returns the problem that ended it, or None."""
+COMMANDS: Final = "drumline.cli.program"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a process of the cluster or a command of `cli`; returns the exit status."""
+    """Run a process of the cluster or a command; returns the exit status."""
     given = sys.argv[1:] if arguments is None else list(arguments)
-    if given == [OPERATOR]:
-        return run_operator()
-    if given == [ARCHIVER]:
-        return run_archiver()
-    if given == [NOTIFIER]:
-        return run_notifier()
-    if given == [PAGE]:
-        return run_page()
-    from drumline.cli.program import main as command  # noqa: PLC0415 - the operator needs no CLI
-
+    if len(given) == 1 and given[0] in PROCESSES:
+        return _run_process(PROCESSES[given[0]])
+    command: Callable[[Sequence[str]], int] = import_module(COMMANDS).main
     return command(given)
 
 
-def run_operator() -> int:
-    """Run the operator until it is asked to stop; returns the exit status."""
-    # A CLI command starts without these imports: about 3 s of processor time, most of it Kopf,
+def _run_process(module: str) -> int:
+    # A command starts without these imports: about 3 s of processor time, most of it Kopf,
     # aiohttp and pydantic. The settings come first, so that a wrong one is reported at once.
-    settings = _settings()
-    from drumline.controller.app import kopf_process  # noqa: PLC0415 - see above
-    from drumline.controller.app.operator import Operator  # noqa: PLC0415 - see above
-    from drumline.kube.credentials import discover  # noqa: PLC0415 - see above
-    from drumline.telemetry import logs  # noqa: PLC0415 - see above
+    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - see above
 
-    logs.configure(level=settings.log_level, log_format=settings.log_format)
-    kopf_process.run(
-        Operator(settings, credentials=discover(os.environ)),
-        credentials=lambda: discover(os.environ),
-        identity=settings.identity,
-        installation=settings.installation,
-    )
-    return 0
-
-
-def run_archiver() -> int:
-    """Run the archiver until it is asked to stop; returns the exit status."""
-    settings = _settings()
-    if not settings.archive:
-        problem = "DRUMLINE_ARCHIVE is not set: it is the URL of the archive"
-        print(f"drumline: {problem}", file=sys.stderr)  # noqa: T201 - there is no logger yet
-        return 2
-    import asyncio  # noqa: PLC0415 - as above
-
-    from drumline.archive import process  # noqa: PLC0415 - as above
-    from drumline.archive.store import ArchiveError  # noqa: PLC0415 - as above
-    from drumline.kube.credentials import discover  # noqa: PLC0415 - as above
-    from drumline.telemetry import logs  # noqa: PLC0415 - as above
-
-    logs.configure(level=settings.log_level, log_format=settings.log_format)
     try:
-        asyncio.run(process.run(settings, credentials=discover(os.environ)))
-    except ArchiveError as error:
-        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - the process ends with it
-        return 1
-    return 0
+        settings = from_environment(os.environ)
+        from drumline.telemetry import logs  # noqa: PLC0415 - see above
 
-
-def run_notifier() -> int:
-    """Run the notifier until it is asked to stop; returns the exit status."""
-    from drumline.notifications import process  # noqa: PLC0415 - as above
-    from drumline.notifications.channels import ConfigurationError  # noqa: PLC0415 - as above
-
-    settings = _settings()
-    try:
-        configuration = process.read_configuration(settings.notifications)
-    except ConfigurationError as error:
-        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
-        return 2
-    import asyncio  # noqa: PLC0415 - as above
-
-    from drumline.kube.credentials import discover  # noqa: PLC0415 - as above
-    from drumline.telemetry import logs  # noqa: PLC0415 - as above
-
-    logs.configure(level=settings.log_level, log_format=settings.log_format)
-    problem = asyncio.run(
-        process.run(settings, configuration=configuration, credentials=discover(os.environ))
-    )
+        run: Callable[[Settings], str | None] = import_module(module).main
+        logs.configure(level=settings.log_level, log_format=settings.log_format)
+        problem = run(settings)
+    except SettingsError as error:
+        problem, status = str(error), 2
+    else:
+        status = 0 if problem is None else 1
     if problem is not None:
         print(f"drumline: {problem}", file=sys.stderr)  # noqa: T201 - the process ends with it
-        return 1
-    return 0
-
-
-def run_page() -> int:
-    """Run the page in the cluster until it is asked to stop; returns the exit status."""
-    import asyncio  # noqa: PLC0415 - as above
-
-    from drumline.cli.ui import in_cluster  # noqa: PLC0415 - as above
-    from drumline.telemetry import logs  # noqa: PLC0415 - as above
-
-    settings = _settings()
-    logs.configure(level=settings.log_level, log_format=settings.log_format)
-    asyncio.run(in_cluster.run(settings))
-    return 0
-
-
-def _settings() -> Settings:
-    """Those of the environment; a wrong one ends the process, with a sentence."""
-    from drumline.settings import SettingsError, from_environment  # noqa: PLC0415 - as above
-
-    try:
-        return from_environment(os.environ)
-    except SettingsError as error:
-        print(f"drumline: {error}", file=sys.stderr)  # noqa: T201 - there is no logger yet
-        raise SystemExit(2) from None
+    return status
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
+import os
 import signal
 from collections.abc import Sequence
 
@@ -18,11 +19,11 @@ from drumline.archive.pod_logs import last_lines
 from drumline.archive.store import ArchiveError, ArchiveStore
 from drumline.kube import errors, reads
 from drumline.kube.client import KubeClient
-from drumline.kube.credentials import Credentials
+from drumline.kube.credentials import Credentials, discover
 from drumline.kube.informer import Informer
 from drumline.kube.kinds import EVENTS
 from drumline.scope import InstallationScope
-from drumline.settings import Settings
+from drumline.settings import Settings, SettingsError
 from drumline.telemetry import http, logs
 from drumline.telemetry.archiver_metrics import ArchiverMetrics
 from drumline.telemetry.watches import job_informers, silence_of
@@ -31,6 +32,21 @@ log = logs.get("drumline.archive.process")
 
 EVENTS_OF_A_JOB = 200
 FLUSH_SECONDS = 20.0
+
+
+def main(settings: Settings) -> str | None:
+    """Archive until SIGTERM; returns why the archive cannot be opened, None if it can.
+
+    Raises:
+        SettingsError: no archive is set.
+    """
+    if not settings.archive:
+        raise SettingsError("DRUMLINE_ARCHIVE is not set: it is the URL of the archive")
+    try:
+        asyncio.run(run(settings, credentials=discover(os.environ)))
+    except ArchiveError as error:
+        return str(error)
+    return None
 
 
 async def run(settings: Settings, *, credentials: Credentials) -> None:

@@ -7,6 +7,7 @@ away or taken over are no matter of the operator.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import uuid
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from typing import Any
 import aiohttp
 
 from drumline.kube.client import KubeClient
-from drumline.kube.credentials import Credentials
+from drumline.kube.credentials import Credentials, discover
 from drumline.kube.errors import KubeError
 from drumline.kube.informer import Informer, Selection
 from drumline.kube.kinds import TRAINING_QUEUES
@@ -37,7 +38,7 @@ from drumline.notifications.record_store import AnotherNotifierError, RecordConf
 from drumline.notifications.secret_files import SecretFiles
 from drumline.notifications.webhook import CloudEventSender, SlackSender
 from drumline.scope import InstallationScope
-from drumline.settings import Settings
+from drumline.settings import Settings, SettingsError
 from drumline.telemetry import http, logs
 from drumline.telemetry.notifier_metrics import NotifierMetrics
 from drumline.telemetry.watches import job_informers, silence_of, warn_left_out
@@ -45,6 +46,20 @@ from drumline.telemetry.watches import job_informers, silence_of, warn_left_out
 log = logs.get("drumline.notifications.process")
 
 FLUSH_SECONDS = 20.0
+
+
+def main(settings: Settings) -> str | None:
+    """Notify until SIGTERM; returns what ended it instead, None if nothing did.
+
+    Raises:
+        SettingsError: the configuration cannot be used.
+    """
+    try:
+        configuration = read_configuration(settings.notifications)
+    except ConfigurationError as error:
+        raise SettingsError(str(error)) from None
+    credentials = discover(os.environ)
+    return asyncio.run(run(settings, configuration=configuration, credentials=credentials))
 
 
 def read_configuration(path: Path | None) -> NotificationSettings:

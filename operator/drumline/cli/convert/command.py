@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, cast
 
 import yaml
@@ -26,7 +26,7 @@ MAX_VALUES: Final = 100_000
 """With every alias written out."""
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """Print the TrainingJobs; what became of each field goes to standard error.
 
     Raises:

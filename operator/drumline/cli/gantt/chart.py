@@ -1,11 +1,13 @@
-"""Jobs over time as SVG; the classes are those of report.css, light and dark.
+"""Jobs over time as SVG, and as one HTML file: no scripts, nothing loaded from elsewhere.
 
-What it shows stands in each bar's tooltip, too, and in `drumline gantt -o json`.
+The classes are those of report.css, light and dark. Each bar's tooltip and `drumline gantt -o json`
+have the same facts as text.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib.resources import files
 from typing import Final
 
 from drumline.cli.formatting import clock, duration, many
@@ -21,9 +23,31 @@ WORDS: Final = {
     PLANNED: "will hold them",
     STARTS_WITHIN: "expected to start",
 }
+_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 _NAMES: Final = 232
 _ROW: Final = 22
 _LETTERS: Final = 24
+
+
+def page(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -> str:
+    """The whole document."""
+    style = Markup(files("drumline.cli.report").joinpath("report.css").read_text(encoding="utf-8"))
+    head = element(
+        "head",
+        element("meta", charset="utf-8"),
+        element("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        element("meta", http_equiv="Content-Security-Policy", content=_POLICY),
+        element("title", "Drumline: jobs over time"),
+        element("style", style),
+    )
+    shown = (
+        chart(rows, now=now, since=since, until=until)
+        if rows
+        else element("p", "No job held GPUs or waited in this time.", class_="lead")
+    )
+    foot = element("footer", element("p", f"As of {clock(now)}. All times are UTC."))
+    body = element("body", element("main", element("h1", "Jobs over time"), shown, foot))
+    return f"<!doctype html>\n{element('html', head, body, lang='en')}\n"
 
 
 def chart(rows: Sequence[GanttRow], *, now: float, since: float, until: float) -> Markup:

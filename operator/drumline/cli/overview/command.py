@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import argparse
-import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from drumline.cli.errors import BadInput
-from drumline.cli.gantt import html, text
 from drumline.cli.output import Output
 from drumline.cli.overview import tables, why_workload
 from drumline.cli.overview.chosen_cluster import cluster_of
 from drumline.cli.overview.json_output import as_json
-from drumline.cli.overview.period import Length, begin_of, period_of
+from drumline.cli.overview.period import begin_of
 from drumline.cli.overview.read import WantedKinds, only_job
 from drumline.cli.overview_arguments import ARCHIVE_VARIABLE
-from drumline.overview.gantt import rows_of
 from drumline.overview.jobs import job_rows, lines, positions
 from drumline.overview.nodes import node_rows
 from drumline.overview.objects import ClusterObjects, JobObject
 from drumline.overview.pool_units import PoolUnits
 from drumline.overview.queues import queue_rows, share_rows
-from drumline.overview.rows import GanttRow, JobRow
+from drumline.overview.rows import JobRow
 from drumline.overview.usage import GROUPS, usage_rows, with_budgets
 from drumline.overview.why import why_card
 from drumline.overview.workloads import workload_uses
@@ -48,23 +44,21 @@ def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
             cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
             rows = share_rows(cluster)
             table = tables.shares(rows, now=cluster.as_of)
-            return _output(chosen, cluster, rows, table=table)
-        case "gantt":
-            return _gantt(chosen, environment)
+            return output_of(chosen, cluster, rows, table=table)
         case _:
             return _usage(chosen, environment)
 
 
 def _list(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    cluster, rows = _wanted_jobs(chosen, environment)
+    cluster, rows = wanted_jobs(chosen, environment)
     table = tables.jobs(rows, now=cluster.as_of, namespaces=bool(chosen.all_namespaces))
-    return _output(chosen, cluster, rows, table=table)
+    return output_of(chosen, cluster, rows, table=table)
 
 
-def _wanted_jobs(
+def wanted_jobs(
     chosen: argparse.Namespace, environment: Mapping[str, str]
 ) -> tuple[ClusterObjects, tuple[JobRow, ...]]:
-    """The jobs of a namespace, or of all; of a queue, or of all."""
+    """Return the cluster, and the jobs of the chosen namespace and queue, or of all."""
     # A place in line counts the jobs of every namespace of the queue.
     cluster, own = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
     places = positions(lines(cluster.jobs, cluster.priorities))
@@ -79,64 +73,29 @@ def _wanted_jobs(
     )
 
 
-def _gantt(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
-    ahead = period_of(chosen.ahead)
-    if not isinstance(ahead, Length):
-        raise BadInput(f"--ahead {chosen.ahead}: write a length such as 90m, 12h or 2d")
-    if chosen.save is not None and chosen.save.suffix not in {".png", ".html"}:
-        raise BadInput(f"--save {chosen.save}: name a file that ends with .png or .html")
-    cluster, jobs = _wanted_jobs(chosen, environment)
-    now = cluster.as_of
-    begins = begin_of(chosen.since, now=now) or now
-    if begins >= now:
-        raise BadInput(f"--since {chosen.since}: this is not before now")
-    ends = now + ahead.seconds
-    rows = rows_of(jobs, now=now, since=begins, until=ends)
-    if chosen.save is not None:
-        _save(rows, chosen.save, now=now, since=begins, until=ends)
-        return Output(text=f"{chosen.save}\n")
-    width = shutil.get_terminal_size((120, 40)).columns
-    table = text.render(rows, now=now, since=begins, until=ends, width=width)
-    return _output(chosen, cluster, rows, table=table)
-
-
-def _save(rows: Sequence[GanttRow], file: Path, *, now: float, since: float, until: float) -> None:
-    if file.suffix == ".png":
-        try:
-            from drumline.cli.gantt import picture  # noqa: PLC0415 - matplotlib is optional
-        except ImportError:
-            raise BadInput("a PNG needs matplotlib: pip install 'drumline[simulator]'") from None
-        picture.save(rows, file, now=now, since=since, until=until)
-        return
-    try:
-        file.write_text(html.page(rows, now=now, since=since, until=until), encoding="utf-8")
-    except OSError as error:
-        raise BadInput(f"{file}: {error.strerror}") from None
-
-
 def _queue(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, queues=True))
     rows = queue_rows(cluster, only=chosen.queue)
     if chosen.queue is not None and not rows:
         raise BadInput(f"there is no queue {chosen.queue!r}, and no job waits in it")
-    return _output(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
+    return output_of(chosen, cluster, rows, table=tables.queues(rows, now=cluster.as_of))
 
 
 def _why(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     if "/" in chosen.job:
         cluster, workload = why_workload.card_of(chosen, environment)
         table = why_workload.table(workload, now=cluster.as_of)
-        return _output(chosen, cluster, (workload,), table=table, kind=why_workload.KIND)
+        return output_of(chosen, cluster, (workload,), table=table, kind=why_workload.KIND)
     wanted = WantedKinds(namespace=None, queues=True, pods=True)
     cluster, own = cluster_of(chosen, environment, wanted)
     card = why_card(cluster, only_job(cluster, namespace=own, name=chosen.job))
-    return _output(chosen, cluster, (card,), table=tables.why(card, now=cluster.as_of))
+    return output_of(chosen, cluster, (card,), table=tables.why(card, now=cluster.as_of))
 
 
 def _nodes(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     cluster, _ = cluster_of(chosen, environment, WantedKinds(namespace=None, nodes=True))
     rows = tuple(row for row in node_rows(cluster) if chosen.pool in (None, row.pool))
-    return _output(chosen, cluster, rows, table=tables.nodes(rows))
+    return output_of(chosen, cluster, rows, table=tables.nodes(rows))
 
 
 def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
@@ -152,7 +111,7 @@ def _usage(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output
     rows = usage_rows(jobs, workloads=uses, by=by, since=since, now=cluster.as_of)
     if by == ["queue"]:
         rows = with_budgets(rows, cluster.queues, now=cluster.as_of)
-    return _output(chosen, cluster, rows, table=tables.usage(rows, by=by))
+    return output_of(chosen, cluster, rows, table=tables.usage(rows, by=by))
 
 
 def _with_archived(
@@ -173,7 +132,7 @@ def _with_archived(
     return (*jobs, *ended), archived.remarks
 
 
-def _output(
+def output_of(
     chosen: argparse.Namespace,
     cluster: ClusterObjects,
     rows: tables.Rows,
@@ -181,6 +140,7 @@ def _output(
     table: str,
     kind: str | None = None,
 ) -> Output:
+    """Return the rows as JSON, or their table with the remarks on the cluster."""
     if chosen.output == "json":
         return Output(text=as_json(kind or chosen.command, rows, cluster))
     remarks = "".join(f"{remark}\n" for remark in cluster.remarks)

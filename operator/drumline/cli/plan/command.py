@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -39,7 +40,7 @@ from drumline_trainer.planner.step_time import step_time
 _UNLIMITED = 1 << 62
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """The plan, or the score, rendered.
 
     Raises:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 
 from drumline.cli.decide.job_decisions import job_decisions
 from drumline.cli.decide.table import table
@@ -15,7 +16,7 @@ from drumline.scheduling.cycle import decide
 from drumline_trainer.contract import plain
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """The comparison, and the decisions where they are asked for.
 
     Raises:

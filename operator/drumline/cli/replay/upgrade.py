@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -53,7 +53,7 @@ class UpgradeCheck(msgspec.Struct, frozen=True, kw_only=True):
     cycles: tuple[CapturedCycle, ...]
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """Each capture, decided again. The exit code is 1 if a job fares otherwise in one of them.
 
     Raises:

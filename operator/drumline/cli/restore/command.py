@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 from drumline.cli.errors import BadInput
@@ -14,7 +15,7 @@ from drumline.cli.restore.objects import ORDER, LeftOut, restored
 from drumline_trainer.contract import plain
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """Print the manifests, what jobs need first; notes go to standard error.
 
     Raises:

@@ -17,6 +17,7 @@ from drumline.cli.cluster_access import cluster_client, find_credentials
 from drumline.cli.errors import BadInput
 from drumline.cli.formatting import many
 from drumline.cli.job_yaml import job_yaml
+from drumline.cli.jobs import command as jobs
 from drumline.cli.jobs.command import random_letters, say
 from drumline.cli.jobs.follow import read_job
 from drumline.cli.jobs.inside import ChosenCluster, attach_arguments, become_kubectl
@@ -68,9 +69,13 @@ expands, here to nothing, once it has read a line (since 4.4), so at `exit` it s
 def run(chosen: argparse.Namespace, environment: Mapping[str, str]) -> Output:
     """Create the job, wait for its pod, and become kubectl at its terminal.
 
+    With the name of a job, open the shell in a pod of that job instead.
+
     Raises:
         CommandError: something is missing, the cluster refuses, or the job ends before it starts.
     """
+    if chosen.job is not None:
+        return jobs.run(chosen, environment)
     queue = chosen.queue or environment.get(QUEUE_VARIABLE) or ""
     request = shell_request(chosen, environment, queue=queue, letters=random_letters())
     if chosen.dry_run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
 from typing import Final, TextIO
 
 from drumline.cli.errors import BadInput
@@ -18,7 +19,7 @@ _FEWEST_NODES: Final = 16
 _MOST_NODES: Final = 4096
 
 
-def run(chosen: argparse.Namespace) -> Output:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
     """The comparison, rendered.
 
     Raises:

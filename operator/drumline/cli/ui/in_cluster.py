@@ -19,6 +19,11 @@ from drumline.telemetry import logs
 log = logs.get("drumline.cli.ui.in_cluster")
 
 
+def main(settings: Settings) -> None:
+    """Serve until SIGTERM."""
+    asyncio.run(run(settings))
+
+
 async def run(settings: Settings) -> None:
     """Serve until SIGTERM."""
     stop = asyncio.Event()

@@ -13,6 +13,7 @@ Kopf is started again beside it: jobs are reconciled without it.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -24,8 +25,9 @@ import kopf
 from drumline.api.base import GROUP, LABEL_INSTALLATION, VERSION
 from drumline.controller.app.operator import Operator
 from drumline.controller.app.operator_thread import OperatorThread
-from drumline.kube.credentials import Credentials
+from drumline.kube.credentials import Credentials, discover
 from drumline.kube.kinds import GPU_POOLS, TRAINING_QUEUES, Resource
+from drumline.settings import Settings
 from drumline.telemetry import logs
 
 log = logs.get("drumline.controller.app.kopf_process")
@@ -64,6 +66,16 @@ class SignalledLoop(asyncio.SelectorEventLoop):
             callback(*args)
 
         super().add_signal_handler(sig, handle)
+
+
+def main(settings: Settings) -> None:
+    """Run the operator until it is asked to stop."""
+    run(
+        Operator(settings, credentials=discover(os.environ)),
+        credentials=lambda: discover(os.environ),
+        identity=settings.identity,
+        installation=settings.installation,
+    )
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from drumline.cli.gantt import html, picture, text
+from drumline.cli.gantt import chart, picture, text
 from drumline.overview.gantt import HELD, PLANNED, STARTS_WITHIN, WAITED
 from drumline.overview.rows import GanttBar, GanttRow
 from tests.unit.overview.objects import NOW
@@ -50,21 +50,21 @@ def test_a_narrow_terminal_and_no_rows_are_drawn_too() -> None:
 
 
 def test_every_bar_of_the_page_says_what_it_is() -> None:
-    page = html.page(ROWS, now=NOW, since=SINCE, until=UNTIL)
+    page = chart.page(ROWS, now=NOW, since=SINCE, until=UNTIL)
     said = re.findall(r"<title>([^<]*)</title>", page)
     assert "team/llama: will hold them from 2027-01-15 08:00:00Z, nobody knows how long" in said
     assert [
         sign for sign in ("waited", "held", "planned", "startswithin") if f"band {sign}" in page
     ]
     assert "<script" not in page
-    assert "No job held GPUs" in html.page((), now=NOW, since=SINCE, until=UNTIL)
+    assert "No job held GPUs" in chart.page((), now=NOW, since=SINCE, until=UNTIL)
 
 
 def test_names_of_tenants_are_text() -> None:
     hostile = GanttRow(
         job="team/<script>", queue='"><img src=x>', phase="x", gpus=1, bars=ROWS[0].bars
     )
-    page = html.page((hostile,), now=NOW, since=SINCE, until=UNTIL)
+    page = chart.page((hostile,), now=NOW, since=SINCE, until=UNTIL)
     assert "<script" not in page
     assert "<img" not in page
 

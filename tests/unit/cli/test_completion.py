@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from drumline.cli.arguments import parser
-from drumline.cli.completion.scripts import script
+from drumline.cli.completion import script
 
 BASH = script(parser("drumline"), kind="bash")
 

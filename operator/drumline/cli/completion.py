@@ -14,7 +14,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from drumline.cli.arguments import parser
 from drumline.cli.grammar import Command, arguments, commands
+from drumline.cli.output import Output
 
 _BASH: Final = """\
 # bash completion of drumline
@@ -63,9 +65,14 @@ class CompletedCommand:
     files: tuple[str, ...]
 
 
-def script(parser: argparse.ArgumentParser, *, kind: str) -> str:
+def run(chosen: argparse.Namespace, _environment: Mapping[str, str]) -> Output:
+    """Print the script for a shell."""
+    return Output(text=script(parser("drumline"), kind=chosen.shell))
+
+
+def script(grammar: argparse.ArgumentParser, *, kind: str) -> str:
     """The script for `bash`, `zsh` or `fish`."""
-    completed = {each.name: _completed(each) for each in commands(parser)}
+    completed = {each.name: _completed(each) for each in commands(grammar)}
     if kind == "fish":
         return "".join(f"{line}\n" for line in _fish(completed))
     return _bash(completed) if kind == "bash" else _ZSH + _bash(completed)

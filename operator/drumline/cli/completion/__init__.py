@@ -1,1 +1,0 @@
-"""`drumline completion`: scripts for shells, made from the parser itself."""

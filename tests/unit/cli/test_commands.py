@@ -1,0 +1,45 @@
+"""The table from a command's name to the module that runs it."""
+
+from __future__ import annotations
+
+import argparse
+from importlib.util import find_spec
+
+import pytest
+
+from drumline import __main__ as program
+from drumline.cli import commands
+from drumline.cli.arguments import parser
+from drumline.cli.errors import BadInput
+from drumline.cli.grammar import commands as known
+
+
+def test_every_command_of_the_grammar_has_a_module() -> None:
+    assert {each.name for each in known(parser("drumline"))} == commands.MODULES.keys()
+
+
+@pytest.mark.parametrize(
+    "module", sorted({*commands.MODULES.values(), *program.PROCESSES.values(), program.COMMANDS})
+)
+def test_every_module_of_a_table_exists(module: str) -> None:
+    assert find_spec(module) is not None
+
+
+@pytest.mark.parametrize(
+    ("command", "package", "extra"), [("list", "msgspec", "cli"), ("simulate", "yaml", "simulator")]
+)
+def test_a_missing_package_is_named_with_its_extra(
+    monkeypatch: pytest.MonkeyPatch, command: str, package: str, extra: str
+) -> None:
+    def lacking(_module: str) -> object:
+        raise ModuleNotFoundError(name=f"{package}.inside")
+
+    monkeypatch.setattr(commands, "import_module", lacking)
+    with pytest.raises(BadInput, match=rf"package {package}: pip install 'drumline\[{extra}\]'"):
+        commands.run(argparse.Namespace(command=command), {})
+
+
+def test_a_missing_module_of_ours_is_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(commands, "MODULES", {"list": "drumline.no_such_module"})
+    with pytest.raises(ModuleNotFoundError):
+        commands.run(argparse.Namespace(command="list"), {})
