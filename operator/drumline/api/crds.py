@@ -2,22 +2,18 @@
 
 `python -m drumline.api.crds` writes one file a kind into `crds/` (for `kubectl apply`) and into the
 chart, which templates them so that `helm upgrade` upgrades them too. In the chart the rules over a
-job's whole spec are not in the CRD but in a policy beside it (`spec_policy`). With `--check`
-nothing is written: the exit status says whether what is on disk is what the models say.
+job's whole spec are not in the CRD but in a policy beside it (`spec_policy`).
 """
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final
 
 from drumline.api.base import GROUP, VERSION, ApiModel
 from drumline.api.gpupool import GpuPool
-from drumline.api.manifest_yaml import manifest_text
+from drumline.api.manifest_yaml import manifest_text, write_files
 from drumline.api.schema import Schema, structural_schema, without_rules_of_the_spec
 from drumline.api.spec_policy import spec_policy
 from drumline.api.trainingjob import TrainingJob
@@ -179,24 +175,6 @@ def generated() -> Mapping[str, str]:
     return files
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write or check the files; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m drumline.api.crds", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing, fail on drift")
-    parser.add_argument("--root", type=Path, default=Path(), help="the repository; default: here")
-    options = parser.parse_args(arguments)
-    stale = 0
-    for name, text in generated().items():
-        path: Path = options.root / name
-        if not options.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            sys.stderr.write(f"{path} is not what the models say: run `make generate`\n")
-            stale = 1
-    return stale
-
-
 def _with_type_meta(schema: Schema) -> Schema:
     properties: Schema = {
         "apiVersion": {"type": "string"},
@@ -208,4 +186,4 @@ def _with_type_meta(schema: Schema) -> Schema:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write_files(generated())

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import yaml
@@ -16,6 +18,14 @@ def manifest_text(*manifests: dict[str, Any]) -> str:
     return HEADER + yaml.dump_all(
         manifests, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100
     )
+
+
+def write_files(texts: Mapping[str, str], *, root: Path = Path()) -> None:
+    """Write generated files by their path below `root`; tests compare them with what is there."""
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 class _Dumper(yaml.SafeDumper):

@@ -1,16 +1,14 @@
-"""Writes helm/drumline/files/monitoring from the values of this package, or checks them."""
+"""Writes helm/drumline/files/monitoring from the values of this package."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from drumline.api.manifest_yaml import write_files
 from drumline.monitoring.boards.fleet import FLEET
 from drumline.monitoring.boards.job import JOB
 from drumline.monitoring.boards.nodes import NODES as NODE_BOARD
@@ -41,26 +39,6 @@ def generated() -> Mapping[str, str]:
     return {ALERTS: _HEADER + text, **boards}
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Write the files or check them; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m drumline.monitoring.generate", description=__doc__
-    )
-    parser.add_argument("--check", action="store_true", help="write nothing, fail on drift")
-    parser.add_argument("--root", type=Path, default=Path(), help="the repository; default: here")
-    options = parser.parse_args(arguments)
-    stale = 0
-    for name, text in generated().items():
-        path: Path = options.root / name
-        if not options.check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
-            sys.stderr.write(f"{path} is not what the alerts and boards say: run `make generate`\n")
-            stale = 1
-    return stale
-
-
 def _group(group: AlertGroup) -> dict[str, Any]:
     return {"name": group.name, "rules": [_rule(alert) for alert in group.alerts]}
 
@@ -80,4 +58,4 @@ def _rule(alert: Alert) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    write_files(generated())
