@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 from drumline.cli import (
@@ -18,6 +17,7 @@ from drumline.cli import (
     run_arguments,
     simulate_arguments,
 )
+from drumline.cli.options import add_context, add_namespace, add_output
 
 _Commands = Any
 """What `ArgumentParser.add_subparsers` gives; argparse does not name its type."""
@@ -235,10 +235,8 @@ def _add_report(commands: _Commands) -> None:
         epilog=_REPORT_EXAMPLES,
     )
     report.add_argument("job", nargs="?", metavar="JOB", help="name of the TrainingJob")
-    report.add_argument("-n", "--namespace", help="its namespace; default: that of the context")
-    report.add_argument(
-        "-o", "--output", choices=("text", "html", "json"), default="text", help="default: text"
-    )
+    add_namespace(report, "its namespace; default: that of the context")
+    add_output(report, "text", "html", "json")
     report.add_argument(
         "-f",
         "--file",
@@ -248,8 +246,7 @@ def _add_report(commands: _Commands) -> None:
         help="read the job, and events, from what `kubectl get -o yaml` printed instead of the"
         " cluster; - is standard input; may be repeated",
     )
-    report.add_argument("--context", help="context of the kubeconfig")
-    report.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    add_context(report)
 
 
 def _add_decide(commands: _Commands) -> None:
@@ -278,11 +275,8 @@ def _add_decide(commands: _Commands) -> None:
         metavar="JSON",
         help="one object more, beside the cluster's (without --file) or the files'",
     )
-    decide.add_argument("--context", help="context of the kubeconfig")
-    decide.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
-    decide.add_argument(
-        "-o", "--output", choices=("table", "wide", "json"), default="table", help="default: table"
-    )
+    add_context(decide)
+    add_output(decide, "table", "wide", "json")
     decide.add_argument(
         "--policy",
         metavar="FILE",
@@ -330,9 +324,7 @@ def _add_upgrade(commands: _Commands) -> None:
         metavar="CAPTURE",
         help="captures, or folders with them (*.json)",
     )
-    upgrade.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
-    )
+    add_output(upgrade, "text", "json")
 
 
 def _add_doctor(commands: _Commands) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Final
+
+from drumline.cli.options import add_context
 
 DESCRIPTION: Final = """\
 Check idle nodes of a pool: a job on all of them computes products whose result is known, writes and
@@ -46,5 +47,4 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
         help="of the job; quarantined nodes are checked from the operator's alone; default: that of"
         " the context",
     )
-    command.add_argument("--context", help="context of the kubeconfig")
-    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    add_context(command)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Final
+
+from drumline.cli.options import add_context, add_namespace, add_output
 
 DESCRIPTION: Final = """\
 Examine a cluster, before Drumline is installed or after: what would keep jobs from running or
@@ -32,7 +33,7 @@ def add_arguments(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument(
         "--probe", action="store_true", help="also try things out with pods, which are deleted"
     )
-    doctor.add_argument("-n", "--namespace", help="of these pods; default: that of the context")
+    add_namespace(doctor, "of these pods; default: that of the context")
     doctor.add_argument("--image", default="", help="of these pods; default: the trainer's")
     doctor.add_argument(
         "--pull-secret",
@@ -44,8 +45,5 @@ def add_arguments(doctor: argparse.ArgumentParser) -> None:
     doctor.add_argument(
         "--seconds", type=int, default=300, metavar="N", help="for each step of it; default: 300"
     )
-    doctor.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
-    )
-    doctor.add_argument("--context", help="context of the kubeconfig")
-    doctor.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    add_output(doctor, "text", "json")
+    add_context(doctor)

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
 
+from drumline.cli.options import add_context, add_namespace, add_output
+
 ARCHIVE_VARIABLE: Final = "DRUMLINE_ARCHIVE"
 GROUPS: Final = ("queue", "user", "namespace", "phase", "job")
 
@@ -82,10 +84,8 @@ def _add_diff(command: argparse.ArgumentParser) -> None:
     """Every option of `diff`."""
     for side in ("left", "right"):
         command.add_argument(side, metavar="JOB", help="name, or namespace/name")
-    command.add_argument("-n", "--namespace", help="default: that of the context")
-    command.add_argument(
-        "-o", "--output", choices=("text", "json"), default="text", help="default: text"
-    )
+    add_namespace(command)
+    add_output(command, "text", "json")
     _add_source(command)
 
 
@@ -125,8 +125,7 @@ def _add_live(command: argparse.ArgumentParser, name: str) -> None:
         return
     if name == "ui":
         _add_page(command)
-    command.add_argument("--context", help="context of the kubeconfig")
-    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    add_context(command)
 
 
 def _add_page(command: argparse.ArgumentParser) -> None:
@@ -185,13 +184,11 @@ def _add_arguments(command: argparse.ArgumentParser, name: str) -> None:
             "--save", type=Path, metavar="FILE", help="write a picture (.png) or a page (.html)"
         )
     if name in {"list", "why", "gantt"}:
-        command.add_argument("-n", "--namespace", help="default: that of the context")
+        add_namespace(command)
     if name in {"list", "gantt"}:
         command.add_argument("-A", "--all-namespaces", action="store_true", help="of the cluster")
         command.add_argument("-q", "--queue", help="only jobs of this queue")
-    command.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
-    )
+    add_output(command, "table", "json")
     _add_source(command)
 
 
@@ -206,8 +203,7 @@ def _add_source(command: argparse.ArgumentParser) -> None:
         help="read what `kubectl get -A -o json` printed instead of the cluster; - is standard"
         " input; may be repeated",
     )
-    command.add_argument("--context", help="context of the kubeconfig")
-    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+    add_context(command)
 
 
 HISTORY_DESCRIPTION: Final = """\
@@ -226,7 +222,7 @@ examples:
 def _add_history(command: argparse.ArgumentParser) -> None:
     """Every option of `history`."""
     command.add_argument("job", nargs="?", metavar="JOB", help="name of a job: its report")
-    command.add_argument("-n", "--namespace", help="only jobs of this namespace")
+    add_namespace(command, "only jobs of this namespace")
     command.add_argument("-q", "--queue", help="only jobs of this queue")
     command.add_argument("-u", "--user", help="only jobs of this user (spec.user)")
     command.add_argument(

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any, Final
 
+from drumline.cli.options import add_output
+
 _Group = Any
 """What `ArgumentParser.add_argument_group` gives; argparse does not name its type."""
 
@@ -41,9 +43,7 @@ def add_arguments(plan: argparse.ArgumentParser) -> None:
         "--dimensions", metavar="FIELD=N,...", help="instead of MODEL: layers, hidden, heads, ..."
     )
     plan.add_argument("--score", metavar="FILE", help="predict measured iterations of a CSV file")
-    plan.add_argument(
-        "-o", "--output", choices=("table", "json", "html"), default="table", help="default: table"
-    )
+    add_output(plan, "table", "json", "html")
     plan.add_argument(
         "--pictures",
         type=Path,

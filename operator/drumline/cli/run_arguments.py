@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from drumline.cli import options
+from drumline.cli.options import add_cluster
+
 RUN_DESCRIPTION: Final = """\
 Run a command on GPUs with the code of a folder: pack the files that git would keep, create a
 TrainingJob, say why it waits and until when, then follow the logs of all its pods. Ctrl-C lets the
@@ -84,13 +87,6 @@ def split_command(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
         return given, []
     at = given.index("--")
     return given[:at], given[at + 1 :]
-
-
-def add_cluster(command: argparse.ArgumentParser) -> None:
-    """Which cluster and namespace, as every command has it."""
-    command.add_argument("-n", "--namespace", help="default: that of the context")
-    command.add_argument("--context", help="context of the kubeconfig")
-    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
 
 
 def add_run(run: argparse.ArgumentParser) -> None:
@@ -239,7 +235,7 @@ def add_convert(convert: argparse.ArgumentParser) -> None:
 
 def add_logs(logs: argparse.ArgumentParser) -> None:
     """Every option of `logs`."""
-    logs.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    options.add_job(logs)
     logs.add_argument("-f", "--follow", action="store_true", help="until the job ends")
     logs.add_argument("--rank", type=int, metavar="R", help="only lines of this rank")
     logs.add_argument(
@@ -308,7 +304,7 @@ def add_copy(copy: argparse.ArgumentParser) -> None:
 
 def add_forward(forward: argparse.ArgumentParser) -> None:
     """Every option of `port-forward`."""
-    forward.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    options.add_job(forward)
     forward.add_argument("ports", nargs="+", metavar="[LOCAL:]PORT", help="of the pod")
     _add_inside(forward)
 
@@ -322,7 +318,7 @@ def _add_inside(command: argparse.ArgumentParser) -> None:
 
 def add_clone(clone: argparse.ArgumentParser) -> None:
     """Every option of `clone`; another command stands behind `--`."""
-    clone.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    options.add_job(clone)
     clone.add_argument("--name", help="of the new job; default: the old one's and four letters")
     clone.add_argument(
         "--set",
@@ -336,5 +332,5 @@ def add_clone(clone: argparse.ArgumentParser) -> None:
 
 def add_job(command: argparse.ArgumentParser) -> None:
     """A command whose only argument is the job."""
-    command.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+    options.add_job(command)
     add_cluster(command)

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Final
 
+from drumline.cli.options import add_output
+
 DESCRIPTION: Final = """\
 Run a trace of jobs on a made-up cluster with the operator's own scheduler and a virtual clock, and
 compare it with plain first-in-first-out queues on the same trace. Nothing is asked of any cluster.
@@ -78,6 +80,4 @@ def add_arguments(simulate: argparse.ArgumentParser) -> None:
     simulate.add_argument(
         "--pictures", type=Path, metavar="FOLDER", help="write pictures (PNG) and a page (HTML)"
     )
-    simulate.add_argument(
-        "-o", "--output", choices=("table", "json"), default="table", help="default: table"
-    )
+    add_output(simulate, "table", "json")

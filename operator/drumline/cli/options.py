@@ -1,0 +1,37 @@
+"""Arguments that many commands share, by argparse alone."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+
+def add_job(command: argparse.ArgumentParser) -> None:
+    """Add the name of a job."""
+    command.add_argument("job", metavar="JOB", help="name of the TrainingJob")
+
+
+def add_namespace(
+    command: argparse.ArgumentParser, words: str = "default: that of the context"
+) -> None:
+    """Add the namespace."""
+    command.add_argument("-n", "--namespace", help=words)
+
+
+def add_context(command: argparse.ArgumentParser) -> None:
+    """Add the way to a cluster."""
+    command.add_argument("--context", help="context of the kubeconfig")
+    command.add_argument("--kubeconfig", type=Path, metavar="FILE", help="kubeconfig to use")
+
+
+def add_cluster(command: argparse.ArgumentParser) -> None:
+    """Add the namespace and the way to its cluster."""
+    add_namespace(command)
+    add_context(command)
+
+
+def add_output(command: argparse.ArgumentParser, *formats: str) -> None:
+    """Add the form of the output; the first one is the default."""
+    command.add_argument(
+        "-o", "--output", choices=formats, default=formats[0], help=f"default: {formats[0]}"
+    )
