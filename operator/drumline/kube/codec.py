@@ -59,78 +59,6 @@ def decoded(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
         raise Undecodable(f"{type(error).__name__}: {error}") from None
 
 
-def pod(raw: bytes | msgspec.Raw) -> PodView:
-    """One pod.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_pod_decoder, _pod_view, raw)
-
-
-def node(raw: bytes | msgspec.Raw) -> NodeView:
-    """One node.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_node_decoder, _node_view, raw)
-
-
-def namespace(raw: bytes | msgspec.Raw) -> NamespaceView:
-    """One Namespace.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_namespace_decoder, _namespace_view, raw)
-
-
-def priority_class(raw: bytes | msgspec.Raw) -> PriorityClassView:
-    """One PriorityClass.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_priority_class_decoder, _priority_class_view, raw)
-
-
-def storage_class(raw: bytes | msgspec.Raw) -> StorageClassView:
-    """One StorageClass.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_storage_class_decoder, _storage_class_view, raw)
-
-
-def event(raw: bytes | msgspec.Raw) -> EventView:
-    """One Event of events.k8s.io.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_event_decoder, _event_view, raw)
-
-
-def custom_object(raw: bytes | msgspec.Raw) -> ObjectView:
-    """One object of any kind, spec and status as plain JSON.
-
-    Raises:
-        Undecodable: It is not one.
-    """
-    return _view(_object_decoder, _object_view, raw)
-
-
-def training_job(raw: bytes | msgspec.Raw) -> TrainingJobView:
-    """One TrainingJob. Overrides over their limit are not kept.
-
-    Raises:
-        Undecodable: It is not one: `spec_of` and `status_of` can decode every view.
-    """
-    return _view(_training_job_decoder, _training_job_view, raw)
-
-
 def spec_of(view: TrainingJobView) -> dict[str, Any]:
     """The spec. `spec.trainer.overrides`, which no schema bounds, stays undecoded."""
     return {
@@ -146,43 +74,31 @@ def status_of(view: TrainingJobView) -> dict[str, Any]:
     return _status_decoder.decode(view.status_json) or {}
 
 
-def identity(raw: bytes | msgspec.Raw) -> wire.Metadata:
-    """An object's metadata alone, of a document that its own decoder rejects.
-
-    Raises:
-        Undecodable: It has none.
-    """
-    return _view(_identity_decoder, lambda document: document.metadata, raw)
-
-
 def key(metadata: wire.Metadata) -> Key:
     """Where the object of this metadata lives."""
     return Key(metadata.namespace, metadata.name)
 
 
-_pod_decoder: Final = msgspec.json.Decoder(wire.Pod)
-_node_decoder: Final = msgspec.json.Decoder(wire.Node)
-_namespace_decoder: Final = msgspec.json.Decoder(wire.Namespace)
-_priority_class_decoder: Final = msgspec.json.Decoder(wire.PriorityClass)
-_storage_class_decoder: Final = msgspec.json.Decoder(wire.StorageClass)
-_event_decoder: Final = msgspec.json.Decoder(wire.StoredEvent)
-_object_decoder: Final = msgspec.json.Decoder(wire.Custom)
-_training_job_decoder: Final = msgspec.json.Decoder(wire.TrainingJobDocument)
 _trainer_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _fields_decoder: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _status_decoder: Final = msgspec.json.Decoder(dict[str, Any] | None)
-_identity_decoder: Final = msgspec.json.Decoder(wire.Identity)
 S = TypeVar("S")
 
 
-def _view(decoder: msgspec.json.Decoder[S], view: Callable[[S], T], raw: bytes | msgspec.Raw) -> T:
-    try:
+def _reading(document: type[S], view: Callable[[S], T]) -> Callable[[bytes | msgspec.Raw], T]:
+    """Return the function that decodes a document of this type to its view."""
+    decoder = msgspec.json.Decoder(document)
+
+    def read(raw: bytes | msgspec.Raw) -> T:
         try:
-            return view(decoder.decode(raw))
-        except RecursionError:
-            return view(decoder.decode(flattened(bytes(raw))))
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise Undecodable(str(error)) from error
+            try:
+                return view(decoder.decode(raw))
+            except RecursionError:
+                return view(decoder.decode(flattened(bytes(raw))))
+        except (msgspec.MsgspecError, ValueError) as error:
+            raise Undecodable(str(error)) from error
+
+    return read
 
 
 def _pod_view(wire_pod: wire.Pod) -> PodView:
@@ -398,3 +314,18 @@ def _ours(texts: Mapping[str, str] | None) -> dict[str, str]:
 
 def _is_true(condition: Any) -> bool:
     return condition is not None and condition.status == "True"
+
+
+# Each reads one document of its kind, and raises `Undecodable` where it is not one.
+pod: Final = _reading(wire.Pod, _pod_view)
+node: Final = _reading(wire.Node, _node_view)
+namespace: Final = _reading(wire.Namespace, _namespace_view)
+priority_class: Final = _reading(wire.PriorityClass, _priority_class_view)
+storage_class: Final = _reading(wire.StorageClass, _storage_class_view)
+event: Final = _reading(wire.StoredEvent, _event_view)
+custom_object: Final = _reading(wire.Custom, _object_view)
+"""An object of any kind, with spec and status as plain JSON."""
+training_job: Final = _reading(wire.TrainingJobDocument, _training_job_view)
+"""Overrides over their limit are not kept. `spec_of` and `status_of` can decode every view."""
+identity: Final = _reading(wire.Identity, lambda document: document.metadata)
+"""The metadata alone, of a document that its own decoder rejects."""
